@@ -1,0 +1,137 @@
+"""Every error that `replicator` raises on purpose, as one tree.
+
+    ReplicatorError                 exit 3   anything below, for one `except`
+    ├── UsageError                  exit 2   the command line makes no sense
+    ├── ConfigError                 exit 2   the configuration file is wrong
+    ├── JavaMissing                 exit 2   no Java, or one that is too old
+    ├── CheckFailed                 exit 1   the answer is no: a preflight check or comparison failed
+    ├── SourceError                 exit 3   the MySQL side
+    │   ├── SourceUnavailable                cannot be reached, or refused the login
+    │   └── PrivilegeError                   reached, but the user may not do what is needed
+    ├── LogError                    exit 3   the change log: Kafka topics or an event archive
+    │   ├── LogUnavailable                   broker or archive cannot be reached
+    │   ├── DataLossError                    events that the mirror still needs are gone
+    │   └── ArchiveError                     an archive is damaged or of an unknown version
+    ├── LakeError                   exit 3   the Iceberg side
+    │   ├── FencedError                      another writer has taken over this mirror
+    │   ├── CommitConflict                   a commit lost a race and could not be repeated
+    │   └── LakeUnavailable                  catalog or warehouse cannot be reached
+    ├── DecodeError                 exit 3   an event that cannot be understood
+    ├── SchemaError                 exit 3   one table's schema, the other tables are unaffected
+    │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
+    │   └── MissingKey                       a table without a key that rows can be matched by
+    ├── StackError                  exit 3   the local development stack
+    └── ConnectError                exit 3   Kafka Connect or the Debezium connector
+
+`message` says what is wrong, in one line; `hint` is the next step that the reader can take. The command
+line prints both and exits with `exit_code`.
+"""
+
+from typing import ClassVar
+
+
+class ReplicatorError(Exception):
+    """What went wrong (`message`, one line) and what to do next (`hint`)."""
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type["ReplicatorError"], tuple[str, str | None]]:
+        # The default would drop the hint where an error crosses a process boundary.
+        return type(self), (self.message, self.hint)
+
+
+class UsageError(ReplicatorError):
+    """The command line makes no sense."""
+
+    exit_code = 2
+
+
+class ConfigError(ReplicatorError):
+    """The configuration file is missing, unreadable or wrong."""
+
+    exit_code = 2
+
+
+class JavaMissing(ReplicatorError):
+    """No Java on this machine, or one that is too old."""
+
+    exit_code = 2
+
+
+class CheckFailed(ReplicatorError):
+    """The command worked; its answer is no."""
+
+    exit_code = 1
+
+
+class SourceError(ReplicatorError):
+    """The MySQL side."""
+
+
+class SourceUnavailable(SourceError):
+    """MySQL cannot be reached, or refused the login."""
+
+
+class PrivilegeError(SourceError):
+    """MySQL was reached, but the user may not do what is needed."""
+
+
+class LogError(ReplicatorError):
+    """The change log: Kafka topics or an event archive."""
+
+
+class LogUnavailable(LogError):
+    """The broker or the archive cannot be reached."""
+
+
+class DataLossError(LogError):
+    """Events that the mirror still needs are gone from the log."""
+
+
+class ArchiveError(LogError):
+    """An event archive is damaged or of an unknown version."""
+
+
+class LakeError(ReplicatorError):
+    """The Iceberg side."""
+
+
+class FencedError(LakeError):
+    """Another writer has taken over this mirror."""
+
+
+class CommitConflict(LakeError):
+    """A commit lost a race and could not be repeated."""
+
+
+class LakeUnavailable(LakeError):
+    """The catalog or the warehouse cannot be reached."""
+
+
+class DecodeError(ReplicatorError):
+    """An event that cannot be understood."""
+
+
+class SchemaError(ReplicatorError):
+    """One table's schema; the other tables are unaffected."""
+
+
+class UnsupportedChange(SchemaError):
+    """A schema change that cannot be mirrored as configured."""
+
+
+class MissingKey(SchemaError):
+    """A table without a key that rows can be matched by."""
+
+
+class StackError(ReplicatorError):
+    """The local development stack."""
+
+
+class ConnectError(ReplicatorError):
+    """Kafka Connect or the Debezium connector."""
