@@ -1,0 +1,151 @@
+"""What is recorded with every commit: the ledger's entries.
+
+A `CommitMarker` is written as JSON under `MARKER_KEY` into the summary of each snapshot that
+the engine commits and, because snapshots expire, into the table's properties in the same
+atomic commit. Its JSON form is schemas/commit-marker-v1.json.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from replicator.model.position import SourcePosition
+
+MARKER_KEY: Final = "replicator.marker"
+MARKER_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `start` (inclusive) to `end` (exclusive) of one partition of one topic."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """How many offsets it spans; Kafka may have fewer records there."""
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class HighWater:
+    """How far one partition has come in the source's log.
+
+    What a restarted connector sends again lies at or before it, in position *and* in time; the
+    time guards against a source whose binlogs were reset and count from one again.
+
+    Attributes:
+        position: the furthest binlog position seen.
+        kind: 0 after a delete or truncate, 1 after anything else, because a key update
+            sends a delete and a create from one position.
+        ts_ms: the latest source time seen, milliseconds since the epoch.
+    """
+
+    position: SourcePosition
+    kind: int
+    ts_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"position": self.position.to_json(), "kind": self.kind, "ts_ms": self.ts_ms}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "HighWater":
+        return cls(SourcePosition.from_json(value["position"]), value["kind"], value["ts_ms"])
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """What one partition has contributed to a table.
+
+    Attributes:
+        next_offset: the first offset that the table does not contain.
+        high_water: see `HighWater`; None while only snapshot rows were seen.
+    """
+
+    next_offset: int
+    high_water: HighWater | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMarker:
+    """Up to where one lake table contains its source's changes.
+
+    Attributes:
+        mirror: the mirror's name from the config.
+        sequence: 1 for a table's first commit, one more for each commit after it.
+        batch: the mirror process's batch that made the commit; for people.
+        progress: topic → partition → progress.
+        position: the furthest source position that the table contains.
+        watermark_ms: the latest source time that it contains, milliseconds since the epoch.
+        committed_ms: when the commit was prepared, milliseconds since the epoch.
+    """
+
+    mirror: str
+    sequence: int
+    batch: int
+    progress: Mapping[str, Mapping[int, PartitionProgress]] = field(default_factory=dict)
+    position: SourcePosition | None = None
+    watermark_ms: int | None = None
+    committed_ms: int = 0
+
+    def next_offset(self, topic: str, partition: int) -> int | None:
+        """The first offset of a partition that the table lacks; None: nothing of it is there."""
+        progress = self.progress.get(topic, {}).get(partition)
+        return None if progress is None else progress.next_offset
+
+    def to_json(self) -> str:
+        """One line of JSON, keys sorted."""
+        return json.dumps(
+            {
+                "version": MARKER_VERSION,
+                "mirror": self.mirror,
+                "sequence": self.sequence,
+                "batch": self.batch,
+                "topics": {
+                    topic: {str(p): _progress_to_json(progress) for p, progress in partitions.items()}
+                    for topic, partitions in self.progress.items()
+                },
+                "position": None if self.position is None else self.position.to_json(),
+                "watermark_ms": self.watermark_ms,
+                "committed_ms": self.committed_ms,
+            },
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "CommitMarker":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the text is no marker, or of a version that this engine does not know.
+        """
+        value = json.loads(text)
+        if value.get("version") != MARKER_VERSION:
+            raise ValueError(f"commit marker of version {value.get('version')!r}, this engine reads {MARKER_VERSION}")
+        return cls(
+            mirror=value["mirror"],
+            sequence=value["sequence"],
+            batch=value["batch"],
+            progress={
+                topic: {int(p): _progress_from_json(progress) for p, progress in partitions.items()}
+                for topic, partitions in value["topics"].items()
+            },
+            position=None if value["position"] is None else SourcePosition.from_json(value["position"]),
+            watermark_ms=value["watermark_ms"],
+            committed_ms=value["committed_ms"],
+        )
+
+
+def _progress_to_json(progress: PartitionProgress) -> dict[str, Any]:
+    high_water = None if progress.high_water is None else progress.high_water.to_json()
+    return {"next": progress.next_offset, "high_water": high_water}
+
+
+def _progress_from_json(value: dict[str, Any]) -> PartitionProgress:
+    high_water = None if value["high_water"] is None else HighWater.from_json(value["high_water"])
+    return PartitionProgress(value["next"], high_water)
