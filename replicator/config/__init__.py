@@ -1,0 +1,45 @@
+"""The configuration: one TOML file per mirror, read once into frozen typed values.
+
+config = load(Path("shop.toml"))
+config.includes("shop.orders")           # is this table mirrored?
+config.table("shop.orders").strategy     # one table's options, defaults filled in
+"""
+
+from replicator.config.loading import load, parse
+from replicator.config.models import (
+    CATALOG_NAME,
+    ApplyConfig,
+    ArchiveLog,
+    Config,
+    KafkaLog,
+    LakeConfig,
+    MirrorConfig,
+    OnBadEvent,
+    SourceConfig,
+    SparkConfig,
+    Strategy,
+    TableConfig,
+    TableOptions,
+)
+from replicator.config.secrets import SecretRef
+from replicator.config.values import SourceUrl
+
+__all__ = [
+    "CATALOG_NAME",
+    "ApplyConfig",
+    "ArchiveLog",
+    "Config",
+    "KafkaLog",
+    "LakeConfig",
+    "MirrorConfig",
+    "OnBadEvent",
+    "SecretRef",
+    "SourceConfig",
+    "SourceUrl",
+    "SparkConfig",
+    "Strategy",
+    "TableConfig",
+    "TableOptions",
+    "load",
+    "parse",
+]

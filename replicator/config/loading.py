@@ -1,0 +1,200 @@
+"""Read a configuration file, and say about every mistake in it where it stands and what to write instead."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from replicator.config.lines import Location, line_of
+from replicator.config.models import Config
+from replicator.errors import ConfigError
+
+_LOG_KINDS = ("kafka", "archive")
+_TYPES = {
+    "string_type": "a string in quotes",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list in [brackets]",
+    "dict_type": "a table of keys and values",
+    "model_type": "a section of keys and values",
+    "model_attributes_type": "a section of keys and values",
+}
+
+
+def load(path: Path) -> Config:
+    """The configuration in `path`. Raises ConfigError that lists every mistake with its line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file", "write one with: replicator init") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file in UTF-8", "save the file as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{path}: not valid TOML: {error}", "strings need quotes, lists [brackets]"
+        ) from None
+    return parse(values, base=path.resolve().parent, name=str(path), text=text)
+
+
+def parse(values: Mapping[str, Any], *, base: Path, name: str = "configuration", text: str = "") -> Config:
+    """The configuration in `values` (as TOML gives them), relative paths taken from `base`.
+
+    `name` and `text` (the file's name and content) serve error messages. Raises ConfigError.
+    """
+    try:
+        # Under pydantic's JSON rules strict types still let a list become a tuple.
+        return Config.model_validate_json(json.dumps(values, default=str), context={"base": base})
+    except ValidationError as error:
+        details = _without_echoes(error.errors(include_url=False))
+    problems = [_problem(detail, values, name, text) for detail in details]
+    lines = [line for _, line in sorted(problems)]
+    hint = f"edit {name} and try again" if text else None
+    if len(lines) == 1:
+        raise ConfigError(lines[0], hint)
+    raise ConfigError("\n  ".join([f"{name} has {len(lines)} mistakes:", *lines]), hint)
+
+
+def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Leave out "missing" for a key that is there, only misspelt: the misspelling is reported already."""
+    misspelt = {(*d["loc"][:-1], _closest(d["loc"])) for d in details if d["type"] == "extra_forbidden"}
+    return [d for d in details if d["type"] != "missing" or d["loc"] not in misspelt]
+
+
+def _problem(detail: ErrorDetails, values: Mapping[str, Any], name: str, text: str) -> tuple[int, str]:
+    raw = detail["loc"]
+    # The kind of log is a step in pydantic's path, but not in the file.
+    location = raw[:1] + raw[2:] if raw[:1] == ("log",) and len(raw) > 1 and raw[1] in _LOG_KINDS else raw
+    if detail["type"].startswith("union_tag"):
+        location = (*location, "kind")
+    line = line_of(text, location)
+    place = f"{name}:{line}" if line else name
+    key = _dotted(location)
+    return line or 0, ": ".join(part for part in (place, key, _reason(detail, raw, values)) if part)
+
+
+def _dotted(location: Location) -> str:
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def _reason(detail: ErrorDetails, raw: Location, values: Mapping[str, Any]) -> str:
+    kind = detail["type"]
+    context = detail.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "extra_forbidden":
+        return _unknown_key(raw)
+    if kind in ("missing", "union_tag_not_found"):
+        return (
+            'required, but missing; write "kafka" or "archive"' if "tag" in kind else "required, but missing"
+        )
+    if kind in _TYPES:
+        return f"must be {_TYPES[kind]}, not {_shown(detail['input'])}"
+    if kind in ("literal_error", "union_tag_invalid"):
+        return _not_among(detail, values)
+    if kind == "greater_than_equal":
+        return f"must be at least {context['ge']}, not {_shown(detail['input'])}"
+    if kind == "less_than_equal":
+        return f"must be at most {context['le']}, not {_shown(detail['input'])}"
+    if kind == "too_short":
+        return "must not be empty"
+    if kind == "string_pattern_mismatch":
+        return f"{_shown(detail['input'])} does not fit the pattern {context['pattern']}"
+    return detail["msg"]
+
+
+def _not_among(detail: ErrorDetails, values: Mapping[str, Any]) -> str:
+    given: object
+    if detail["type"] == "union_tag_invalid":
+        allowed, given = list(_LOG_KINDS), values["log"].get("kind")
+    else:
+        model = _model_at(detail["loc"][:-1])
+        field = model.model_fields[str(detail["loc"][-1])] if model else None
+        allowed = [str(value) for value in _literals(field.annotation)] if field else []
+        given = detail["input"]
+    choices = ", ".join(f'"{value}"' for value in allowed)
+    return f"must be one of {choices}, not {_shown(given)}{_did_you_mean(str(given), allowed)}"
+
+
+def _literals(annotation: Any) -> list[Any]:
+    arguments = get_args(annotation)
+    if arguments and all(isinstance(argument, str) for argument in arguments):
+        return list(arguments)
+    return [value for argument in arguments for value in _literals(argument)]
+
+
+def _unknown_key(raw: Location) -> str:
+    key = str(raw[-1])
+    known = _known_beside(raw)
+    if guess := _did_you_mean(key, known):
+        return f"unknown key{guess}"
+    elsewhere = [section for section, model in _sections().items() if key in _keys(model)]
+    if elsewhere and len(raw) > 1:
+        return f"unknown key here; {key} belongs to [{elsewhere[0]}]"
+    return f"unknown {'key' if len(raw) > 1 else 'section'}; there are {', '.join(sorted(known))}"
+
+
+def _did_you_mean(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def _closest(raw: Location) -> str | None:
+    return next(iter(difflib.get_close_matches(str(raw[-1]), _known_beside(raw), n=1)), None)
+
+
+def _known_beside(raw: Location) -> list[str]:
+    model = _model_at(raw[:-1])
+    return _keys(model) if model else []
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _sections() -> dict[str, type[BaseModel]]:
+    return {key: model for key in _keys(Config) if (model := _model_at((key, "kafka"))) is not None}
+
+
+def _model_at(raw: Location) -> type[BaseModel] | None:
+    """The section that a path leads to; None where it leads into a free-form table."""
+    model: type[BaseModel] | None = Config
+    for step in raw:
+        if isinstance(step, int) or model is None:
+            continue
+        if step in _LOG_KINDS and model in _log_models():
+            model = _log_models()[_LOG_KINDS.index(str(step))]
+            continue
+        field = next(
+            (field for name, field in model.model_fields.items() if step in (name, field.alias)), None
+        )
+        models = _models_in(field.annotation) if field else []
+        model = models[0] if models else model if step in _LOG_KINDS else None
+    return model
+
+
+def _log_models() -> list[type[BaseModel]]:
+    return _models_in(Config.model_fields["log"].annotation)
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _models_in(argument)]
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float | bool) else "that"

@@ -1,0 +1,238 @@
+"""The configuration of one mirror as frozen, typed values. `loading` reads them from a TOML file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from replicator.config.kafka import java_client_options
+from replicator.config.paths import CatalogUri, LocalPath, Warehouse
+from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
+from replicator.config.values import Partition, SourceUrl, TableName, TablePattern, Trigger, Url
+from replicator.errors import ConfigError
+from replicator.model.partition import PartitionField
+
+Strategy = Literal["split", "merge", "copy-on-write"]
+OnBadEvent = Literal["quarantine", "pause"]
+
+CATALOG_NAME = "lake"
+"""The catalog's name in Spark and PyIceberg alike: the JDBC catalog stores it in every row."""
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+_WORD = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class Section(BaseModel):
+    """What every section has in common: unknown keys are errors, values keep their TOML type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _state_dir(data: dict[str, Any]) -> str:
+    return f".replicator/{data.get('name', 'mirror')}"
+
+
+class MirrorConfig(Section):
+    """`[mirror]`: which mirror this is, and where it keeps what can be lost (checkpoints, logs)."""
+
+    name: Annotated[str, Field(pattern=_NAME)]
+    state_dir: Annotated[LocalPath, Field(default_factory=_state_dir, validate_default=True)]
+
+
+class SourceConfig(Section):
+    """`[source]`: the MySQL server, and which of its tables are mirrored."""
+
+    url: Url | None = None
+    password: Secret | None = None
+    tables: Annotated[tuple[TablePattern, ...], Field(min_length=1)]
+    exclude: tuple[TablePattern, ...] = ()
+
+    def server(self) -> SourceUrl:
+        """The server's address. Raises ConfigError where the mirror follows an archive and names no server."""
+        if self.url is None:
+            raise ConfigError(
+                "source.url is not set", 'add url = "mysql://user@host:3306/database" to [source]'
+            )
+        return self.url
+
+    def includes(self, table: str) -> bool:
+        """Whether `database.table` is mirrored: some pattern of `tables` fits and none of `exclude`."""
+        return any(fnmatchcase(table, pattern) for pattern in self.tables) and not any(
+            fnmatchcase(table, pattern) for pattern in self.exclude
+        )
+
+
+class KafkaLog(Section):
+    """`[log] kind = "kafka"`: Debezium's topics.
+
+    `options` are librdkafka's names (`security.protocol`, `sasl.username`, …), one set for both clients: the
+    Spark side gets their Java counterparts. `schemas`, `partitions` and `connect_url` serve `connect`.
+    """
+
+    kind: Literal["kafka"]
+    bootstrap_servers: Annotated[str, Field(min_length=1)]
+    topic_prefix: Annotated[str, Field(pattern=_NAME)]
+    format: Literal["json"] = "json"
+    schemas: bool = False
+    partitions: Annotated[int, Field(ge=1)] = 1
+    connect_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    options: dict[str, OptionValue] = {}
+
+    @field_validator("options")
+    @classmethod
+    def _known_places(cls, options: dict[str, str | SecretRef]) -> dict[str, str | SecretRef]:
+        refuse_literal_secrets(options)
+        if "bootstrap.servers" in options:
+            raise ValueError('"bootstrap.servers" has its own key: log.bootstrap_servers')
+        return options
+
+    def client_options(self) -> dict[str, str]:
+        """Settings for a confluent-kafka client, secrets included: never log them."""
+        return {"bootstrap.servers": self.bootstrap_servers, **reveal_all(self.options)}
+
+    def spark_options(self) -> dict[str, str]:
+        """The same settings for Spark's Kafka source, each under `kafka.`; secrets included."""
+        return {f"kafka.{name}": value for name, value in java_client_options(self.client_options()).items()}
+
+
+class ArchiveLog(Section):
+    """`[log] kind = "archive"`: a recorded event archive. `topic_prefix` defaults to the manifest's."""
+
+    kind: Literal["archive"]
+    path: LocalPath
+    topic_prefix: Annotated[str, Field(pattern=_NAME)] | None = None
+
+
+class LakeConfig(Section):
+    """`[lake]`: the Iceberg catalog, where the files go, and the namespace of the mirrored tables."""
+
+    needs_uri: ClassVar[tuple[str, ...]] = ("jdbc", "rest", "hive")
+
+    catalog: Literal["jdbc", "rest", "hive", "glue"]
+    uri: CatalogUri | None = None
+    warehouse: Warehouse | None = None
+    namespace: Annotated[str, Field(pattern=_WORD)]
+    options: dict[str, OptionValue] = {}
+
+    @field_validator("options")
+    @classmethod
+    def _no_secrets(cls, options: dict[str, str | SecretRef]) -> dict[str, str | SecretRef]:
+        refuse_literal_secrets(options)
+        return options
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.catalog in self.needs_uri and self.uri is None:
+            raise ValueError(f'uri is required with catalog = "{self.catalog}"')
+        if self.catalog != "rest" and self.warehouse is None:
+            raise ValueError(f'warehouse is required with catalog = "{self.catalog}"')
+        if self.catalog == "jdbc" and self.uri is not None and not self.uri.startswith("jdbc:"):
+            raise ValueError(
+                'with catalog = "jdbc", uri starts with "jdbc:", as in "jdbc:sqlite:lake/catalog.db"'
+            )
+        return self
+
+    @property
+    def changes_namespace(self) -> str:
+        """Where the changelogs are."""
+        return f"{self.namespace}_changes"
+
+    @property
+    def ops_namespace(self) -> str:
+        """Where quarantine and other operational tables are."""
+        return f"{self.namespace}_ops"
+
+    def catalog_options(self) -> dict[str, str]:
+        """`options` with secrets included: never log them."""
+        return reveal_all(self.options)
+
+
+class ApplyConfig(Section):
+    """`[apply]`: how changes become commits. `trigger` is in seconds, 0 means as soon as possible."""
+
+    trigger: Trigger = 10.0
+    max_events: Annotated[int, Field(ge=1)] = 1_000_000
+    parallel_tables: Annotated[int, Field(ge=1, le=64)] = 4
+    strategy: Strategy = "split"
+    changelog: bool = True
+    on_bad_event: OnBadEvent = "quarantine"
+
+
+class SparkConfig(Section):
+    """`[spark]`: where the engine runs. `conf` goes to the session as it stands."""
+
+    master: Annotated[str, Field(min_length=1)] = "local[*]"
+    driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[kmgKMG]$")] = "3g"
+    conf: dict[str, OptionValue] = {}
+
+    def session_conf(self) -> dict[str, str]:
+        """`conf` with secrets included: never log them."""
+        return reveal_all(self.conf)
+
+
+class TableConfig(Section):
+    """`[[table]]`: what differs for one table."""
+
+    name: TableName
+    partition: tuple[Partition, ...] = ()
+    key: tuple[str, ...] = ()
+    strategy: Strategy | None = None
+    changelog: bool | None = None
+    on_bad_event: OnBadEvent | None = None
+    properties: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """Everything that is configured for one table, with the defaults of `[apply]` filled in."""
+
+    name: str
+    partition: tuple[PartitionField, ...]
+    key: tuple[str, ...]
+    strategy: Strategy
+    changelog: bool
+    on_bad_event: OnBadEvent
+    properties: Mapping[str, str]
+
+
+class Config(Section):
+    """One mirror's whole configuration."""
+
+    mirror: MirrorConfig
+    source: SourceConfig
+    log: Annotated[KafkaLog | ArchiveLog, Field(discriminator="kind")]
+    lake: LakeConfig
+    apply: ApplyConfig = ApplyConfig()
+    spark: SparkConfig = SparkConfig()
+    tables: Annotated[tuple[TableConfig, ...], Field(alias="table")] = ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if isinstance(self.log, KafkaLog) and self.source.url is None:
+            raise ValueError('source.url is required with log.kind = "kafka"')
+        names = [table.name for table in self.tables]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f'[[table]] "{name}" stands twice; keep one')
+            if not self.source.includes(name):
+                raise ValueError(f'[[table]] "{name}" is not among source.tables, so it would have no effect')
+        return self
+
+    def includes(self, table: str) -> bool:
+        """Whether `database.table` is mirrored."""
+        return self.source.includes(table)
+
+    def table(self, table: str) -> TableOptions:
+        """What is configured for `database.table`, whether or not it has a section of its own."""
+        own = next((section for section in self.tables if section.name == table), TableConfig(name=table))
+        return TableOptions(
+            name=table,
+            partition=own.partition,
+            key=own.key,
+            strategy=own.strategy or self.apply.strategy,
+            changelog=self.apply.changelog if own.changelog is None else own.changelog,
+            on_bad_event=own.on_bad_event or self.apply.on_bad_event,
+            properties=own.properties,
+        )

@@ -1,0 +1,50 @@
+"""Paths in the configuration: a relative one starts at the configuration file's folder."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import PlainValidator, ValidationInfo
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_SQLITE = "jdbc:sqlite:"
+
+
+def base_of(info: ValidationInfo) -> Path:
+    """The folder that relative paths start at: the file's own, or the current one where there is no file."""
+    context = info.context
+    return context["base"] if isinstance(context, dict) and "base" in context else Path.cwd()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be a path in quotes")
+    return value
+
+
+def _local(value: object, info: ValidationInfo) -> Path:
+    return base_of(info) / Path(_text(value)).expanduser()
+
+
+def _warehouse(value: object, info: ValidationInfo) -> str:
+    text = _text(value)
+    return text if _SCHEME.match(text) else str(_local(text, info))
+
+
+def _catalog_uri(value: object, info: ValidationInfo) -> str:
+    text = _text(value)
+    if not text.startswith(_SQLITE) or text.startswith(_SQLITE + ":memory:"):
+        return text
+    return _SQLITE + str(_local(text.removeprefix(_SQLITE), info))
+
+
+LocalPath = Annotated[Path, PlainValidator(_local)]
+"""A path on this machine, absolute."""
+
+Warehouse = Annotated[str, PlainValidator(_warehouse)]
+"""Where table files go: an absolute path, or a URL such as `s3://bucket/lake` as it stands."""
+
+CatalogUri = Annotated[str, PlainValidator(_catalog_uri)]
+"""A catalog's address; the file of `jdbc:sqlite:FILE` is made absolute."""

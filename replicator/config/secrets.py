@@ -1,0 +1,105 @@
+"""Secrets: the configuration says where one is found, and it is read only when it is needed."""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, SecretStr, ValidationInfo, model_validator
+
+from replicator.config.paths import LocalPath
+from replicator.errors import ConfigError
+
+
+class SecretRef(BaseModel):
+    """`{ env = "NAME" }` or `{ file = "PATH" }`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    env: str | None = None
+    file: LocalPath | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.env is None) == (self.file is None):
+            raise ValueError('give either { env = "NAME" } or { file = "PATH" }')
+        return self
+
+    def reveal(self) -> SecretStr:
+        """The secret itself. Raises ConfigError where the variable is unset or the file unreadable."""
+        if self.env is not None:
+            value = os.environ.get(self.env)
+            if value is None:
+                raise ConfigError(
+                    f"the environment variable {self.env} is not set, and the configuration takes a secret from it",
+                    f"export {self.env}=… before this command",
+                )
+            return SecretStr(value)
+        assert self.file is not None
+        try:
+            # Editors and `echo` end a file with a line break that is no part of the secret.
+            return SecretStr(self.file.read_text(encoding="utf-8").rstrip("\r\n"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"cannot read the secret in {self.file}: {_reason(error)}",
+                "the file must be readable by the user that runs this command, and hold the secret alone",
+            ) from error
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "not UTF-8 text"
+
+
+def _secret(value: object, info: ValidationInfo) -> SecretRef:
+    if isinstance(value, SecretRef):
+        return value
+    if not isinstance(value, Mapping):
+        # The value is never repeated: this message may end in a log.
+        raise ValueError(
+            'a secret never stands in this file; write { env = "NAME" } to take it from an environment variable,'
+            ' or { file = "PATH" }'
+        )
+    return SecretRef.model_validate(value, context=info.context)
+
+
+Secret = Annotated[SecretRef, PlainValidator(_secret)]
+
+_SECRET_WORDS = (
+    "password",
+    "secret",
+    "token",
+    "jaas",
+    "credential",
+    "access-key",
+    "access_key",
+    "ssl.key.pem",
+)
+
+
+def _option(value: object, info: ValidationInfo) -> "str | SecretRef":
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, SecretRef):
+        return value
+    if isinstance(value, Mapping):
+        return SecretRef.model_validate(value, context=info.context)
+    raise ValueError('must be a string, a number, true or false, or { env = "NAME" } for a secret')
+
+
+OptionValue = Annotated[str | SecretRef, PlainValidator(_option)]
+
+
+def refuse_literal_secrets(options: Mapping[str, str | SecretRef]) -> None:
+    """Raise ValueError when an option whose name speaks of a secret holds one in plain text."""
+    for name, value in options.items():
+        if isinstance(value, str) and any(word in name.lower() for word in _SECRET_WORDS):
+            raise ValueError(f'"{name}" is a secret and never stands in this file; write {{ env = "NAME" }}')
+
+
+def reveal_all(options: Mapping[str, str | SecretRef]) -> dict[str, str]:
+    """Options with every secret read. The result is for a client only: never log it."""
+    return {
+        name: value if isinstance(value, str) else value.reveal().get_secret_value()
+        for name, value in options.items()
+    }

@@ -1,0 +1,109 @@
+"""Single values of the configuration that need more than a type: the source's address, intervals, patterns."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from pydantic import PlainValidator
+
+from replicator.model.partition import PartitionField, parse_partition
+
+DEFAULT_MYSQL_PORT = 3306
+
+_SCHEMES = ("mysql", "mysql+pymysql")
+_INTERVAL = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[a-z]+)")
+_UNITS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUrl:
+    """Where the MySQL server is and who logs in; never holds a password."""
+
+    user: str
+    host: str
+    port: int = DEFAULT_MYSQL_PORT
+    database: str | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"mysql://{self.user}@{host}:{self.port}/{self.database or ''}"
+
+
+def parse_source_url(value: object) -> SourceUrl:
+    """Read `mysql://user@host:port/database` (port and database may be left out). Raises ValueError.
+
+    The address is never repeated in an error: it may hold a password by mistake.
+    """
+    if isinstance(value, SourceUrl):
+        return value
+    wanted = 'write it as "mysql://user@host:3306/database"'
+    if not isinstance(value, str):
+        raise ValueError(f"must be an address in quotes; {wanted}")
+    try:
+        parts = urlsplit(value)
+        port = parts.port or DEFAULT_MYSQL_PORT
+    except ValueError:
+        raise ValueError(f"not a usable address (is the port a number?); {wanted}") from None
+    if parts.scheme not in _SCHEMES:
+        raise ValueError(f'the address must start with "mysql://"; {wanted}')
+    if parts.password is not None:
+        raise ValueError(
+            'holds a password, which never stands in this file; take it out of the address and set password = { env = "NAME" }'
+        )
+    if not parts.hostname or not parts.username:
+        raise ValueError(f"the {'host' if not parts.hostname else 'user'} is missing; {wanted}")
+    if parts.query or parts.fragment:
+        raise ValueError(
+            f'nothing may follow the database name ("?…" and "#…" have no meaning here); {wanted}'
+        )
+    return SourceUrl(unquote(parts.username), parts.hostname, port, unquote(parts.path.strip("/")) or None)
+
+
+def parse_trigger(value: object) -> float:
+    """Seconds between batches from `10 seconds`, `500 ms`, `1 minute`; 0.0 from `continuous`. Raises ValueError."""
+    if value == "continuous":
+        return 0.0
+    if isinstance(value, str) and (found := _INTERVAL.fullmatch(value.strip().lower())):
+        factor = _UNITS.get(found["unit"])
+        if factor is not None and float(found["number"]) > 0:
+            return float(found["number"]) * factor
+    raise ValueError(
+        f'{_shown(value)} is not an interval; write "10 seconds", "1 minute", or "continuous" for as soon as possible'
+    )
+
+
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _partition(value: object) -> PartitionField:
+    if isinstance(value, PartitionField):
+        return value
+    if not isinstance(value, str):
+        raise ValueError('must be a transform in quotes, such as "bucket(16, id)"')
+    return parse_partition(value)
+
+
+def _table_pattern(value: object) -> str:
+    if not isinstance(value, str) or not all(value.partition(".")):
+        raise ValueError(f'{_shown(value)} is not a table pattern; write "database.table", as in "shop.*"')
+    return value
+
+
+def _table_name(value: object) -> str:
+    if not isinstance(value, str) or not all(value.partition(".")):
+        raise ValueError(f'{_shown(value)} is not a table name; write "database.table", as in "shop.orders"')
+    return value
+
+
+Trigger = Annotated[float, PlainValidator(parse_trigger)]
+Url = Annotated[SourceUrl, PlainValidator(parse_source_url)]
+Partition = Annotated[PartitionField, PlainValidator(_partition)]
+TablePattern = Annotated[str, PlainValidator(_table_pattern)]
+TableName = Annotated[str, PlainValidator(_table_name)]
