@@ -1,0 +1,226 @@
+"""What an event archive is made of: events, the manifest, and the manifest's JSON form."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, Self, cast
+
+from replicator.errors import ArchiveError
+
+FORMAT = "replicator-archive"
+VERSION = 1
+MANIFEST_NAME = "manifest.json"
+
+Encoding = Literal["json", "json-schemas"]
+
+# The same schema is published as schemas/event-archive-v1.avsc; a test holds the two together.
+EVENT_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Event",
+    "namespace": "replicator.archive.v1",
+    "fields": [
+        {"name": "topic", "type": "string"},
+        {"name": "partition", "type": "int"},
+        {"name": "offset", "type": "long"},
+        {"name": "timestamp", "type": "long"},
+        {"name": "key", "type": ["null", "bytes"]},
+        {"name": "value", "type": ["null", "bytes"]},
+        {
+            "name": "headers",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Header",
+                    "fields": [
+                        {"name": "key", "type": "string"},
+                        {"name": "value", "type": ["null", "bytes"]},
+                    ],
+                },
+            },
+        },
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One record of a change log, as the log held it. `timestamp` is in ms since the epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One container file: how many events, and how many bytes on disk."""
+
+    events: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The part of one partition that one file holds: every event from offset `first` to `last`."""
+
+    path: str
+    first: int
+    last: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEntry:
+    """What is held of one partition. Recording continues at offset `end`."""
+
+    segments: tuple[Segment, ...]
+    end: int
+
+    @property
+    def first(self) -> int:
+        """Offset of the first event."""
+        return self.segments[0].first
+
+    @property
+    def last(self) -> int:
+        """Offset of the last event."""
+        return self.segments[-1].last
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+        return sum(segment.count for segment in self.segments)
+
+
+PartitionKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an archive holds. `files` is keyed by path, `partitions` by (topic, partition)."""
+
+    topic_prefix: str
+    encoding: Encoding
+    created: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+    files: Mapping[str, FileEntry] = field(default_factory=dict)
+    partitions: Mapping[PartitionKey, PartitionEntry] = field(default_factory=dict)
+
+    @property
+    def events(self) -> int:
+        """Number of events in the whole archive."""
+        return sum(entry.events for entry in self.files.values())
+
+    def end_offset(self, topic: str, partition: int) -> int | None:
+        """Where recording of this partition continues; None if nothing is held of it."""
+        entry = self.partitions.get((topic, partition))
+        return None if entry is None else entry.end
+
+    def with_file(self, path: str, size: int, segments: Mapping[PartitionKey, Segment]) -> Self:
+        """This manifest and one more file of `size` bytes that holds `segments`."""
+        partitions = dict(self.partitions)
+        for key, segment in segments.items():
+            before = partitions.get(key)
+            if before is not None and segment.first < before.end:
+                raise ArchiveError(
+                    f"{key[0]}-{key[1]}: offset {segment.first} is already in the archive, which ends at "
+                    f"{before.end}",
+                    "Each event is archived once; continue at the end offset.",
+                )
+            earlier = () if before is None else before.segments
+            partitions[key] = PartitionEntry((*earlier, segment), segment.last + 1)
+        events = sum(segment.count for segment in segments.values())
+        return replace(self, files={**self.files, path: FileEntry(events, size)}, partitions=partitions)
+
+    def with_end(self, topic: str, partition: int, end: int) -> Self:
+        """This manifest where recording of a partition continues at `end`; never moves backwards."""
+        entry = self.partitions.get((topic, partition))
+        if entry is None or end <= entry.end:
+            return self
+        partitions = {**self.partitions, (topic, partition): PartitionEntry(entry.segments, end)}
+        return replace(self, partitions=partitions)
+
+    def to_json(self) -> str:
+        """The text of manifest.json (schemas/archive-manifest-v1.json)."""
+        topics: dict[str, dict[str, Any]] = {}
+        for (topic, partition), entry in sorted(self.partitions.items()):
+            topics.setdefault(topic, {})[str(partition)] = _entry_to_json(entry)
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "topic_prefix": self.topic_prefix,
+            "encoding": self.encoding,
+            "created": self.created.astimezone(UTC).isoformat(),
+            "files": {
+                path: {"events": entry.events, "bytes": entry.bytes} for path, entry in self.files.items()
+            },
+            "topics": topics,
+        }
+        return json.dumps(document, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Self:
+        """Parses manifest.json; `where` names it in errors. Raises ArchiveError."""
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise ArchiveError(f"{where} is not JSON: {error}", "Restore the file from a copy.") from error
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise ArchiveError(f"{where} is not the manifest of an event archive")
+        if document.get("version") != VERSION:
+            raise ArchiveError(
+                f"{where} has version {document.get('version')!r}; this program reads version {VERSION}",
+                "Use the release of replicator that wrote it, or a newer one.",
+            )
+        try:
+            return cls._from_document(document)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise ArchiveError(
+                f"{where} is damaged: {type(error).__name__}: {error}", "Restore the file from a copy."
+            ) from error
+
+    @classmethod
+    def _from_document(cls, document: dict[str, Any]) -> Self:
+        encoding = document["encoding"]
+        if encoding not in {"json", "json-schemas"}:
+            raise ValueError(f"unknown encoding {encoding!r}")
+        return cls(
+            topic_prefix=str(document["topic_prefix"]),
+            encoding=cast("Encoding", encoding),
+            created=datetime.fromisoformat(document["created"]),
+            files={
+                path: FileEntry(int(f["events"]), int(f["bytes"])) for path, f in document["files"].items()
+            },
+            partitions={
+                (topic, int(partition)): _entry_from_json(entry)
+                for topic, partitions in document["topics"].items()
+                for partition, entry in partitions.items()
+            },
+        )
+
+
+def _entry_to_json(entry: PartitionEntry) -> dict[str, Any]:
+    return {
+        "first": entry.first,
+        "last": entry.last,
+        "count": entry.count,
+        "end": entry.end,
+        "files": [
+            {"path": s.path, "first": s.first, "last": s.last, "count": s.count} for s in entry.segments
+        ],
+    }
+
+
+def _entry_from_json(entry: dict[str, Any]) -> PartitionEntry:
+    segments = tuple(
+        Segment(str(s["path"]), int(s["first"]), int(s["last"]), int(s["count"])) for s in entry["files"]
+    )
+    parsed = PartitionEntry(segments, int(entry["end"]))
+    if (parsed.first, parsed.last, parsed.count) != (entry["first"], entry["last"], entry["count"]):
+        raise ValueError("a partition's totals differ from the sum of its files")
+    return parsed

@@ -1,0 +1,123 @@
+"""Reads an event archive: which files hold a range of a partition, and the events themselves."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from fastavro.read import SchemaResolutionError
+
+from replicator.archive.format import MANIFEST_NAME, Event, Manifest, PartitionKey
+from replicator.errors import ArchiveError
+
+
+class ArchiveReader:
+    """An archive as its manifest described it when this object was made; later appends are not seen."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = load_manifest(path)
+        self._check_files()
+
+    def _check_files(self) -> None:
+        for name, entry in self.manifest.files.items():
+            file = self.path / name
+            try:
+                size = file.stat().st_size
+            except OSError as error:
+                raise ArchiveError(
+                    f"{self.path}: {name} is in the manifest but cannot be read ({error.strerror})",
+                    "The archive was copied partially; copy the whole directory again.",
+                ) from error
+            if size != entry.bytes:
+                raise ArchiveError(
+                    f"{self.path}: {name} has {size} bytes, the manifest says {entry.bytes}",
+                    "The archive was copied partially; copy the whole directory again.",
+                )
+
+    def topics(self) -> list[str]:
+        """Names of the topics that hold at least one event, sorted."""
+        return sorted({topic for topic, _ in self.manifest.partitions})
+
+    def partitions(self, topic: str) -> list[int]:
+        """Partitions of `topic` that hold at least one event, sorted."""
+        return sorted(partition for name, partition in self.manifest.partitions if name == topic)
+
+    def start_offsets(self) -> dict[PartitionKey, int]:
+        """Per (topic, partition), the offset of the first event."""
+        return {key: entry.first for key, entry in self.manifest.partitions.items()}
+
+    def end_offsets(self) -> dict[PartitionKey, int]:
+        """Per (topic, partition), the offset after everything that is held (exclusive)."""
+        return {key: entry.end for key, entry in self.manifest.partitions.items()}
+
+    def files(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> list[Path]:
+        """Files with events of a partition at offsets from `start` to before `end`, in offset order.
+
+        The files hold other partitions and offsets too: filter after reading.
+        """
+        entry = self.manifest.partitions.get((topic, partition))
+        if entry is None:
+            return []
+        return [
+            self.path / segment.path
+            for segment in entry.segments
+            if segment.last >= start and (end is None or segment.first < end)
+        ]
+
+    def count(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> int:
+        """At least as many events as the range holds: files that it cuts are counted whole."""
+        entry = self.manifest.partitions.get((topic, partition))
+        if entry is None:
+            return 0
+        return sum(s.count for s in entry.segments if s.last >= start and (end is None or s.first < end))
+
+    def events(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> Iterator[Event]:
+        """The events of a partition at offsets from `start` to before `end`, in offset order."""
+        for file in self.files(topic, partition, start, end):
+            for event in read_events(file):
+                if event.topic != topic or event.partition != partition or event.offset < start:
+                    continue
+                if end is not None and event.offset >= end:
+                    break
+                yield event
+
+
+def load_manifest(path: Path) -> Manifest:
+    """The manifest of the archive at `path`. Raises ArchiveError where there is none."""
+    file = path / MANIFEST_NAME
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ArchiveError(
+            f"{path} is not an event archive: it has no {MANIFEST_NAME}",
+            "Give the directory that `replicator record --to` wrote.",
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArchiveError(f"cannot read {file}: {error}") from error
+    return Manifest.from_json(text, str(file))
+
+
+def read_events(file: Path) -> Iterator[Event]:
+    """Every event of one container file, in its order. Raises ArchiveError on damage."""
+    try:
+        with file.open("rb") as stream:
+            for record in fastavro.reader(stream):
+                yield _event(record)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, SchemaResolutionError) as error:
+        raise ArchiveError(
+            f"{file} is damaged: {type(error).__name__}: {error}", "Restore the file from a copy."
+        ) from error
+
+
+def _event(record: Any) -> Event:
+    fields: Mapping[str, Any] = record
+    return Event(
+        topic=fields["topic"],
+        partition=fields["partition"],
+        offset=fields["offset"],
+        timestamp=fields["timestamp"],
+        key=fields["key"],
+        value=fields["value"],
+        headers=tuple((header["key"], header["value"]) for header in fields["headers"]),
+    )

@@ -1,0 +1,204 @@
+"""Writes an event archive so that a crash at any point leaves a whole, appendable archive."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import fastavro
+
+from replicator.archive.format import (
+    EVENT_SCHEMA,
+    MANIFEST_NAME,
+    Encoding,
+    Event,
+    Manifest,
+    PartitionKey,
+    Segment,
+)
+from replicator.archive.reader import load_manifest
+from replicator.errors import ArchiveError
+
+MAX_EVENTS = 50_000
+MAX_BYTES = 64 * 2**20
+# Large blocks compress better; a block is what a reader holds in memory at once.
+BLOCK_BYTES = 2**20
+
+
+class ArchiveWriter:
+    """Appends events to the archive at `path`, made when there is none; one writer at a time.
+
+    Events are held in memory until `max_events` or `max_bytes` (of keys and values) are reached, or until
+    `flush`. What was flushed survives a crash; the rest has to be appended again, from `end_offset` on.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        topic_prefix: str,
+        encoding: Encoding,
+        max_events: int = MAX_EVENTS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.path = path
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._pending: dict[PartitionKey, list[Event]] = {}
+        self._pending_events = 0
+        self._pending_bytes = 0
+        self._ends: dict[PartitionKey, int] = {}
+        try:
+            (path / "events").mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(path)
+        except OSError as error:
+            raise ArchiveError(f"cannot write an archive to {path}: {error.strerror}") from error
+        try:
+            self.manifest = self._open(topic_prefix, encoding)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _open(self, topic_prefix: str, encoding: Encoding) -> Manifest:
+        if not (self.path / MANIFEST_NAME).exists():
+            return Manifest(topic_prefix, encoding)
+        manifest = load_manifest(self.path)
+        if (manifest.topic_prefix, manifest.encoding) != (topic_prefix, encoding):
+            raise ArchiveError(
+                f"{self.path} holds {manifest.encoding} events of {manifest.topic_prefix!r}, not {encoding} "
+                f"events of {topic_prefix!r}",
+                "Record into another directory.",
+            )
+        return manifest
+
+    def end_offset(self, topic: str, partition: int) -> int | None:
+        """The offset at which appending continues, pending events included; None if nothing is held."""
+        pending = self._pending.get((topic, partition))
+        if pending:
+            return pending[-1].offset + 1
+        return self.manifest.end_offset(topic, partition)
+
+    def append(self, event: Event) -> None:
+        """Adds one event; offsets of a partition must rise. Raises ArchiveError where they do not."""
+        end = self.end_offset(event.topic, event.partition)
+        if end is not None and event.offset < end:
+            raise ArchiveError(
+                f"{event.topic}-{event.partition}: offset {event.offset} after {end - 1}",
+                "Each event is archived once and in order; continue at the end offset.",
+            )
+        self._pending.setdefault((event.topic, event.partition), []).append(event)
+        self._pending_events += 1
+        self._pending_bytes += len(event.key or b"") + len(event.value or b"")
+        if self._pending_events >= self._max_events or self._pending_bytes >= self._max_bytes:
+            self.flush()
+
+    def advance(self, topic: str, partition: int, end: int) -> None:
+        """Says that the log has no event of this partition between the last one appended and `end`."""
+        self._ends[(topic, partition)] = end
+
+    def flush(self) -> None:
+        """Makes everything appended so far durable: events first, the manifest last."""
+        manifest = self.manifest
+        if self._pending_events:
+            manifest = self._write_file(manifest)
+        for (topic, partition), end in self._ends.items():
+            manifest = manifest.with_end(topic, partition, end)
+        if manifest is not self.manifest or not (self.path / MANIFEST_NAME).exists():
+            _replace(self.path / MANIFEST_NAME, lambda stream: stream.write(manifest.to_json().encode()))
+        self.manifest = manifest
+        self._pending.clear()
+        self._ends.clear()
+        self._pending_events = self._pending_bytes = 0
+
+    def _write_file(self, manifest: Manifest) -> Manifest:
+        # A file that a crash left behind without a manifest entry has this very name and is replaced.
+        name = f"events/{len(manifest.files) + 1:06d}.avro"
+        keys = sorted(self._pending)
+        segments: dict[PartitionKey, Segment] = {}
+        for key in keys:
+            events = self._pending[key]
+            segments[key] = Segment(name, events[0].offset, events[-1].offset, len(events))
+        records = (_record(event) for key in keys for event in self._pending[key])
+        _replace(self.path / name, lambda stream: _write_container(stream, records))
+        return manifest.with_file(name, (self.path / name).stat().st_size, segments)
+
+    def close(self) -> None:
+        """Flushes and lets other writers in."""
+        try:
+            self.flush()
+        finally:
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._lock.close()
+
+
+def _lock(path: Path) -> IO[bytes]:
+    stream = (path / ".lock").open("wb")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        stream.close()
+        raise ArchiveError(
+            f"another process is writing to {path}", "Stop it, or record into another directory."
+        ) from error
+    return stream
+
+
+def _record(event: Event) -> dict[str, Any]:
+    return {
+        "topic": event.topic,
+        "partition": event.partition,
+        "offset": event.offset,
+        "timestamp": event.timestamp,
+        "key": event.key,
+        "value": event.value,
+        "headers": [{"key": key, "value": value} for key, value in event.headers],
+    }
+
+
+def _write_container(stream: IO[bytes], records: Any) -> None:
+    fastavro.writer(
+        stream,
+        fastavro.parse_schema(EVENT_SCHEMA),
+        records,
+        codec="deflate",
+        codec_compression_level=9,
+        sync_interval=BLOCK_BYTES,
+    )
+
+
+def _replace(file: Path, write: Any) -> None:
+    """Writes `file` by way of a temporary one, so that it is whole or as before, and durable on return."""
+    temporary = file.with_name(file.name + ".tmp")
+    try:
+        with temporary.open("wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+        _sync_directory(file.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise ArchiveError(
+            f"cannot write {file}: {error.strerror}", "Free some space or choose another directory."
+        ) from error
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
