@@ -27,6 +27,8 @@
 line prints both and exits with `exit_code`.
 """
 
+# ruff: noqa: N818 - the names say what happened; the word Error would only lengthen them
+
 from typing import ClassVar
 
 

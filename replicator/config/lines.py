@@ -11,7 +11,7 @@ _PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
 
 def line_of(text: str, location: Location) -> int | None:
-    """The line (from 1) of the key at `location`, else of the nearest thing around it; None when there is none.
+    """The line (from 1) of the key at `location`, else of the nearest thing around it, else None.
 
     A step of `location` is a key, or the index of a `[[section]]` or list item.
     """

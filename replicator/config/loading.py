@@ -91,29 +91,31 @@ def _dotted(location: Location) -> str:
 
 
 def _reason(detail: ErrorDetails, raw: Location, values: Mapping[str, Any]) -> str:
-    kind = detail["type"]
+    given = _shown(detail["input"])
     context = detail.get("ctx", {})
-    if kind == "value_error":
-        return str(context["error"])
-    if kind == "extra_forbidden":
-        return _unknown_key(raw)
-    if kind in ("missing", "union_tag_not_found"):
-        return (
-            'required, but missing; write "kafka" or "archive"' if "tag" in kind else "required, but missing"
-        )
-    if kind in _TYPES:
-        return f"must be {_TYPES[kind]}, not {_shown(detail['input'])}"
-    if kind in ("literal_error", "union_tag_invalid"):
-        return _not_among(detail, values)
-    if kind == "greater_than_equal":
-        return f"must be at least {context['ge']}, not {_shown(detail['input'])}"
-    if kind == "less_than_equal":
-        return f"must be at most {context['le']}, not {_shown(detail['input'])}"
-    if kind == "too_short":
-        return "must not be empty"
-    if kind == "string_pattern_mismatch":
-        return f"{_shown(detail['input'])} does not fit the pattern {context['pattern']}"
-    return detail["msg"]
+    match detail["type"]:
+        case "value_error":
+            reason = str(context["error"])
+        case "extra_forbidden":
+            reason = _unknown_key(raw)
+        case "literal_error" | "union_tag_invalid":
+            reason = _not_among(detail, values)
+        case "missing":
+            reason = "required, but missing"
+        case "union_tag_not_found":
+            reason = 'required, but missing; write "kafka" or "archive"'
+        case "greater_than_equal" | "less_than_equal":
+            bound = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
+            reason = f"must be {bound}, not {given}"
+        case "too_short" | "string_too_short":
+            reason = "must not be empty"
+        case "string_pattern_mismatch":
+            reason = f"{given} does not fit the pattern {context['pattern']}"
+        case kind if kind in _TYPES:
+            reason = f"must be {_TYPES[kind]}, not {given}"
+        case _:
+            reason = detail["msg"]
+    return reason
 
 
 def _not_among(detail: ErrorDetails, values: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ class SourceConfig(Section):
     exclude: tuple[TablePattern, ...] = ()
 
     def server(self) -> SourceUrl:
-        """The server's address. Raises ConfigError where the mirror follows an archive and names no server."""
+        """The server's address. Raises ConfigError where the file names none (an archive needs no server)."""
         if self.url is None:
             raise ConfigError(
                 "source.url is not set", 'add url = "mysql://user@host:3306/database" to [source]'

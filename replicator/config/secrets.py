@@ -1,7 +1,10 @@
 """Secrets: the configuration says where one is found, and it is read only when it is needed."""
 
+# ruff: noqa: TRY004 - pydantic collects ValueError, and lets TypeError through
+
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, SecretStr, ValidationInfo, model_validator
@@ -30,17 +33,17 @@ class SecretRef(BaseModel):
             value = os.environ.get(self.env)
             if value is None:
                 raise ConfigError(
-                    f"the environment variable {self.env} is not set, and the configuration takes a secret from it",
+                    f"the environment variable {self.env}, which holds a secret of the configuration, is not set",
                     f"export {self.env}=… before this command",
                 )
             return SecretStr(value)
-        assert self.file is not None
+        path = self.file or Path()
         try:
             # Editors and `echo` end a file with a line break that is no part of the secret.
-            return SecretStr(self.file.read_text(encoding="utf-8").rstrip("\r\n"))
+            return SecretStr(path.read_text(encoding="utf-8").rstrip("\r\n"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"cannot read the secret in {self.file}: {_reason(error)}",
+                f"cannot read the secret in {path}: {_reason(error)}",
                 "the file must be readable by the user that runs this command, and hold the secret alone",
             ) from error
 
@@ -55,8 +58,8 @@ def _secret(value: object, info: ValidationInfo) -> SecretRef:
     if not isinstance(value, Mapping):
         # The value is never repeated: this message may end in a log.
         raise ValueError(
-            'a secret never stands in this file; write { env = "NAME" } to take it from an environment variable,'
-            ' or { file = "PATH" }'
+            'a secret never stands in this file; write { env = "NAME" } for an environment variable, '
+            'or { file = "PATH" }'
         )
     return SecretRef.model_validate(value, context=info.context)
 

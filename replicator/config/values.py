@@ -1,4 +1,6 @@
-"""Single values of the configuration that need more than a type: the source's address, intervals, patterns."""
+"""Values of the configuration that need more than a type: the source's address, intervals, patterns."""
+
+# ruff: noqa: TRY004 - pydantic collects ValueError, and lets TypeError through
 
 import re
 from dataclasses import dataclass
@@ -54,7 +56,8 @@ def parse_source_url(value: object) -> SourceUrl:
         raise ValueError(f'the address must start with "mysql://"; {wanted}')
     if parts.password is not None:
         raise ValueError(
-            'holds a password, which never stands in this file; take it out of the address and set password = { env = "NAME" }'
+            "holds a password, which never stands in this file; "
+            'take it out of the address and set password = { env = "NAME" }'
         )
     if not parts.hostname or not parts.username:
         raise ValueError(f"the {'host' if not parts.hostname else 'user'} is missing; {wanted}")
@@ -66,7 +69,7 @@ def parse_source_url(value: object) -> SourceUrl:
 
 
 def parse_trigger(value: object) -> float:
-    """Seconds between batches from `10 seconds`, `500 ms`, `1 minute`; 0.0 from `continuous`. Raises ValueError."""
+    """Seconds between batches: `10 seconds`, `500 ms`, `1 minute`; `continuous` is 0.0. Raises ValueError."""
     if value == "continuous":
         return 0.0
     if isinstance(value, str) and (found := _INTERVAL.fullmatch(value.strip().lower())):
@@ -74,7 +77,8 @@ def parse_trigger(value: object) -> float:
         if factor is not None and float(found["number"]) > 0:
             return float(found["number"]) * factor
     raise ValueError(
-        f'{_shown(value)} is not an interval; write "10 seconds", "1 minute", or "continuous" for as soon as possible'
+        f"{_shown(value)} is not an interval; "
+        'write "10 seconds", "1 minute", or "continuous" for as soon as possible'
     )
 
 
