@@ -1,0 +1,52 @@
+# Every target does its own set-up: it uses the uv on PATH, or installs one into .venv with pip.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+REPORTS ?= reports
+
+# Looked up when a target runs, because set-up may be what puts it there.
+UV = $$(command -v uv || echo .venv/bin/uv)
+RUN = $(UV) run --frozen --no-sync
+
+.PHONY: help setup demo test test-fast lint format bench record-demo clean
+
+help:  ## This list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## The environment in .venv, from the lock file
+	@command -v uv >/dev/null || test -x .venv/bin/uv || { \
+	  $(PYTHON) -m venv .venv 2>/dev/null || { \
+	    echo "make: $(PYTHON) cannot make an environment; install uv or python3-venv" >&2; exit 2; }; \
+	  .venv/bin/pip install --quiet uv; }
+	@$(UV) sync --frozen --quiet --inexact
+
+demo: setup  ## Replay a recording of a real MySQL database into a local Iceberg lake
+	@$(RUN) replicator demo
+
+lint: setup  ## Style, types and the import rules
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+	@$(RUN) lint-imports --no-cache | tail -n 8
+
+format: setup  ## Rewrite the code in the project's style
+	@$(RUN) ruff check --fix .
+	@$(RUN) ruff format .
+
+test-fast: setup  ## The tests that need neither Spark nor the real stack
+	@$(RUN) pytest -q -m "not spark and not stack"
+
+test: lint  ## Everything: linters, units, Spark, and the real MySQL, Kafka and Connect
+	@mkdir -p $(REPORTS)
+	@$(RUN) pytest -q --junitxml=$(REPORTS)/tests.xml
+
+bench: setup  ## The benchmarks; tables on the screen, JSON in reports/
+	@$(RUN) python -m benchmarks
+
+record-demo: setup  ## Record the demo's event archive anew from the real stack
+	@$(RUN) python -m benchmarks.record_demo
+
+clean:  ## Remove what the other targets made, downloads and the lock file excepted
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .replicator $(REPORTS) demo-lake
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
