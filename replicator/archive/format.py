@@ -103,7 +103,11 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archive holds. `files` is keyed by path, `partitions` by (topic, partition)."""
+    """What an archive holds. `files` is keyed by path, `partitions` by (topic, partition).
+
+    `encoding` describes the first event. A connector may start or stop sending schemas at any time, so
+    readers look at each event.
+    """
 
     topic_prefix: str
     encoding: Encoding

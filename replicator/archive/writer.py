@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -29,6 +30,8 @@ BLOCK_BYTES = 2**20
 
 class ArchiveWriter:
     """Appends events to the archive at `path`, made when there is none; one writer at a time.
+
+    `encoding` is what a new archive's manifest says; one that holds events keeps what it says.
 
     Events are held in memory until `max_events` or `max_bytes` (of keys and values) are reached, or until
     `flush`. What was flushed survives a crash; the rest has to be appended again, from `end_offset` on.
@@ -65,13 +68,12 @@ class ArchiveWriter:
         if not (self.path / MANIFEST_NAME).exists():
             return Manifest(topic_prefix, encoding)
         manifest = load_manifest(self.path)
-        if (manifest.topic_prefix, manifest.encoding) != (topic_prefix, encoding):
+        if manifest.topic_prefix != topic_prefix:
             raise ArchiveError(
-                f"{self.path} holds {manifest.encoding} events of {manifest.topic_prefix!r}, not {encoding} "
-                f"events of {topic_prefix!r}",
+                f"{self.path} holds events of {manifest.topic_prefix!r}, not of {topic_prefix!r}",
                 "Record into another directory.",
             )
-        return manifest
+        return manifest if manifest.files else replace(manifest, encoding=encoding)
 
     def end_offset(self, topic: str, partition: int) -> int | None:
         """The offset at which appending continues, pending events included; None if nothing is held."""

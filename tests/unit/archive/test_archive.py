@@ -153,12 +153,19 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json")
 
 
-def test_another_prefix_or_encoding_is_refused(tmp_path: Path) -> None:
+def test_another_prefix_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [event(0)])
-    for prefix, encoding in (("other", "json"), ("shop", "json-schemas")):
-        with pytest.raises(ArchiveError, match="holds json events"):
-            ArchiveWriter(tmp_path, topic_prefix=prefix, encoding=encoding)  # type: ignore[arg-type]
+    with pytest.raises(ArchiveError, match="holds events of 'shop'"):
+        ArchiveWriter(tmp_path, topic_prefix="other", encoding="json")
     write(tmp_path, [event(1)])
+
+
+def test_the_encoding_is_that_of_the_first_event(tmp_path: Path) -> None:
+    for encoding, events in (("json", []), ("json-schemas", [event(0)]), ("json", [event(1)])):
+        with ArchiveWriter(tmp_path, topic_prefix="shop", encoding=encoding) as writer:  # type: ignore[arg-type]
+            for each in events:
+                writer.append(each)
+    assert ArchiveReader(tmp_path).manifest.encoding == "json-schemas"
 
 
 def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
