@@ -1,5 +1,6 @@
 """The configuration of one mirror as frozen, typed values. `loading` reads them from a TOML file."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -121,6 +122,13 @@ class LakeConfig(Section):
     def _no_secrets(cls, options: dict[str, str | SecretRef]) -> dict[str, str | SecretRef]:
         refuse_literal_secrets(options)
         return options
+
+    @field_validator("uri", "warehouse")
+    @classmethod
+    def _no_password(cls, address: str | None) -> str | None:
+        if address is not None and re.search(r"password=|//[^/@]+:[^/@]+@", address, re.IGNORECASE):
+            raise ValueError('holds a password; take it out and set it in lake.options, as { env = "NAME" }')
+        return address
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -1,7 +1,5 @@
 """Secrets: the configuration says where one is found, and it is read only when it is needed."""
 
-# ruff: noqa: TRY004 - pydantic collects ValueError, and lets TypeError through
-
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +31,7 @@ class SecretRef(BaseModel):
             value = os.environ.get(self.env)
             if value is None:
                 raise ConfigError(
-                    f"the environment variable {self.env}, which holds a secret of the configuration, is not set",
+                    f"the environment variable {self.env} is not set; the configuration takes a secret from it",
                     f"export {self.env}=… before this command",
                 )
             return SecretStr(value)

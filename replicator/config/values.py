@@ -1,7 +1,5 @@
 """Values of the configuration that need more than a type: the source's address, intervals, patterns."""
 
-# ruff: noqa: TRY004 - pydantic collects ValueError, and lets TypeError through
-
 import re
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,0 +1,79 @@
+"""Opens the lake's Iceberg catalog in Python, without Java: for looking, never for writing."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog, load_catalog
+from sqlalchemy import make_url
+
+from replicator.config import CATALOG_NAME, LakeConfig
+from replicator.errors import LakeUnavailable, ReplicatorError
+
+_JDBC_DRIVERS = {"sqlite": "sqlite:///", "postgresql": "postgresql+psycopg2:", "mysql": "mysql+pymysql:"}
+
+
+def catalog_properties(lake: LakeConfig) -> dict[str, str]:
+    """The settings with which PyIceberg opens the same catalog as Spark does; secrets included."""
+    properties = lake.catalog_options()
+    if lake.warehouse is not None:
+        properties["warehouse"] = lake.warehouse
+    if lake.catalog == "jdbc":
+        uri = sqlalchemy_uri(lake.uri or "", properties.get("jdbc.user"), properties.get("jdbc.password"))
+        # Spark's catalog makes the tables it needs, and in its own layout: here they are only read.
+        return properties | {"type": "sql", "uri": uri, "init_catalog_tables": "false"}
+    return properties | {"type": lake.catalog} | ({} if lake.uri is None else {"uri": lake.uri})
+
+
+def sqlalchemy_uri(jdbc: str, user: str | None = None, password: str | None = None) -> str:
+    """SQLAlchemy's form of a JDBC address. Raises LakeUnavailable for a database it has no driver for."""
+    kind, _, rest = jdbc.removeprefix("jdbc:").partition(":")
+    if kind not in _JDBC_DRIVERS:
+        raise LakeUnavailable(
+            f"no Python driver is known for a catalog at jdbc:{kind}:…",
+            f"use one of {', '.join(_JDBC_DRIVERS)} for a jdbc catalog, or a rest catalog",
+        )
+    url = make_url(_JDBC_DRIVERS[kind] + rest)
+    return url.set(username=user or url.username, password=password or url.password).render_as_string(
+        hide_password=False
+    )
+
+
+def sqlite_file(lake: LakeConfig) -> Path | None:
+    """The file of a SQLite catalog, whether or not it exists; None for any other catalog."""
+    prefix = "jdbc:sqlite:"
+    uri = lake.uri or ""
+    return Path(uri.removeprefix(prefix).split("?")[0]) if uri.startswith(prefix) else None
+
+
+@contextmanager
+def open_catalog(lake: LakeConfig) -> Iterator[Catalog]:
+    """The lake's catalog, for looking only. Raises LakeUnavailable where it does not open."""
+    file = sqlite_file(lake)
+    if file is not None and not file.exists():
+        # Opening it would leave an empty file behind.
+        raise LakeUnavailable(
+            f"there is no catalog at {file} yet", "replicator run makes it with its first batch"
+        )
+    # PyIceberg warns about catalogs of the older layout, which are fine to read.
+    logging.getLogger("pyiceberg.catalog.sql").setLevel(logging.ERROR)
+    catalog = _load(lake)
+    try:
+        yield catalog
+    finally:
+        catalog.close()
+
+
+def _load(lake: LakeConfig) -> Catalog:
+    try:
+        return load_catalog(CATALOG_NAME, **catalog_properties(lake))
+    except ReplicatorError:
+        raise
+    except Exception as error:
+        # Each kind of catalog brings the errors of its own client, with no class in common.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LakeUnavailable(
+            f"the {lake.catalog} catalog does not open: {reason}",
+            "check lake.uri, lake.options and, for a service, that it runs and is reached from here",
+        ) from error
