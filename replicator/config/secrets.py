@@ -31,7 +31,7 @@ class SecretRef(BaseModel):
             value = os.environ.get(self.env)
             if value is None:
                 raise ConfigError(
-                    f"the environment variable {self.env} is not set; the configuration takes a secret from it",
+                    f"the environment variable {self.env} is not set, but a secret is taken from it",
                     f"export {self.env}=… before this command",
                 )
             return SecretStr(value)

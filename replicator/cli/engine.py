@@ -1,0 +1,154 @@
+"""Commands that move events: `demo`, `run`, `record` and `replay`."""
+
+# ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.cli.options import DEFAULT_CONFIG, ConfigFile
+
+if TYPE_CHECKING:
+    from replicator.record import RecordProgress
+
+CaughtUp = Annotated[
+    bool,
+    typer.Option(
+        "--until-caught-up", help="Stop at the end that the topics have now, instead of following them."
+    ),
+]
+
+
+def demo(
+    directory: Annotated[
+        Path,
+        typer.Option("--dir", metavar="DIR", help="Where the lake is made; removed and made anew each time."),
+    ] = Path("demo-lake"),
+) -> None:
+    """Replay a recording of a real MySQL database into a local lake.
+
+    Needs no server, only Java 17 or newer. Shows per table the rows, the changes by kind and the last
+    position, and compares every table with the checksum that the source had. The lake stays in DIR, to be
+    queried with Spark, PyIceberg or DuckDB.
+
+    \b
+    Example:
+      replicator demo --dir /tmp/demo
+    """
+    from replicator.demo import run_demo
+
+    run_demo(directory)
+
+
+def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) -> None:
+    """Follow the change events and keep the mirror current.
+
+    Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. Ctrl-C or SIGTERM stops it
+    after the batch at hand. It may be killed at any time: started again, it goes on from what the lake holds.
+    A second process for the same mirror is refused.
+
+    \b
+    Examples:
+      replicator run -c shop.toml                       until it is stopped
+      replicator run -c shop.toml --until-caught-up     for a scheduler
+      replicator run -c shop.toml 2>> shop.jsonl        log lines as JSON
+    """
+    from replicator.config import load
+    from replicator.mirror import run as run_mirror
+    from replicator.observe import log_batch, setup_logging
+
+    settings = load(config)
+    setup_logging()
+    run_mirror(settings, until_caught_up=until_caught_up, on_batch=log_batch)
+
+
+def record(
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The archive; made if it is not there.")],
+    config: ConfigFile = DEFAULT_CONFIG,
+    until_caught_up: CaughtUp = False,
+) -> None:
+    """Copy the mirror's Kafka topics into an event archive.
+
+    An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. Goes
+    on from where the archive ends. Without --until-caught-up it follows the topics until Ctrl-C or SIGTERM.
+
+    \b
+    Example:
+      replicator record -c shop.toml --to shop-archive --until-caught-up
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from replicator.config import load
+    from replicator.record import record as record_topics
+
+    settings = load(config)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with (
+        _stop_on_signals() as stop,
+        Progress(*columns, console=Console(stderr=True), transient=True) as progress,
+    ):
+        task = progress.add_task("recording", total=None)
+
+        def show(state: "RecordProgress") -> None:
+            progress.update(
+                task,
+                description=f"{state.events:,} events, {state.bytes / 1e6:,.1f} MB",
+                completed=state.events,
+                total=state.events + state.remaining,
+            )
+
+        done = record_topics(settings, to, until_caught_up=until_caught_up, on_progress=show, stop=stop)
+    typer.echo(f"Recorded {done.events:,} events ({done.bytes / 1e6:,.1f} MB) into {to}.")
+    if done.remaining:
+        typer.echo(f"{done.remaining:,} events are left; run the same command to go on.")
+
+
+def replay(
+    archive: Annotated[Path, typer.Option("--from", metavar="DIR", help="The archive.")],
+    config: ConfigFile = DEFAULT_CONFIG,
+) -> None:
+    """Apply an event archive to the lake.
+
+    Runs exactly what `run` runs on the topics that were recorded. What the lake already contains is left
+    out, so a replay may be repeated.
+
+    \b
+    Example:
+      replicator replay -c shop.toml --from shop-archive
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from replicator.config import load
+    from replicator.mirror import replay as replay_archive
+    from replicator.observe import log_batch, setup_logging
+
+    settings = load(config)
+    setup_logging()
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("replay", total=None)
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        replay_archive(settings, archive, on_progress=show, on_batch=log_batch)
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set, instead of ending the process."""
+    stop = threading.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
