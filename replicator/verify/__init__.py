@@ -1,0 +1,1 @@
+"""Comparing a mirror with its source."""

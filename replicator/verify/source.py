@@ -1,0 +1,182 @@
+"""The source's side of a comparison: canonical rows and checksums of MySQL tables."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pymysql
+from pymysql.cursors import Cursor, SSCursor
+
+from replicator.errors import SchemaError
+from replicator.verify.canonical import (
+    CanonicalColumn,
+    Kind,
+    TableChecksum,
+    canonical_value,
+    checksum_texts,
+    row_texts,
+)
+
+BATCH_ROWS = 10_000
+
+_KINDS = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"), Kind.NUMBER),
+    **dict.fromkeys(("float", "double"), Kind.FLOAT),
+    **dict.fromkeys(
+        ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"), Kind.TEXT
+    ),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Kind.BYTES),
+    "date": Kind.DATE,
+    **dict.fromkeys(("datetime", "timestamp"), Kind.DATETIME),
+    "time": Kind.TIME,
+    "json": Kind.JSON,
+}
+
+Connection = pymysql.Connection[Cursor]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A source table's columns in their order, with how each is read."""
+
+    database: str
+    name: str
+    columns: tuple[CanonicalColumn, ...]
+    key: tuple[str, ...]
+    expressions: tuple[str, ...]
+
+    @property
+    def select(self) -> str:
+        """The statement that reads the whole table."""
+        return f"SELECT {', '.join(self.expressions)} FROM {quoted(self.database)}.{quoted(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What a whole database held at one position of its log."""
+
+    server_version: str
+    taken_at: datetime
+    gtid_set: str
+    binlog_file: str
+    binlog_position: int
+    tables: dict[str, tuple[SourceTable, TableChecksum]]
+
+
+def quoted(name: str) -> str:
+    """`name` as a MySQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def describe(connection: Connection, database: str, table: str) -> SourceTable:
+    """The columns of a table. Raises SchemaError where one has a type that cannot be compared."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name, data_type, column_type, column_key FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+            (database, table),
+        )
+        found = cursor.fetchall()
+        cursor.execute(
+            "SELECT column_name FROM information_schema.statistics "
+            "WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY' ORDER BY seq_in_index",
+            (database, table),
+        )
+        key = tuple(row[0] for row in cursor.fetchall())
+    if not found:
+        raise SchemaError(f"the source has no table {database}.{table}")
+    columns, expressions = [], []
+    for name, data_type, column_type, _ in found:
+        kind = Kind.NUMBER if column_type == "bit(1)" else _KINDS.get(data_type)
+        if kind is None:
+            raise SchemaError(f"{database}.{table}.{name}: values of type {column_type} cannot be compared")
+        columns.append(CanonicalColumn(name, kind))
+        # A FLOAT is printed with six digits; as a double it shows all that it holds.
+        column = quoted(name)
+        expressions.append(f"CAST({column} AS DOUBLE)" if data_type == "float" else column)
+    return SourceTable(database, table, tuple(columns), key, tuple(expressions))
+
+
+def source_batches(connection: Connection, table: SourceTable) -> Iterator[list[pa.Array]]:
+    """The table's canonical texts, column by column, in batches of rows; as the open transaction sees it.
+
+    The session's time zone has to be UTC (`use_utc`).
+    """
+    with connection.cursor(SSCursor) as cursor:
+        cursor.execute(table.select)
+        while rows := cursor.fetchmany(BATCH_ROWS):
+            yield [
+                pa.array([canonical_value(column.kind, value) for value in values], pa.large_binary())
+                for column, values in zip(table.columns, zip(*rows, strict=True), strict=True)
+            ]
+
+
+def source_rows(connection: Connection, table: SourceTable) -> list[tuple[bytes | None, ...]]:
+    """All rows as tuples of canonical texts, sorted, for comparing small tables row by row."""
+    rows: list[tuple[bytes | None, ...]] = []
+    for arrays in source_batches(connection, table):
+        rows.extend(zip(*(array.to_pylist() for array in arrays), strict=True))
+    return sorted(rows, key=sort_key)
+
+
+def sort_key(row: tuple[bytes | None, ...]) -> tuple[tuple[bool, bytes], ...]:
+    """Orders rows of canonical texts, NULL first."""
+    return tuple((value is not None, value or b"") for value in row)
+
+
+def source_checksum(connection: Connection, table: SourceTable) -> TableChecksum:
+    """The table's checksum, as the open transaction sees it."""
+    total = TableChecksum()
+    for arrays in source_batches(connection, table):
+        total += checksum_texts(row_texts(arrays).to_pylist())
+    return total
+
+
+def use_utc(connection: Connection) -> None:
+    """Makes the session read TIMESTAMP columns as UTC."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION time_zone = '+00:00'")
+
+
+def database_state(connection: Connection, database: str) -> SourceState:
+    """Rows and checksum of every table of a database in one consistent transaction, and its position.
+
+    A global read lock is held for the instant in which the transaction starts, so that the position is
+    exactly what the transaction sees. Needs SELECT, RELOAD and REPLICATION CLIENT.
+    """
+    use_utc(connection)
+    with connection.cursor() as cursor:
+        cursor.execute("FLUSH TABLES WITH READ LOCK")
+        try:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            file, position, gtid_set = _log_status(cursor)
+        finally:
+            cursor.execute("UNLOCK TABLES")
+        taken_at = datetime.now(UTC)
+        cursor.execute("SELECT VERSION()")
+        version = "".join(str(value) for value in cursor.fetchone() or ())
+        cursor.execute(
+            "SELECT table_name FROM information_schema.tables "
+            "WHERE table_schema = %s AND table_type = 'BASE TABLE' ORDER BY table_name",
+            (database,),
+        )
+        names = [row[0] for row in cursor.fetchall()]
+    tables = {}
+    for name in names:
+        table = describe(connection, database, name)
+        tables[f"{database}.{name}"] = (table, source_checksum(connection, table))
+    connection.rollback()
+    return SourceState(version, taken_at, gtid_set, file, position, tables)
+
+
+def _log_status(cursor: Cursor) -> tuple[str, int, str]:
+    try:
+        cursor.execute("SHOW BINARY LOG STATUS")
+    except pymysql.err.ProgrammingError:  # before 8.2
+        cursor.execute("SHOW MASTER STATUS")
+    row = cursor.fetchone()
+    if row is None:
+        raise SchemaError("the server writes no binary log", "Start it with --log-bin.")
+    return str(row[0]), int(row[1]), str(row[4]).replace("\n", "")
