@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 import pyarrow as pa
 import pymysql
@@ -33,7 +34,7 @@ _KINDS = {
     "json": Kind.JSON,
 }
 
-Connection = pymysql.Connection[Cursor]
+Connection: TypeAlias = "pymysql.Connection[Cursor]"
 
 
 @dataclass(frozen=True, slots=True)
