@@ -2,15 +2,20 @@
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
 from sqlalchemy import make_url
 
 from replicator.config import CATALOG_NAME, LakeConfig
 from replicator.errors import LakeUnavailable, ReplicatorError
+from replicator.model.commit import MARKER_KEY, CommitMarker
 
+_PARALLEL_LOADS = 8
 _JDBC_DRIVERS = {"sqlite": "sqlite:///", "postgresql": "postgresql+psycopg2:", "mysql": "mysql+pymysql:"}
 
 
@@ -77,3 +82,47 @@ def _load(lake: LakeConfig) -> Catalog:
             f"the {lake.catalog} catalog does not open: {reason}",
             "check lake.uri, lake.options and, for a service, that it runs and is reached from here",
         ) from error
+
+
+def tables_in(catalog: Catalog, namespace: str) -> dict[str, Table]:
+    """Name → table, freshly loaded, for all of a namespace; empty where there is no such namespace."""
+    try:
+        names = sorted(identifier[-1] for identifier in catalog.list_tables(namespace))
+    except NoSuchNamespaceError:
+        return {}
+    with ThreadPoolExecutor(_PARALLEL_LOADS) as pool:
+        loaded = pool.map(lambda name: _load_table(catalog, namespace, name), names)
+        return {name: table for name, table in zip(names, loaded, strict=True) if table is not None}
+
+
+def newest_marker(table: Table) -> CommitMarker | None:
+    """The newest commit marker: of the properties or of the newest snapshot that has one, the further one.
+
+    Raises LakeUnavailable where a newer engine wrote it.
+    """
+    texts = [table.properties.get(MARKER_KEY)]
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        text = snapshot.summary.additional_properties.get(MARKER_KEY) if snapshot.summary else None
+        if text is not None:
+            texts.append(text)
+            break
+        # Maintenance commits carry no marker: look behind them.
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    try:
+        markers = [CommitMarker.from_json(text) for text in texts if text is not None]
+    except (ValueError, KeyError) as error:
+        name = ".".join(table.name())
+        raise LakeUnavailable(
+            f"{name}: {error}", "use the version of replicator that wrote the table"
+        ) from error
+    return max(markers, key=lambda marker: marker.sequence, default=None)
+
+
+def _load_table(catalog: Catalog, namespace: str, name: str) -> Table | None:
+    try:
+        return catalog.load_table((namespace, name))
+    except NoSuchTableError:
+        # Dropped since it was listed, or no Iceberg table.
+        return None

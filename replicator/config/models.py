@@ -89,7 +89,7 @@ class KafkaLog(Section):
             raise ValueError('"bootstrap.servers" has its own key: log.bootstrap_servers')
         return options
 
-    def client_options(self) -> dict[str, str]:
+    def client_options(self) -> dict[str, Any]:
         """Settings for a confluent-kafka client, secrets included: never log them."""
         return {"bootstrap.servers": self.bootstrap_servers, **reveal_all(self.options)}
 

@@ -1,0 +1,77 @@
+"""The preflight: is everything that a configuration names there, and fit for a mirror?
+
+Readers (`*_facts`) ask the servers and change nothing; the checks themselves are pure functions from what was
+read to results, so they are tested without a server.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from replicator.archive import ArchiveReader
+from replicator.check.lake import check_lake
+from replicator.check.log import check_connector, check_topics
+from replicator.check.log_facts import read_connector, read_topics
+from replicator.check.machine import check_machine
+from replicator.check.result import CheckResult, Status, fail, ok, warn, worst
+from replicator.check.source import check_source
+from replicator.check.source_facts import read_source_facts
+from replicator.config import Config, KafkaLog
+from replicator.errors import ReplicatorError
+
+__all__ = ["CheckResult", "Status", "run_checks", "worst"]
+
+
+def run_checks(config: Config) -> list[CheckResult]:
+    """Every check, in the order of the report. What cannot be reached is a failed check, not an error."""
+    areas: tuple[tuple[str, Callable[[Config], Iterable[CheckResult]]], ...] = (
+        ("source: reachable", _source),
+        ("log: reachable", _log),
+        ("connector: reachable", _connector),
+        ("lake: reachable", check_lake),
+        ("machine", check_machine),
+    )
+    # Each area may wait for a server that does not answer; none needs another's answer.
+    with ThreadPoolExecutor(len(areas)) as pool:
+        answers = pool.map(lambda area: _area(area[0], area[1], config), areas)
+        return [result for results in answers for result in results]
+
+
+def _area(name: str, checks: Callable[[Config], Iterable[CheckResult]], config: Config) -> list[CheckResult]:
+    try:
+        return list(checks(config))
+    except ReplicatorError as error:
+        return [fail(name, error.message, error.hint or "check the configuration")]
+
+
+def _source(config: Config) -> list[CheckResult]:
+    if config.source.url is None:
+        return []
+    facts = read_source_facts(config)
+    return [ok("source: reachable", f"{config.source.url} as {facts.user}"), *check_source(facts, config)]
+
+
+def _log(config: Config) -> list[CheckResult]:
+    if isinstance(config.log, KafkaLog):
+        topics = read_topics(config.log)
+        return [
+            ok("log: reachable", f"Kafka at {config.log.bootstrap_servers}"),
+            *check_topics(topics, config),
+        ]
+    manifest = ArchiveReader(config.log.path).manifest
+    return [ok("log: reachable", f"{manifest.events:,} events in {config.log.path}")]
+
+
+def _connector(config: Config) -> list[CheckResult]:
+    if not isinstance(config.log, KafkaLog):
+        return []
+    if config.log.connect_url is None:
+        return [
+            warn(
+                "connector: reachable",
+                "log.connect_url is not set",
+                "set it to have the connector checked here",
+            )
+        ]
+    connector = read_connector(config.log)
+    reached = ok("connector: reachable", f"Kafka Connect at {config.log.connect_url}")
+    return [reached, *check_connector(connector)]

@@ -1,0 +1,233 @@
+"""Is the MySQL server fit to be mirrored? Pure: from facts and configuration to results."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from replicator.check.result import CheckResult, fail, listing, ok, warn
+from replicator.check.source_facts import SourceFacts
+from replicator.config import Config
+
+DAY = 86_400
+_SKEW_SECONDS = 5.0
+_CASCADES_LOGGED_SINCE = (9, 6)
+
+
+def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
+    """Every check of the source, in the order of the report."""
+    return [
+        _version(facts),
+        *_binlog(facts),
+        _gtid(facts),
+        _retention(facts),
+        _time_zone(facts),
+        _clock(facts),
+        *_privileges(facts),
+        *_tables(facts, config),
+    ]
+
+
+def _parsed_version(facts: SourceFacts) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", facts.variables.get("version", ""))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _version(facts: SourceFacts) -> CheckResult:
+    name, version = "source: version", facts.variables.get("version", "unknown")
+    if "mariadb" in (version + facts.variables.get("version_comment", "")).lower():
+        return fail(
+            name, f"MariaDB {version}", "MariaDB writes another binlog; the source must be MySQL 8.0 or newer"
+        )
+    if _parsed_version(facts) < (8, 0):
+        return fail(name, f"MySQL {version}", "upgrade the server to MySQL 8.0 or newer")
+    return ok(name, f"MySQL {version}")
+
+
+def _binlog(facts: SourceFacts) -> Iterator[CheckResult]:
+    get = facts.variables.get
+    yield (
+        ok("source: log_bin", "ON")
+        if get("log_bin", "").upper() in ("ON", "1")
+        else fail(
+            "source: log_bin", get("log_bin", "OFF"), "start mysqld with --log-bin and a --server-id above 0"
+        )
+    )
+    # Absent where the server knows row format only.
+    yield _must_be(facts, "binlog_format", "ROW", "statements alone do not say which rows changed")
+    yield _must_be(facts, "binlog_row_image", "FULL", "other images leave out unchanged columns")
+    yield (
+        fail(
+            "source: binlog_row_value_options",
+            get("binlog_row_value_options", ""),
+            "SET PERSIST binlog_row_value_options = ''  (partial JSON updates cannot be mirrored)",
+        )
+        if "PARTIAL_JSON" in get("binlog_row_value_options", "").upper()
+        else ok("source: binlog_row_value_options", "none")
+    )
+    yield _optional(
+        "source: binlog_row_metadata",
+        get("binlog_row_metadata", "MINIMAL"),
+        good="FULL",
+        advice="SET PERSIST binlog_row_metadata = 'FULL'  (binlog files then carry column names)",
+    )
+    yield _optional(
+        "source: binlog_transaction_compression",
+        get("binlog_transaction_compression", "OFF"),
+        good="OFF",
+        advice="compressed transactions share positions: keep GTIDs on, or SET PERSIST it to OFF",
+    )
+
+
+def _must_be(facts: SourceFacts, variable: str, wanted: str, reason: str) -> CheckResult:
+    value = facts.variables.get(variable, wanted)
+    if value.upper() == wanted:
+        return ok(f"source: {variable}", value)
+    return fail(f"source: {variable}", value, f"SET PERSIST {variable} = '{wanted}'  ({reason})")
+
+
+def _optional(name: str, value: str, *, good: str, advice: str) -> CheckResult:
+    return ok(name, value) if value.upper() in (good, "") else warn(name, value, advice)
+
+
+def _gtid(facts: SourceFacts) -> CheckResult:
+    value = facts.variables.get("gtid_mode", "OFF")
+    if value.upper() == "ON":
+        return ok("source: gtid_mode", value)
+    return warn(
+        "source: gtid_mode",
+        value,
+        "set gtid_mode and enforce_gtid_consistency ON: a failover without GTIDs means to start over",
+    )
+
+
+def _retention(facts: SourceFacts) -> CheckResult:
+    name = "source: binlog retention"
+    seconds = int(facts.variables.get("binlog_expire_logs_seconds", "0") or 0)
+    purges = facts.variables.get("binlog_expire_logs_auto_purge", "ON").upper() != "OFF"
+    if seconds == 0 or not purges:
+        return ok(name, "kept until purged by hand")
+    found = f"{seconds / DAY:.3g} days"
+    if seconds < 3 * DAY:
+        return warn(
+            name,
+            found,
+            "SET PERSIST binlog_expire_logs_seconds = 604800  (a connector down for longer starts over)",
+        )
+    return ok(name, found)
+
+
+def _time_zone(facts: SourceFacts) -> CheckResult:
+    zone = facts.variables.get("time_zone", "SYSTEM")
+    system = facts.variables.get("system_time_zone", "")
+    found = f"{zone} ({system})" if zone == "SYSTEM" else zone
+    if zone != "SYSTEM" or system in ("UTC", "GMT", "Etc/UTC", ""):
+        return ok("source: time zone", found)
+    return warn(
+        "source: time zone",
+        found,
+        f"{system} may be ambiguous: SET PERSIST time_zone = '+00:00', or a full name like 'Europe/Berlin'",
+    )
+
+
+def _clock(facts: SourceFacts) -> CheckResult:
+    found = f"{facts.clock_ahead:+.1f} s against this machine"
+    if abs(facts.clock_ahead) <= _SKEW_SECONDS:
+        return ok("source: clock", found)
+    return warn("source: clock", found, "lag compares both clocks: run an NTP client on both machines")
+
+
+def _privileges(facts: SourceFacts) -> Iterator[CheckResult]:
+    grants = facts.grants
+    needed = (
+        ("REPLICATION SLAVE", ("REPLICATION SLAVE",), True),
+        ("REPLICATION CLIENT", ("REPLICATION CLIENT",), True),
+        ("RELOAD", ("RELOAD", "FLUSH_TABLES"), True),
+        ("SHOW DATABASES", ("SHOW DATABASES",), False),
+    )
+    for name, enough, required in needed:
+        yield _privilege(facts, name, grants.globally(*enough), required, f"GRANT {name} ON *.*")
+    yield _privilege(
+        facts,
+        "LOCK TABLES",
+        grants.somewhere("LOCK TABLES"),
+        required=False,
+        grant="GRANT LOCK TABLES ON *.*",
+    )
+    unreadable = [t for t in facts.tables if not grants.on_table("SELECT", t.database, t.name)]
+    if unreadable:
+        databases = sorted({table.database for table in unreadable})
+        step = "; ".join(f"GRANT SELECT ON `{database}`.* TO {_account(facts)}" for database in databases)
+        yield fail("source: SELECT", f"missing on {listing(map(str, unreadable))}", step)
+    elif facts.tables:
+        yield ok("source: SELECT", f"granted on {len(facts.tables)} tables")
+
+
+def _privilege(facts: SourceFacts, name: str, granted: bool, required: bool, grant: str) -> CheckResult:
+    if granted:
+        return ok(f"source: {name}", "granted")
+    return (fail if required else warn)(f"source: {name}", "missing", f"{grant} TO {_account(facts)}")
+
+
+def _account(facts: SourceFacts) -> str:
+    user, _, host = facts.user.rpartition("@")
+    return f"'{user}'@'{host}'"
+
+
+def _tables(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
+    name = "source: tables"
+    names = {str(table) for table in facts.tables}
+    absent = [
+        p
+        for p in config.source.tables
+        if not re.search(r"[*?\[]", p) and config.includes(p) and p not in names
+    ]
+    if not facts.tables or absent:
+        found = (
+            f"not there, or hidden from the user: {listing(absent)}" if absent else "none fits source.tables"
+        )
+        yield fail(name, found, "check the names, and that the user has SELECT on them")
+    else:
+        yield ok(name, f"{len(facts.tables)}: {listing(sorted(names))}")
+    yield from _keys(facts, config)
+    yield from _collisions(facts)
+    yield from _losses(facts)
+
+
+def _keys(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
+    keyless = [str(t) for t in facts.tables if not t.has_primary_key and not config.table(str(t)).key]
+    if keyless:
+        yield fail(
+            "source: primary keys",
+            f"none on {listing(keyless)}",
+            "add a primary key, or set key = [...] in a [[table]], or name the table in source.exclude",
+        )
+    elif facts.tables:
+        yield ok("source: primary keys", "every table has one")
+
+
+def _collisions(facts: SourceFacts) -> Iterator[CheckResult]:
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for table in facts.tables:
+        by_name[table.name.casefold()].append(str(table))
+    clashes = [" and ".join(tables) for tables in by_name.values() if len(tables) > 1]
+    if clashes:
+        yield fail(
+            "source: table names",
+            f"{listing(clashes)} would be one table of the lake",
+            "mirror them with two configurations, each with a namespace of its own",
+        )
+
+
+def _losses(facts: SourceFacts) -> Iterator[CheckResult]:
+    wide = [f"{table}.{column}" for table in facts.tables for column in table.wide_decimals]
+    if wide:
+        yield warn(
+            "source: decimals", f"more than 38 digits: {listing(wide)}", "nothing to do: kept as strings"
+        )
+    cascading = [str(table) for table in facts.tables if table.cascades]
+    if cascading and _parsed_version(facts) < _CASCADES_LOGGED_SINCE:
+        yield warn(
+            "source: foreign keys",
+            f"rows of {listing(cascading)} change by cascade, which this server does not write to its binlog",
+            "upgrade to MySQL 9.6 or newer, or let the application delete the children itself",
+        )

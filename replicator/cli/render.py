@@ -1,0 +1,120 @@
+"""What `check` and `status` print: a table for people, JSON for programs."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from replicator.check import CheckResult, worst
+from replicator.status import MirrorStatus, TableStatus
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "current": "green", "behind": "yellow"}
+_VERDICTS = {
+    "ok": "Everything is fit.",
+    "warn": "Fit, with the warnings above.",
+    "fail": "Not fit yet: mend what failed, then run this again.",
+}
+
+
+def print_checks(results: Sequence[CheckResult], *, as_json: bool) -> None:
+    """The report of `check`."""
+    verdict = worst(results)
+    if as_json:
+        _print_json({"version": 1, "status": verdict, "results": [asdict(result) for result in results]})
+        return
+    table = _table("check", "status", "found", "next step")
+    for result in results:
+        table.add_row(Text(result.name), _coloured(result.status), Text(result.found), Text(result.next_step))
+    console = _console()
+    console.print(table)
+    console.print(Text(_VERDICTS[verdict], style=_COLOURS[verdict]))
+
+
+def print_status(status: MirrorStatus, *, as_json: bool) -> None:
+    """The report of `status`."""
+    if as_json:
+        _print_json(status.to_json())
+        return
+    console = _console()
+    if status.tables:
+        table = _table("table", "state", "rows", "changes", "behind", "lag", "last commit", "position")
+        for column in table.columns[2:6]:
+            column.justify = "right"
+        for entry in status.tables:
+            table.add_row(*_row(entry))
+        console.print(table)
+    else:
+        console.print(
+            f"The lake has no table of the mirror {status.mirror} yet; start it with: replicator run"
+        )
+    for note in _notes(status):
+        console.print(Text(note, style="yellow"))
+
+
+def _row(entry: TableStatus) -> list[Text]:
+    state = _coloured(entry.state)
+    if entry.quarantined:
+        state.append(f", {entry.quarantined:,} quarantined", style="red")
+    return [
+        Text(entry.table),
+        state,
+        Text(f"{entry.rows:,}"),
+        Text("-" if entry.changes is None else f"{entry.changes:,}"),
+        Text("?" if entry.events_behind is None else f"{entry.events_behind:,}"),
+        Text("?" if entry.lag_seconds is None else duration(entry.lag_seconds)),
+        Text(f"{duration(time.time() - entry.committed_ms / 1000)} ago"),
+        Text(entry.position or "snapshot only"),
+    ]
+
+
+def _notes(status: MirrorStatus) -> list[str]:
+    notes = []
+    if status.log_problem:
+        notes.append(f"Lag is unknown: {status.log_problem}")
+    if status.not_started:
+        notes.append(f"In the log, not in the lake yet: {', '.join(status.not_started)}")
+    if status.quarantined:
+        notes.append(
+            f"{status.quarantined:,} events are in {status.namespace}_ops.quarantine, each with its reason."
+        )
+    return notes
+
+
+def duration(seconds: float) -> str:
+    """A time span in its one or two largest units: `3.2 s`, `4 min 10 s`, `2 h 5 min`, `3 d 1 h`."""
+    if seconds < 60:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(seconds)
+    for size, unit, smaller, smaller_unit in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // smaller} {smaller_unit}"
+    raise AssertionError
+
+
+def _coloured(word: str) -> Text:
+    return Text(word, style=_COLOURS.get(word, "yellow"))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _console() -> Console:
+    """Standard output; where it is no terminal, wide enough that no name is cut for a pipe."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=200)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,231 @@
+"""Where a mirror is, read from the lake itself: no Java, no Spark, and no help from a running process."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from replicator.archive import ArchiveReader
+from replicator.catalog import newest_marker, open_catalog, sqlite_file, tables_in
+from replicator.config import Config, KafkaLog
+from replicator.errors import LogError, LogUnavailable
+from replicator.model.commit import CommitMarker
+
+TableState = Literal["current", "behind", "unknown"]
+Ends = Mapping[tuple[str, int], int]
+"""(topic, partition) → the offset that the log's next event gets."""
+
+_TIMEOUT = 5  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One mirrored table.
+
+    Attributes:
+        table: its name in the lake, `namespace.name`.
+        source: the source table, `database.table`.
+        state: current (contains all that the log holds), behind, or unknown (the log cannot be reached).
+        rows: rows of the mirror.
+        changes: rows of the changelog; None without one.
+        events_behind: offsets in the log that the mirror does not contain; None when unknown.
+        position: the furthest source position that it contains.
+        newest_change_ms: source time of the newest change that it contains, milliseconds since the epoch.
+        lag_seconds: 0 when current, else the age of the newest change; None when unknown.
+        committed_ms: when the last commit was made, milliseconds since the epoch.
+        commits: how many commits the mirror has had.
+        quarantined: events of this table in quarantine.
+        data_files, delete_files, bytes: what the mirror's current snapshot consists of.
+    """
+
+    table: str
+    source: str
+    state: TableState
+    rows: int
+    changes: int | None
+    events_behind: int | None
+    position: str | None
+    newest_change_ms: int | None
+    lag_seconds: float | None
+    committed_ms: int
+    commits: int
+    quarantined: int
+    data_files: int
+    delete_files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorStatus:
+    """A whole mirror. `log_problem` says why the log could not be asked, and is None where it could."""
+
+    mirror: str
+    namespace: str
+    tables: tuple[TableStatus, ...]
+    not_started: tuple[str, ...]
+    """Source tables that have events in the log and no table in the lake yet."""
+    quarantined: int
+    log_problem: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a program."""
+        return {"version": 1, **asdict(self)}
+
+
+def read_status(config: Config) -> MirrorStatus:
+    """Look at the lake and, where it can be reached, at the log. Raises LakeUnavailable."""
+    file = sqlite_file(config.lake)
+    if file is not None and not file.exists():
+        # A mirror that has not run yet is a state, no failure.
+        return _assemble(config, {}, {}, Counter())
+    with open_catalog(config.lake) as catalog:
+        mirrors = tables_in(catalog, config.lake.namespace)
+        changelogs = tables_in(catalog, config.lake.changes_namespace)
+        quarantined = _quarantined(catalog, config)
+    return _assemble(config, mirrors, changelogs, quarantined)
+
+
+def _assemble(
+    config: Config, mirrors: Mapping[str, Table], changelogs: Mapping[str, Table], quarantined: Counter[str]
+) -> MirrorStatus:
+    ends, problem = _log_ends(config)
+    now_ms = time.time_ns() // 1_000_000
+    markers = {
+        name: marker for name, table in mirrors.items() if (marker := newest_marker(table)) is not None
+    }
+    tables = tuple(
+        table_status(config, mirrors[name], marker, changelogs.get(name), ends, quarantined, now_ms)
+        for name, marker in markers.items()
+    )
+    started = {topic for marker in markers.values() for topic in marker.progress}
+    prefix = _prefix(config)
+    waiting = sorted(
+        {topic for topic, _ in ends or () if topic not in started and ends and _has_events(ends, topic)}
+    )
+    sources = (topic.removeprefix(f"{prefix}.") for topic in waiting if topic.startswith(f"{prefix}."))
+    return MirrorStatus(
+        mirror=config.mirror.name,
+        namespace=config.lake.namespace,
+        tables=tables,
+        not_started=tuple(source for source in sources if config.includes(source)),
+        quarantined=quarantined.total(),
+        log_problem=problem,
+    )
+
+
+def _has_events(ends: Ends, topic: str) -> bool:
+    return any(end > 0 for (name, _), end in ends.items() if name == topic)
+
+
+def table_status(
+    config: Config,
+    mirror: Table,
+    marker: CommitMarker,
+    changelog: Table | None,
+    ends: Ends | None,
+    quarantined: Mapping[str, int],
+    now_ms: int,
+) -> TableStatus:
+    """One table's status; `ends` is None where the log cannot be reached."""
+    behind = None if ends is None else events_behind(marker, ends)
+    summary = _summary(mirror)
+    prefix = f"{_prefix(config)}."
+    topics = sorted(marker.progress)
+    return TableStatus(
+        table=".".join(mirror.name()),
+        source=", ".join(topic.removeprefix(prefix) for topic in topics),
+        state="unknown" if behind is None else "behind" if behind else "current",
+        rows=summary["total-records"] - summary["total-position-deletes"],
+        changes=None if changelog is None else _summary(changelog)["total-records"],
+        events_behind=behind,
+        position=None if marker.position is None else str(marker.position),
+        newest_change_ms=marker.watermark_ms,
+        lag_seconds=_lag(behind, marker.watermark_ms, now_ms),
+        committed_ms=marker.committed_ms,
+        commits=marker.sequence,
+        quarantined=sum(quarantined.get(topic, 0) for topic in topics),
+        data_files=summary["total-data-files"],
+        delete_files=summary["total-delete-files"],
+        bytes=summary["total-files-size"],
+    )
+
+
+def events_behind(marker: CommitMarker, ends: Ends) -> int:
+    """How many offsets of the marker's topics the table lacks. Kafka may have fewer events there."""
+    return sum(
+        max(0, end - (marker.next_offset(topic, partition) or 0))
+        for (topic, partition), end in ends.items()
+        if topic in marker.progress
+    )
+
+
+def _lag(behind: int | None, watermark_ms: int | None, now_ms: int) -> float | None:
+    if behind == 0:
+        return 0.0
+    if behind is None or watermark_ms is None:
+        return None
+    return max(0.0, (now_ms - watermark_ms) / 1000)
+
+
+def _summary(table: Table) -> Counter[str]:
+    """The totals of the current snapshot; 0 for what it does not say."""
+    snapshot = table.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return Counter()
+    return Counter(
+        {
+            key: int(value)
+            for key, value in snapshot.summary.additional_properties.items()
+            if key.startswith("total-")
+        }
+    )
+
+
+def _prefix(config: Config) -> str | None:
+    return config.log.topic_prefix
+
+
+def _quarantined(catalog: Catalog, config: Config) -> Counter[str]:
+    """Events in quarantine by topic."""
+    name = (config.lake.ops_namespace, "quarantine")
+    if not catalog.table_exists(name):
+        return Counter()
+    topics = catalog.load_table(name).scan(selected_fields=("topic",)).to_arrow().column("topic")
+    return Counter({entry["values"]: entry["counts"] for entry in topics.value_counts().to_pylist()})
+
+
+def _log_ends(config: Config) -> tuple[Ends | None, str | None]:
+    try:
+        if isinstance(config.log, KafkaLog):
+            return _kafka_ends(config.log), None
+        return ArchiveReader(config.log.path).end_offsets(), None
+    except LogError as error:
+        return None, error.message
+
+
+def _kafka_ends(log: KafkaLog) -> Ends:
+    admin = AdminClient(log.client_options() | {"socket.timeout.ms": _TIMEOUT * 1000, "log_level": 0})
+    try:
+        topics = admin.list_topics(timeout=_TIMEOUT).topics
+        places = [
+            TopicPartition(name, partition)
+            for name, topic in topics.items()
+            if name.startswith(f"{log.topic_prefix}.")
+            for partition in topic.partitions
+        ]
+        asked = admin.list_offsets({place: OffsetSpec.latest() for place in places}, request_timeout=_TIMEOUT)
+        return (
+            {(p.topic, p.partition): answer.result(_TIMEOUT).offset for p, answer in asked.items()}
+            if places
+            else {}
+        )
+    except KafkaException as error:
+        raise LogUnavailable(
+            f"cannot reach Kafka at {log.bootstrap_servers}: {error.args[0].str()}"
+        ) from error
