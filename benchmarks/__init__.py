@@ -1,0 +1,1 @@
+"""Benchmarks of the mirror beside Flink with Iceberg: `python -m benchmarks --help`."""

@@ -1,0 +1,187 @@
+"""Fill a broker with a layout's events, and know what a mirror of them must hold."""
+
+import json
+import sys
+import time
+from array import array
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.events import HEADERS, EventWriter, schema_changes
+from benchmarks.workload import DELETE, UPDATE, Layout, TableState, changes, final_state, row
+
+_PRODUCER = {
+    "enable.idempotence": True,
+    "linger.ms": 50,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+_POLL_EVERY = 2_000
+_WRITERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A loaded log: its layout, totals and what each table must hold when all of it is applied."""
+
+    layout: Layout
+    tables: dict[str, TableState]
+    events: int
+    tombstones: int
+    changed_bytes: int
+    value_bytes: int
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> "Load":
+        """Read what `save` wrote."""
+        data = json.loads(path.read_text())
+        data["layout"] = Layout(**data["layout"])
+        data["tables"] = {name: TableState(**state) for name, state in data["tables"].items()}
+        return cls(**data)
+
+
+def ensure(bootstrap: str, layout: Layout, state_dir: Path) -> Load:
+    """The layout's log on this broker: the one already there if it is whole, else written now."""
+    path = state_dir / f"{layout.prefix}.json"
+    if path.exists():
+        known = Load.read(path)
+        if known.layout == layout and _records(bootstrap, layout) == known.events + known.tombstones:
+            return known
+        path.unlink()
+    load = fill(bootstrap, layout)
+    load.save(path)
+    return load
+
+
+def fill(bootstrap: str, layout: Layout) -> Load:
+    """Write the layout's log anew, by two processes, each owning whole partitions."""
+    _recreate_topics(bootstrap, layout)
+    with ProcessPoolExecutor(_WRITERS + 1, mp_context=get_context("spawn")) as pool:
+        writers = [pool.submit(_write, bootstrap, layout, index) for index in range(_WRITERS)]
+        tables, totals = pool.submit(final_state, layout).result()
+        value_bytes = sum(writer.result() for writer in writers)
+    load = Load(layout, tables, value_bytes=value_bytes, **totals)
+    found = _records(bootstrap, layout)
+    if found != load.events + load.tombstones:
+        raise RuntimeError(f"the broker holds {found} records, not the {load.events + load.tombstones} written")
+    return load
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that Kafka's default partitioner (murmur2) gives a key."""
+    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
+    length = len(key)
+    value = 0x9747B28C ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        value = value * multiplier & mask ^ word
+    if length > whole:
+        value = (value ^ int.from_bytes(key[whole:], "little")) * multiplier & mask
+    value = (value ^ value >> 13) * multiplier & mask
+    return ((value ^ value >> 15) & 0x7FFFFFFF) % partitions
+
+
+def _recreate_topics(bootstrap: str, layout: Layout) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    names = {layout.prefix: 1, **{layout.topic(i): layout.partitions for i in range(layout.tables)}}
+    stale = [name for name in names if name in admin.list_topics(timeout=30).topics]
+    for future in (admin.delete_topics(stale) if stale else {}).values():
+        future.result()
+    for _ in range(60):
+        if not set(names) & set(admin.list_topics(timeout=30).topics):
+            break
+        time.sleep(0.5)
+    config = {"retention.ms": "-1", "retention.bytes": "-1"}
+    topics = [NewTopic(name, partitions, 1, config=config) for name, partitions in names.items()]
+    for future in admin.create_topics(topics).values():
+        future.result()
+    producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
+    for key, value in schema_changes(layout):
+        producer.produce(layout.prefix, value, key, partition=0, headers=HEADERS)
+    producer.flush()
+
+
+def _records(bootstrap: str, layout: Layout) -> int:
+    """Records in all data topics of the layout; 0 for a topic that is not there."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "replicator-benchmark"})
+    try:
+        known = consumer.list_topics(timeout=30).topics
+        places = [
+            TopicPartition(layout.topic(table), partition)
+            for table in range(layout.tables)
+            if layout.topic(table) in known
+            for partition in range(layout.partitions)
+        ]
+        marks = [consumer.get_watermark_offsets(place, timeout=30) for place in places]
+        return sum(high - low for low, high in marks)
+    finally:
+        consumer.close()
+
+
+class _Sender:
+    """One producer; counts the bytes of the values it sent."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
+        self._sent = 0
+        self.value_bytes = 0
+
+    def send(self, topic: str, partition: int, key: str, value: str | None) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition=partition, headers=HEADERS)
+                break
+            except BufferError:
+                self._producer.poll(0.2)
+        self.value_bytes += len(value or "")
+        self._sent += 1
+        if self._sent % _POLL_EVERY == 0:
+            self._producer.poll(0)
+
+    def finish(self) -> None:
+        self._producer.flush()
+
+
+def _write(bootstrap: str, layout: Layout, writer: int) -> int:
+    """Send the events of the partitions that this writer owns, in commit order; returns the bytes of values."""
+    texts, sender = EventWriter(layout), _Sender(bootstrap)
+    topics = [layout.topic(index) for index in range(layout.tables)]
+    versions = array("i", bytes(4 * (layout.snapshot_rows + layout.changes)))
+    for change in changes(layout):
+        table, key = layout.locate(change.number)
+        key_text = texts.key(table, key)
+        partition = partition_of(key_text.encode(), layout.partitions) if layout.partitions > 1 else 0
+        if (table + partition) % _WRITERS != writer:
+            continue
+        version = versions[change.number]
+        before = row(key, version) if change.kind in {UPDATE, DELETE} else None
+        after = None
+        if change.kind != DELETE:
+            after = row(key, version + (change.kind == UPDATE))
+            versions[change.number] = version + (change.kind == UPDATE)
+        sender.send(topics[table], partition, key_text, texts.value(table, change, before, after))
+        if change.kind == DELETE:
+            sender.send(topics[table], partition, key_text, None)
+    sender.finish()
+    return sender.value_bytes
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    arguments = dict(argument.split("=", 1) for argument in sys.argv[2:])
+    numbers = {name: int(value) for name, value in arguments.items() if name not in {"prefix", "state"}}
+    made = ensure(sys.argv[1], Layout(arguments["prefix"], **numbers), Path(arguments["state"]))
+    print(made.layout, made.events, made.tombstones, made.value_bytes, f"{time.monotonic() - started:.1f} s")
