@@ -19,7 +19,9 @@
     ├── DecodeError                 exit 3   an event that cannot be understood
     ├── SchemaError                 exit 3   one table's schema, the other tables are unaffected
     │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
-    │   └── MissingKey                       a table without a key that rows can be matched by
+    │   ├── MissingKey                       a table without a key that rows can be matched by
+    │   └── MissingSchema                    events without a schema, of a table that is not defined anywhere
+    ├── TablePaused                 exit 3   one table stops, as configured, until somebody looks
     ├── StackError                  exit 3   the local development stack
     └── ConnectError                exit 3   Kafka Connect or the Debezium connector
 
@@ -129,6 +131,14 @@ class UnsupportedChange(SchemaError):
 
 class MissingKey(SchemaError):
     """A table without a key that rows can be matched by."""
+
+
+class MissingSchema(SchemaError):
+    """Events without a schema, of a table that no definition is known of."""
+
+
+class TablePaused(ReplicatorError):
+    """One table stops, as it is configured to, until somebody looks."""
 
 
 class StackError(ReplicatorError):

@@ -1,24 +1,39 @@
-"""What a change is called."""
+"""What a change is called, and what a changelog row says about it."""
 
+from collections.abc import Iterable
 from enum import StrEnum
+from typing import Final
 
 
 class RowKind(StrEnum):
-    """The four kinds of normalized records."""
+    """The kinds of normalized records: four with a row image, and TRUNCATE, which has none."""
 
     INSERT = "INSERT"
     UPDATE_BEFORE = "UPDATE_BEFORE"
     UPDATE_AFTER = "UPDATE_AFTER"
     DELETE = "DELETE"
+    TRUNCATE = "TRUNCATE"
 
 
-class SourceOp(StrEnum):
-    """Debezium's one-letter operations."""
+CHANGE_FIELDS: Final = (
+    ("kind", "string"),
+    ("op", "string"),
+    ("source_ts", "timestamptz"),
+    ("file", "string"),
+    ("pos", "long"),
+    ("row", "int"),
+    ("server_id", "long"),
+    ("gtid", "string"),
+    ("partition", "int"),
+    ("offset", "long"),
+)
+"""Names and lake types of the struct column that each changelog row has beside the source's columns."""
 
-    CREATE = "c"
-    UPDATE = "u"
-    DELETE = "d"
-    READ = "r"
-    """A row read by the connector's snapshot."""
-    TRUNCATE = "t"
-    MESSAGE = "m"
+
+def change_column(names: Iterable[str]) -> str:
+    """The name of that struct column: ``_change``, with more underscores where a source column is called so."""
+    taken = {name.lower() for name in names}
+    name = "_change"
+    while name in taken:
+        name = "_" + name
+    return name

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 from functools import total_ordering
-from typing import Any
+from typing import Any, Final
+
+FILE_SHIFT: Final = 40
+"""Where a file's number and a position in it share one long: bits for the position, 1 TiB, more than MySQL writes."""
 
 
 def binlog_number(file: str) -> int:

@@ -1,6 +1,9 @@
 """Changes of a lake table's schema, each safe to repeat."""
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from replicator.model.table import Column
 from replicator.model.types import LakeType
@@ -10,7 +13,7 @@ from replicator.model.types import LakeType
 class AddColumn:
     """Add `column` after the column called `after`, or first where that is None.
 
-    Where the column has a constant default, the rows already there get it, as in the source.
+    Rows that are already there get the column's `fill`, as in the source.
     """
 
     column: Column
@@ -33,3 +36,20 @@ class WidenType:
 
 
 SchemaChange = AddColumn | WidenType
+
+PENDING_FILLS_KEY: Final = "replicator.pending-fills"
+"""Table property: columns that were added, whose rows already there still lack the source's value."""
+
+
+def pending_fills(changes: Iterable[SchemaChange]) -> dict[str, str]:
+    """Column → value for the rows that are already there when `changes` are made."""
+    return {c.column.name: c.column.fill for c in changes if isinstance(c, AddColumn) and c.column.fill is not None}
+
+
+def fills_to_json(fills: Mapping[str, str]) -> str:
+    return json.dumps(dict(fills), sort_keys=True)
+
+
+def fills_from_json(text: str | None) -> dict[str, str]:
+    """Read what `fills_to_json` wrote; no text, no fills."""
+    return {} if text is None else {str(k): str(v) for k, v in json.loads(text).items()}

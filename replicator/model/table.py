@@ -1,7 +1,6 @@
 """Names and schemas of source tables."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from replicator.model.types import LakeType, Wire
 
@@ -26,26 +25,17 @@ class Column:
         type: what the lake stores.
         wire: how the events write it.
         nullable: whether the source allows NULL.
-        default: a constant default as the source prints it; None when there is none, or when
-            it is an expression (``CURRENT_TIMESTAMP``), whose value no event tells.
-        default_is_expression: the source fills new columns by an expression.
+        fill: what the source puts into rows that are already there when the column is added, as text;
+            None: NULL. MySQL fills NOT NULL columns without a default too, with 0 or ''.
+        fill_unknown: the source fills by an expression (``CURRENT_TIMESTAMP``), whose value no event tells.
     """
 
     name: str
     type: LakeType
     wire: Wire = Wire.PLAIN
     nullable: bool = True
-    default: str | None = None
-    default_is_expression: bool = False
-
-
-class SchemaOrigin(StrEnum):
-    """Where a schema was learnt."""
-
-    EVENT = "event"
-    """The schema that JSON events carry."""
-    TABLE_CHANGE = "table-change"
-    """The source's own definition, from the schema-change topic."""
+    fill: str | None = None
+    fill_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

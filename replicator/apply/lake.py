@@ -1,0 +1,240 @@
+"""The lake's tables through Iceberg's Java API: load, create, alter, read markers.
+
+The Java API is used because it can do in one atomic commit what SQL needs several for. Every method that reaches the
+catalog may raise LakeUnavailable.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from replicator.config import CATALOG_NAME
+from replicator.errors import CommitConflict, LakeUnavailable
+from replicator.model.commit import MARKER_KEY, CommitMarker
+from replicator.model.schema_change import (
+    PENDING_FILLS_KEY,
+    AddColumn,
+    SchemaChange,
+    WidenType,
+    fills_from_json,
+    fills_to_json,
+    pending_fills,
+)
+from replicator.model.types import LakeType
+
+_ICEBERG_ERRORS: Final = "org.apache.iceberg.exceptions."
+
+
+def quoted(*parts: str) -> str:
+    """A name for Spark SQL, each part in backticks."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def java_class(error: Py4JJavaError) -> str:
+    """The class name of the Java exception."""
+    return str(error.java_exception.getClass().getName())
+
+
+@contextmanager
+def lake_errors(doing: str) -> Iterator[None]:
+    """Turn Java's exceptions into the error tree."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        name = java_class(error)
+        reason = f"{doing}: {str(error.java_exception.getMessage()).splitlines()[0]}"
+        if name == _ICEBERG_ERRORS + "CommitFailedException":
+            raise CommitConflict(reason) from error
+        raise LakeUnavailable(reason, "check [lake] in the config and that the catalog answers") from error
+    except Py4JError as error:
+        raise LakeUnavailable(f"{doing}: the Java side is gone ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table as it was when it was loaded. `java` is an org.apache.iceberg.Table."""
+
+    namespace: str
+    name: str
+    java: Any
+
+    @property
+    def sql_name(self) -> str:
+        return quoted(CATALOG_NAME, self.namespace, self.name)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The current snapshot, None where nothing was ever committed."""
+        snapshot = self.java.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table certainly has no rows."""
+        snapshot = self.java.currentSnapshot()
+        return snapshot is None or snapshot.summary().get("total-records") == "0"
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self.java.spec().isPartitioned())
+
+    def columns(self) -> dict[str, LakeType]:
+        """The columns of primitive type, in order."""
+        found: dict[str, LakeType] = {}
+        for field in self.java.schema().columns():
+            if field.type().isPrimitiveType():
+                found[field.name()] = LakeType.parse(field.type().toString())
+        return found
+
+    def pending_fills(self) -> dict[str, str]:
+        """Added columns whose old rows still lack the source's value → that value."""
+        return fills_from_json(self.java.properties().get(PENDING_FILLS_KEY))
+
+    def marker(self) -> CommitMarker | None:
+        """The newest commit marker: of the properties or of the newest snapshot that has one, the further one."""
+        texts = [self.java.properties().get(MARKER_KEY)]
+        snapshot = self.java.currentSnapshot()
+        while snapshot is not None:
+            text = snapshot.summary().get(MARKER_KEY)
+            if text is not None:
+                texts.append(text)
+                break
+            # Maintenance commits carry no marker: look behind them.
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self.java.snapshot(parent)
+        markers = [CommitMarker.from_json(text) for text in texts if text is not None]
+        return max(markers, key=lambda m: m.sequence, default=None)
+
+
+class Lake:
+    """The catalog. One instance serves all threads."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
+        with lake_errors("the lake's catalog cannot be opened"):
+            self._catalog = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
+                spark._jsparkSession,  # noqa: SLF001
+                CATALOG_NAME,
+            )
+
+    @property
+    def jvm(self) -> Any:
+        return self._jvm
+
+    def ensure_namespace(self, name: str) -> None:
+        """Create a namespace where it does not exist."""
+        with lake_errors(f"namespace {name} cannot be created"):
+            namespace = self._namespace(name)
+            if not self._catalog.namespaceExists(namespace):
+                self._catalog.createNamespace(namespace)
+
+    def tables(self, namespace: str) -> list[str]:
+        """Names of the tables in a namespace."""
+        with lake_errors(f"namespace {namespace} cannot be listed"):
+            listed = self._catalog.listTables(self._namespace(namespace))
+            return sorted(identifier.name() for identifier in listed)
+
+    def load(self, namespace: str, name: str) -> LakeTable | None:
+        """A table, freshly loaded; None where there is none."""
+        try:
+            with lake_errors(f"table {namespace}.{name} cannot be loaded"):
+                return LakeTable(namespace, name, self._catalog.loadTable(self._identifier(namespace, name)))
+        except LakeUnavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, Py4JJavaError) and java_class(cause) == _ICEBERG_ERRORS + "NoSuchTableException":
+                return None
+            raise
+
+    def create(
+        self, namespace: str, name: str, schema_json: str, spec_json: str | None, properties: dict[str, str]
+    ) -> LakeTable:
+        """Create a table from Iceberg's JSON forms of its schema and partition spec."""
+        iceberg = self._jvm.org.apache.iceberg
+        with lake_errors(f"table {namespace}.{name} cannot be created"):
+            schema = iceberg.SchemaParser.fromJson(schema_json)
+            builder = self._catalog.buildTable(self._identifier(namespace, name), schema)
+            if spec_json is not None:
+                builder = builder.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, spec_json))
+            for key, value in properties.items():
+                builder = builder.withProperty(key, value)
+            return LakeTable(namespace, name, builder.create())
+
+    def alter(self, table: LakeTable, changes: Sequence[SchemaChange], *, fill: bool) -> None:
+        """Change a table's schema, all changes in one commit; `table` is the new one then.
+
+        Where `fill` is set, the same commit notes which rows must still be filled, so that a crash forgets nothing.
+        """
+        types = self._jvm.org.apache.iceberg.types.Types
+        with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
+            transaction = table.java.newTransaction()
+            update = transaction.updateSchema()
+            for change in changes:
+                match change:
+                    case AddColumn(column, after):
+                        update.addColumn(None, column.name, types.fromPrimitiveString(str(column.type)))
+                        if after is None:
+                            update.moveFirst(column.name)
+                        else:
+                            update.moveAfter(column.name, after)
+                    case WidenType(name, _, new):
+                        update.updateColumn(name, types.fromPrimitiveString(str(new)))
+            update.commit()
+            fills = table.pending_fills() | pending_fills(changes)
+            if fill and fills:
+                transaction.updateProperties().set(PENDING_FILLS_KEY, fills_to_json(fills)).commit()
+            transaction.commitTransaction()
+            table.java.refresh()
+
+    def set_properties(self, table: LakeTable, properties: Mapping[str, str]) -> None:
+        """Set the properties that differ; no commit where none does."""
+        present = table.java.properties()
+        changed = {key: value for key, value in properties.items() if present.get(key) != value}
+        if not changed:
+            return
+        with lake_errors(f"properties of {table.namespace}.{table.name} cannot be set"):
+            update = table.java.updateProperties()
+            for key, value in changed.items():
+                update.set(key, value)
+            update.commit()
+            table.java.refresh()
+
+    def create_branch(self, table: LakeTable, branch: str) -> None:
+        """Start `branch` at the current snapshot; one that a crash left behind is replaced."""
+        with lake_errors(f"branch {branch} of {table.namespace}.{table.name} cannot be created"):
+            manage = table.java.manageSnapshots()
+            if table.java.refs().containsKey(branch):
+                manage.removeBranch(branch)
+            manage.createBranch(branch, table.snapshot_id).commit()
+            table.java.refresh()
+
+    def namespace_properties(self, namespace: str) -> dict[str, str]:
+        """The properties of a namespace."""
+        with lake_errors(f"namespace {namespace} cannot be read"):
+            return dict(self._catalog.loadNamespaceMetadata(self._namespace(namespace)))
+
+    def set_namespace_property(self, namespace: str, key: str, value: str | None) -> None:
+        """Set a property of a namespace; None removes it."""
+        with lake_errors(f"namespace {namespace} cannot be changed"):
+            java = self._jvm.java.util
+            if value is None:
+                self._catalog.removeProperties(self._namespace(namespace), java.Collections.singleton(key))
+            else:
+                self._catalog.setProperties(self._namespace(namespace), java.Collections.singletonMap(key, value))
+
+    def _namespace(self, name: str) -> Any:
+        return self._jvm.org.apache.iceberg.catalog.Namespace.of(self._strings([name]))
+
+    def _identifier(self, namespace: str, name: str) -> Any:
+        return self._jvm.org.apache.iceberg.catalog.TableIdentifier.of(self._strings([namespace, name]))
+
+    def _strings(self, values: Sequence[str]) -> Any:
+        gateway = self.spark.sparkContext._gateway  # noqa: SLF001
+        array = gateway.new_array(self._jvm.java.lang.String, len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array

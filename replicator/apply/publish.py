@@ -1,0 +1,128 @@
+"""Makes staged files visible, together with the commit marker, in one atomic commit.
+
+The commit is a compare-and-swap on two levels. The marker that the table carries must be the one that the batch
+started from: otherwise another process mirrors into the same table, and this one stops. And because the engine's
+tables are made with no commit retries, Iceberg refuses the commit when anything else was committed since the table
+was loaded: then nothing has happened, and the caller plans again from the table as it is now.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from replicator.apply.lake import Lake, LakeTable, java_class, lake_errors
+from replicator.errors import CommitConflict, FencedError
+from replicator.failpoints import reach
+from replicator.model.commit import MARKER_KEY, CommitMarker
+from replicator.model.schema_change import PENDING_FILLS_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one commit adds and removes.
+
+    Attributes:
+        data: Iceberg DataFile objects.
+        deletes: Iceberg DeleteFile objects; they name positions in the snapshot of the table they were staged for.
+        clear: remove every row that is there before, in the same step.
+        branch: publish this branch (it must descend from the current snapshot) and add `data` and `deletes` on it.
+        fills_done: the columns that were added are filled with this commit.
+    """
+
+    data: Sequence[Any] = ()
+    deletes: Sequence[Any] = ()
+    clear: bool = False
+    branch: str | None = None
+    fills_done: bool = False
+
+    @property
+    def changes_rows(self) -> bool:
+        return bool(self.data or self.deletes or self.clear or self.branch)
+
+
+def publish(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker, staged: Staged) -> None:
+    """Commit `staged` and `marker` to `table`, whose newest marker must be `base`.
+
+    Where no row changes only the marker is written, into the table's properties, and no snapshot is made.
+
+    Raises:
+        FencedError: the table's marker is not `base`: another process writes this mirror.
+        CommitConflict: something else was committed meanwhile; nothing was changed.
+        LakeUnavailable: the catalog failed, and the commit is known not to have happened.
+    """
+    found = table.marker()
+    if found != base:
+        raise fenced(table, base, found)
+    try:
+        with lake_errors(f"commit to {table.namespace}.{table.name}"):
+            reach("before-commit")
+            _commit(lake, table, marker, staged)
+    except CommitConflict:
+        if not _landed(lake, table, base, marker):
+            raise
+    except Exception as error:
+        cause = error.__cause__
+        unknown = isinstance(cause, Py4JJavaError) and java_class(cause).endswith("CommitStateUnknownException")
+        # The answer was lost, not necessarily the commit: the marker tells which.
+        if not unknown or not _landed(lake, table, base, marker):
+            raise
+
+
+def fenced(table: LakeTable, base: CommitMarker | None, found: CommitMarker | None) -> FencedError:
+    """The error for a table whose marker is not the expected one."""
+    seen = "no marker" if found is None else f"commit {found.sequence} of mirror {found.mirror!r}"
+    wanted = "no marker" if base is None else f"commit {base.sequence} of mirror {base.mirror!r}"
+    return FencedError(
+        f"another process writes {table.namespace}.{table.name}: it carries {seen}, this mirror left {wanted}",
+        "stop the other mirror process, then start this one again; nothing was lost or doubled",
+    )
+
+
+def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker) -> bool:
+    """Whether the commit of `marker` is in the table after all. Raises FencedError where another's is."""
+    now = lake.load(table.namespace, table.name)
+    found = None if now is None else now.marker()
+    if found == marker:
+        return True
+    if found != base:
+        raise fenced(table, base, found)
+    return False
+
+
+def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) -> None:
+    text = marker.to_json()
+    transaction = table.java.newTransaction()
+    if staged.clear:
+        everything = lake.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+        _stamped(transaction.newDelete().deleteFromRowFilter(everything), text).commit()
+    if staged.branch is not None:
+        transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()
+    if staged.data or staged.deletes:
+        _stamped(_rows(transaction, staged), text).commit()
+    if staged.branch is not None:
+        transaction.manageSnapshots().removeBranch(staged.branch).commit()
+    properties = transaction.updateProperties().set(MARKER_KEY, text)
+    if staged.fills_done:
+        properties.remove(PENDING_FILLS_KEY)
+    properties.commit()
+    transaction.commitTransaction()
+
+
+def _rows(transaction: Any, staged: Staged) -> Any:
+    if not staged.deletes:
+        update = transaction.newFastAppend()
+        for file in staged.data:
+            update.appendFile(file)
+        return update
+    update = transaction.newRowDelta()
+    for file in staged.data:
+        update.addRows(file)
+    for file in staged.deletes:
+        update.addDeletes(file)
+    return update
+
+
+def _stamped(update: Any, text: str) -> Any:
+    return update.set(MARKER_KEY, text)

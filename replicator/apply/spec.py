@@ -1,0 +1,100 @@
+"""Iceberg tables as their own JSON: schemas and partition specs for new tables. Pure text, no JVM.
+
+The JSON forms are those of Iceberg's table spec, "Appendix C: JSON serialization".
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from replicator.errors import ConfigError
+from replicator.model.change import CHANGE_FIELDS
+from replicator.model.partition import PartitionField
+from replicator.model.table import TableSchema
+
+
+ENGINE_PROPERTIES: Final[Mapping[str, str]] = {
+    "format-version": "2",
+    # A commit that loses a race must not be repeated on top of the winner: the marker decides. See `publish`.
+    "commit.retry.num-retries": "0",
+    "write.distribution-mode": "none",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+}
+
+
+def table_schema(schema: TableSchema) -> str:
+    """A mirror's schema: the source's columns; the key is required and is the identifier."""
+    ids = {name: i for i, name in enumerate(schema.names, start=1)}
+    fields = [
+        {"id": ids[c.name], "name": c.name, "required": c.name in schema.key, "type": _type(c.type.name, str(c.type))}
+        for c in schema.columns
+    ]
+    return json.dumps(
+        {
+            "type": "struct",
+            "schema-id": 0,
+            "identifier-field-ids": [ids[name] for name in schema.key if _may_identify(schema, name)],
+            "fields": fields,
+        }
+    )
+
+
+def changelog_schema(schema: TableSchema, change_column: str) -> str:
+    """A changelog's schema: the source's columns, all optional, and the struct of `normalize`."""
+    count = len(schema.columns)
+    fields: list[dict[str, Any]] = [
+        {"id": i, "name": c.name, "required": False, "type": _type(c.type.name, str(c.type))}
+        for i, c in enumerate(schema.columns, start=1)
+    ]
+    inner = [
+        {"id": count + 2 + i, "name": name, "required": False, "type": _type(kind, kind)}
+        for i, (name, kind) in enumerate(CHANGE_FIELDS)
+    ]
+    fields.append(
+        {"id": count + 1, "name": change_column, "required": False, "type": {"type": "struct", "fields": inner}}
+    )
+    return json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
+
+
+def partition_spec(schema: TableSchema, partition: Sequence[PartitionField]) -> str:
+    """The partition spec of a table made from `table_schema(schema)`.
+
+    Raises:
+        ConfigError: a partition field names a column that the table does not have.
+    """
+    ids = {name: i for i, name in enumerate(schema.names, start=1)}
+    fields = []
+    for number, part in enumerate(partition):
+        if part.column not in ids:
+            raise ConfigError(
+                f"partition {part}: the table has no column {part.column}", f"its columns: {', '.join(ids)}"
+            )
+        fields.append(
+            {
+                "name": _field_name(part),
+                "transform": _transform(part),
+                "source-id": ids[part.column],
+                "field-id": 1000 + number,
+            }
+        )
+    return json.dumps({"spec-id": 0, "fields": fields})
+
+
+def _type(name: str, text: str) -> str:
+    return text.replace(" ", "") if name == "decimal" else text
+
+
+def _may_identify(schema: TableSchema, name: str) -> bool:
+    column = schema.column(name)
+    return column is not None and column.type.name not in ("float", "double")
+
+
+def _transform(part: PartitionField) -> str:
+    if part.width is not None:
+        return f"{part.transform}[{part.width}]"
+    return part.transform.removesuffix("s") if part.transform in ("years", "months", "days", "hours") else part.transform
+
+
+def _field_name(part: PartitionField) -> str:
+    return part.column if part.transform == "identity" else f"{part.column}_{part.transform.removesuffix('s')}"

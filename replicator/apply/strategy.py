@@ -1,0 +1,93 @@
+"""How net changes get into a mirror: position deletes and an append (split), or one MERGE.
+
+Each strategy stages; `publish` makes the result visible in one step. Split is the default because it measures best:
+finding the rows to delete is an inner join with a broadcast key list, while MERGE must be an outer join, which shuffles
+and sorts the whole target.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.apply import sql
+from replicator.apply.lake import Lake, LakeTable, lake_errors
+from replicator.apply.publish import Staged
+from replicator.apply.stage import aligned, matching_positions, spark_type_name, stage_data, stage_deletes
+from replicator.failpoints import reach
+from replicator.model.types import LakeType
+
+BRANCH: Final = "replicator_staging"
+
+STRATEGY_PROPERTIES: Final[Mapping[str, Mapping[str, str]]] = {
+    "split": {},
+    "merge": dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read"),
+    "copy-on-write": dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "copy-on-write"),
+}
+
+
+def split(
+    lake: Lake, table: LakeTable, key: Sequence[str], keys: DataFrame, rows: DataFrame, *, clear: bool
+) -> Staged:
+    """Stage `rows` as new data files, and deletes for whatever has a key of `keys` now.
+
+    `clear` empties the table in the same step; then, as in an empty table, nothing is to be looked up.
+    """
+    branch, snapshot_id = (None, table.snapshot_id) if clear else _filled(lake, table)
+    data = stage_data(lake, table, aligned(rows, table.columns()))
+    reach("after-data-files")
+    deletes = []
+    if snapshot_id is not None and not clear and not table.is_empty:
+        positions = matching_positions(lake, table, snapshot_id, key, keys)
+        deletes = stage_deletes(lake, table, snapshot_id, positions)
+        reach("after-delete-files")
+    return Staged(data, deletes, clear=clear and not table.is_empty, branch=branch, fills_done=True)
+
+
+def merge(
+    lake: Lake, table: LakeTable, key: Sequence[str], keys: DataFrame, rows: DataFrame, *, clear: bool
+) -> Staged:
+    """Stage one MERGE on a branch; its mode (merge-on-read, copy-on-write) is a property of the table."""
+    if clear or table.is_empty:
+        return split(lake, table, key, keys, rows, clear=clear)
+    branch, _ = _filled(lake, table)
+    if branch is None:
+        lake.create_branch(table, BRANCH)
+    columns = table.columns()
+    view = f"net_{uuid.uuid4().hex}"
+    net_rows = aligned(rows, columns)
+    names = [f"k{i}" for i in range(len(key))]
+    images = net_rows.select(
+        *[F.col(sql.quoted(column)).alias(name) for column, name in zip(key, names, strict=True)],
+        F.struct(*[F.col(sql.quoted(name)) for name in columns]).alias("row"),
+    )
+    keys.select(*names).join(images, names, "left").createOrReplaceTempView(view)
+    try:
+        lake.spark.sql(sql.merge(f"{table.sql_name}.`branch_{BRANCH}`", view, list(columns), key))
+    finally:
+        lake.spark.catalog.dropTempView(view)
+    reach("after-data-files")
+    _refresh(table)
+    return Staged(branch=BRANCH, fills_done=True)
+
+
+def _filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:
+    """Fill columns that were added, on a branch. Returns the branch, if one was needed, and the snapshot to go on from."""
+    fills = table.pending_fills()
+    if not fills or table.is_empty:
+        return None, table.snapshot_id
+    columns: Mapping[str, LakeType] = table.columns()
+    lake.create_branch(table, BRANCH)
+    text = sql.fill(
+        f"{table.sql_name}.`branch_{BRANCH}`", [(name, spark_type_name(columns[name])) for name in fills]
+    )
+    lake.spark.sql(text, args={f"v{i}": value for i, value in enumerate(fills.values())})
+    _refresh(table)
+    return BRANCH, int(table.java.refs().get(BRANCH).snapshotId())
+
+
+def _refresh(table: LakeTable) -> None:
+    with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
+        table.java.refresh()

@@ -1,0 +1,225 @@
+"""One batch of one table, from raw records to two commits. The only place where the order of the stages is written.
+
+    read → decode → census → quarantine → evolve → normalize → changelog commit → collapse → apply → mirror commit
+
+The changelog is committed before the mirror: it is the event store, and the mirror can be made again from it. A crash
+between the two leaves the mirror behind; the next batch starts where the mirror is and gives the changelog only
+what it lacks.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from replicator import census as counting
+from replicator.apply.lake import Lake, LakeTable
+from replicator.apply.publish import Staged, publish
+from replicator.apply.spec import ENGINE_PROPERTIES, changelog_schema, partition_spec, table_schema
+from replicator.apply.stage import aligned, stage_data
+from replicator.apply.strategy import STRATEGY_PROPERTIES, merge, split
+from replicator.collapse import after_truncates, last_changes, surviving_rows
+from replicator.config import Config, TableOptions
+from replicator.decode.envelope import Epoch, decode
+from replicator.decode.schema_book import SchemaBook
+from replicator.errors import DecodeError, MissingKey, TablePaused
+from replicator.evolve.plan import merged, plan
+from replicator.failpoints import reach
+from replicator.ledger import Ledger, next_marker
+from replicator.model.census import Census
+from replicator.model.change import change_column
+from replicator.model.commit import CommitMarker, OffsetRange
+from replicator.model.table import TableId, TableSchema
+from replicator.normalize import from_offset, good_events, normalize
+from replicator.observe import Stopwatch
+from replicator.quarantine import Quarantine
+from replicator.source.log import ChangeLog
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What a batch works with; one for the life of a mirror process."""
+
+    spark: SparkSession
+    config: Config
+    log: ChangeLog
+    lake: Lake
+    ledger: Ledger
+    book: SchemaBook
+    quarantine: Quarantine
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one table has to take in: `ranges` of its topic, as part of batch number `batch`."""
+
+    table: TableId
+    topic: str
+    ranges: tuple[OffsetRange, ...]
+    batch: int
+
+
+def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
+    """Bring one table up to the end of `work.ranges`, exactly once.
+
+    Raises:
+        SchemaError: the table cannot go on; nothing of the batch was applied.
+        TablePaused: the batch has bad events and the table is configured to pause for them.
+        FencedError: another process writes this mirror.
+        CommitConflict: something else was committed to the table; try again.
+    """
+    options = engine.config.table(str(work.table))
+    with _understood(engine, work, options, watch) as (decoded, schema, census):
+        if census.bad:
+            with watch.stage("quarantine"):
+                _set_aside(engine, work, options, decoded, census)
+        events = good_events(decoded, census.duplicates)
+        if options.changelog:
+            with watch.stage("changelog"):
+                _append_changelog(engine, work, schema, events, census)
+        reach("between-commits")
+        with watch.stage("apply"):
+            _apply_to_mirror(engine, work, options, schema, events, census)
+        reach("after-commit")
+    return census
+
+
+@contextmanager
+def _understood(
+    engine: Engine, work: Work, options: TableOptions, watch: Stopwatch
+) -> Iterator[tuple[DataFrame, TableSchema, Census]]:
+    """The decoded events of the batch, materialized once and released at the end, their schema and their census."""
+    behind = engine.ledger.progress(work.table).behind
+    records = engine.log.read(engine.spark, work.ranges)
+    with watch.stage("decode"):
+        since = None if behind is None else behind.position
+        epochs = engine.book.epochs(work.table, since) if engine.book.knows(work.table) else None
+        for attempt in (1, 2):
+            if epochs is None:
+                epochs = engine.book.learn(work.table, records)
+            decoded, schema = _decode(records, epochs, options)
+            before = {} if behind is None else behind.progress.get(work.topic, {})
+            census = counting.take(decoded, work.ranges, before)
+            if not census.unfamiliar:
+                break
+            _release(decoded)
+            epochs = None
+        else:
+            raise DecodeError(f"{work.topic}: {census.unfamiliar} events carry a schema that cannot be told apart")
+    try:
+        yield decoded, schema, census
+    finally:
+        _release(decoded)
+
+
+def _decode(records: DataFrame, epochs: list[Epoch], options: TableOptions) -> tuple[DataFrame, TableSchema]:
+    """The lazy decoded frame, kept in memory once it was computed."""
+    if options.key:
+        epochs = [replace(e, schema=replace(e.schema, key=options.key)) for e in epochs]
+    schema = merged([e.schema for e in epochs])
+    _check_key(schema, options)
+    decoded = decode(records, epochs, schema, before_images=options.changelog)
+    # Rows stay as they are in memory; a cached DataFrame would be rewritten column by column and compressed.
+    return decoded.localCheckpoint(eager=False), schema
+
+
+def _check_key(schema: TableSchema, options: TableOptions) -> None:
+    if not schema.key:
+        raise MissingKey(
+            f"{options.name} has no primary key, so its rows cannot be told apart",
+            f'name a unique key: key = ["…"] under [[table]] name = "{options.name}"',
+        )
+    for name in schema.key:
+        if schema.column(name) is None:
+            raise MissingKey(
+                f"{options.name} has no column {name}, which is configured as its key",
+                f"its columns: {', '.join(schema.names)}",
+            )
+
+
+def _release(frame: DataFrame) -> None:
+    """Give the memory of a local checkpoint back at once; Spark would wait for a garbage collection."""
+    frame._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001 no public way
+
+
+def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataFrame, census: Census) -> None:
+    engine.quarantine.add(work.table, work.topic, decoded, work.batch)
+    if options.on_bad_event == "pause":
+        raise TablePaused(
+            f"{census.bad} events of {work.topic} could not be decoded; they are in quarantine",
+            "look at their reasons, mend the cause and start the mirror again",
+        )
+
+
+def _append_changelog(
+    engine: Engine, work: Work, schema: TableSchema, events: DataFrame, census: Census
+) -> None:
+    base = engine.ledger.progress(work.table).changelog
+    table = _changelog_table(engine, work.table, schema)
+    fresh = from_offset(events, _already_in(base, work))
+    files = []
+    if census.changes:
+        rows = normalize(fresh, schema)
+        files = stage_data(
+            engine.lake, table, aligned(rows, table.columns(), struct=change_column(schema.names))
+        )
+    reach("after-changelog-files")
+    marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
+    publish(engine.lake, table, base, marker, Staged(files))
+    engine.ledger.committed_changelog(work.table, marker)
+
+
+def _apply_to_mirror(
+    engine: Engine, work: Work, options: TableOptions, schema: TableSchema, events: DataFrame, census: Census
+) -> None:
+    base = engine.ledger.progress(work.table).mirror
+    table = _mirror_table(engine, work.table, options, schema)
+    staged = Staged()
+    if census.changes:
+        fresh = after_truncates(from_offset(events, _already_in(base, work)), census.truncates)
+        keys = last_changes(fresh, schema).localCheckpoint(eager=False)
+        try:
+            strategy = split if options.strategy == "split" else merge
+            rows = surviving_rows(fresh, keys, schema)
+            staged = strategy(engine.lake, table, schema.key, keys, rows, clear=bool(census.truncates))
+        finally:
+            _release(keys)
+    marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
+    publish(engine.lake, table, base, marker, staged)
+    engine.ledger.committed_mirror(work.table, marker)
+
+
+def _already_in(marker: CommitMarker | None, work: Work) -> dict[int, int]:
+    """Partition → offset up to which a table has this batch's events; only where it has any of them."""
+    if marker is None:
+        return {}
+    known = {r.partition: marker.next_offset(work.topic, r.partition) for r in work.ranges}
+    return {r.partition: n for r in work.ranges if (n := known[r.partition]) is not None and n > r.start}
+
+
+def _mirror_table(engine: Engine, table: TableId, options: TableOptions, schema: TableSchema) -> LakeTable:
+    """The mirror table, created or evolved so that it holds rows of `schema`."""
+    lake = engine.lake
+    own = dict(STRATEGY_PROPERTIES[options.strategy]) | dict(options.properties)
+    present = lake.load(engine.config.lake.namespace, table.name)
+    if present is None:
+        spec = partition_spec(schema, options.partition) if options.partition else None
+        properties = dict(ENGINE_PROPERTIES) | own
+        return lake.create(engine.config.lake.namespace, table.name, table_schema(schema), spec, properties)
+    lake.set_properties(present, own)
+    if changes := plan(present.columns(), schema):
+        lake.alter(present, changes, fill=True)
+    return present
+
+
+def _changelog_table(engine: Engine, table: TableId, schema: TableSchema) -> LakeTable:
+    """The changelog table, created or evolved so that it holds rows of `schema`."""
+    lake, namespace = engine.lake, engine.config.lake.changes_namespace
+    present = lake.load(namespace, table.name)
+    if present is None:
+        text = changelog_schema(schema, change_column(schema.names))
+        return lake.create(namespace, table.name, text, None, dict(ENGINE_PROPERTIES))
+    if changes := plan(present.columns(), schema):
+        lake.alter(present, changes, fill=False)
+    return present

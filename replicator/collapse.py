@@ -1,0 +1,66 @@
+"""Good events of one table → the last net change of each key.
+
+One partition of the log holds all events of a key, in order, so the last event of a key is the one with its greatest
+offset. The winners are found in a pass over keys and offsets only; whole rows are then picked by place, which
+is one number that fits a hash join.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.model.census import Truncate
+from replicator.model.table import TableSchema
+
+_PARTITION_SHIFT: Final = 48
+"""Bits for the offset in a place; the rest, 15 bits, number the partition."""
+
+
+def place() -> SparkColumn:
+    """Partition and offset as one long."""
+    return F.shiftleft(F.col("partition").cast("long"), _PARTITION_SHIFT) + F.col("offset")
+
+
+def after_truncates(events: DataFrame, truncates: Sequence[Truncate]) -> DataFrame:
+    """Leave out what a TRUNCATE removed.
+
+    On its own partition the offset decides, on the others the source position, because a truncate has no key
+    and stands on one partition only.
+    """
+    events = events.where(F.col("op") != "t")
+    for t in truncates:
+        own = F.col("partition") == t.partition
+        later = (F.col("hi") > t.hi) | ((F.col("hi") == t.hi) & (F.col("lo") > t.lo))
+        events = events.where(F.when(own, F.col("offset") > t.offset).otherwise(later))
+    return events
+
+
+def key_names(schema: TableSchema) -> list[str]:
+    """The names of the key columns inside the engine; a source's names could clash with ours."""
+    return [f"k{i}" for i in range(len(schema.key))]
+
+
+def last_changes(events: DataFrame, schema: TableSchema) -> DataFrame:
+    """Each key (columns k0, k1, …) with the `place` of its last event.
+
+    `events` are decoded, good and without truncates. No update among them changes its key: Debezium sends a delete
+    and a create instead. The result is lazy: materialize it where it is used twice.
+    """
+    image = F.when(F.col("op") == "d", F.col("before")).otherwise(F.col("after"))
+    names = key_names(schema)
+    keys = [image.getField(column).alias(name) for column, name in zip(schema.key, names, strict=True)]
+    return events.select(*keys, place().alias("place")).groupBy(*names).agg(F.max("place").alias("place"))
+
+
+def surviving_rows(events: DataFrame, keys: DataFrame, schema: TableSchema) -> DataFrame:
+    """The after-images of the events that `keys` names as last, deletes left out."""
+    winners = F.broadcast(keys.select("place"))
+    return (
+        events.where(F.col("op") != "d")
+        .withColumn("place", place())
+        .join(winners, "place", "left_semi")
+        .select(*[F.col("after").getField(name).alias(name) for name in schema.names])
+    )

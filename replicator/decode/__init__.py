@@ -1,0 +1,1 @@
+"""Raw records of the log → typed change events, on the JVM."""

@@ -1,0 +1,230 @@
+"""Raw records → decoded events: Debezium's JSON envelope as typed columns.
+
+The decoded frame has one row for each record that is not a tombstone, in these columns:
+
+==========  =========  ==========================================================================================
+partition   int        partition of the topic
+offset      long       offset in that partition
+op          string     c u d r t; null where `bad` is set
+hi          long       binlog file number << 40 | position in the file: orders events of one server
+lo          long       row in the event << 1 | (0 for d and t, else 1): orders rows of one event
+ts_ms       long       the source's time, milliseconds since the epoch
+source      struct     file, pos, row, server_id, gtid
+before      struct     the row before, lake types; null for c and r
+after       struct     the row after, lake types; null for d and t
+bad         string     why the event cannot be applied; null for a good one
+raw_key     binary     the record as it came, only where `bad` is set
+raw_value   binary
+timestamp   long       when the record was written to the log, milliseconds; only where `bad` is set
+==========  =========  ==========================================================================================
+
+Facts of the format: Debezium's MySQL connector documentation, "Data change events".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from replicator.decode.values import decoded, parsed_type, spark_type
+from replicator.model.census import UNFAMILIAR
+from replicator.model.position import FILE_SHIFT
+from replicator.model.table import Column, TableSchema
+
+_SOURCE_FIELDS: Final = StructType(
+    [
+        StructField("file", StringType()),
+        StructField("pos", LongType()),
+        StructField("row", IntegerType()),
+        StructField("server_id", LongType()),
+        StructField("gtid", StringType()),
+        StructField("ts_ms", LongType()),
+    ]
+)
+_OPS: Final = ("c", "u", "d", "r", "t")
+_SCHEMA_START: Final = '{"schema":'
+_PAYLOAD: Final = '"payload":'
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Events that share one schema.
+
+    Attributes:
+        schema: their schema.
+        fingerprint: hash of the schema that the events carry; 0 for events without one.
+        first: the first (hi) position of the epoch, None: from the beginning.
+        end: the first (hi) position after it, None: open.
+    """
+
+    schema: TableSchema
+    fingerprint: int = 0
+    first: int | None = None
+    end: int | None = None
+
+
+def fingerprint(value: SparkColumn) -> SparkColumn:
+    """Hash of the schema in a JSON event, 0 where it has none.
+
+    The text up to the payload is the schema, byte for byte the same in all events of one schema. The
+    key ``"payload":`` cannot occur inside it: there, quotes of labels and defaults are escaped.
+    """
+    text = value.cast("string")
+    return F.when(
+        text.startswith(_SCHEMA_START), F.xxhash64(F.substring_index(text, _PAYLOAD, 1))
+    ).otherwise(F.lit(0).cast("long"))
+
+
+def decode(
+    records: DataFrame,
+    epochs: Sequence[Epoch],
+    target: TableSchema,
+    *,
+    before_images: bool,
+) -> DataFrame:
+    """Decode records of one table (partition, offset, timestamp, key, value) to the frame above.
+
+    Args:
+        records: as the log gives them.
+        epochs: every schema that the records may have; no two overlap.
+        target: the schema of the `before` and `after` columns; holds every epoch's values.
+        before_images: whether whole before-images are wanted; otherwise only their key is parsed.
+    """
+    events = records.where(F.col("value").isNotNull())
+    frames = [
+        _decode_epoch(_of_epoch(events, epoch, alone=len(epochs) == 1), epoch, target, before_images)
+        for epoch in epochs
+    ]
+    frame = frames[0]
+    for other in frames[1:]:
+        frame = frame.unionByName(other)
+    return frame
+
+
+def _of_epoch(events: DataFrame, epoch: Epoch, *, alone: bool) -> DataFrame:
+    if alone:
+        return events
+    events = events.where(fingerprint(F.col("value")) == epoch.fingerprint)
+    if epoch.first is None and epoch.end is None:
+        return events
+    place = F.from_json(
+        F.col("value").cast("string"), StructType([StructField("source", _SOURCE_FIELDS)])
+    ).getField("source")
+    hi = _hi(place)
+    condition = F.lit(True)
+    if epoch.first is not None:
+        condition &= hi >= epoch.first
+    if epoch.end is not None:
+        # An event without a readable position is decoded once, by the last epoch, and reported there.
+        condition &= hi < epoch.end
+    else:
+        condition = F.coalesce(condition, F.lit(True))
+    return events.where(condition)
+
+
+def _decode_epoch(events: DataFrame, epoch: Epoch, target: TableSchema, before_images: bool) -> DataFrame:
+    schema = epoch.schema
+    before = schema.columns if before_images else schema.key_columns
+    envelope = StructType(
+        [
+            StructField("before", _parsed_row(before)),
+            StructField("after", _parsed_row(schema.columns)),
+            StructField("source", _SOURCE_FIELDS),
+            StructField("op", StringType()),
+            StructField("_corrupt", StringType()),
+        ]
+    )
+    options = {"columnNameOfCorruptRecord": "_corrupt"}
+    text = F.col("value").cast("string")
+    if epoch.fingerprint:
+        wrapped = StructType([StructField("payload", envelope), StructField("_corrupt", StringType())])
+        parsed = events.withColumn("e", F.from_json(text, wrapped, options))
+        payload, corrupt = F.col("e.payload"), F.col("e._corrupt")
+    else:
+        parsed = events.withColumn("e", F.from_json(text, envelope, options))
+        payload, corrupt = F.col("e"), F.col("e._corrupt")
+    source, op = payload.getField("source"), payload.getField("op")
+    images = parsed.select(
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "value",
+        op.alias("op"),
+        source.alias("source"),
+        _lake_row(payload.getField("before"), before, target).alias("before"),
+        _lake_row(payload.getField("after"), schema.columns, target).alias("after"),
+        corrupt.alias("corrupt"),
+    )
+    return _with_verdict(images, epoch)
+
+
+def _with_verdict(images: DataFrame, epoch: Epoch) -> DataFrame:
+    """Add position and verdict; keep the raw record only of bad events."""
+    source, op = F.col("source"), F.col("op")
+    judged = images.withColumn("bad", _reason(epoch))
+    keep = F.col("bad").isNotNull()
+    return judged.select(
+        "partition",
+        "offset",
+        F.when(~keep, op).alias("op"),
+        _hi(source).alias("hi"),
+        (
+            F.coalesce(source.getField("row"), F.lit(0)).cast("long") * 2
+            + F.when(op.isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
+        ).alias("lo"),
+        source.getField("ts_ms").alias("ts_ms"),
+        source.dropFields("ts_ms").alias("source"),
+        "before",
+        "after",
+        "bad",
+        F.when(keep, F.col("key")).alias("raw_key"),
+        F.when(keep, F.col("value")).alias("raw_value"),
+        F.when(keep, F.col("timestamp")).alias("timestamp"),
+    )
+
+
+def _reason(epoch: Epoch) -> SparkColumn:
+    op, before, after = F.col("op"), F.col("before"), F.col("after")
+    image = F.when(op == "d", before).otherwise(after)
+    null_key = F.lit(False)
+    for name in epoch.schema.key:
+        null_key |= image.getField(name).isNull()
+    return (
+        F.when(fingerprint(F.col("value")) != epoch.fingerprint, F.lit(UNFAMILIAR))
+        .when(F.col("corrupt").isNotNull(), F.lit("not JSON of the table's schema"))
+        .when(op.isNull(), F.lit("no op: not a Debezium change event"))
+        .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))
+        .when(_hi(F.col("source")).isNull(), F.lit("no source position"))
+        .when(op == "t", F.lit(None))
+        .when((op == "d") & before.isNull(), F.lit("delete without a before-image"))
+        .when((op != "d") & after.isNull(), F.lit("no after-image"))
+        .when(null_key, F.lit("null in the key"))
+    )
+
+
+def _hi(source: SparkColumn) -> SparkColumn:
+    number = F.substring_index(source.getField("file"), ".", -1).cast("long")
+    return F.shiftleft(number, FILE_SHIFT) + source.getField("pos")
+
+
+def _parsed_row(columns: Sequence[Column]) -> StructType:
+    return StructType([StructField(c.name, parsed_type(c)) for c in columns])
+
+
+def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) -> SparkColumn:
+    """The parsed row as the target's columns; what the epoch lacks is filled as the source fills it."""
+    known = {c.name: c for c in columns}
+    fields = []
+    for wanted in target.columns:
+        own = known.get(wanted.name)
+        if own is None:
+            value = F.lit(wanted.fill)
+        else:
+            value = decoded(row.getField(wanted.name), own)
+        fields.append(value.cast(spark_type(wanted.type)).alias(wanted.name))
+    return F.when(row.isNotNull(), F.struct(*fields))

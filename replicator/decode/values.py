@@ -1,0 +1,119 @@
+"""How a column's JSON value is parsed and turned into its lake type, as Spark types and expressions.
+
+This is the one place where wire encodings meet Spark. Everything here runs on the JVM.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from replicator.model.table import Column
+from replicator.model.types import LakeType, Wire
+
+_SPARK_TYPES: Final[dict[str, DataType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamp": TimestampNTZType(),
+    "timestamptz": TimestampType(),
+}
+_PARSED_AS: Final[dict[Wire, DataType]] = {
+    Wire.DAYS: IntegerType(),
+    Wire.MILLIS: LongType(),
+    Wire.MICROS: LongType(),
+    Wire.NANOS: LongType(),
+    Wire.BASE64_DECIMAL: BinaryType(),
+    Wire.BASE64_BITS: BinaryType(),
+    Wire.TIME_MILLIS: LongType(),
+    Wire.TIME_NANOS: LongType(),
+}
+
+
+def spark_type(lake_type: LakeType) -> DataType:
+    """The Spark type of an Iceberg type."""
+    if lake_type.name == "decimal":
+        return DecimalType(lake_type.precision, lake_type.scale)
+    return _SPARK_TYPES[lake_type.name]
+
+
+def parsed_type(column: Column) -> DataType:
+    """The type as which `from_json` reads the column."""
+    return _PARSED_AS.get(column.wire) or spark_type(column.type)
+
+
+def row_type(columns: tuple[Column, ...]) -> StructType:
+    """The lake's row type of these columns, all nullable."""
+    return StructType([StructField(c.name, spark_type(c.type)) for c in columns])
+
+
+def decoded(value: SparkColumn, column: Column) -> SparkColumn:
+    """`value`, read as `parsed_type`, as the column's lake type. The session's time zone must be UTC."""
+    match column.wire:
+        case Wire.PLAIN:
+            return value
+        case Wire.DAYS:
+            return F.date_from_unix_date(value)
+        case Wire.MILLIS:
+            return F.timestamp_millis(value).cast(TimestampNTZType())
+        case Wire.MICROS:
+            return F.timestamp_micros(value).cast(TimestampNTZType())
+        case Wire.NANOS:
+            return F.timestamp_micros(_thousandths(value)).cast(TimestampNTZType())
+        case Wire.TIME_MILLIS:
+            return value * 1000
+        case Wire.TIME_NANOS:
+            return _thousandths(value)
+        case Wire.BASE64_BITS:
+            return _reversed_bytes(value)
+        case Wire.BASE64_DECIMAL:
+            return _decimal(value, column.type)
+
+
+def _thousandths(value: SparkColumn) -> SparkColumn:
+    """A thousandth, rounded down, in whole numbers."""
+    return F.floor((value - F.pmod(value, F.lit(1000))) / 1000).cast(LongType())
+
+
+def _reversed_bytes(value: SparkColumn) -> SparkColumn:
+    """Bytes back to front: BIT arrives little-endian, MySQL prints it big-endian. At most 8 bytes."""
+    pieces = [F.substring(value, i, 1) for i in range(8, 0, -1)]
+    return F.concat(*pieces)
+
+
+def _decimal(value: SparkColumn, lake_type: LakeType) -> SparkColumn:
+    """Big-endian two's complement bytes as a decimal, up to 16 bytes.
+
+    The bytes are cut into 32-bit words, the highest of them signed, because Spark has no wider integer to read
+    hexadecimal digits into.
+    """
+    negative = F.substring(F.hex(value), 1, 1) >= "8"
+    digits = F.lpad(F.hex(value), 32, F.when(negative, "F").otherwise("0"))
+    words = [F.conv(F.substring(digits, 1 + 8 * i, 8), 16, 10).cast("decimal(11,0)") for i in range(4)]
+    borrow = F.when(negative, F.lit(1 << 32)).otherwise(F.lit(0)).cast("decimal(11,0)")
+    unscaled = (words[0] - borrow).cast("decimal(38,0)")
+    for word in words[1:]:
+        unscaled = (unscaled * F.lit(1 << 32).cast("decimal(11,0)") + word).cast("decimal(38,0)")
+    # Shifting the point in text is exact; decimal division would round.
+    return F.concat(unscaled.cast("string"), F.lit(f"E-{lake_type.scale}")).cast(spark_type(lake_type))

@@ -1,0 +1,166 @@
+"""The lake as the ledger: what each table contains is read from its own commit markers.
+
+There is no other record of progress. A checkpoint folder may be lost, a mirror may be started on another machine,
+snapshots may expire: the marker is in the newest snapshot's summary and, in the same commit, in the table's properties.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.apply.lake import Lake
+from replicator.config import Config
+from replicator.model.census import Census
+from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
+from replicator.model.table import TableId
+from replicator.source.log import Offsets
+
+PAUSED_KEY: Final = "replicator.paused."
+"""Prefix of the ops namespace's properties that say why a table is paused."""
+
+_LOADERS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The markers of one source table's two lake tables; None where there is nothing yet.
+
+    `changelog_wanted` is False for a table that is mirrored without a changelog.
+    """
+
+    mirror: CommitMarker | None
+    changelog: CommitMarker | None
+    changelog_wanted: bool
+
+    @property
+    def behind(self) -> CommitMarker | None:
+        """The marker of the table that has less: from there on events must be read. None: from the beginning."""
+        if not self.changelog_wanted:
+            return self.mirror
+        if self.mirror is None or self.changelog is None:
+            return None
+        return min(self.mirror, self.changelog, key=_reach)
+
+
+def _reach(marker: CommitMarker) -> int:
+    return sum(p.next_offset for partitions in marker.progress.values() for p in partitions.values())
+
+
+def ranges_to_read(
+    topic: str, behind: CommitMarker | None, first: Mapping[int, int], ends: Mapping[int, int]
+) -> tuple[OffsetRange, ...]:
+    """What a table still lacks of `topic`, up to `ends` (exclusive); partitions with nothing new are left out."""
+    ranges = []
+    for partition, end in sorted(ends.items()):
+        known = None if behind is None else behind.next_offset(topic, partition)
+        start = first.get(partition, 0) if known is None else known
+        if start < end:
+            ranges.append(OffsetRange(topic, partition, start, end))
+    return tuple(ranges)
+
+
+def chunks(ranges: tuple[OffsetRange, ...], max_events: int) -> list[tuple[OffsetRange, ...]]:
+    """Cut ranges into pieces of at most `max_events` offsets, partitions side by side in equal shares of progress.
+
+    A table that was paused, or that is new to the mirror, may have far more to catch up than one batch should hold.
+    """
+    total = sum(r.count for r in ranges)
+    pieces = max(1, -(-total // max_events))
+    cut = []
+    for i in range(pieces):
+        piece = tuple(
+            OffsetRange(r.topic, r.partition, r.start + r.count * i // pieces, r.start + r.count * (i + 1) // pieces)
+            for r in ranges
+        )
+        cut.append(tuple(r for r in piece if r.count))
+    return cut
+
+
+def next_marker(
+    mirror: str, batch: int, topic: str, base: CommitMarker | None, census: Census
+) -> CommitMarker:
+    """The marker of the commit that adds what `census` counted to a table whose newest marker is `base`."""
+    before: Mapping[str, Mapping[int, PartitionProgress]] = {} if base is None else base.progress
+    merged = {name: dict(partitions) for name, partitions in before.items()}
+    merged.setdefault(topic, {}).update(census.progress)
+    watermarks = [w for w in (None if base is None else base.watermark_ms, census.watermark_ms) if w is not None]
+    return CommitMarker(
+        mirror=mirror,
+        sequence=1 if base is None else base.sequence + 1,
+        batch=batch,
+        progress=merged,
+        position=census.position if census.position is not None else (None if base is None else base.position),
+        watermark_ms=max(watermarks, default=None),
+        committed_ms=time.time_ns() // 1_000_000,
+    )
+
+
+class Ledger:
+    """What the lake contains, as this process last saw or made it. Each table is touched by one thread at a time."""
+
+    def __init__(self, lake: Lake, config: Config) -> None:
+        self._lake = lake
+        self._config = config
+        self._progress: dict[TableId, Progress] = {}
+
+    def load(self, tables: Iterable[TableId]) -> None:
+        """Read the markers of `tables` from the lake, several at a time."""
+        with ThreadPoolExecutor(_LOADERS) as pool:
+            for table, progress in pool.map(lambda t: (t, self._read(t)), list(tables)):
+                self._progress[table] = progress
+
+    def progress(self, table: TableId) -> Progress:
+        """What the lake has of a table; reads it where that was not done yet."""
+        if table not in self._progress:
+            self._progress[table] = self._read(table)
+        return self._progress[table]
+
+    def forget(self, table: TableId) -> None:
+        """Read the table's markers anew next time."""
+        self._progress.pop(table, None)
+
+    def committed_mirror(self, table: TableId, marker: CommitMarker) -> None:
+        """Note a commit that this process made."""
+        known = self._progress[table]
+        self._progress[table] = Progress(marker, known.changelog, known.changelog_wanted)
+
+    def committed_changelog(self, table: TableId, marker: CommitMarker) -> None:
+        """Note a commit that this process made."""
+        known = self._progress[table]
+        self._progress[table] = Progress(known.mirror, marker, known.changelog_wanted)
+
+    def next_offsets(self, topics: Offsets, table_of: Mapping[str, TableId]) -> dict[str, dict[int, int]]:
+        """Topic → partition → the first offset that the lake lacks, for partitions it has something of."""
+        found: dict[str, dict[int, int]] = {}
+        for topic, partitions in topics.items():
+            behind = self.progress(table_of[topic]).behind
+            for partition in partitions:
+                offset = None if behind is None else behind.next_offset(topic, partition)
+                if offset is not None:
+                    found.setdefault(topic, {})[partition] = offset
+        return found
+
+    def pause(self, table: TableId, reason: str, hint: str | None) -> None:
+        """Record in the lake that a table is paused, for `status` and the next start."""
+        text = json.dumps({"reason": reason, "hint": hint, "since_ms": time.time_ns() // 1_000_000})
+        self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), text)
+
+    def resume_all(self) -> None:
+        """Forget every pause: a start is the operator's word that causes were mended."""
+        namespace = self._config.lake.ops_namespace
+        for key in self._lake.namespace_properties(namespace):
+            if key.startswith(PAUSED_KEY):
+                self._lake.set_namespace_property(namespace, key, None)
+
+    def _read(self, table: TableId) -> Progress:
+        lake, options = self._config.lake, self._config.table(str(table))
+        mirror = self._lake.load(lake.namespace, table.name)
+        changelog = self._lake.load(lake.changes_namespace, table.name) if options.changelog else None
+        return Progress(
+            None if mirror is None else mirror.marker(),
+            None if changelog is None else changelog.marker(),
+            options.changelog,
+        )

@@ -1,0 +1,73 @@
+"""What one batch of a table contains, as counted by `replicator.census`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.model.change import RowKind
+from replicator.model.commit import PartitionProgress
+from replicator.model.position import SourcePosition
+
+UNFAMILIAR: Final = "a schema that is not known yet"
+"""The verdict on events that carry another schema than they were decoded with: learn it and decode again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateRange:
+    """Offsets `first` to `last`, both inclusive, of one partition were delivered before."""
+
+    partition: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """A TRUNCATE TABLE at this offset and position (hi, lo as in the decoded frame)."""
+
+    partition: int
+    offset: int
+    hi: int
+    lo: int
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What a decoded batch of one table contains.
+
+    Attributes:
+        events: op → number of events, duplicates and bad ones left out.
+        duplicates: what was delivered before.
+        bad: events that must go to quarantine.
+        unfamiliar: events with a schema that they were not decoded with; nothing else holds where this is not 0.
+        truncates: in offset order.
+        progress: partition → how far it has come with this batch.
+        position: the furthest position of the batch, None where it has only snapshot rows or nothing.
+        watermark_ms: the latest source time in it.
+    """
+
+    events: Mapping[str, int]
+    duplicates: tuple[DuplicateRange, ...]
+    bad: int
+    unfamiliar: int
+    truncates: tuple[Truncate, ...]
+    progress: Mapping[int, PartitionProgress]
+    position: SourcePosition | None
+    watermark_ms: int | None
+
+    @property
+    def changes(self) -> int:
+        """Events to apply."""
+        return sum(self.events.values())
+
+    def rows_by_kind(self) -> dict[str, int]:
+        """Row kind → changelog rows that these events make."""
+        events = self.events
+        rows = {
+            RowKind.INSERT: events.get("c", 0) + events.get("r", 0),
+            RowKind.UPDATE_BEFORE: events.get("u", 0),
+            RowKind.UPDATE_AFTER: events.get("u", 0),
+            RowKind.DELETE: events.get("d", 0),
+            RowKind.TRUNCATE: events.get("t", 0),
+        }
+        return {str(kind): count for kind, count in rows.items() if count}

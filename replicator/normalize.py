@@ -1,0 +1,75 @@
+"""Decoded events → changelog rows: INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE.
+
+A changelog row has the source's columns and one struct column (`model.change.change_column`) with
+
+=============  =============  ==============================================================================
+kind           string         INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE; or TRUNCATE, with all columns null
+op             string         Debezium's op; tells a snapshot read (r) from an insert (c)
+source_ts      timestamptz    when the source made the change
+file, pos, row                binlog position
+server_id      long
+gtid           string         the transaction, where the source has GTIDs
+partition      int            where the log has the event
+offset         long
+=============  =============  ==============================================================================
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.model.census import DuplicateRange
+from replicator.model.change import RowKind, change_column
+from replicator.model.table import TableSchema
+
+def good_events(decoded: DataFrame, duplicates: Sequence[DuplicateRange]) -> DataFrame:
+    """The events to apply: neither bad nor delivered before."""
+    good = F.col("bad").isNull()
+    for d in duplicates:
+        good &= ~((F.col("partition") == d.partition) & F.col("offset").between(d.first, d.last) & (F.col("op") != "r"))
+    return decoded.where(good)
+
+
+def from_offset(events: DataFrame, next_offsets: dict[int, int]) -> DataFrame:
+    """Leave out what a table has already: events before `next_offsets` (partition → offset)."""
+    for partition, offset in next_offsets.items():
+        events = events.where((F.col("partition") != partition) | (F.col("offset") >= offset))
+    return events
+
+
+def normalize(events: DataFrame, schema: TableSchema) -> DataFrame:
+    """Changelog rows of good events, each update as two rows; columns in `schema`'s order, then the struct."""
+    before = _record(RowKind.UPDATE_BEFORE, F.col("before"))
+    after = _record(RowKind.UPDATE_AFTER, F.col("after"))
+    images = (
+        F.when(F.col("op") == "u", F.array(before, after))
+        .when(F.col("op") == "d", F.array(_record(RowKind.DELETE, F.col("before"))))
+        .when(F.col("op") == "t", F.array(_record(RowKind.TRUNCATE, F.col("after"))))
+        .otherwise(F.array(_record(RowKind.INSERT, F.col("after"))))
+    )
+    records = events.withColumn("record", F.explode(images))
+    image = F.col("record.image")
+    columns = [image.getField(name).alias(name) for name in schema.names]
+    return records.select(*columns, _change().alias(change_column(schema.names)))
+
+
+def _record(kind: RowKind, image: SparkColumn) -> SparkColumn:
+    return F.struct(F.lit(str(kind)).alias("kind"), image.alias("image"))
+
+
+def _change() -> SparkColumn:
+    source = F.col("source")
+    return F.struct(
+        F.col("record.kind").alias("kind"),
+        F.col("op").alias("op"),
+        F.timestamp_millis("ts_ms").alias("source_ts"),
+        source.getField("file").alias("file"),
+        source.getField("pos").alias("pos"),
+        F.coalesce(source.getField("row"), F.lit(0)).alias("row"),
+        source.getField("server_id").alias("server_id"),
+        source.getField("gtid").alias("gtid"),
+        F.col("partition").alias("partition"),
+        F.col("offset").alias("offset"),
+    )

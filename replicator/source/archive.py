@@ -1,0 +1,47 @@
+"""A recorded event archive as a change log."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from replicator.archive import ArchiveReader
+from replicator.model.commit import OffsetRange
+from replicator.source.log import Offsets, data_topic
+
+
+class ArchiveChangeLog:
+    """The topics in an archive, as its manifest had them when this object was made."""
+
+    def __init__(self, path: Path, topic_prefix: str | None = None) -> None:
+        self._reader = ArchiveReader(path)
+        self.topic_prefix = topic_prefix or self._reader.manifest.topic_prefix
+        self._schema_read = False
+
+    def offsets(self) -> tuple[Offsets, Offsets]:
+        return self._grouped(self._reader.start_offsets()), self._grouped(self._reader.end_offsets())
+
+    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        files = {f for r in ranges for f in self._reader.files(r.topic, r.partition, r.start, r.end)}
+        wanted = F.lit(False)
+        for r in ranges:
+            inside = (F.col("offset") >= r.start) & (F.col("offset") < r.end)
+            wanted |= (F.col("topic") == r.topic) & (F.col("partition") == r.partition) & inside
+        frame = spark.read.format("avro").load([str(f) for f in sorted(files)])
+        return frame.where(wanted).select("partition", "offset", "timestamp", "key", "value")
+
+    def schema_changes(self) -> list[bytes]:
+        if self._schema_read:
+            return []
+        self._schema_read = True
+        topic = self.topic_prefix
+        events = [e for p in self._reader.partitions(topic) for e in self._reader.events(topic, p)]
+        return [e.value for e in events if e.value is not None]
+
+    def _grouped(self, offsets: dict[tuple[str, int], int]) -> Offsets:
+        grouped: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in offsets.items():
+            if data_topic(topic, self.topic_prefix) is not None:
+                grouped.setdefault(topic, {})[partition] = offset
+        return grouped
