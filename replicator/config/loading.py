@@ -66,9 +66,16 @@ def parse(values: Mapping[str, Any], *, base: Path, name: str = "configuration",
 
 
 def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Leave out "missing" for a key that is there, only misspelt: the misspelling is reported already."""
+    """Leave out what only follows from a mistake that is reported already."""
     misspelt = {(*d["loc"][:-1], _closest(d["loc"])) for d in details if d["type"] == "extra_forbidden"}
-    return [d for d in details if d["type"] != "missing" or d["loc"] not in misspelt]
+    wrong_items = {d["loc"][:-1] for d in details}
+    return [
+        d
+        for d in details
+        if not (d["type"] == "missing" and d["loc"] in misspelt)
+        and not (d["type"] == "too_short" and d["loc"] in wrong_items)
+        and d["type"] != "default_factory_not_called"
+    ]
 
 
 def _problem(detail: ErrorDetails, values: Mapping[str, Any], name: str, text: str) -> tuple[int, str]:
@@ -140,13 +147,14 @@ def _literals(annotation: Any) -> list[Any]:
 
 def _unknown_key(raw: Location) -> str:
     key = str(raw[-1])
+    what = "key" if len(raw) > 1 else "section"
     known = _known_beside(raw)
     if guess := _did_you_mean(key, known):
-        return f"unknown key{guess}"
+        return f"unknown {what}{guess}"
     elsewhere = [section for section, model in _sections().items() if key in _keys(model)]
     if elsewhere and len(raw) > 1:
         return f"unknown key here; {key} belongs to [{elsewhere[0]}]"
-    return f"unknown {'key' if len(raw) > 1 else 'section'}; there are {', '.join(sorted(known))}"
+    return f"unknown {what}; there are {', '.join(sorted(known))}"
 
 
 def _did_you_mean(word: str, known: list[str]) -> str:

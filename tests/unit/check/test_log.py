@@ -1,0 +1,120 @@
+"""Do topics and connector carry everything?"""
+
+from pathlib import Path
+
+import pytest
+
+from replicator.check.log import check_connector, check_topics
+from replicator.check.log_facts import ConnectorFacts, TopicFacts
+from replicator.check.result import CheckResult
+from replicator.config import Config, parse
+
+SAFE = {
+    "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+    "topic.prefix": "shop",
+    "skipped.operations": "none",
+    "bigint.unsigned.handling.mode": "precise",
+    "event.converting.failure.handling.mode": "fail",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
+
+
+@pytest.fixture
+def config() -> Config:
+    return parse(
+        {
+            "mirror": {"name": "shop"},
+            "source": {"url": "mysql://u@h/shop", "tables": ["shop.*"]},
+            "log": {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "p"},
+            "lake": {"catalog": "rest", "uri": "http://c", "namespace": "shop"},
+        },
+        base=Path("/nowhere"),
+    )
+
+
+def trouble(results: list[CheckResult]) -> dict[str, CheckResult]:
+    return {result.name: result for result in results if result.status != "ok"}
+
+
+def connector(
+    options: dict[str, str], state: str = "RUNNING", failed: tuple[str, ...] = ()
+) -> ConnectorFacts:
+    return ConnectorFacts("shop", state, failed, options)
+
+
+def test_topics_of_included_tables_count(config: Config) -> None:
+    none = (TopicFacts("p", 1), TopicFacts("p.crm.orders", 1), TopicFacts("other.shop.orders", 1))
+    assert trouble(check_topics(none, config))["log: topics"].status == "warn"
+    results = check_topics((*none, TopicFacts("p.shop.orders", 2)), config)
+    assert [result.found for result in results] == ["1: p.shop.orders", "for ever"]
+
+
+def test_topics_that_forget(config: Config) -> None:
+    compacted = TopicFacts("p.shop.a", 1, cleanup_policy="compact")
+    short = TopicFacts("p.shop.b", 1, retention_ms=3_600_000)
+    found = trouble(check_topics((compacted, short), config))
+    assert found["log: compaction"].found == "p.shop.a keep only the last event of a key"
+    assert found["log: retention"].found == "less than a day on p.shop.b"
+    week = check_topics((TopicFacts("p.shop.b", 1, retention_ms=7 * 86_400_000),), config)
+    assert week[-1].found == "7 days"
+
+
+def test_a_safe_connector_has_no_trouble() -> None:
+    assert trouble(check_connector(connector(SAFE))) == {}
+
+
+def test_no_connector_and_states() -> None:
+    assert trouble(check_connector(None))["connector: registered"].status == "warn"
+    assert trouble(check_connector(connector(SAFE, "PAUSED")))["connector: state"].status == "warn"
+    failed = trouble(check_connector(connector(SAFE, failed=("java.lang.X: boom",))))["connector: state"]
+    assert (failed.status, failed.found) == ("fail", "shop failed: java.lang.X: boom")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "status"),
+    [
+        ("skipped.operations", None, "fail"),
+        ("skipped.operations", "t", "fail"),
+        ("skipped.operations", "d", "fail"),
+        ("decimal.handling.mode", "double", "fail"),
+        ("event.processing.failure.handling.mode", "skip", "fail"),
+        ("inconsistent.schema.handling.mode", "warn", "fail"),
+        ("event.converting.failure.handling.mode", None, "warn"),
+        ("bigint.unsigned.handling.mode", None, "warn"),
+        ("bigint.unsigned.handling.mode", "long", "warn"),
+        ("snapshot.mode", "no_data", "warn"),
+        ("binary.handling.mode", "hex", "fail"),
+        ("connector.class", "io.debezium.connector.postgresql.PostgresConnector", "fail"),
+        ("value.converter", "io.confluent.connect.avro.AvroConverter", "fail"),
+        ("include.schema.changes", "false", "fail"),
+        ("time.precision.mode", "connect", "fail"),
+        ("column.exclude.list", "shop.users.email", "warn"),
+        ("column.mask.hash.SHA-256.with.salt.x", "shop.users.email", "warn"),
+    ],
+)
+def test_options_that_lose_data(option: str, value: str | None, status: str) -> None:
+    options = {key: held for key, held in SAFE.items() if key != option} | (
+        {} if value is None else {option: value}
+    )
+    found = trouble(check_connector(connector(options)))
+    assert list(found) == [f"connector: {option}"]
+    assert found[f"connector: {option}"].status == status
+
+
+def test_time_modes_may_differ_where_events_carry_schemas() -> None:
+    options = SAFE | {"value.converter.schemas.enable": "true", "time.precision.mode": "connect"}
+    assert trouble(check_connector(connector(options))) == {}
+
+
+def test_transforms() -> None:
+    options = SAFE | {
+        "transforms": "flat, route",
+        "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+    }
+    found = trouble(check_connector(connector(options)))
+    assert {name: result.status for name, result in found.items()} == {
+        "connector: transforms.flat": "fail",
+        "connector: transforms.route": "warn",
+    }

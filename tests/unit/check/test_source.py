@@ -1,0 +1,181 @@
+"""Is a server fit to be mirrored?"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.check.grants import Grants, parse_grants
+from replicator.check.result import CheckResult
+from replicator.check.source import check_source
+from replicator.check.source_facts import SourceFacts, TableFacts
+from replicator.config import Config, parse
+
+VARIABLES = {
+    "version": "9.7.0",
+    "log_bin": "ON",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "binlog_transaction_compression": "OFF",
+    "binlog_expire_logs_seconds": "2592000",
+    "gtid_mode": "ON",
+    "time_zone": "SYSTEM",
+    "system_time_zone": "UTC",
+}
+ALL_NEEDED = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
+
+
+def configured(**source: Any) -> Config:
+    return parse(
+        {
+            "mirror": {"name": "shop"},
+            "source": {"url": "mysql://u@h/shop", "tables": ["shop.*"], **source},
+            "log": {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "shop"},
+            "lake": {"catalog": "rest", "uri": "http://c", "namespace": "shop"},
+            "table": [{"name": "shop.keyed_by_hand", "key": ["a"]}],
+        },
+        base=Path("/nowhere"),
+    )
+
+
+def granted(privileges: str) -> Grants:
+    return parse_grants([f"GRANT {privileges} ON *.* TO `u`@`%`"])
+
+
+def facts(
+    variables: dict[str, str] | None = None,
+    grants: Grants | None = None,
+    tables: tuple[TableFacts, ...] = (TableFacts("shop", "orders"),),
+    clock_ahead: float = 0.0,
+) -> SourceFacts:
+    return SourceFacts(
+        "u@%", VARIABLES | (variables or {}), grants or granted(ALL_NEEDED), tables, clock_ahead
+    )
+
+
+def trouble(what: SourceFacts, config: Config | None = None) -> dict[str, CheckResult]:
+    """The results that are not ok, by name."""
+    results = check_source(what, config or configured())
+    assert all(bool(result.next_step) is (result.status != "ok") for result in results)
+    return {result.name: result for result in results if result.status != "ok"}
+
+
+def test_a_fit_server_has_no_trouble() -> None:
+    assert trouble(facts()) == {}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "name", "status", "step"),
+    [
+        ("version", "5.7.44", "source: version", "fail", "upgrade the server"),
+        ("version", "11.4.2-MariaDB", "source: version", "fail", "must be MySQL"),
+        ("log_bin", "OFF", "source: log_bin", "fail", "--log-bin"),
+        ("binlog_format", "MIXED", "source: binlog_format", "fail", "SET PERSIST binlog_format = 'ROW'"),
+        (
+            "binlog_row_image",
+            "MINIMAL",
+            "source: binlog_row_image",
+            "fail",
+            "SET PERSIST binlog_row_image = 'FULL'",
+        ),
+        (
+            "binlog_row_value_options",
+            "PARTIAL_JSON",
+            "source: binlog_row_value_options",
+            "fail",
+            "SET PERSIST",
+        ),
+        ("binlog_row_metadata", "MINIMAL", "source: binlog_row_metadata", "warn", "SET PERSIST"),
+        ("binlog_transaction_compression", "ON", "source: binlog_transaction_compression", "warn", "GTIDs"),
+        ("gtid_mode", "OFF", "source: gtid_mode", "warn", "enforce_gtid_consistency"),
+        ("binlog_expire_logs_seconds", "3600", "source: binlog retention", "warn", "604800"),
+        ("system_time_zone", "CST", "source: time zone", "warn", "+00:00"),
+    ],
+)
+def test_server_settings(variable: str, value: str, name: str, status: str, step: str) -> None:
+    found = trouble(facts({variable: value}))
+    assert list(found) == [name]
+    assert found[name].status == status
+    assert step in found[name].next_step
+
+
+@pytest.mark.parametrize(
+    ("variables", "fit"),
+    [
+        ({"binlog_format": "ROW"}, True),
+        ({"binlog_expire_logs_seconds": "0"}, True),
+        ({"binlog_expire_logs_seconds": "60", "binlog_expire_logs_auto_purge": "OFF"}, True),
+        ({"time_zone": "Europe/Berlin", "system_time_zone": "CET"}, True),
+        ({"time_zone": "+02:00", "system_time_zone": "CET"}, True),
+    ],
+)
+def test_settings_that_are_fit(variables: dict[str, str], fit: bool) -> None:
+    assert (trouble(facts(variables)) == {}) is fit
+
+
+def test_clocks_that_differ() -> None:
+    assert trouble(facts(clock_ahead=-7.25))["source: clock"].found == "-7.2 s against this machine"
+
+
+@pytest.mark.parametrize(
+    ("privilege", "status"),
+    [
+        ("REPLICATION SLAVE", "fail"),
+        ("REPLICATION CLIENT", "fail"),
+        ("RELOAD", "fail"),
+        ("SHOW DATABASES", "warn"),
+        ("LOCK TABLES", "warn"),
+    ],
+)
+def test_a_missing_privilege_names_the_grant(privilege: str, status: str) -> None:
+    rest = ", ".join(name for name in ALL_NEEDED.split(", ") if name != privilege)
+    found = trouble(facts(grants=granted(rest)))
+    assert list(found) == [f"source: {privilege}"]
+    result = found[f"source: {privilege}"]
+    assert (result.status, result.found) == (status, "missing")
+    assert result.next_step == f"GRANT {privilege} ON *.* TO 'u'@'%'"
+
+
+def test_flush_tables_stands_in_for_reload() -> None:
+    assert trouble(facts(grants=granted(ALL_NEEDED.replace("RELOAD", "FLUSH_TABLES")))) == {}
+
+
+def test_select_is_needed_on_included_tables_only() -> None:
+    lines = [
+        f"GRANT {ALL_NEEDED.removeprefix('SELECT, ')} ON *.* TO `u`@`%`",
+        "GRANT SELECT ON `shop`.`a` TO `u`@`%`",
+    ]
+    tables = (TableFacts("shop", "a"), TableFacts("shop", "b"))
+    assert trouble(facts(grants=parse_grants(lines), tables=tables[:1])) == {}
+    found = trouble(facts(grants=parse_grants(lines), tables=tables))["source: SELECT"]
+    assert (found.status, found.found) == ("fail", "missing on shop.b")
+    assert found.next_step == "GRANT SELECT ON `shop`.* TO 'u'@'%'"
+
+
+def test_tables_that_are_not_there() -> None:
+    assert trouble(facts(tables=()))["source: tables"].status == "fail"
+    config = configured(tables=["shop.*", "shop.gone"])
+    assert trouble(facts(), config)["source: tables"].found == "not there, or hidden from the user: shop.gone"
+
+
+def test_keys() -> None:
+    tables = (
+        TableFacts("shop", "log", has_primary_key=False),
+        TableFacts("shop", "keyed_by_hand", has_primary_key=False),
+    )
+    found = trouble(facts(tables=tables))["source: primary keys"]
+    assert (found.status, found.found) == ("fail", "none on shop.log")
+
+
+def test_two_tables_of_one_name() -> None:
+    config = configured(tables=["*.*"])
+    found = trouble(facts(tables=(TableFacts("shop", "Orders"), TableFacts("crm", "orders"))), config)
+    assert found["source: table names"].found == "shop.Orders and crm.orders would be one table of the lake"
+
+
+def test_what_a_mirror_loses_is_said() -> None:
+    tables = (TableFacts("shop", "orders", wide_decimals=("big",), cascades=("fk",)),)
+    found = trouble(facts({"version": "9.5.0"}, tables=tables))
+    assert found["source: decimals"].found == "more than 38 digits: shop.orders.big"
+    assert found["source: foreign keys"].status == "warn"
+    assert "source: foreign keys" not in trouble(facts({"version": "9.6.0"}, tables=tables))
