@@ -43,7 +43,9 @@ class EventWriter:
         """The key of a row's events."""
         return f'{self._key_schemas[table]}{{"id":{key}}}{self._close}'
 
-    def value(self, table: int, change: Change, before: Row | None, after: Row | None, row_in_event: int = 0) -> str:
+    def value(
+        self, table: int, change: Change, before: Row | None, after: Row | None, row_in_event: int = 0
+    ) -> str:
         """The value of one event; a snapshot row names no transaction, as Debezium has it."""
         streamed = change.kind != SNAPSHOT
         commit = change.commit_us if streamed else change.commit_us // 1_000_000 * 1_000_000
@@ -100,7 +102,9 @@ def _schema_change(
         "ddl": ddl, "tableChanges": table_changes,
     }  # fmt: skip
     close = "}" if layout.with_schemas else ""
-    key_schema = _struct("io.debezium.connector.mysql.SchemaChangeKey", [_field("string", "databaseName")], version=1)
+    key_schema = _struct(
+        "io.debezium.connector.mysql.SchemaChangeKey", [_field("string", "databaseName")], version=1
+    )
     key = json.dumps({"databaseName": database}, separators=(",", ":"))
     text = json.dumps(value, separators=(",", ":"))
     return (
@@ -144,7 +148,9 @@ def _value_schema(topic: str) -> Schema:
     columns = [
         _field("int64", "id"),
         _field("int32", "quantity"),
-        _field("bytes", "amount", name="org.apache.kafka.connect.data.Decimal", version=1, parameters=decimal),
+        _field(
+            "bytes", "amount", name="org.apache.kafka.connect.data.Decimal", version=1, parameters=decimal
+        ),
         _field("string", "status"),
         _field("string", "note"),
         _field("int64", "updated_at", name="io.debezium.time.MicroTimestamp", version=1),
@@ -200,7 +206,10 @@ def _schema_change_schema() -> Schema:
             *(_field("string", name, optional=True) for name in texts),
             *(_field("int32", name, optional=True) for name in ("length", "scale")),
             _field("int32", "position"),
-            *(_field("boolean", name, optional=True) for name in ("optional", "autoIncremented", "generated")),
+            *(
+                _field("boolean", name, optional=True)
+                for name in ("optional", "autoIncremented", "generated")
+            ),
             *(_field("string", name, optional=True) for name in ("comment", "defaultValueExpression")),
             _array(_plain_string(), "enumValues", optional=True),
         ],
@@ -219,7 +228,9 @@ def _schema_change_schema() -> Schema:
         field="table",
     )
     change = _struct(
-        "io.debezium.connector.schema.Change", [_field("string", "type"), _field("string", "id"), table], version=1
+        "io.debezium.connector.schema.Change",
+        [_field("string", "type"), _field("string", "id"), table],
+        version=1,
     )
     fields = [
         _source_schema(),

@@ -74,7 +74,9 @@ def fill(bootstrap: str, layout: Layout) -> Load:
     load = Load(layout, tables, value_bytes=value_bytes, **totals)
     found = _records(bootstrap, layout)
     if found != load.events + load.tombstones:
-        raise RuntimeError(f"the broker holds {found} records, not the {load.events + load.tombstones} written")
+        raise RuntimeError(
+            f"the broker holds {found} records, not the {load.events + load.tombstones} written"
+        )
     return load
 
 

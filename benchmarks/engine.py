@@ -1,0 +1,97 @@
+"""Runs the engine under test, as a user would: by a config file, in a process of its own.
+
+Run as a program (`python -m benchmarks.engine CONFIG...`) it drains into each config in turn inside one process, and
+prints one JSON line each: the first is cold, the later ones are warm.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.processes import Usage, run_json, run_measured
+
+STRATEGIES = ("split", "merge", "copy-on-write")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the mirrors of a benchmark go: one catalog and warehouse, a namespace each."""
+
+    folder: Path
+    bootstrap: str
+    driver_memory: str = "4g"
+
+    @property
+    def uri(self) -> str:
+        """The catalog, for Spark and Flink alike."""
+        return f"jdbc:sqlite:{self.folder}/catalog.db"
+
+    @property
+    def warehouse(self) -> Path:
+        """Where the files go."""
+        return self.folder / "warehouse"
+
+    def config(
+        self, namespace: str, prefix: str, *, strategy: str = "split", changelog: bool = True, **apply: object
+    ) -> Path:
+        """Write the config of a mirror of all tables of the topics under `prefix`."""
+        self.warehouse.mkdir(parents=True, exist_ok=True)
+        settings = {"strategy": strategy, "changelog": changelog, **apply}
+        lines = [
+            "[mirror]", f'name = "{namespace}"', f'state_dir = "{self.folder / "state" / namespace}"',
+            "[source]", 'url = "mysql://nobody@127.0.0.1:3306/shop"', 'tables = ["shop.*"]',
+            "[log]", 'kind = "kafka"', f'bootstrap_servers = "{self.bootstrap}"', f'topic_prefix = "{prefix}"',
+            "[lake]", 'catalog = "jdbc"', f'uri = "{self.uri}"', f'warehouse = "{self.warehouse}"',
+            f'namespace = "{namespace}"',
+            "[apply]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items()),
+            "[spark]", f'driver_memory = "{self.driver_memory}"',
+        ]  # fmt: skip
+        path = self.folder / f"{namespace}.toml"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def log(self, name: str) -> Path:
+        """The file for a child's output."""
+        return self.folder / "logs" / f"{name}.log"
+
+
+def drain_cold(target: Target, config: Path) -> Usage:
+    """`replicator run --until-caught-up` as a fresh process, from its start to its end."""
+    program = str(Path(sys.executable).parent / "replicator")
+    return run_measured(
+        [program, "run", "-c", str(config), "--until-caught-up"], target.log(f"{config.stem}-cold")
+    )
+
+
+def drain_warm(target: Target, thrown_away: Path, measured: list[Path]) -> list[Usage]:
+    """Drain into `thrown_away`, then into each of `measured`, in one process; the figures of the latter."""
+    command = [sys.executable, "-m", "benchmarks.engine", str(thrown_away), *map(str, measured)]
+    runs, whole = run_json(command, target.log(f"{measured[0].stem}-warm"))
+    return [Usage(run["seconds"], run["cpu_seconds"], whole.peak_rss) for run in runs[1:]]
+
+
+def _tree_cpu() -> float:
+    process = psutil.Process()
+    every = [process, *process.children(recursive=True)]
+    return sum(times.user + times.system for times in (one.cpu_times() for one in every))
+
+
+def _main(paths: list[Path]) -> None:
+    from replicator.config import load
+    from replicator.mirror import run
+    from replicator.observe import log_batch, setup_logging
+
+    setup_logging()
+    for path in paths:
+        started, cpu = time.monotonic(), _tree_cpu()
+        run(load(path), until_caught_up=True, on_batch=log_batch)
+        line = {"config": path.stem, "seconds": time.monotonic() - started, "cpu_seconds": _tree_cpu() - cpu}
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    _main([Path(argument) for argument in sys.argv[1:]])

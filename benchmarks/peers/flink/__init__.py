@@ -1,0 +1,103 @@
+"""Flink with Iceberg, the classic engine for this job, on the same topics: one JVM, jobs one after another.
+
+Flink's own jars come with a PyPI package into a virtual environment of their own, the connectors by Ivy.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.engine import Target
+from benchmarks.processes import Usage, run_json
+from benchmarks.workload import DATABASE, Layout
+from replicator.jars import JarSet, default_cache, find_java, jars
+
+VERSION = "2.1.3"
+CONNECTORS = JarSet(
+    "flink-peer",
+    (
+        "org.apache.iceberg:iceberg-flink-runtime-2.1:1.11.0",
+        "org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0",
+        "org.apache.hadoop:hadoop-client-api:3.4.1",
+        "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+        "org.xerial:sqlite-jdbc:3.50.3.0",
+    ),
+)
+MODES = ("upsert", "changelog")
+# Flink's own scripts open the same packages on Java 17.
+_OPENS = ("java.util", "java.lang", "java.lang.reflect", "java.time", "java.math", "java.util.concurrent")
+
+
+def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usage]:
+    """Drain the layout's topics once from a cold start, then `warm_runs` times; the first figures are the cold ones.
+
+    Run n fills the namespace `flink_<mode>_<n>`, n from 1.
+    """
+    topics = ";".join(f"{layout.topic(i)}={layout.table(i)}" for i in range(layout.tables))
+    settings = {
+        "bootstrap": target.bootstrap,
+        "topics": topics,
+        "uri": target.uri,
+        "warehouse": str(target.warehouse),
+        "mode": mode,
+        "runs": str(warm_runs + 1),
+        "parallelism": "2",
+        # Each table is a source and a sink of its own: their buffers outgrow Flink's default.
+        **({"network-memory": "512m"} if layout.tables > 1 else {}),
+    }
+    target.warehouse.mkdir(parents=True, exist_ok=True)
+    command = [
+        str(find_java()),
+        f"-Xmx{target.driver_memory}",
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS),
+        *("-cp", class_path()),
+        "Drain",
+        *(f"{name}={value}" for name, value in settings.items()),
+    ]
+    runs, whole = run_json(command, target.log(f"flink-{mode}-{DATABASE}-{layout.tables}"))
+    cold = Usage(runs[0]["since_start"], runs[0]["cpu_since_start"], whole.peak_rss)
+    return [cold, *(Usage(run["seconds"], run["cpu_seconds"], whole.peak_rss) for run in runs[1:])]
+
+
+def namespace(mode: str, run: int) -> str:
+    """Where run `run` (1 is the cold one) of a mode writes."""
+    return f"flink_{mode}_{run}"
+
+
+def class_path() -> str:
+    """Everything the driver needs; fetched and compiled where the cache has it not."""
+    own = default_cache() / "benchmarks" / f"flink-{VERSION}"
+    libraries = _libraries(own / "venv")
+    entries = [*sorted(libraries.glob("*.jar")), *jars(CONNECTORS)]
+    classes = own / "classes"
+    source = Path(__file__).parent / "Drain.java"
+    compiled = classes / "Drain.class"
+    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+        compiler = find_java().resolve().parent / "javac"
+        if not compiler.exists():
+            raise RuntimeError(f"the Flink benchmark needs a JDK: there is no {compiler}")
+        command = [
+            str(compiler),
+            "-proc:none",
+            "-d",
+            str(classes),
+            "-cp",
+            ":".join(map(str, entries)),
+            str(source),
+        ]
+        subprocess.run(command, check=True)
+    return ":".join(map(str, [classes, *entries]))
+
+
+def _libraries(environment: Path) -> Path:
+    """The folder with Flink's jars, from a virtual environment that holds nothing else."""
+    marker = environment / "complete"
+    if not marker.exists():
+        shutil.rmtree(environment, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        package = f"apache-flink-libraries=={VERSION}"
+        pip = [str(environment / "bin" / "pip"), "install", "--quiet", "--no-deps", package]
+        subprocess.run(pip, check=True)
+        marker.touch()
+    return next(environment.glob("lib/python*/site-packages/pyflink/lib"))

@@ -1,0 +1,119 @@
+"""Run child processes and measure the whole tree below them: wall time, CPU time, memory."""
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_SAMPLE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Seconds by the clock, CPU seconds of all processes, and the tree's highest resident memory in bytes."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_rss: int
+
+
+class TreeMeter:
+    """Samples a process and all its descendants; a process that ends keeps what it had used."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._known: dict[int, psutil.Process] = {}
+        self._cpu: dict[int, float] = {}
+        self._stopped = threading.Event()
+        self._started = time.monotonic()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.peak_rss = 0
+        self._thread.start()
+
+    def usage(self) -> Usage:
+        """What the tree has used since the meter was made (CPU: since its processes began)."""
+        self._sample()
+        return Usage(time.monotonic() - self._started, sum(self._cpu.values()), self.peak_rss)
+
+    def stop(self) -> Usage:
+        """End the sampling; the final figures."""
+        seconds = time.monotonic() - self._started
+        self._stopped.set()
+        self._thread.join()
+        return Usage(seconds, sum(self._cpu.values()), self.peak_rss)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_SAMPLE_S):
+            self._sample()
+
+    def _sample(self) -> None:
+        try:
+            found = [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        rss = 0
+        for process in found:
+            # The same object again, so that a reused pid is not taken for the process that had it.
+            process = self._known.setdefault(process.pid, process)
+            try:
+                times = process.cpu_times()
+                rss += process.memory_info().rss
+            except psutil.Error:
+                continue
+            self._cpu[process.pid] = times.user + times.system
+        self.peak_rss = max(self.peak_rss, rss)
+
+
+def run_measured(
+    command: Sequence[str], log: Path, on_line: Callable[[str, TreeMeter], None] | None = None
+) -> Usage:
+    """Run to the end and measure; standard error goes to `log`, each line of standard output to `on_line`.
+
+    Raises RuntimeError with the log's end where the command fails.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=_environment()
+        ) as process,
+    ):
+        meter = TreeMeter(process.pid)
+        for line in process.stdout or ():
+            errors.write(line)
+            if on_line:
+                on_line(line, meter)
+        process.wait()
+        usage = meter.stop()
+    if process.returncode != 0:
+        end = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+        raise RuntimeError(f"{command[0]} failed with code {process.returncode}; the end of {log}:\n{end}")
+    return usage
+
+
+def run_json(command: Sequence[str], log: Path) -> tuple[list[dict[str, float]], Usage]:
+    """Like `run_measured`, for a command that prints a JSON object a line: those objects, and the usage."""
+    found: list[dict[str, float]] = []
+
+    def take(line: str, meter: TreeMeter) -> None:
+        if line.startswith("{"):
+            so_far = meter.usage()
+            found.append(
+                json.loads(line) | {"since_start": so_far.seconds, "cpu_since_start": so_far.cpu_seconds}
+            )
+
+    usage = run_measured(command, log, take)
+    return found, usage
+
+
+def _environment() -> dict[str, str]:
+    """The benchmarks import as a package from wherever a child starts."""
+    root = str(Path(__file__).parent.parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
