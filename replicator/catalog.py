@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.table import Table
 from sqlalchemy import make_url
+from sqlalchemy.exc import SQLAlchemyError
 
 from replicator.config import CATALOG_NAME, LakeConfig
 from replicator.errors import LakeUnavailable, ReplicatorError
 from replicator.model.commit import MARKER_KEY, CommitMarker
 
 _PARALLEL_LOADS = 8
+_OUTAGES = (SQLAlchemyError, RESTError, OSError)
+"""What a catalog that was opened may still raise. Errors of HTTP and of files are OSErrors."""
 _JDBC_DRIVERS = {"sqlite": "sqlite:///", "postgresql": "postgresql+psycopg2:", "mysql": "mysql+pymysql:"}
 
 
@@ -66,6 +69,8 @@ def open_catalog(lake: LakeConfig) -> Iterator[Catalog]:
     catalog = _load(lake)
     try:
         yield catalog
+    except _OUTAGES as error:
+        raise _unavailable(lake, error) from error
     finally:
         catalog.close()
 
@@ -77,11 +82,16 @@ def _load(lake: LakeConfig) -> Catalog:
         raise
     except Exception as error:
         # Each kind of catalog brings the errors of its own client, with no class in common.
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LakeUnavailable(
-            f"the {lake.catalog} catalog does not open: {reason}",
-            "check lake.uri, lake.options and, for a service, that it runs and is reached from here",
-        ) from error
+        raise _unavailable(lake, error) from error
+
+
+def _unavailable(lake: LakeConfig, error: Exception) -> LakeUnavailable:
+    # SQLAlchemy's own text goes on with the statement and its parameters.
+    reason = str(getattr(error, "orig", None) or error) or type(error).__name__
+    return LakeUnavailable(
+        f"the {lake.catalog} catalog cannot be used: {reason.splitlines()[0]}",
+        "check lake.uri, lake.options and, for a service, that it runs and is reached from here",
+    )
 
 
 def tables_in(catalog: Catalog, namespace: str) -> dict[str, Table]:

@@ -1,14 +1,16 @@
 """Where a mirror is, read from the lake itself: no Java, no Spark, and no help from a running process."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from replicator.archive import ArchiveReader
@@ -17,11 +19,13 @@ from replicator.config import Config, KafkaLog
 from replicator.errors import LogError, LogUnavailable
 from replicator.model.commit import CommitMarker
 
-TableState = Literal["current", "behind", "unknown"]
+TableState = Literal["current", "behind", "paused", "unknown"]
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) → the offset that the log's next event gets."""
 
 _TIMEOUT = 5  # seconds
+_PAUSED_KEY = "replicator.paused."
+"""As the ledger writes it; taken over by value, because the ledger's module loads Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,8 @@ class TableStatus:
     Attributes:
         table: its name in the lake, `namespace.name`.
         source: the source table, `database.table`.
-        state: current (contains all that the log holds), behind, or unknown (the log cannot be reached).
+        state: current (contains all that the log holds), behind, paused (stopped at an event, see
+            `MirrorStatus.paused`), or unknown (the log cannot be reached).
         rows: rows of the mirror.
         changes: rows of the changelog; None without one.
         events_behind: offsets in the log that the mirror does not contain; None when unknown.
@@ -63,13 +68,17 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """A whole mirror. `log_problem` says why the log could not be asked, and is None where it could."""
+    """A whole mirror. `log_problem` says why the log could not be asked, and is None where it could.
+
+    `paused` has, for each source table that is paused, the reason.
+    """
 
     mirror: str
     namespace: str
     tables: tuple[TableStatus, ...]
     not_started: tuple[str, ...]
     """Source tables that have events in the log and no table in the lake yet."""
+    paused: Mapping[str, str]
     quarantined: int
     log_problem: str | None
 
@@ -83,64 +92,60 @@ def read_status(config: Config) -> MirrorStatus:
     file = sqlite_file(config.lake)
     if file is not None and not file.exists():
         # A mirror that has not run yet is a state, no failure.
-        return _assemble(config, {}, {}, Counter())
+        return _assemble(config, _Lake())
     with open_catalog(config.lake) as catalog:
-        mirrors = tables_in(catalog, config.lake.namespace)
-        changelogs = tables_in(catalog, config.lake.changes_namespace)
-        quarantined = _quarantined(catalog, config)
-    return _assemble(config, mirrors, changelogs, quarantined)
+        lake = _Lake(
+            tables_in(catalog, config.lake.namespace),
+            tables_in(catalog, config.lake.changes_namespace),
+            _quarantined(catalog, config),
+            _paused(catalog, config),
+        )
+    return _assemble(config, lake)
 
 
-def _assemble(
-    config: Config, mirrors: Mapping[str, Table], changelogs: Mapping[str, Table], quarantined: Counter[str]
-) -> MirrorStatus:
+@dataclass(frozen=True, slots=True)
+class _Lake:
+    """What was read from the lake: tables by name, quarantined events and pause reasons by source table."""
+
+    mirrors: Mapping[str, Table] = field(default_factory=dict)
+    changelogs: Mapping[str, Table] = field(default_factory=dict)
+    quarantined: Counter[str] = field(default_factory=Counter)
+    paused: Mapping[str, str] = field(default_factory=dict)
+
+
+def _assemble(config: Config, lake: _Lake) -> MirrorStatus:
     ends, problem = _log_ends(config)
     now_ms = time.time_ns() // 1_000_000
     markers = {
-        name: marker for name, table in mirrors.items() if (marker := newest_marker(table)) is not None
+        name: found for name, table in lake.mirrors.items() if (found := newest_marker(table)) is not None
     }
-    tables = tuple(
-        table_status(config, mirrors[name], marker, changelogs.get(name), ends, quarantined, now_ms)
-        for name, marker in markers.items()
-    )
     started = {topic for marker in markers.values() for topic in marker.progress}
-    prefix = _prefix(config)
-    waiting = sorted(
-        {topic for topic, _ in ends or () if topic not in started and ends and _has_events(ends, topic)}
-    )
-    sources = (topic.removeprefix(f"{prefix}.") for topic in waiting if topic.startswith(f"{prefix}."))
+    waiting = sorted({topic for (topic, _), end in (ends or {}).items() if end > 0 and topic not in started})
+    sources = (_source(config, topic) for topic in waiting if topic != config.log.topic_prefix)
     return MirrorStatus(
         mirror=config.mirror.name,
         namespace=config.lake.namespace,
-        tables=tables,
+        tables=tuple(_table(config, lake, name, marker, ends, now_ms) for name, marker in markers.items()),
         not_started=tuple(source for source in sources if config.includes(source)),
-        quarantined=quarantined.total(),
+        paused=lake.paused,
+        quarantined=lake.quarantined.total(),
         log_problem=problem,
     )
 
 
-def _has_events(ends: Ends, topic: str) -> bool:
-    return any(end > 0 for (name, _), end in ends.items() if name == topic)
-
-
-def table_status(
-    config: Config,
-    mirror: Table,
-    marker: CommitMarker,
-    changelog: Table | None,
-    ends: Ends | None,
-    quarantined: Mapping[str, int],
-    now_ms: int,
+def _table(
+    config: Config, lake: _Lake, name: str, marker: CommitMarker, ends: Ends | None, now_ms: int
 ) -> TableStatus:
-    """One table's status; `ends` is None where the log cannot be reached."""
+    mirror, changelog = lake.mirrors[name], lake.changelogs.get(name)
     behind = None if ends is None else events_behind(marker, ends)
     summary = _summary(mirror)
-    prefix = f"{_prefix(config)}."
-    topics = sorted(marker.progress)
+    sources = sorted(_source(config, topic) for topic in marker.progress)
+    paused = not lake.paused.keys().isdisjoint(sources)
     return TableStatus(
         table=".".join(mirror.name()),
-        source=", ".join(topic.removeprefix(prefix) for topic in topics),
-        state="unknown" if behind is None else "behind" if behind else "current",
+        source=", ".join(sources),
+        state="paused" if paused else "unknown" if behind is None else "behind" if behind else "current",
+        # Position deletes never name a row twice, so what is left can be counted without reading it.
         rows=summary["total-records"] - summary["total-position-deletes"],
         changes=None if changelog is None else _summary(changelog)["total-records"],
         events_behind=behind,
@@ -149,11 +154,16 @@ def table_status(
         lag_seconds=_lag(behind, marker.watermark_ms, now_ms),
         committed_ms=marker.committed_ms,
         commits=marker.sequence,
-        quarantined=sum(quarantined.get(topic, 0) for topic in topics),
+        quarantined=sum(lake.quarantined[source] for source in sources),
         data_files=summary["total-data-files"],
         delete_files=summary["total-delete-files"],
         bytes=summary["total-files-size"],
     )
+
+
+def _source(config: Config, topic: str) -> str:
+    """`database.table` of a data topic."""
+    return topic.removeprefix(f"{config.log.topic_prefix}.")
 
 
 def events_behind(marker: CommitMarker, ends: Ends) -> int:
@@ -187,17 +197,26 @@ def _summary(table: Table) -> Counter[str]:
     )
 
 
-def _prefix(config: Config) -> str | None:
-    return config.log.topic_prefix
-
-
 def _quarantined(catalog: Catalog, config: Config) -> Counter[str]:
-    """Events in quarantine by topic."""
+    """Events in quarantine by source table."""
     name = (config.lake.ops_namespace, "quarantine")
     if not catalog.table_exists(name):
         return Counter()
-    topics = catalog.load_table(name).scan(selected_fields=("topic",)).to_arrow().column("topic")
-    return Counter({entry["values"]: entry["counts"] for entry in topics.value_counts().to_pylist()})
+    tables = catalog.load_table(name).scan(selected_fields=("table",)).to_arrow().column("table")
+    return Counter({entry["values"]: entry["counts"] for entry in tables.value_counts().to_pylist()})
+
+
+def _paused(catalog: Catalog, config: Config) -> dict[str, str]:
+    """Why a table is paused, by source table."""
+    try:
+        properties = catalog.load_namespace_properties(config.lake.ops_namespace)
+    except NoSuchNamespaceError:
+        return {}
+    return {
+        key.removeprefix(_PAUSED_KEY): json.loads(value)["reason"]
+        for key, value in sorted(properties.items())
+        if key.startswith(_PAUSED_KEY)
+    }
 
 
 def _log_ends(config: Config) -> tuple[Ends | None, str | None]:

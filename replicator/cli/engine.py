@@ -14,6 +14,7 @@ import typer
 from replicator.cli.options import DEFAULT_CONFIG, ConfigFile
 
 if TYPE_CHECKING:
+    from replicator.mirror import RunSummary
     from replicator.record import RecordProgress
 
 CaughtUp = Annotated[
@@ -50,7 +51,8 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
 
     Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. Ctrl-C or SIGTERM stops it
     after the batch at hand. It may be killed at any time: started again, it goes on from what the lake holds.
-    A second process for the same mirror is refused.
+    A second process for the same mirror is refused. With --until-caught-up it exits with 1 where a table is
+    paused, because that table has not caught up.
 
     \b
     Examples:
@@ -59,12 +61,13 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
       replicator run -c shop.toml 2>> shop.jsonl        log lines as JSON
     """
     from replicator.config import load
-    from replicator.mirror import run as run_mirror
-    from replicator.observe import log_batch, setup_logging
+    from replicator.observe import setup_logging
 
     settings = load(config)
     setup_logging()
-    run_mirror(settings, until_caught_up=until_caught_up, on_batch=log_batch)
+    from replicator.mirror import run as run_mirror
+
+    _finish(run_mirror(settings, until_caught_up=until_caught_up), complete=until_caught_up)
 
 
 def record(
@@ -126,19 +129,37 @@ def replay(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from replicator.config import load
-    from replicator.mirror import replay as replay_archive
-    from replicator.observe import log_batch, setup_logging
+    from replicator.observe import setup_logging
 
     settings = load(config)
-    setup_logging()
+    from replicator.mirror import replay as replay_archive
+
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        # Inside, so that log lines are printed above the bar instead of through it.
+        setup_logging()
         task = progress.add_task("replay", total=None)
 
         def show(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        replay_archive(settings, archive, on_progress=show, on_batch=log_batch)
+        summary = replay_archive(settings, archive, on_progress=show)
+    _finish(summary, complete=True)
+
+
+def _finish(summary: "RunSummary", *, complete: bool) -> None:
+    """Say what was done. Where a run was to be `complete`, a paused table makes the exit code 1."""
+    rows = sum(summary.rows.values())
+    typer.echo(
+        f"{summary.events:,} events in {summary.batches:,} batches, {rows:,} row changes,"
+        f" {len(summary.tables)} tables, {summary.seconds:,.1f} s"
+    )
+    if summary.quarantined:
+        typer.secho(f"{summary.quarantined:,} events went to quarantine.", fg=typer.colors.YELLOW, err=True)
+    for table, reason in summary.paused.items():
+        typer.secho(f"{table} is paused: {reason}", fg=typer.colors.RED, err=True)
+    if complete and summary.paused:
+        raise typer.Exit(1)
 
 
 @contextmanager

@@ -72,7 +72,7 @@ app.command("replay")(engine.replay)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 the answer is no, 2 wrong use or configuration, 3 failed."""
     try:
-        app(arguments)
+        app(arguments, prog_name="replicator")
     except KeyboardInterrupt:
         _fail("stopped", None, 130)
     except ReplicatorError as error:

@@ -12,7 +12,14 @@ from rich.text import Text
 from replicator.check import CheckResult, worst
 from replicator.status import MirrorStatus, TableStatus
 
-_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "current": "green", "behind": "yellow"}
+_COLOURS = {
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "red",
+    "current": "green",
+    "behind": "yellow",
+    "paused": "red",
+}
 _VERDICTS = {
     "ok": "Everything is fit.",
     "warn": "Fit, with the warnings above.",
@@ -75,6 +82,7 @@ def _notes(status: MirrorStatus) -> list[str]:
     notes = []
     if status.log_problem:
         notes.append(f"Lag is unknown: {status.log_problem}")
+    notes += [f"{source} is paused: {reason}" for source, reason in status.paused.items()]
     if status.not_started:
         notes.append(f"In the log, not in the lake yet: {', '.join(status.not_started)}")
     if status.quarantined:

@@ -86,6 +86,8 @@ def connect(config: ConfigFile = DEFAULT_CONFIG) -> None:
       replicator connect -c shop.toml
     """
     from replicator.config import load
+
+    settings = load(config)
     from replicator.connect import register
 
-    register(load(config))
+    register(settings)

@@ -78,4 +78,4 @@ def test_a_catalog_that_is_none(tmp_path: Path) -> None:
     )
     found = list(check_lake(configured(tmp_path)))[-1]
     assert (found.name, found.status) == ("lake: catalog", "fail")
-    assert "does not open" in found.found
+    assert "cannot be used" in found.found

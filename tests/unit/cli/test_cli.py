@@ -1,0 +1,314 @@
+"""Every command as a user calls it: help, exit codes, and what goes wrong in one line."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from replicator.cli import main
+from replicator.config import Config, load
+from replicator.errors import (
+    ConfigError,
+    FencedError,
+    JavaMissing,
+    LogUnavailable,
+    ReplicatorError,
+    UsageError,
+)
+
+COMMANDS = ("demo", "init", "check", "connect", "run", "status", "record", "replay", "stack")
+
+
+class Ran:
+    """What one call printed and how it ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REPLICATOR_DEBUG", raising=False)
+    monkeypatch.delenv("REPLICATOR_CONFIG", raising=False)
+
+    def run(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        captured = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def config(cli: Any, tmp_path: Path) -> Path:
+    """A configuration of an empty archive and no lake."""
+    from replicator.archive import ArchiveWriter
+
+    ArchiveWriter(tmp_path / "recorded", topic_prefix="shop", encoding="json").close()
+    file = tmp_path / "replicator.toml"
+    file.write_text(
+        """
+[mirror]
+name = "shop"
+[source]
+tables = ["shop.*"]
+[log]
+kind = "archive"
+path = "recorded"
+topic_prefix = "shop"
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:lake/catalog.db"
+warehouse = "lake"
+namespace = "shop"
+"""
+    )
+    return file
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
+    """Put a module in the engine's place: these tests are about the command line, not about Spark."""
+    module = ModuleType(name)
+    vars(module).update(functions)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def summary(paused: dict[str, str] | None = None) -> Any:
+    return SimpleNamespace(
+        batches=2,
+        events=12,
+        rows={"INSERT": 9},
+        tables=("shop.orders",),
+        paused=paused or {},
+        quarantined=0,
+        seconds=3.0,
+    )
+
+
+def test_help_lists_every_command_and_teaches_the_first_steps(cli: Any) -> None:
+    shown = cli("--help")
+    assert shown.code == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in shown.out
+    assert "  replicator check -c shop.toml " in shown.out
+    assert "Exit codes: 0 done" in shown.out
+    assert "..." not in shown.out
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "stack"])
+def test_every_command_has_an_example(cli: Any, command: str) -> None:
+    shown = cli(command, "--help")
+    assert shown.code == 0
+    assert f"\n    replicator {command} " in shown.out
+
+
+def test_no_command_is_a_question_for_help(cli: Any) -> None:
+    shown = cli()
+    assert shown.code == 2
+    assert "Usage: replicator" in shown.out + shown.err
+
+
+def test_version(cli: Any) -> None:
+    assert cli("--version").out.startswith("replicator ")
+
+
+@pytest.mark.parametrize("arguments", [("rnu",), ("run", "--fast"), ("record",), ("replay", "-c", "x")])
+def test_wrong_use_exits_with_2(cli: Any, arguments: tuple[str, ...]) -> None:
+    ran = cli(*arguments)
+    assert ran.code == 2
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("command", ["check", "connect", "run", "status", "record --to x", "replay --from x"])
+def test_every_command_says_where_a_configuration_comes_from(cli: Any, command: str) -> None:
+    ran = cli(*command.split(), "-c", "missing.toml")
+    assert ran.code == 2
+    assert ran.err.splitlines() == [
+        "error: missing.toml: no such file",
+        "next:  write one with: replicator init",
+    ]
+
+
+def test_a_mistake_in_the_configuration_is_one_line(cli: Any, config: Path) -> None:
+    config.write_text(config.read_text().replace("tables", "tabels"))
+    ran = cli("status")
+    assert ran.code == 2
+    assert ran.err.startswith(
+        'error: replicator.toml:5: source.tabels: unknown key; did you mean "tables"?\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FencedError("another process writes this mirror", "stop it first"), 3),
+        (LogUnavailable("no broker", "start it"), 3),
+        (JavaMissing("no Java", "install it"), 2),
+        (ConfigError("wrong", "mend it"), 2),
+        (UsageError("wrong", "mend it"), 2),
+    ],
+)
+def test_errors_are_a_line_a_next_step_and_a_code(
+    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError, code: int
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise error
+
+    stand_in(monkeypatch, "replicator.mirror", run=run)
+    ran = cli("run")
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.splitlines() == [f"error: {error.message}", f"next:  {error.hint}"]
+
+
+def test_an_unforeseen_error_is_still_one_line(
+    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("division by zero\nand more")
+
+    stand_in(monkeypatch, "replicator.mirror", run=run)
+    ran = cli("run")
+    assert ran.code == 3
+    assert ran.err.splitlines()[0] == "error: ZeroDivisionError: division by zero"
+    monkeypatch.setenv("REPLICATOR_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["run"])
+
+
+def test_ctrl_c(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    stand_in(monkeypatch, "replicator.mirror", run=run)
+    ran = cli("run")
+    assert ran.code == 130
+    assert "Traceback" not in ran.err
+
+
+def test_run_hands_the_configuration_over(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Config, dict[str, Any]]] = []
+
+    def run(settings: Config, **options: Any) -> Any:
+        calls.append((settings, options))
+        return summary()
+
+    stand_in(monkeypatch, "replicator.mirror", run=run)
+    ran = cli("run", "--until-caught-up")
+    assert (ran.code, ran.out) == (0, "12 events in 2 batches, 9 row changes, 1 tables, 3.0 s\n")
+    [(settings, options)] = calls
+    assert settings == load(config)
+    assert options["until_caught_up"] is True
+
+
+def test_a_paused_table_has_not_caught_up(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "replicator.mirror", run=lambda *_, **__: summary({"shop.log": "no key"}))
+    ran = cli("run", "--until-caught-up")
+    assert (ran.code, ran.err) == (1, "shop.log is paused: no key\n")
+    assert cli("run").code == 0
+
+
+def test_connect_hands_the_configuration_over(
+    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Config] = []
+    stand_in(monkeypatch, "replicator.connect", register=calls.append)
+    assert cli("connect").code == 0
+    assert calls == [load(config)]
+
+
+def test_replay_and_demo_take_folders(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def replay(_: Config, archive: Path, *, on_progress: Any) -> Any:
+        on_progress(1, 2)
+        calls.append(archive)
+        return summary()
+
+    stand_in(monkeypatch, "replicator.mirror", replay=replay)
+    stand_in(monkeypatch, "replicator.demo", run_demo=calls.append)
+    assert cli("replay", "--from", "recorded").code == 0
+    assert cli("demo", "--dir", "there").code == 0
+    assert calls == [Path("recorded"), Path("there")]
+
+
+def test_record_reports_what_it_did(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(_: Config, to: Path, *, until_caught_up: bool, on_progress: Any, stop: Any) -> Any:
+        assert until_caught_up
+        assert not stop.is_set()
+        state = SimpleNamespace(events=1200, bytes=3_400_000, remaining=0)
+        on_progress(state)
+        return state
+
+    stand_in(monkeypatch, "replicator.record", record=record)
+    ran = cli("record", "--to", "archive", "--until-caught-up")
+    assert (ran.code, ran.out) == (0, "Recorded 1,200 events (3.4 MB) into archive.\n")
+
+
+def test_init_writes_a_file_that_loads(cli: Any, tmp_path: Path) -> None:
+    ran = cli("init", "crm.toml", "--url", "mysql://u@db/crm", "--name", "my-crm")
+    assert ran.code == 0
+    assert "export MY_CRM_PASSWORD=" in ran.out
+    config = load(tmp_path / "crm.toml")
+    assert (config.mirror.name, config.lake.namespace, config.source.tables) == (
+        "my-crm",
+        "my_crm",
+        ("crm.*",),
+    )
+    again = cli("init", "crm.toml")
+    assert (again.code, again.err.splitlines()[0]) == (2, "error: crm.toml exists already")
+    assert cli("init", "crm.toml", "--force").code == 0
+
+
+def test_init_refuses_a_password(cli: Any, tmp_path: Path) -> None:
+    ran = cli("init", "--url", "mysql://u:hunter2@db/crm")
+    assert ran.code == 2
+    assert "hunter2" not in ran.out + ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_answers_by_its_exit_code(cli: Any, config: Path, tmp_path: Path) -> None:
+    fit = cli("check", "--json")
+    report = json.loads(fit.out)
+    assert (fit.code, report["version"], report["status"] in ("ok", "warn")) == (0, 1, True)
+    assert {result["name"] for result in report["results"]} >= {
+        "log: reachable",
+        "lake: catalog",
+        "machine: Java",
+    }
+    (tmp_path / "lake").write_text("in the way")
+    unfit = cli("check")
+    assert unfit.code == 1
+    assert "Not fit yet" in unfit.out
+
+
+def test_status_before_the_first_run(cli: Any, config: Path) -> None:
+    plain = cli("status")
+    assert (plain.code, plain.out.startswith("The lake has no table")) == (0, True)
+    report = json.loads(cli("status", "--json").out)
+    assert (report["mirror"], report["tables"], report["log_problem"]) == ("shop", [], None)
+
+
+def test_help_is_quick() -> None:
+    command = [sys.executable, "-c", "from replicator.cli import main; main(['--help'])"]
+    fastest = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        fastest = min(fastest, time.perf_counter() - started)
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, replicator.cli; print(*sys.modules)"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    heavy = {"pyspark", "pyiceberg", "pyarrow", "sqlalchemy", "confluent_kafka", "pydantic", "requests"}
+    assert not heavy.intersection(loaded)
+    # Generous: a busy machine must not fail the test, what is loaded decides.
+    assert fastest < 2
