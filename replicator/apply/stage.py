@@ -111,7 +111,7 @@ def _parquet_files(lake: Lake, folder: str) -> list[str]:
     while listed.hasNext():
         file = listed.next().getPath()
         if file.getName().endswith(".parquet"):
-            found.append(f"{folder}/{file.getParent().getName()}/{file.getName()}" if file.getParent() != path else f"{folder}/{file.getName()}")
+            found.append(str(file))
     return sorted(found)
 
 
