@@ -1,0 +1,123 @@
+"""The demo: a recording of a real MySQL database, replayed into a local lake and compared with its source."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from replicator.archive import ArchiveReader
+from replicator.config import Config, load
+from replicator.demo.compare import DemoResult, compare_lake
+from replicator.demo.show import print_result
+from replicator.errors import CheckFailed, UsageError
+from replicator.mirror import replay
+from replicator.observe import setup_logging
+from replicator.verify.recorded import RecordedSource
+
+RECORDING: Final = Path(__file__).parent / "recording"
+"""The bundled event archive, with the source's checksums in source.json."""
+
+CONFIG_NAME: Final = "replicator.toml"
+LOG_NAME: Final = "demo.log"
+_HEADER: Final = "# Written by `replicator demo`; the next demo replaces this folder's content.\n"
+# Small enough that the progress bar moves, large enough that a table's commits stay few.
+_MAX_EVENTS: Final = 40_000
+
+
+def run_demo(directory: Path | None = None, *, as_json: bool = False) -> DemoResult:
+    """Replays the bundled recording into a lake in `directory` (./demo-lake) and prints what came of it.
+
+    The folder also gets a configuration, so that `replicator status -c` works there, and the engine's log.
+
+    Raises:
+        UsageError: `directory` holds something else than an earlier demo.
+        CheckFailed: a table of the lake differs from the source.
+        ReplicatorError: the replay failed.
+    """
+    folder = (directory or Path("demo-lake")).absolute()
+    config = prepare(folder, RECORDING)
+    source = RecordedSource.load(RECORDING)
+    started = time.monotonic()
+    with (folder / LOG_NAME).open("w", encoding="utf-8") as log:
+        setup_logging(log)
+        try:
+            events = _replay(config, RECORDING, Console(stderr=True))
+        finally:
+            setup_logging()
+    replayed = time.monotonic() - started
+    result = compare_lake(config, source, folder=folder, events=events, seconds=replayed)
+    print_result(result, source, as_json=as_json)
+    if not result.match:
+        names = ", ".join(table.source for table in result.tables if not table.match)
+        raise CheckFailed(f"the lake differs from the source in {names}", f"Look into {folder / LOG_NAME}.")
+    return result
+
+
+def prepare(folder: Path, recording: Path) -> Config:
+    """Empties an earlier demo's folder, or makes a new one, with a configuration for `recording`."""
+    file = folder / CONFIG_NAME
+    if folder.exists() and any(folder.iterdir()):
+        if not file.exists() or not file.read_text(encoding="utf-8").startswith(_HEADER):
+            raise UsageError(f"{folder} is not empty and not of a demo", "Give another folder with --dir.")
+        for name in ("lake", ".replicator"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / "lake").mkdir(parents=True, exist_ok=True)
+    file.write_text(_config_text(recording), encoding="utf-8")
+    return load(file)
+
+
+def _config_text(recording: Path) -> str:
+    path = str(recording).replace("\\", "\\\\").replace('"', '\\"')
+    return f"""{_HEADER}
+[mirror]
+name = "demo"
+
+[source]
+tables = ["shop.*"]
+
+[log]
+kind = "archive"
+path = "{path}"
+
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:lake/catalog.db"
+warehouse = "lake"
+namespace = "shop"
+
+[apply]
+max_events = {_MAX_EVENTS}
+"""
+
+
+def _replay(config: Config, recording: Path, console: Console) -> int:
+    """Replays with a progress bar; returns the number of events. Raises KeyboardInterrupt when stopped."""
+    total = sum(
+        entry.count
+        for (topic, _), entry in ArchiveReader(recording).manifest.partitions.items()
+        if topic.count(".") >= 2
+    )
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("starting Spark", total=total)
+        reached = 0
+
+        def show(done: int, of: int) -> None:
+            nonlocal reached, total
+            reached, total = done, of
+            progress.update(task, description="replaying events", completed=done, total=of)
+
+        replay(config, recording, on_progress=show)
+    if reached < total:
+        raise KeyboardInterrupt
+    return total
