@@ -1,0 +1,126 @@
+"""`replicator stack`: the local stack from the command line."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from replicator.errors import UsageError
+from replicator.stack.docker import DockerStack
+from replicator.stack.local import LocalStack, Options
+from replicator.stack.state import PARTS, Endpoints, Part, PartStatus, load_state
+
+app = typer.Typer(
+    help="A real MySQL, Kafka and Kafka Connect with Debezium on this machine, for trying things out.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Folder = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where data, logs and passwords are.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
+DEFAULT_FOLDER = Path(".replicator/stack")
+
+
+@app.command()
+def up(
+    folder: Folder = DEFAULT_FOLDER,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PART", help="Start this part alone: mysql, kafka or connect. Repeatable."),
+    ] = None,
+    mysql_port: Annotated[int, typer.Option(help="MySQL's port; 0 is any free one.")] = 0,
+    kafka_port: Annotated[int, typer.Option(help="Kafka's port; 0 is any free one.")] = 0,
+    connect_port: Annotated[int, typer.Option(help="Kafka Connect's port; 0 is any free one.")] = 0,
+    docker: Annotated[
+        bool, typer.Option("--docker", help="Run containers of compose/compose.yaml instead.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start what does not run yet and say where it is.
+
+    The parts go on running when this command ends; data stay in the folder until you remove it. The first
+    start downloads about 60 MB of Java libraries, and MySQL where this machine has none.
+
+    \b
+    Examples:
+      replicator stack up
+      replicator stack up --mysql-port 3306 --kafka-port 9092 --connect-port 8083
+    """
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        if docker:
+            found = DockerStack(folder, status.update).up()
+        else:
+            wanted = {"mysql": mysql_port, "kafka": kafka_port, "connect": connect_port}
+            ports = {use: port for use, port in wanted.items() if port}
+            found = LocalStack(folder, Options(ports=ports, report=status.update)).up(_parts(only))
+    if as_json:
+        typer.echo(
+            json.dumps({"version": 1, "state_file": str(folder / "stack.json"), **_shown(found)}, indent=2)
+        )
+    else:
+        _print_endpoints(found, folder)
+
+
+@app.command()
+def down(folder: Folder = DEFAULT_FOLDER) -> None:
+    """Stop all parts. Their data stay; remove the folder to start afresh."""
+    with Console(stderr=True).status("stopping") as status:
+        stopped = _stack(folder, status.update).down()
+    typer.echo(f"Stopped: {', '.join(stopped)}." if stopped else "Nothing was running.")
+
+
+@app.command("status")
+def show(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+    """Say what runs. Exit code 1 unless all started parts are healthy."""
+    parts = _stack(folder).status()
+    if as_json:
+        typer.echo(json.dumps({"version": 1, "parts": [asdict(part) for part in parts]}, indent=2))
+    else:
+        _print_status(parts)
+    started = [part for part in parts if part.address]
+    if not started or not all(part.healthy for part in started):
+        raise typer.Exit(1)
+
+
+def _stack(folder: Path, report: object = None) -> LocalStack | DockerStack:
+    """The stack that was started in a folder, of whichever kind."""
+    say = report if callable(report) else None
+    state = load_state(folder.absolute())
+    if state is not None and state.provider == "docker":
+        return DockerStack(folder, say)
+    return LocalStack(folder, Options(report=say))
+
+
+def _parts(names: list[str] | None) -> list[Part]:
+    for name in names or ():
+        if name not in PARTS:
+            raise UsageError(f"there is no part called {name}", f"choose from {', '.join(PARTS)}")
+    return [part for part in PARTS if not names or part in names]
+
+
+def _shown(found: Endpoints) -> dict[str, object]:
+    """The endpoints without passwords, which stay in the private state file."""
+    return {name: value for name, value in asdict(found).items() if "password" not in name}
+
+
+def _print_endpoints(found: Endpoints, folder: Path) -> None:
+    if found.mysql_port:
+        typer.echo(f"MySQL          mysql://{found.mysql_user}@{found.mysql_host}:{found.mysql_port}")
+    if found.bootstrap_servers:
+        typer.echo(f"Kafka          {found.bootstrap_servers}")
+    if found.connect_url:
+        typer.echo(f"Kafka Connect  {found.connect_url}")
+    typer.echo(f"Passwords are in {folder / 'stack.json'}. Stop it with: replicator stack down")
+
+
+def _print_status(parts: list[PartStatus]) -> None:
+    table = Table("part", "state", "process", "address", "log", box=None, pad_edge=False)
+    for part in parts:
+        state = "healthy" if part.healthy else "not answering" if part.running else "stopped"
+        table.add_row(part.part, state, str(part.pid or "-"), part.address or "-", part.log)
+    Console(width=200 if not Console().is_terminal else None).print(table)

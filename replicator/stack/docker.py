@@ -1,0 +1,124 @@
+"""The stack as containers, for machines with a Docker engine and no wish for a Java or MySQL of their own.
+
+The containers are those of `compose/compose.yaml`. All of them share one network, whose ports are published
+under their own numbers: an address means the same inside and outside.
+"""
+
+import hashlib
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from replicator.errors import StackError
+from replicator.jars import debezium_plugin_dir
+from replicator.resources import resource
+from replicator.stack import kafka, mysql
+from replicator.stack.process import free_port
+from replicator.stack.state import PARTS, Endpoints, Part, PartStatus, StackState, load_state, save_state
+
+COMPOSE = "compose/compose.yaml"
+
+
+def docker_answers() -> bool:
+    """Whether a Docker engine with the compose plugin can be used from here."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return False
+    probes = ([docker, "info"], [docker, "compose", "version"])
+    return all(subprocess.run(probe, capture_output=True, check=False).returncode == 0 for probe in probes)
+
+
+class DockerStack:
+    """The same three parts as `LocalStack`, as containers; the folder holds ports and passwords alone.
+
+    Methods raise StackError.
+    """
+
+    def __init__(
+        self, folder: Path, report: Callable[[str], None] | None = None, cache: Path | None = None
+    ) -> None:
+        self.folder = folder.absolute()
+        self._report = report or (lambda _line: None)
+        self._cache = cache
+
+    def up(self) -> Endpoints:
+        """Start the containers and wait until all parts answer."""
+        if not docker_answers():
+            raise StackError("no Docker engine answers", "start it, or leave --docker out")
+        state = self._state()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_state(self.folder, state)
+        self._report("starting the containers")
+        self._run(lambda compose: compose.start(), state)
+        return state.endpoints()
+
+    def down(self) -> list[Part]:
+        """Stop and remove the containers; their data goes with them."""
+        state = load_state(self.folder)
+        if state is None:
+            return []
+        self._run(lambda compose: compose.stop(), state)
+        (self.folder / "stack.json").unlink()
+        return list(PARTS)
+
+    def status(self) -> list[PartStatus]:
+        """Every part as it is now, as far as it can be seen from outside its container."""
+        state = load_state(self.folder) or StackState("docker")
+        healthy = {
+            "mysql": lambda: mysql.answers(state.ports["mysql"], state.root_password),
+            "kafka": lambda: kafka.broker_answers(f"127.0.0.1:{state.ports['kafka']}"),
+            "connect": lambda: kafka.worker_answers(f"http://127.0.0.1:{state.ports['connect']}"),
+        }
+        found = []
+        for part in PARTS:
+            up = part in state.ports and healthy[part]()
+            address = f"127.0.0.1:{state.ports[part]}" if part in state.ports else ""
+            found.append(PartStatus(part, up, up, None, address, f"docker compose logs {part}"))
+        return found
+
+    def _state(self) -> StackState:
+        state = load_state(self.folder)
+        if state is not None:
+            if state.provider != "docker":
+                raise StackError(
+                    f"{self.folder} holds a local stack", "run `replicator stack down`, remove it"
+                )
+            return state
+        taken: set[int] = set()
+        ports: dict[str, int] = {part: free_port(taken) for part in PARTS}
+        return StackState("docker", secrets.token_hex(16), secrets.token_hex(16), ports=ports)
+
+    def _run(self, action: Callable[[Any], None], state: StackState) -> None:
+        try:
+            from testcontainers.compose import DockerCompose  # noqa: PLC0415 -- an optional dependency
+        except ImportError as error:
+            raise StackError("testcontainers is not installed", "pip install 'replicator[docker]'") from error
+        settings = self.folder / "compose.env"
+        settings.touch(mode=0o600)
+        settings.write_text("".join(f"{name}={value}\n" for name, value in self.environment(state).items()))
+        file = resource(COMPOSE)
+        compose = DockerCompose(file.parent, file.name, wait=True, env_file=str(settings))
+        try:
+            action(compose)
+        except subprocess.CalledProcessError as error:
+            reason = (error.stderr or b"").decode(errors="replace").strip().splitlines()
+            raise StackError(
+                f"docker compose failed: {reason[-1] if reason else f'code {error.returncode}'}",
+                f"look with: docker compose -f {file} --env-file {settings} logs",
+            ) from error
+
+    def environment(self, state: StackState) -> dict[str, str]:
+        """The variables of compose.yaml."""
+        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
+        return {
+            "COMPOSE_PROJECT_NAME": f"replicator-{digest}",
+            "MYSQL_PORT": str(state.ports["mysql"]),
+            "KAFKA_PORT": str(state.ports["kafka"]),
+            "CONNECT_PORT": str(state.ports["connect"]),
+            "MYSQL_ROOT_PASSWORD": state.root_password,
+            "MYSQL_PASSWORD": state.user_password,
+            "DEBEZIUM_PLUGINS": str(debezium_plugin_dir(self._cache)),
+        }

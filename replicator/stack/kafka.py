@@ -1,0 +1,166 @@
+"""A Kafka broker (KRaft, one node) and a Kafka Connect worker: their settings and command lines."""
+
+import base64
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import requests
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from replicator.errors import StackError
+from replicator.jars import find_java, kafka_jars
+from replicator.stack.process import tail
+
+MAX_MESSAGE = 32 * 1024 * 1024
+"""Bytes. A row with large text or binary columns is one message."""
+
+LOG4J = """\
+status = error
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss,SSS} %-5p %c{1}: %m%n
+logger.quiet.name = org.apache.kafka.clients
+logger.quiet.level = warn
+logger.config.name = org.apache.kafka.common.config.AbstractConfig
+logger.config.level = warn
+"""
+
+
+def broker_settings(folder: Path, port: int, controller_port: int) -> dict[str, str]:
+    """A broker that keeps every event, creates topics on demand and runs transactions on a single node."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(folder / "data"),
+        "auto.create.topics.enable": "true",
+        "num.partitions": "1",
+        "log.retention.ms": "-1",
+        "log.retention.bytes": "-1",
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+        "message.max.bytes": str(MAX_MESSAGE),
+        "replica.fetch.max.bytes": str(MAX_MESSAGE),
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def worker_settings(port: int, bootstrap_servers: str, plugins: Path) -> dict[str, str]:
+    """A distributed worker. Converters are set by each connector."""
+    converter = "org.apache.kafka.connect.json.JsonConverter"
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "replicator-connect",
+        "key.converter": converter,
+        "value.converter": converter,
+        "config.storage.topic": "_connect_configs",
+        "config.storage.replication.factor": "1",
+        "offset.storage.topic": "_connect_offsets",
+        "offset.storage.replication.factor": "1",
+        "offset.storage.partitions": "1",
+        "status.storage.topic": "_connect_status",
+        "status.storage.replication.factor": "1",
+        "status.storage.partitions": "1",
+        "offset.flush.interval.ms": "5000",
+        # A killed worker's tasks come back as soon as it does, not five minutes later.
+        "scheduled.rebalance.max.delay.ms": "0",
+        "session.timeout.ms": "6000",
+        "heartbeat.interval.ms": "2000",
+        "listeners": f"http://127.0.0.1:{port}",
+        "rest.advertised.host.name": "127.0.0.1",
+        "plugin.path": str(plugins),
+        "plugin.discovery": "service_load",
+        "producer.max.request.size": str(MAX_MESSAGE),
+    }
+
+
+def write_properties(path: Path, settings: Mapping[str, str]) -> None:
+    """A Java properties file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        "".join(f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in settings.items())
+    )
+
+
+def _java(folder: Path, heap: str, main: str, *arguments: str, cache: Path | None) -> list[str]:
+    """A Java program of the Kafka distribution with a small heap and a quick start."""
+    log4j = folder / "log4j2.properties"
+    log4j.parent.mkdir(parents=True, exist_ok=True)
+    log4j.write_text(LOG4J)
+    return [
+        str(find_java()),
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-Xshare:auto",
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-cp",
+        ":".join(map(str, kafka_jars(cache))),
+        main,
+        *arguments,
+    ]
+
+
+def format_storage(folder: Path, properties: Path, log: Path, cache: Path | None) -> None:
+    """Make the broker's data folder, once. Raises StackError with the log's end where Kafka refuses."""
+    if (folder / "data" / "meta.properties").exists():
+        return
+    cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    # The tool takes a leading dash for an option.
+    cluster = "r" + cluster[1:]
+    command = _java(
+        folder, "128m", "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), cache=cache
+    )
+    with log.open("a") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False)
+    if done.returncode != 0:
+        raise StackError("Kafka could not make its data folder", f"its log {log} ends with:\n{tail(log)}")
+
+
+def broker_command(folder: Path, properties: Path, cache: Path | None) -> list[str]:
+    """The command line of the broker."""
+    return _java(folder, "512m", "kafka.Kafka", str(properties), cache=cache)
+
+
+def worker_command(folder: Path, properties: Path, cache: Path | None) -> list[str]:
+    """The command line of the Connect worker."""
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+    return _java(folder, "768m", main, str(properties), cache=cache)
+
+
+def broker_answers(bootstrap_servers: str) -> bool:
+    """Whether the broker lists its topics."""
+    client = AdminClient(
+        {"bootstrap.servers": bootstrap_servers, "log_level": 0, "socket.timeout.ms": 2000}, logger=None
+    )
+    try:
+        client.list_topics(timeout=2)
+    except KafkaException:
+        return False
+    return True
+
+
+def worker_answers(url: str) -> bool:
+    """Whether the worker has joined its group and lists its connectors."""
+    try:
+        return requests.get(f"{url}/connectors", timeout=5).status_code == 200
+    except requests.RequestException:
+        return False
