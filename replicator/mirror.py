@@ -291,18 +291,22 @@ def _started(config: Config, log: ChangeLog, on_batch: OnBatch | None) -> Iterat
         log.offsets()  # A log that cannot be reached should be said before the JVM starts.
         spark = build_session(config)
         try:
-            lake = Lake(spark)
-            for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
-                lake.ensure_namespace(namespace)
-            ledger = Ledger(lake, config)
-            ledger.resume_all()
-            book = SchemaBook()
-            quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
-            mirror = Mirror(Engine(spark, config, log, lake, ledger, book, quarantine), on_batch)
+            mirror = open_mirror(config, log, spark, on_batch)
             with _stop_on_signals(mirror.stopping):
                 yield mirror
         finally:
             spark.stop()
+
+
+def open_mirror(config: Config, log: ChangeLog, spark: SparkSession, on_batch: OnBatch | None = None) -> Mirror:
+    """A mirror on a session that is there already, with its namespaces in the lake."""
+    lake = Lake(spark)
+    for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
+        lake.ensure_namespace(namespace)
+    ledger = Ledger(lake, config)
+    ledger.resume_all()
+    quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
+    return Mirror(Engine(spark, config, log, lake, ledger, SchemaBook(), quarantine), on_batch)
 
 
 @contextlib.contextmanager
