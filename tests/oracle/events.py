@@ -1,0 +1,131 @@
+"""Writes change events the way Debezium's MySQL connector does, from changes described in plain Python."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
+    "bigint": {"jdbcType": -5, "typeName": "BIGINT"},
+    "int": {"jdbcType": 4, "typeName": "INT"},
+    "varchar": {"jdbcType": 12, "typeName": "VARCHAR", "length": 200},
+    "decimal": {"jdbcType": 3, "typeName": "DECIMAL", "length": 12, "scale": 2},
+    "datetime": {"jdbcType": 93, "typeName": "DATETIME", "length": 6},
+}
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """A column of a test table: a name, a key of `COLUMN_TYPES`, and whether NULL is allowed."""
+
+    name: str
+    kind: str
+    optional: bool = True
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a change stands in the binlog."""
+
+    file: int
+    pos: int
+    row: int = 0
+    ts_ms: int = 1_700_000_000_000
+    server_id: int = 1
+    gtid: str | None = None
+
+
+def source_block(place: Place, database: str, table: str | None, snapshot: str = "false") -> dict[str, Any]:
+    return {
+        "version": "3.6.1.Final",
+        "connector": "mysql",
+        "name": "shop",
+        "ts_ms": place.ts_ms,
+        "snapshot": snapshot,
+        "db": database,
+        "sequence": None,
+        "ts_us": place.ts_ms * 1000,
+        "ts_ns": place.ts_ms * 1_000_000,
+        "table": table,
+        "server_id": place.server_id,
+        "gtid": place.gtid,
+        "file": f"mysql-bin.{place.file:06d}",
+        "pos": place.pos,
+        "row": place.row,
+        "thread": 7,
+        "query": None,
+    }
+
+
+def change_event(
+    op: str,
+    place: Place,
+    table: str,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    database: str = "shop",
+) -> bytes:
+    """The value of one change event, JSON without schema."""
+    snapshot = "true" if op == "r" else "false"
+    value = {
+        "before": before,
+        "after": after,
+        "source": source_block(place, database, table, snapshot),
+        "transaction": None,
+        "op": op,
+        "ts_ms": place.ts_ms + 5,
+        "ts_us": (place.ts_ms + 5) * 1000,
+        "ts_ns": (place.ts_ms + 5) * 1_000_000,
+    }
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def key_of(row: Mapping[str, Any], key: Sequence[str]) -> bytes:
+    """The record key of a row, JSON without schema."""
+    return json.dumps({name: row[name] for name in key}, separators=(",", ":")).encode()
+
+
+def schema_change_event(
+    place: Place, table: str, columns: Sequence[ColumnSpec], key: Sequence[str], *, kind: str, database: str = "shop"
+) -> bytes:
+    """A record of the schema-change topic; `kind` is CREATE, ALTER or DROP."""
+    definition = None
+    if kind != "DROP":
+        definition = {
+            "defaultCharsetName": "utf8mb4",
+            "primaryKeyColumnNames": list(key),
+            "columns": [_column(i, c) for i, c in enumerate(columns, start=1)],
+            "comment": None,
+        }
+    value = {
+        "source": source_block(place, database, table),
+        "ts_ms": place.ts_ms + 5,
+        "databaseName": database,
+        "schemaName": None,
+        "ddl": f"{kind} TABLE {table} ...",
+        "tableChanges": [{"type": kind, "id": f'"{database}"."{table}"', "table": definition}],
+    }
+    return json.dumps(value).encode()
+
+
+def _column(position: int, column: ColumnSpec) -> dict[str, Any]:
+    kind = COLUMN_TYPES[column.kind]
+    return {
+        "name": column.name,
+        "nativeType": None,
+        "typeExpression": kind["typeName"],
+        "charsetName": None,
+        "length": None,
+        "scale": None,
+        "position": position,
+        "optional": column.optional,
+        "autoIncremented": False,
+        "generated": False,
+        "comment": None,
+        "hasDefaultValue": column.default is not None or column.optional,
+        "defaultValueExpression": column.default,
+        "enumValues": [],
+        **kind,
+    }
