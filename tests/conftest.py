@@ -1,0 +1,63 @@
+"""Fixtures that every kind of test may use; the real stack is started once for a whole run."""
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from replicator.errors import JavaMissing, StackError
+from replicator.stack import LocalStack
+from tests.support.source import SourceDatabase
+
+
+@pytest.fixture(scope="session")
+def local_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """The real MySQL, Kafka and Connect, started once. Without them: skip, or fail where CI requires them."""
+    stack = LocalStack(tmp_path_factory.mktemp("stack"))
+    try:
+        stack.up()
+    except (StackError, JavaMissing) as error:
+        reason = f"the real stack cannot run here: {error.message}; {error.hint}"
+        if os.environ.get("REPLICATOR_REQUIRE_STACK"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    try:
+        yield stack
+    finally:
+        stack.remove()
+
+
+@pytest.fixture
+def running_stack(local_stack: LocalStack) -> LocalStack:
+    """The stack with all parts running, whatever the test before did to them."""
+    for status in local_stack.status():
+        if not status.healthy:
+            local_stack.restart(status.part)
+    return local_stack
+
+
+@pytest.fixture
+def source_database(
+    running_stack: LocalStack, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SourceDatabase]:
+    """An empty database and a topic prefix for this test alone; its connector goes afterwards."""
+    monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", running_stack.endpoints.mysql_password)
+    word = re.sub(r"\W", "_", request.node.name.removeprefix("test_"))[:24].strip("_").lower()
+    name = f"{word}_{uuid.uuid4().hex[:6]}"
+    database = SourceDatabase(running_stack, name, name)
+    with SourceDatabase(running_stack, "mysql", "").connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    yield database
+    _remove(database)
+
+
+def _remove(database: SourceDatabase) -> None:
+    for status in database.stack.status():
+        if not status.healthy:
+            return  # the next test starts the part again; a leftover of this name is in nobody's way
+    url = database.endpoints.connect_url
+    requests.delete(f"{url}/connectors/{database.prefix}", timeout=30)
+    database.execute(f"DROP DATABASE `{database.name}`")

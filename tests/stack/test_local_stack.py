@@ -1,0 +1,146 @@
+"""The local stack itself, on real processes."""
+
+import json
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer
+from typer.testing import CliRunner
+
+from replicator.config import load
+from replicator.connect import register
+from replicator.errors import ConnectError
+from replicator.stack import LocalStack
+from replicator.stack.cli import app
+from replicator.stack.state import PARTS
+from tests.support.source import SourceDatabase
+
+pytestmark = pytest.mark.stack
+
+
+def read(bootstrap: str, topic: str, count: int, seconds: float = 60) -> list[Any]:
+    """The first `count` values of a topic, parsed; None for a tombstone."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"test-{time.time_ns()}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    values: list[Any] = []
+    deadline = time.monotonic() + seconds
+    try:
+        while len(values) < count and time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                text = message.value()
+                values.append(None if text is None else json.loads(text))
+    finally:
+        consumer.close()
+    return values
+
+
+def test_all_parts_answer_and_the_state_file_is_private(running_stack: LocalStack) -> None:
+    assert [(part.part, part.running, part.healthy) for part in running_stack.status()] == [
+        (part, True, True) for part in PARTS
+    ]
+    state = running_stack.folder / "stack.json"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    assert running_stack.endpoints.mysql_root_password in state.read_text()
+    for log in running_stack.folder.glob("*/*.log"):
+        assert running_stack.endpoints.mysql_root_password not in log.read_text(errors="replace")
+
+
+def test_up_again_changes_nothing(running_stack: LocalStack) -> None:
+    before = [part.pid for part in running_stack.status()]
+    assert LocalStack(running_stack.folder).up() == running_stack.endpoints
+    assert [part.pid for part in running_stack.status()] == before
+
+
+def test_a_connector_carries_changes_into_kafka(source_database: SourceDatabase, tmp_path: Path) -> None:
+    source_database.execute(
+        "CREATE TABLE item (id BIGINT UNSIGNED PRIMARY KEY, price DECIMAL(10,2), raw VARBINARY(4))",
+        "INSERT INTO item VALUES (18446744073709551615, 12.30, x'00ff')",
+    )
+    file = tmp_path / "mirror.toml"
+    file.write_text(source_database.config_text(tmp_path))
+    first = register(load(file))
+    assert (first.existed, dict(first.tasks)) == (False, {0: "RUNNING"})
+    source_database.execute("UPDATE item SET price = 99.90", "DELETE FROM item")
+    source_database.execute("TRUNCATE TABLE item")
+
+    topic = f"{source_database.prefix}.{source_database.name}.item"
+    events = read(source_database.endpoints.bootstrap_servers, topic, 5)
+    assert [event and event["op"] for event in events] == ["r", "u", "d", None, "t"]
+    assert events[0]["after"] == {"id": 18446744073709551615, "price": 12.30, "raw": "AP8="}
+    assert events[1]["before"]["price"] == 12.3
+    ddl = read(source_database.endpoints.bootstrap_servers, source_database.prefix, 1)
+    assert ddl[0]["source"]["db"] in ("", source_database.name)
+
+    assert register(load(file)).existed
+    for log in (source_database.stack.log("connect"), source_database.stack.log("kafka")):
+        assert source_database.endpoints.mysql_password not in log.read_text(errors="replace")
+
+
+def test_a_connector_with_a_wrong_password_is_refused_in_one_line(
+    source_database: SourceDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", "certainly-wrong")
+    file = tmp_path / "mirror.toml"
+    file.write_text(source_database.config_text(tmp_path))
+    with pytest.raises(ConnectError, match="Access denied") as caught:
+        register(load(file))
+    assert "\n" not in caught.value.message
+    assert "certainly-wrong" not in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_killed_broker_comes_back_with_its_data(running_stack: LocalStack) -> None:
+    bootstrap = running_stack.endpoints.bootstrap_servers
+    topic = f"kept-{time.time_ns()}"
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b'{"n": 1}')
+    producer.commit_transaction(30)
+
+    running_stack.kill("kafka")
+    assert [part.running for part in running_stack.status()] == [True, False, True]
+    running_stack.restart("kafka")
+    assert running_stack.endpoints.bootstrap_servers == bootstrap
+    assert read(bootstrap, topic, 1) == [{"n": 1}]
+
+
+def test_a_killed_mysql_comes_back_with_its_data(source_database: SourceDatabase) -> None:
+    source_database.execute("CREATE TABLE kept (id INT PRIMARY KEY)", "INSERT INTO kept VALUES (7)")
+    source_database.stack.kill("mysql")
+    source_database.stack.restart("mysql")
+    assert source_database.rows("SELECT id FROM kept") == [(7,)]
+
+
+def test_the_command_starts_shows_and_stops_a_stack_that_outlives_it(
+    local_stack: LocalStack, tmp_path: Path
+) -> None:
+    del local_stack  # only says that MySQL is to be had
+    folder = ["--dir", str(tmp_path / "own")]
+    run = CliRunner()
+    up = run.invoke(app, ["up", *folder, "--only", "mysql", "--json"])
+    assert up.exit_code == 0, up.output
+    port = json.loads(up.stdout)["mysql_port"]
+    shown = run.invoke(app, ["status", *folder, "--json"])
+    assert shown.exit_code == 0
+    parts = {part["part"]: part for part in json.loads(shown.stdout)["parts"]}
+    assert parts["mysql"]["healthy"]
+    assert parts["mysql"]["address"] == f"127.0.0.1:{port}"
+    assert not parts["kafka"]["running"]
+    process = psutil.Process(parts["mysql"]["pid"])
+
+    down = run.invoke(app, ["down", *folder])
+    assert down.stdout == "Stopped: mysql.\n"
+    assert not process.is_running()
+    assert run.invoke(app, ["status", *folder]).exit_code == 1

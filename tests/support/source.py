@@ -1,0 +1,74 @@
+"""A database of one test's own on the real MySQL."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from replicator.stack import Endpoints, LocalStack
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDatabase:
+    """A database of one test's own on the real MySQL, with a topic prefix that no other test has."""
+
+    stack: LocalStack
+    name: str
+    prefix: str
+
+    @property
+    def endpoints(self) -> Endpoints:
+        return self.stack.endpoints
+
+    def connect(self, **options: Any) -> Connection:
+        """A connection as root; each statement commits by itself unless `autocommit=False`."""
+        at = self.endpoints
+        return pymysql.connect(
+            host=at.mysql_host,
+            port=at.mysql_port,
+            user="root",
+            password=at.mysql_root_password,
+            database=self.name,
+            **{"autocommit": True, **options},
+        )
+
+    def execute(self, *statements: str) -> None:
+        """Run statements, each in a transaction of its own."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+
+    def config_text(self, folder: Path, extra: str = "") -> str:
+        """A whole configuration for this database, its lake and state below `folder`.
+
+        The password comes from the variable REPLICATOR_TEST_PASSWORD, which the fixture sets.
+        """
+        at = self.endpoints
+        return f"""
+[mirror]
+name = "{self.prefix}"
+state_dir = "{folder / "state"}"
+[source]
+url = "mysql://{at.mysql_user}@{at.mysql_host}:{at.mysql_port}/{self.name}"
+password = {{ env = "REPLICATOR_TEST_PASSWORD" }}
+tables = ["{self.name}.*"]
+[log]
+kind = "kafka"
+bootstrap_servers = "{at.bootstrap_servers}"
+topic_prefix = "{self.prefix}"
+connect_url = "{at.connect_url}"
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:{folder / "lake" / "catalog.db"}"
+warehouse = "{folder / "lake"}"
+namespace = "{self.name}"
+{extra}
+"""
