@@ -13,6 +13,13 @@ from replicator.stack import LocalStack
 from tests.support.source import SourceDatabase
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Note in the report which tests are those on the real stack, for CI to see that they ran."""
+    for item in items:
+        if item.get_closest_marker("stack"):
+            item.user_properties.append(("needs", "stack"))
+
+
 @pytest.fixture(scope="session")
 def local_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """The real MySQL, Kafka and Connect, started once. Without them: skip, or fail where CI requires them."""

@@ -14,6 +14,7 @@ from replicator.stack.process import tail
 
 PRIVILEGES = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
 PACKAGES = "mysql-server-core,mysql-client-core"
+NAMES = ("mysqld", "/usr/sbin/mysqld")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def find_mysqld(cache: Path | None = None) -> MySqlProgram:
 
     Raises StackError where there is none and none can be made.
     """
-    for name in filter(None, (os.environ.get("REPLICATOR_MYSQLD"), "mysqld", "/usr/sbin/mysqld")):
+    for name in filter(None, (os.environ.get("REPLICATOR_MYSQLD"), *NAMES)):
         if (found := shutil.which(name)) and _is_mysql(found):
             return MySqlProgram((found,))
     root = Path(os.environ.get("REPLICATOR_MYSQL_ROOT") or (cache or default_cache()) / "mysql-root")

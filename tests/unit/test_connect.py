@@ -1,0 +1,248 @@
+"""The connector's settings, and talking to Kafka Connect (a small server that answers as told)."""
+
+import json
+import re
+import threading
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.config import Config, parse
+from replicator.connect import connector_config, register, table_patterns
+from replicator.errors import ConfigError, ConnectError
+
+PASSWORD = "hunter2-secret"
+TEXT = """
+[mirror]
+name = "shop"
+[source]
+url = "mysql://cdc@db.example:3307/shop"
+password = { env = "SHOP_PASSWORD" }
+tables = ["shop.*", "crm.client_?"]
+exclude = ["shop.tmp_*"]
+[log]
+kind = "kafka"
+bootstrap_servers = "broker:9092"
+topic_prefix = "my-shop"
+CONNECT_URL
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:catalog.db"
+warehouse = "lake"
+namespace = "shop"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
+
+
+def config(extra: str = "", log: str = "") -> Config:
+    text = TEXT.replace("CONNECT_URL", log) + extra
+    return parse(tomllib.loads(text), base=Path("/mirrors"))
+
+
+def test_no_setting_loses_data() -> None:
+    settings = connector_config(config())
+    assert settings["skipped.operations"] == "none"
+    assert settings["decimal.handling.mode"] == "precise"
+    assert settings["bigint.unsigned.handling.mode"] == "precise"
+    assert settings["event.converting.failure.handling.mode"] == "fail"
+    assert settings["value.converter.decimal.format"] == "NUMERIC"
+    assert settings["value.converter.schemas.enable"] == "false"
+    assert settings["tombstones.on.delete"] == "true"
+
+
+def test_the_mirrors_own_values() -> None:
+    settings = connector_config(config(log="schemas = true\npartitions = 3"))
+    assert settings["database.hostname"] == "db.example"
+    assert settings["database.port"] == "3307"
+    assert settings["database.user"] == "cdc"
+    assert settings["database.password"] == PASSWORD
+    assert settings["database.include.list"] == "shop,crm"
+    assert settings["topic.prefix"] == "my-shop"
+    assert settings["topic.creation.schema.include"] == r"^my\-shop$"
+    assert settings["topic.creation.default.partitions"] == "3"
+    assert settings["key.converter.schemas.enable"] == settings["value.converter.schemas.enable"] == "true"
+    assert settings["schema.history.internal.kafka.topic"] == "__debezium-schema-history.my-shop"
+    assert not any("$" in value.removesuffix("$") and "(?!" not in value for value in settings.values())
+    assert all(isinstance(value, str) for value in settings.values())
+
+
+def test_the_replica_id_is_stable_and_valid() -> None:
+    first = connector_config(config())["database.server.id"]
+    assert connector_config(config())["database.server.id"] == first
+    assert 0 < int(first) < 2**32
+
+
+def test_table_patterns_match_what_the_mirror_includes() -> None:
+    include, exclude = ("shop.*", "crm.client_?", "odd.a,b"), ("shop.tmp_*", "shop.log")
+    patterns = re.split(r"(?<!\\),", table_patterns(include, exclude))
+    names = [
+        "shop.orders",
+        "shop.tmp_1",
+        "shop.log",
+        "shop.logs",
+        "crm.client_1",
+        "crm.client_12",
+        "odd.a,b",
+        "xshop.a",
+    ]
+    matched = [name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns)]
+    assert matched == ["shop.orders", "shop.logs", "crm.client_1", "odd.a,b"]
+
+
+def test_keys_of_the_configuration_become_message_keys() -> None:
+    assert "message.key.columns" not in connector_config(config())
+    keyed = config('[[table]]\nname = "shop.visits"\nkey = ["day", "page"]\n')
+    assert connector_config(keyed)["message.key.columns"] == r"shop\.visits:day,page"
+
+
+def test_the_schema_history_uses_the_same_security() -> None:
+    settings = connector_config(config())
+    assert not any("security" in name for name in settings)
+    secured = config('[log.options]\n"security.protocol" = "SASL_SSL"\n')
+    found = connector_config(secured)
+    assert found["schema.history.internal.producer.security.protocol"] == "SASL_SSL"
+    assert found["schema.history.internal.consumer.security.protocol"] == "SASL_SSL"
+
+
+# Kafka Connect
+
+
+@dataclass
+class Connect:
+    """Answers by request, in order, the last one for good; what was asked."""
+
+    url: str = ""
+    answers: dict[str, list[tuple[int, Any]]] = field(default_factory=dict)
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+
+    def reply(self, request: str, status: int, body: Any = None) -> None:
+        self.answers.setdefault(request, []).append((status, body))
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    told = Connect()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            key = f"{self.command} {self.path}"
+            told.asked.append((key, json.loads(self.rfile.read(size) or "null")))
+            known = told.answers.get(key, [(404, {"message": "no such thing"})])
+            status, body = known.pop(0) if len(known) > 1 else known[0]
+            text = b"" if body is None else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_PUT = do_POST = answer  # noqa: N815
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    told.url = f"http://127.0.0.1:{server.server_port}"
+    yield told
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+STATUS, PUT = "GET /connectors/shop/status", "PUT /connectors/shop/config"
+
+
+def state(word: str, trace: str | None = None) -> dict[str, Any]:
+    task = {"id": 0, "state": word} | ({"trace": trace} if trace else {})
+    return {"connector": {"state": "RUNNING"}, "tasks": [task]}
+
+
+def there(connect: Connect) -> Config:
+    return config(log=f'connect_url = "{connect.url}/"')
+
+
+def test_a_new_connector_is_put_and_waited_for(connect: Connect) -> None:
+    connect.reply(STATUS, 404, {"message": "No status found"})
+    connect.reply(STATUS, 200, {"connector": {"state": "UNASSIGNED"}, "tasks": []})
+    connect.reply(STATUS, 200, state("RUNNING"))
+    connect.reply(PUT, 409, {"message": "Cannot complete request momentarily due to stale configuration"})
+    connect.reply(PUT, 201, {})
+    done = register(there(connect))
+    assert (done.name, done.existed, dict(done.tasks)) == ("shop", False, {0: "RUNNING"})
+    puts = [body for request, body in connect.asked if request == PUT]
+    assert puts == [connector_config(config())] * 2
+
+
+def test_a_failed_task_of_before_is_started_again(connect: Connect) -> None:
+    connect.reply(STATUS, 200, state("FAILED", "org.apache.X: gone"))
+    connect.reply(STATUS, 200, state("RUNNING"))
+    connect.reply(PUT, 200, {})
+    connect.reply(restart := "POST /connectors/shop/restart?includeTasks=true&onlyFailed=true", 204)
+    assert register(there(connect)).existed
+    assert [request for request, _ in connect.asked].count(restart) == 1
+
+
+def test_a_task_that_fails_shows_the_first_line_and_the_root_cause(connect: Connect) -> None:
+    trace = (
+        "org.apache.kafka.connect.errors.ConnectException: An exception occurred.\n"
+        "\tat io.debezium.X(X.java:1)\n"
+        f"Caused by: java.sql.SQLException: Access denied for {PASSWORD}; you need RELOAD\n\tat y\n"
+    )
+    connect.reply(STATUS, 200, state("FAILED", trace))
+    connect.reply(PUT, 200, {})
+    connect.reply("POST /connectors/shop/restart?includeTasks=true&onlyFailed=true", 204)
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect))
+    assert caught.value.message == (
+        "the connector shop failed: An exception occurred. (Access denied for ***; you need RELOAD)"
+    )
+    assert "RELOAD" in (caught.value.hint or "")
+
+
+def test_refused_settings_are_one_line_without_the_password(connect: Connect) -> None:
+    connect.reply(STATUS, 404)
+    message = (
+        "Connector configuration is invalid and contains the following 1 error(s):\n"
+        f"Unable to connect: Access denied for user with {PASSWORD}\n"
+        "You can also find the above list of errors at the endpoint `/connector-plugins/{name}/validate`"
+    )
+    connect.reply(PUT, 400, {"error_code": 400, "message": message})
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect))
+    assert caught.value.message.endswith(
+        "refused the connector: Unable to connect: Access denied for user with ***"
+    )
+
+
+def test_a_worker_without_the_connector_says_what_to_install(connect: Connect) -> None:
+    connect.reply(STATUS, 404)
+    connect.reply(
+        PUT, 500, {"message": "Failed to find any class that implements Connector and which name matches"}
+    )
+    with pytest.raises(ConnectError, match="has no Debezium MySQL connector"):
+        register(there(connect))
+
+
+def test_a_connector_that_never_runs(connect: Connect) -> None:
+    connect.reply(STATUS, 404)
+    connect.reply(STATUS, 200, {"connector": {"state": "UNASSIGNED"}, "tasks": []})
+    connect.reply(PUT, 201, {})
+    with pytest.raises(ConnectError, match=r"does not run after 0 s \(tasks: none\)"):
+        register(there(connect), seconds=0.1)
+
+
+def test_an_unreachable_worker_and_a_missing_address() -> None:
+    with pytest.raises(ConnectError, match="cannot reach Kafka Connect at"):
+        register(config(log='connect_url = "http://127.0.0.1:9"'))
+    with pytest.raises(ConfigError, match=r"log\.connect_url is not set"):
+        register(config())
