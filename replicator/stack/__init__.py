@@ -5,6 +5,6 @@
 
 from replicator.stack.docker import DockerStack
 from replicator.stack.local import LocalStack, Options
-from replicator.stack.state import Endpoints, Part, PartStatus
+from replicator.stack.state import PARTS, Endpoints, Part, PartStatus, load_state
 
-__all__ = ["DockerStack", "Endpoints", "LocalStack", "Options", "Part", "PartStatus"]
+__all__ = ["PARTS", "DockerStack", "Endpoints", "LocalStack", "Options", "Part", "PartStatus", "load_state"]

@@ -11,12 +11,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
+from replicator.cli.stack import app
 from replicator.config import load
 from replicator.connect import register
 from replicator.errors import ConnectError
-from replicator.stack import LocalStack
-from replicator.stack.cli import app
-from replicator.stack.state import PARTS
+from replicator.stack import PARTS, LocalStack
 from tests.support.source import SourceDatabase
 
 pytestmark = pytest.mark.stack

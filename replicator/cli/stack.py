@@ -1,18 +1,21 @@
 """`replicator stack`: the local stack from the command line."""
 
+# ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
+
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from replicator.errors import UsageError
-from replicator.stack.docker import DockerStack
-from replicator.stack.local import LocalStack, Options
-from replicator.stack.state import PARTS, Endpoints, Part, PartStatus, load_state
+
+if TYPE_CHECKING:
+    # The stack's own imports take half a second, which `--help` must not.
+    from replicator.stack import DockerStack, Endpoints, LocalStack, Part, PartStatus
 
 app = typer.Typer(
     help="A real MySQL, Kafka and Kafka Connect with Debezium on this machine, for trying things out.",
@@ -50,8 +53,9 @@ def up(
       replicator stack up
       replicator stack up --mysql-port 3306 --kafka-port 9092 --connect-port 8083
     """
-    console = Console(stderr=True)
-    with console.status("starting") as status:
+    from replicator.stack import DockerStack, LocalStack, Options
+
+    with Console(stderr=True).status("starting") as status:
         if docker:
             found = DockerStack(folder, status.update).up()
         else:
@@ -87,8 +91,10 @@ def show(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _stack(folder: Path, report: object = None) -> LocalStack | DockerStack:
+def _stack(folder: Path, report: object = None) -> "LocalStack | DockerStack":
     """The stack that was started in a folder, of whichever kind."""
+    from replicator.stack import DockerStack, LocalStack, Options, load_state
+
     say = report if callable(report) else None
     state = load_state(folder.absolute())
     if state is not None and state.provider == "docker":
@@ -96,19 +102,21 @@ def _stack(folder: Path, report: object = None) -> LocalStack | DockerStack:
     return LocalStack(folder, Options(report=say))
 
 
-def _parts(names: list[str] | None) -> list[Part]:
+def _parts(names: list[str] | None) -> "list[Part]":
+    from replicator.stack import PARTS
+
     for name in names or ():
         if name not in PARTS:
             raise UsageError(f"there is no part called {name}", f"choose from {', '.join(PARTS)}")
     return [part for part in PARTS if not names or part in names]
 
 
-def _shown(found: Endpoints) -> dict[str, object]:
+def _shown(found: "Endpoints") -> dict[str, object]:
     """The endpoints without passwords, which stay in the private state file."""
     return {name: value for name, value in asdict(found).items() if "password" not in name}
 
 
-def _print_endpoints(found: Endpoints, folder: Path) -> None:
+def _print_endpoints(found: "Endpoints", folder: Path) -> None:
     if found.mysql_port:
         typer.echo(f"MySQL          mysql://{found.mysql_user}@{found.mysql_host}:{found.mysql_port}")
     if found.bootstrap_servers:
@@ -118,7 +126,7 @@ def _print_endpoints(found: Endpoints, folder: Path) -> None:
     typer.echo(f"Passwords are in {folder / 'stack.json'}. Stop it with: replicator stack down")
 
 
-def _print_status(parts: list[PartStatus]) -> None:
+def _print_status(parts: "list[PartStatus]") -> None:
     table = Table("part", "state", "process", "address", "log", box=None, pad_edge=False)
     for part in parts:
         state = "healthy" if part.healthy else "not answering" if part.running else "stopped"
