@@ -15,7 +15,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def broker(bootstrap: str | None = None) -> Iterator[tuple[str, Path]]:
-    """(bootstrap servers, folder for what is known of its logs) of a given broker, or of one that runs meanwhile."""
+    """A given broker, or one that runs meanwhile: (its address, folder for what is known of its logs)."""
     if bootstrap:
         yield bootstrap, cache_folder() / "loads" / bootstrap.replace(":", "_").replace(",", "_")
         return

@@ -1,7 +1,7 @@
 """Runs the engine under test, as a user would: by a config file, in a process of its own.
 
-Run as a program (`python -m benchmarks.engine CONFIG...`) it drains into each config in turn inside one process, and
-prints one JSON line each: the first is cold, the later ones are warm.
+Run as a program (`python -m benchmarks.engine CONFIG...`) it drains into each config in turn inside one
+process, and prints one JSON line each: the first is cold, the later ones are warm.
 """
 
 import json
@@ -13,6 +13,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.processes import Usage, run_json, run_measured
+from replicator.config import load
+from replicator.mirror import run
+from replicator.observe import log_batch, setup_logging
 
 STRATEGIES = ("split", "merge", "copy-on-write")
 
@@ -44,7 +47,8 @@ class Target:
         lines = [
             "[mirror]", f'name = "{namespace}"', f'state_dir = "{self.folder / "state" / namespace}"',
             "[source]", 'url = "mysql://nobody@127.0.0.1:3306/shop"', 'tables = ["shop.*"]',
-            "[log]", 'kind = "kafka"', f'bootstrap_servers = "{self.bootstrap}"', f'topic_prefix = "{prefix}"',
+            "[log]", 'kind = "kafka"',
+            f'bootstrap_servers = "{self.bootstrap}"', f'topic_prefix = "{prefix}"',
             "[lake]", 'catalog = "jdbc"', f'uri = "{self.uri}"', f'warehouse = "{self.warehouse}"',
             f'namespace = "{namespace}"',
             "[apply]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items()),
@@ -81,10 +85,6 @@ def _tree_cpu() -> float:
 
 
 def _main(paths: list[Path]) -> None:
-    from replicator.config import load
-    from replicator.mirror import run
-    from replicator.observe import log_batch, setup_logging
-
     setup_logging()
     for path in paths:
         started, cpu = time.monotonic(), _tree_cpu()

@@ -1,17 +1,18 @@
-"""Debezium 3.6 change events and schema changes as JSON text, field for field as the connector writes them."""
+"""Debezium 3.6 change events and schema changes as JSON, field for field as the connector writes them."""
 
 import json
 from collections.abc import Iterator
 
 from benchmarks.workload import DATABASE, DELETE, INSERT, SNAPSHOT, UPDATE, Change, Layout, Row
 
+Schema = dict[str, object]
 DDL = (
     "CREATE TABLE `{table}` (\n  `id` bigint NOT NULL,\n  `quantity` int NOT NULL,\n"
     "  `amount` decimal(12,2) NOT NULL,\n  `status` varchar(16) NOT NULL,\n  `note` varchar(120) NOT NULL,\n"
     "  `updated_at` datetime(6) NOT NULL,\n  PRIMARY KEY (`id`)\n"
     ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci"
 )
-HEADERS = [
+HEADERS: list[tuple[str, str | bytes | None]] = [
     ("__debezium.context.connectorLogicalName", b"bench"),
     ("__debezium.context.taskId", b"0"),
     ("__debezium.context.connectorName", b"mysql"),
@@ -69,13 +70,13 @@ def schema_changes(layout: Layout) -> Iterator[tuple[str, str]]:
     yield _schema_change(layout, "", None, "SET character_set_server=utf8mb4", [])
     for index in range(layout.tables):
         table = layout.table(index)
-        drop = {"type": "DROP", "id": f'"{DATABASE}"."{table}"', "table": None}
+        drop: Schema = {"type": "DROP", "id": f'"{DATABASE}"."{table}"', "table": None}
         yield _schema_change(layout, DATABASE, table, f"DROP TABLE IF EXISTS `{DATABASE}`.`{table}`", [drop])
     for ddl in (f"DROP DATABASE IF EXISTS `{DATABASE}`", create, f"USE `{DATABASE}`"):
         yield _schema_change(layout, DATABASE, None, ddl, [])
     for index in range(layout.tables):
         table = layout.table(index)
-        made = {"type": "CREATE", "id": f'"{DATABASE}"."{table}"', "table": _table_definition()}
+        made: Schema = {"type": "CREATE", "id": f'"{DATABASE}"."{table}"', "table": _table_definition()}
         yield _schema_change(layout, DATABASE, table, DDL.format(table=table), [made])
 
 
@@ -89,7 +90,7 @@ def _image(row: Row | None) -> str:
 
 
 def _schema_change(
-    layout: Layout, database: str, table: str | None, ddl: str, table_changes: list[dict[str, object]]
+    layout: Layout, database: str, table: str | None, ddl: str, table_changes: list[Schema]
 ) -> tuple[str, str]:
     source = {
         "version": "3.6.1.Final", "connector": "mysql", "name": layout.prefix, "ts_ms": 1_767_225_599_000,
@@ -126,9 +127,6 @@ def _table_definition() -> dict[str, object]:
     return {
         "defaultCharsetName": "utf8mb4", "primaryKeyColumnNames": ["id"], "columns": columns, "comment": None,
     }  # fmt: skip
-
-
-Schema = dict[str, object]
 
 
 def _field(type_name: str, field: str, *, optional: bool = False, **more: object) -> Schema:

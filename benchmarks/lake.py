@@ -1,7 +1,7 @@
 """Look at what a run left in the lake: is it right, how fast does it read, how large is it.
 
-Run as a program (`python -m benchmarks.lake SPEC.json`) it answers in a process of its own, so that no engine reads
-its own tables with warm caches. SPEC names uri, warehouse and namespaces, and the answer goes to standard output.
+Run as a program (`python -m benchmarks.lake CONFIG COMPACT NAMESPACE...`) it answers in a process of its own,
+so that no engine reads its own tables with warm caches; one JSON line a namespace.
 """
 
 import json
@@ -89,8 +89,9 @@ def _look(spark: SparkSession, namespace: str, *, compact: bool) -> Look:
 
 
 def _state(spark: SparkSession, table: str) -> TableState:
-    row = spark.sql(f"SELECT count(*), sum(amount) * 100, {CHECKSUM} FROM {table}").first()
-    return TableState(row[0], int(row[1] or 0), row[2] or 0)
+    rows = spark.sql(f"SELECT count(*), sum(amount) * 100, {CHECKSUM} FROM {table}").collect()
+    count, cents, checksum = rows[0]
+    return TableState(count, int(cents or 0), checksum or 0)
 
 
 def _read_seconds(spark: SparkSession, tables: list[str]) -> float:

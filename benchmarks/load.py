@@ -1,7 +1,6 @@
 """Fill a broker with a layout's events, and know what a mirror of them must hold."""
 
 import json
-import sys
 import time
 from array import array
 from concurrent.futures import ProcessPoolExecutor
@@ -158,7 +157,7 @@ class _Sender:
 
 
 def _write(bootstrap: str, layout: Layout, writer: int) -> int:
-    """Send the events of the partitions that this writer owns, in commit order; returns the bytes of values."""
+    """Send the events of the partitions that this writer owns, in commit order; returns the values' bytes."""
     texts, sender = EventWriter(layout), _Sender(bootstrap)
     topics = [layout.topic(index) for index in range(layout.tables)]
     versions = array("i", bytes(4 * (layout.snapshot_rows + layout.changes)))
@@ -179,11 +178,3 @@ def _write(bootstrap: str, layout: Layout, writer: int) -> int:
             sender.send(topics[table], partition, key_text, None)
     sender.finish()
     return sender.value_bytes
-
-
-if __name__ == "__main__":
-    started = time.monotonic()
-    arguments = dict(argument.split("=", 1) for argument in sys.argv[2:])
-    numbers = {name: int(value) for name, value in arguments.items() if name not in {"prefix", "state"}}
-    made = ensure(sys.argv[1], Layout(arguments["prefix"], **numbers), Path(arguments["state"]))
-    print(made.layout, made.events, made.tombstones, made.value_bytes, f"{time.monotonic() - started:.1f} s")

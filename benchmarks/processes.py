@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -28,7 +29,6 @@ class TreeMeter:
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
-        self._known: dict[int, psutil.Process] = {}
         self._cpu: dict[int, float] = {}
         self._stopped = threading.Event()
         self._started = time.monotonic()
@@ -59,8 +59,6 @@ class TreeMeter:
             return
         rss = 0
         for process in found:
-            # The same object again, so that a reused pid is not taken for the process that had it.
-            process = self._known.setdefault(process.pid, process)
             try:
                 times = process.cpu_times()
                 rss += process.memory_info().rss
@@ -97,9 +95,9 @@ def run_measured(
     return usage
 
 
-def run_json(command: Sequence[str], log: Path) -> tuple[list[dict[str, float]], Usage]:
+def run_json(command: Sequence[str], log: Path) -> tuple[list[dict[str, Any]], Usage]:
     """Like `run_measured`, for a command that prints a JSON object a line: those objects, and the usage."""
-    found: list[dict[str, float]] = []
+    found: list[dict[str, Any]] = []
 
     def take(line: str, meter: TreeMeter) -> None:
         if line.startswith("{"):

@@ -72,6 +72,8 @@ public final class Drain {
     configuration.setString("parallelism.default", options.get("parallelism"));
     configuration.setString("execution.checkpointing.interval", "10 s");
     configuration.setString("table.local-time-zone", "UTC");
+    // A benchmark that restarts its job measures nothing: let it fail.
+    configuration.setString("restart-strategy.type", "none");
     if (options.containsKey("network-memory")) {
       configuration.setString("taskmanager.memory.network.min", options.get("network-memory"));
       configuration.setString("taskmanager.memory.network.max", options.get("network-memory"));

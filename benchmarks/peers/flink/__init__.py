@@ -30,7 +30,7 @@ _OPENS = ("java.util", "java.lang", "java.lang.reflect", "java.time", "java.math
 
 
 def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usage]:
-    """Drain the layout's topics once from a cold start, then `warm_runs` times; the first figures are the cold ones.
+    """Drain the layout's topics from a cold start, then `warm_runs` times more; the cold figures come first.
 
     Run n fills the namespace `flink_<mode>_<n>`, n from 1.
     """

@@ -1,0 +1,224 @@
+"""How fast a backlog becomes tables: a million snapshot rows, then half a million changes, beside Flink.
+
+Every case is verified: rows, sum of amounts and a checksum of all values must be those of the source.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from benchmarks import engine, lake
+from benchmarks.broker import broker, cache_folder
+from benchmarks.engine import Target
+from benchmarks.load import Load, ensure
+from benchmarks.peers import flink
+from benchmarks.processes import Usage
+from benchmarks.report import CONSOLE, Goal, save, show, show_goals
+from benchmarks.workload import Layout
+
+_SMALL_ROWS, _SMALL_CHANGES = 20_000, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to run; `warm_runs` is how many warm runs are measured. `small` is a trial of the benchmark itself."""
+
+    strategies: Sequence[str] = engine.STRATEGIES
+    layouts: Sequence[str] = ("one", "many")
+    with_flink: bool = True
+    cold: bool = True
+    warm_runs: int = 2
+    small: bool = False
+    driver_memory: str = "4g"
+    bootstrap: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to drain one log. `namespaces` are the ones it filled; the last one is looked at."""
+
+    layout: str
+    engine: str
+    changelog: bool
+    namespaces: tuple[str, ...]
+    cold: Usage | None
+    warm: tuple[Usage, ...]
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.engine}{' + changelog' if self.changelog else ''}"
+
+    @property
+    def typical_warm(self) -> Usage:
+        """The middle one of the warm runs by time (of two, the slower)."""
+        return sorted(self.warm, key=lambda usage: usage.seconds)[len(self.warm) // 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A case with what its last namespace holds. `written_per_changed` are bytes; metadata counts."""
+
+    case: Case
+    look: lake.Look
+    events: int
+    written_per_changed: float
+
+    def row(self) -> tuple[object, ...]:
+        """For the table."""
+        warm, cold = self.case.typical_warm, self.case.cold
+        return (
+            self.case.name,
+            cold.seconds if cold else None,
+            cold.cpu_seconds if cold else None,
+            warm.seconds,
+            warm.cpu_seconds,
+            self.events / warm.seconds,
+            self.events / warm.cpu_seconds,
+            max(usage.peak_rss for usage in (warm, cold) if usage) / 2**20,
+            self.look.read_seconds * 1000,
+            (self.look.compacted_read_seconds or 0) * 1000,
+            self.written_per_changed,
+            f"{self.look.data_files}+{self.look.delete_files}",
+        )
+
+
+COLUMNS = (
+    "engine", "cold s", "cold CPU-s", "warm s", "warm CPU-s", "events/s", "events/CPU-s", "peak MiB", "read ms",
+    "compacted ms", "written/changed", "files",
+)  # fmt: skip
+
+
+def layouts(*, small: bool) -> dict[str, Layout]:
+    """The logs: one table on two partitions, and a hundred tables on one each."""
+    one, many = Layout("bench", partitions=2), Layout("bench100", tables=100)
+    if small:
+        one, many = (
+            replace(full, prefix=f"{full.prefix}s", snapshot_rows=_SMALL_ROWS, changes=_SMALL_CHANGES)
+            for full in (one, many)
+        )
+    return {"one": one, "many": many}
+
+
+def drain(options: Options, results: Path) -> bool:
+    """Run all cases, print and save the results; False where a table came out wrong."""
+    outcomes: list[Outcome] = []
+    wrong: list[str] = []
+    with broker(options.bootstrap) as (bootstrap, known):
+        for name in options.layouts:
+            layout = layouts(small=options.small)[name]
+            CONSOLE.print(f"[bold]{name}[/]: {layout.tables} table(s), topics {layout.prefix}.*")
+            load = ensure(bootstrap, layout, known)
+            for outcome, differences in _outcomes(name, load, options, bootstrap):
+                outcomes.append(outcome)
+                wrong += [f"{name}, {outcome.case.name}: {line}" for line in differences]
+            rows = [outcome.row() for outcome in outcomes if outcome.case.layout == name]
+            show(f"drain, {layout.tables} table(s), {load.events:,} events", COLUMNS, rows)
+    goals = _goals([outcome for outcome in outcomes if outcome.case.layout == "one"])
+    show_goals(goals)
+    for line in wrong:
+        CONSOLE.print(f"[red]wrong[/] {line}")
+    found = [asdict(outcome) | {"look": _without_tables(outcome.look)} for outcome in outcomes]
+    name = "drain-small" if options.small else "drain"
+    save(results, name, {"options": asdict(options), "outcomes": found, "wrong": wrong}, goals)
+    return not wrong
+
+
+def _outcomes(name: str, load: Load, options: Options, bootstrap: str) -> Iterator[tuple[Outcome, list[str]]]:
+    """Each case, run, looked at and cleared away before the next."""
+    plans = [("flink", mode) for mode in flink.MODES] if options.with_flink else []
+    plans += [("replicator", strategy) for strategy in options.strategies]
+    for program, kind in plans:
+        target = Target(
+            cache_folder() / "lakes" / f"{name}-{program}-{kind}", bootstrap, options.driver_memory
+        )
+        shutil.rmtree(target.folder, ignore_errors=True)
+        CONSOLE.print(f"running {program} {kind}")
+        if program == "flink":
+            cases = [_flink_case(name, load.layout, target, kind, options)]
+        else:
+            cases = [
+                _engine_case(name, load.layout, target, kind, options, changelog=c) for c in (False, True)
+            ]
+        last = [case.namespaces[-1] for case in cases]
+        probe = target.config("probe", load.layout.prefix)
+        looks = lake.look(probe, last, target.log("look"))
+        for case in cases:
+            outcome, differences = _judge(case, looks[case.namespaces[-1]], target, load)
+            yield outcome, differences
+        shutil.rmtree(target.folder, ignore_errors=True)
+
+
+def _flink_case(name: str, layout: Layout, target: Target, mode: str, options: Options) -> Case:
+    cold, *warm = flink.drain(target, layout, mode, options.warm_runs)
+    namespaces = tuple(flink.namespace(mode, run + 1) for run in range(options.warm_runs + 1))
+    return Case(name, f"flink, {mode}", changelog=False, namespaces=namespaces, cold=cold, warm=tuple(warm))
+
+
+def _engine_case(
+    name: str, layout: Layout, target: Target, strategy: str, options: Options, *, changelog: bool
+) -> Case:
+    def config(role: str) -> Path:
+        namespace = f"{strategy}_{'full' if changelog else 'mirror'}_{role}".replace("-", "_")
+        return target.config(namespace, layout.prefix, strategy=strategy, changelog=changelog)
+
+    cold_config, first = config("cold"), config("first")
+    measured = [config(f"warm{run}") for run in range(options.warm_runs)]
+    cold = engine.drain_cold(target, cold_config) if options.cold else None
+    warm = engine.drain_warm(target, first, measured)
+    return Case(name, strategy, changelog, tuple(path.stem for path in measured), cold, tuple(warm))
+
+
+def _judge(case: Case, look: lake.Look, target: Target, load: Load) -> tuple[Outcome, list[str]]:
+    last = case.namespaces[-1]
+    written = sum(lake.written_bytes(target.warehouse, n) for n in (last, f"{last}_changes", f"{last}_ops"))
+    outcome = Outcome(case, look, load.events, written / load.changed_bytes)
+    return outcome, lake.differences(load.tables, look.tables)
+
+
+def _without_tables(look: lake.Look) -> dict[str, object]:
+    fields = asdict(look)
+    del fields["tables"]
+    return fields
+
+
+def _goals(outcomes: list[Outcome]) -> list[Goal]:
+    """The goals of the default strategy against Flink's upsert mode; none where either was left out."""
+    peers = [outcome for outcome in outcomes if outcome.case.engine == "flink, upsert"]
+    ours = {o.case.changelog: o for o in outcomes if o.case.engine == engine.STRATEGIES[0]}
+    if not peers or not ours:
+        return []
+    peer, mirror, full = peers[0], ours[False], ours[True]
+    mirrored, logged, theirs = mirror.case.typical_warm, full.case.typical_warm, peer.case.typical_warm
+    goals = [
+        Goal(
+            "mirror only, warm, events/s, times Flink's",
+            theirs.seconds / mirrored.seconds,
+            1.0,
+            at_least=True,
+        ),
+        Goal(
+            "mirror only, warm, events/CPU-s, times Flink's",
+            theirs.cpu_seconds / mirrored.cpu_seconds,
+            1.0,
+            at_least=True,
+        ),
+        Goal(
+            "with changelog, warm, events/s, times Flink's",
+            theirs.seconds / logged.seconds,
+            0.7,
+            at_least=True,
+        ),
+        Goal(
+            "with changelog, warm, events/CPU-s, times Flink's",
+            theirs.cpu_seconds / logged.cpu_seconds,
+            0.7,
+            at_least=True,
+        ),
+        Goal("reading, times faster", peer.look.read_seconds / mirror.look.read_seconds, 3.0, at_least=True),
+    ]
+    if mirror.case.cold and peer.case.cold:
+        ratio = mirror.case.cold.seconds / peer.case.cold.seconds
+        goals.append(Goal("mirror only, cold process, time, times Flink's", ratio, 1.3, at_least=False))
+    return goals
