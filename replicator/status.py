@@ -114,18 +114,18 @@ class _Lake:
 
 
 def _assemble(config: Config, lake: _Lake) -> MirrorStatus:
-    ends, problem = _log_ends(config)
+    prefix, ends, problem = _log(config)
     now_ms = time.time_ns() // 1_000_000
     markers = {
         name: found for name, table in lake.mirrors.items() if (found := newest_marker(table)) is not None
     }
     started = {topic for marker in markers.values() for topic in marker.progress}
     waiting = sorted({topic for (topic, _), end in (ends or {}).items() if end > 0 and topic not in started})
-    sources = (_source(config, topic) for topic in waiting if topic != config.log.topic_prefix)
+    sources = (topic.removeprefix(prefix) for topic in waiting if topic.startswith(prefix))
     return MirrorStatus(
         mirror=config.mirror.name,
         namespace=config.lake.namespace,
-        tables=tuple(_table(config, lake, name, marker, ends, now_ms) for name, marker in markers.items()),
+        tables=tuple(_table(lake, name, marker, prefix, ends, now_ms) for name, marker in markers.items()),
         not_started=tuple(source for source in sources if config.includes(source)),
         paused=lake.paused,
         quarantined=lake.quarantined.total(),
@@ -134,12 +134,12 @@ def _assemble(config: Config, lake: _Lake) -> MirrorStatus:
 
 
 def _table(
-    config: Config, lake: _Lake, name: str, marker: CommitMarker, ends: Ends | None, now_ms: int
+    lake: _Lake, name: str, marker: CommitMarker, prefix: str, ends: Ends | None, now_ms: int
 ) -> TableStatus:
     mirror, changelog = lake.mirrors[name], lake.changelogs.get(name)
     behind = None if ends is None else events_behind(marker, ends)
     summary = _summary(mirror)
-    sources = sorted(_source(config, topic) for topic in marker.progress)
+    sources = sorted(topic.removeprefix(prefix) for topic in marker.progress)
     paused = not lake.paused.keys().isdisjoint(sources)
     return TableStatus(
         table=".".join(mirror.name()),
@@ -159,11 +159,6 @@ def _table(
         delete_files=summary["total-delete-files"],
         bytes=summary["total-files-size"],
     )
-
-
-def _source(config: Config, topic: str) -> str:
-    """`database.table` of a data topic."""
-    return topic.removeprefix(f"{config.log.topic_prefix}.")
 
 
 def events_behind(marker: CommitMarker, ends: Ends) -> int:
@@ -219,13 +214,16 @@ def _paused(catalog: Catalog, config: Config) -> dict[str, str]:
     }
 
 
-def _log_ends(config: Config) -> tuple[Ends | None, str | None]:
+def _log(config: Config) -> tuple[str, Ends | None, str | None]:
+    """What data topics begin with, the ends of their partitions, and why those are not known."""
+    log = config.log
     try:
-        if isinstance(config.log, KafkaLog):
-            return _kafka_ends(config.log), None
-        return ArchiveReader(config.log.path).end_offsets(), None
+        if isinstance(log, KafkaLog):
+            return f"{log.topic_prefix}.", _kafka_ends(log), None
+        archive = ArchiveReader(log.path)
+        return f"{log.topic_prefix or archive.manifest.topic_prefix}.", archive.end_offsets(), None
     except LogError as error:
-        return None, error.message
+        return f"{log.topic_prefix}." if log.topic_prefix else "", None, error.message
 
 
 def _kafka_ends(log: KafkaLog) -> Ends:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, ConfigFile
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 
 if TYPE_CHECKING:
     from replicator.mirror import RunSummary
@@ -28,8 +28,11 @@ CaughtUp = Annotated[
 def demo(
     directory: Annotated[
         Path,
-        typer.Option("--dir", metavar="DIR", help="Where the lake is made; removed and made anew each time."),
+        typer.Option(
+            "--dir", metavar="DIR", help="Where the lake is made; an earlier demo there is replaced."
+        ),
     ] = Path("demo-lake"),
+    as_json: AsJson = False,
 ) -> None:
     """Replay a recording of a real MySQL database into a local lake.
 
@@ -43,7 +46,7 @@ def demo(
     """
     from replicator.demo import run_demo
 
-    run_demo(directory)
+    run_demo(directory, as_json=as_json)
 
 
 def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) -> None:

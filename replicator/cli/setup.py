@@ -90,4 +90,6 @@ def connect(config: ConfigFile = DEFAULT_CONFIG) -> None:
     settings = load(config)
     from replicator.connect import register
 
-    register(settings)
+    done = register(settings)
+    tasks = ", ".join(f"task {number} {state}" for number, state in sorted(done.tasks.items()))
+    typer.echo(f"{'Updated' if done.existed else 'Created'} the connector {done.name}: {tasks}.")

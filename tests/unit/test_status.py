@@ -46,7 +46,7 @@ def config(tmp_path: Path) -> Config:
         {
             "mirror": {"name": "shop"},
             "source": {"tables": ["shop.*"], "exclude": ["shop.left_out"]},
-            "log": {"kind": "archive", "path": "recorded", "topic_prefix": "p"},
+            "log": {"kind": "archive", "path": "recorded"},
             "lake": {
                 "catalog": "jdbc",
                 "uri": "jdbc:sqlite:lake/catalog.db",

@@ -99,7 +99,7 @@ def test_help_lists_every_command_and_teaches_the_first_steps(cli: Any) -> None:
         assert f"\n  {command} " in shown.out
     assert "  replicator check -c shop.toml " in shown.out
     assert "Exit codes: 0 done" in shown.out
-    assert "..." not in shown.out
+    assert "..." not in shown.out.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "stack"])
@@ -218,8 +218,14 @@ def test_connect_hands_the_configuration_over(
     cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Config] = []
-    stand_in(monkeypatch, "replicator.connect", register=calls.append)
-    assert cli("connect").code == 0
+
+    def register(settings: Config) -> Any:
+        calls.append(settings)
+        return SimpleNamespace(name="shop", existed=False, tasks={0: "RUNNING"})
+
+    stand_in(monkeypatch, "replicator.connect", register=register)
+    ran = cli("connect")
+    assert (ran.code, ran.out) == (0, "Created the connector shop: task 0 RUNNING.\n")
     assert calls == [load(config)]
 
 
@@ -232,10 +238,12 @@ def test_replay_and_demo_take_folders(cli: Any, config: Path, monkeypatch: pytes
         return summary()
 
     stand_in(monkeypatch, "replicator.mirror", replay=replay)
-    stand_in(monkeypatch, "replicator.demo", run_demo=calls.append)
+    stand_in(
+        monkeypatch, "replicator.demo", run_demo=lambda folder, *, as_json: calls.append((folder, as_json))
+    )
     assert cli("replay", "--from", "recorded").code == 0
-    assert cli("demo", "--dir", "there").code == 0
-    assert calls == [Path("recorded"), Path("there")]
+    assert cli("demo", "--dir", "there", "--json").code == 0
+    assert calls == [Path("recorded"), (Path("there"), True)]
 
 
 def test_record_reports_what_it_did(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
