@@ -148,7 +148,7 @@ def jars(wanted: JarSet, cache: Path | None = None, progress: Progress | None = 
     directory = wanted.directory(cache)
     if found := _complete(directory):
         return found
-    with _locked(cache / "jars" / f"{wanted.name}.lock"):
+    with locked(cache / "jars" / f"{wanted.name}.lock"):
         # Another process may have fetched the set while this one waited.
         if not (found := _complete(directory)):
             _fetch(wanted, cache, directory, progress)
@@ -171,7 +171,8 @@ def _complete(directory: Path) -> list[Path]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time inside, by a lock file that stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

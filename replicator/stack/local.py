@@ -3,8 +3,9 @@
 import fcntl
 import secrets
 import shutil
+import signal
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,6 +74,7 @@ class LocalStack:
         self.folder = folder.absolute()
         self.options = options or Options()
         self._saving = Lock()
+        self._cancelled = False
 
     def __enter__(self) -> Self:
         self.up()
@@ -104,11 +106,7 @@ class LocalStack:
                 return state.endpoints()
             state = self._with_ports(state, missing)
             save_state(self.folder, state)
-            try:
-                self._start_all(missing)
-            except BaseException:
-                self._stop(missing)
-                raise
+            self._start_all(missing)
             return self._running_state().endpoints()
 
     def down(self) -> list[Part]:
@@ -125,10 +123,19 @@ class LocalStack:
         """End one part at once with SIGKILL, as a crash would; its data and port stay for `restart`."""
         self._part(part).child.kill()
 
+    def pause(self, part: Part) -> None:
+        """Freeze one part: it keeps its connections and answers nothing until `resume`."""
+        self._part(part).child.signal(signal.SIGSTOP)
+
+    def resume(self, part: Part) -> None:
+        """Let a frozen part go on."""
+        self._part(part).child.signal(signal.SIGCONT)
+
     def restart(self, part: Part) -> None:
         """Start one part again, on the same port and data. A part that runs is stopped cleanly first."""
         with self._locked():
             self._part(part).child.stop(PATIENCE[part])
+            self._cancelled = False
             self._launch(part)
 
     def log(self, part: Part) -> Path:
@@ -169,11 +176,18 @@ class LocalStack:
             self._report("fetching what is not yet in the cache")
             kafka_jars(self.options.cache)
             debezium_plugin_dir(self.options.cache)
+        self._cancelled = False
         with ThreadPoolExecutor(len(parts)) as pool:
             tasks = [pool.submit(self._launch, part) for part in parts]
-            errors = [error for task in tasks if (error := task.exception())]
-        if errors:
-            raise errors[0]
+            try:
+                for task in wait(tasks, return_when=FIRST_EXCEPTION).done:
+                    task.result()
+            except BaseException:
+                # The first failure, or Ctrl-C, ends the others at once: what waits for them sees them end.
+                with self._saving:
+                    self._cancelled = True
+                self._stop(parts)
+                raise
 
     def _launch(self, part: Part) -> None:
         """Start one part, note it in the state, and wait until it answers."""
@@ -181,8 +195,10 @@ class LocalStack:
         self._report(f"starting {NAMES[part]}")
         command = {"mysql": self._mysql, "kafka": self._kafka, "connect": self._connect}[part](state)
         ports = {use: state.ports[use] for use in PORT_USES[part]}
-        child = spawn(command, self.log(part))
         with self._saving:
+            if self._cancelled:
+                raise StackError(f"{NAMES[part]} was not started, because another part failed")
+            child = spawn(command, self.log(part))
             save_state(self.folder, self._running_state().with_part(PartState(part, child, ports)))
         wait_until_healthy(
             NAMES[part],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pymysql
 
 from replicator.errors import StackError
-from replicator.jars import default_cache
+from replicator.jars import default_cache, locked
 from replicator.stack.process import tail
 
 PRIVILEGES = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
@@ -36,8 +36,9 @@ def find_mysqld(cache: Path | None = None) -> MySqlProgram:
         if (found := shutil.which(name)) and _is_mysql(found):
             return MySqlProgram((found,))
     root = Path(os.environ.get("REPLICATOR_MYSQL_ROOT") or (cache or default_cache()) / "mysql-root")
-    if not (root / "usr/sbin/mysqld").exists():
-        make_root(root)
+    with locked(root.with_name(f"{root.name}.lock")):
+        if not (root / "usr/sbin/mysqld").exists():
+            make_root(root)
     return program_in(root)
 
 

@@ -58,6 +58,7 @@ class Child:
     def stop(self, patience: float) -> None:
         """Ask the process to end; after `patience` seconds make it. Raises StackError where that fails."""
         self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a frozen process would not hear it
         if not self.wait(patience):
             self.kill()
 

@@ -3,8 +3,11 @@
 import os
 import socket
 import stat
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from replicator.errors import StackError
@@ -127,6 +130,35 @@ def test_a_taken_port_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "stack.json").exists()
     assert not any(part.running for part in stack.status())
     assert stack.down() == []
+
+
+def test_where_one_part_fails_the_others_are_stopped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def no_mysqld(stack: LocalStack, state: StackState) -> list[str]:
+        deadline = time.monotonic() + 20
+        while not (found := load_state(stack.folder)) or "kafka" not in found.parts:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        started.append(found.parts["kafka"].child.pid)
+        raise StackError("no mysqld on this machine")
+
+    monkeypatch.setattr("replicator.stack.local.find_java", lambda: Path("/java"))
+    monkeypatch.setattr("replicator.stack.local.kafka_jars", lambda _cache: [])
+    monkeypatch.setattr("replicator.stack.local.debezium_plugin_dir", lambda _cache: tmp_path)
+    monkeypatch.setattr(LocalStack, "_mysql", no_mysqld)
+    monkeypatch.setattr(
+        LocalStack, "_kafka", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"]
+    )
+    stack = LocalStack(tmp_path)
+    before = time.monotonic()
+    with pytest.raises(StackError, match="no mysqld"):
+        stack.up({"mysql", "kafka"})
+    assert time.monotonic() - before < 30
+    assert not psutil.pid_exists(started[0])
+    assert not any(part.running for part in stack.status())
 
 
 def test_parts_that_were_never_started(tmp_path: Path) -> None:

@@ -31,6 +31,14 @@ def test_a_child_has_a_session_of_its_own_and_ends_when_asked(tmp_path: Path) ->
     child.stop(0)  # nothing more to do, and no error
 
 
+def test_a_frozen_child_ends_when_asked(tmp_path: Path) -> None:
+    child = python(SLEEP, tmp_path / "log")
+    child.signal(signal.SIGSTOP)
+    assert child.alive()
+    child.stop(10)
+    assert not child.alive()
+
+
 def test_a_child_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     code = "import signal, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
