@@ -242,6 +242,5 @@ def checksum(
     """The checksum of all rows of `batches`, over `columns` in their order. Raises SchemaError."""
     total = TableChecksum()
     for batch in batches:
-        if batch.num_rows:
-            total += checksum_texts(row_texts(canonical_columns(batch, columns)).to_pylist())
+        total += checksum_texts(row_texts(canonical_columns(batch, columns)).to_pylist())
     return total

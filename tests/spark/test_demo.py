@@ -1,0 +1,46 @@
+"""The demo as a user runs it: in a process of its own, from the bundled recording to a compared lake."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from replicator.config import load
+from replicator.demo import RECORDING
+from replicator.demo.compare import compare_lake
+from replicator.demo.show import snippets
+from replicator.verify.recorded import RecordedSource
+
+pytestmark = pytest.mark.spark
+
+
+def run(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_demo_and_what_it_says_about_the_lake(tmp_path: Path) -> None:
+    output = run("from replicator.cli import main; main(['demo', '--dir', 'lake'])", tmp_path)
+    source = RecordedSource.load(RECORDING)
+    assert f"{len(source.tables)} of {len(source.tables)} tables equal MySQL" in output
+    assert "DIFFERENT" not in output
+    folder = tmp_path / "lake"
+    result = compare_lake(load(folder / "replicator.toml"), source, folder=folder, events=0, seconds=0)
+    assert result.match
+    changes = sum(sum(table.changes.values()) for table in result.tables)
+    assert changes > source.changes
+    for text in snippets(result).values():
+        assert run(text, tmp_path)
+    status = run("from replicator.cli import main; main(['status', '-c', 'lake/replicator.toml'])", tmp_path)
+    assert status.count("current") >= len(source.tables)

@@ -1,0 +1,112 @@
+"""Canonical texts of what a real MySQL holds, and the workloads that write it."""
+
+import time
+
+import pytest
+
+from replicator.errors import SchemaError
+from replicator.verify.canonical import checksum_texts
+from replicator.verify.source import database_state, describe, source_rows, use_utc
+from tests.support.source import SourceDatabase
+from tests.workload.random_writer import RandomWriter, create_tables, random_tables, read_source
+from tests.workload.schema import CHANGES, TABLES
+from tests.workload.webshop import WebShop
+
+pytestmark = pytest.mark.stack
+
+COLUMNS = (
+    ("id", "INT PRIMARY KEY", "1", b"1"),
+    ("u", "BIGINT UNSIGNED", "18446744073709551615", b"18446744073709551615"),
+    ("m", "DECIMAL(65,30)", "1.5", b"1.5"),
+    ("f", "FLOAT", "3.14", b"3.140000104904175"),
+    ("g", "DOUBLE", "1e-300", b"1e-300"),
+    ("b", "BIT(1)", "b'1'", b"1"),
+    ("y", "YEAR", "2024", b"2024"),
+    ("c", "CHAR(9)", "'é '", "é".encode()),
+    ("e", "ENUM('a','b, c')", "'b, c'", b"b, c"),
+    ("s", "SET('x','y')", "'y,x'", b"x,y"),
+    ("v", "VARBINARY(9)", "x'00ff'", b"00ff"),
+    ("n", "BINARY(3)", "x'01'", b"010000"),
+    ("d", "DATE", "'0001-01-01'", b"0001-01-01"),
+    ("t", "DATETIME(3)", "'9999-12-31 23:59:59.5'", b"9999-12-31 23:59:59.500000"),
+    ("z", "TIMESTAMP(6) NULL", "'2024-03-31 02:30:00+02:00'", b"2024-03-31 00:30:00.000000"),
+    ("h", "TIME(6)", "'-838:59:58.5'", b"-3020398500000"),
+    ("j", "JSON", '\'{"b": 2.0, "a": [1, "🦊"]}\'', '{"a":[1,"🦊"],"b":2}'.encode()),
+    ("x", "INT", "NULL", None),
+)
+
+
+def test_every_kind_of_column(source_database: SourceDatabase) -> None:
+    source_database.execute(
+        f"CREATE TABLE kinds ({', '.join(f'{name} {kind}' for name, kind, _, _ in COLUMNS)})",
+        f"INSERT INTO kinds VALUES ({', '.join(value for _, _, value, _ in COLUMNS)})",
+    )
+    with source_database.connect(charset="utf8mb4") as connection:
+        use_utc(connection)
+        table = describe(connection, source_database.name, "kinds")
+        assert table.key == ("id",)
+        assert source_rows(connection, table) == [tuple(text for _, _, _, text in COLUMNS)]
+
+
+def test_a_type_that_cannot_be_compared_is_named(source_database: SourceDatabase) -> None:
+    source_database.execute("CREATE TABLE places (id INT PRIMARY KEY, at POINT)")
+    with source_database.connect() as connection:
+        with pytest.raises(SchemaError, match=r"places\.at: values of type point"):
+            describe(connection, source_database.name, "places")
+        with pytest.raises(SchemaError, match="no table"):
+            describe(connection, source_database.name, "nothing")
+
+
+def test_a_database_is_read_at_one_position(source_database: SourceDatabase) -> None:
+    source_database.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    with source_database.connect(autocommit=False) as connection:
+        state = database_state(connection, source_database.name)
+        again = database_state(connection, source_database.name)
+        assert (state.gtid_set, state.binlog_position) == (again.gtid_set, again.binlog_position)
+        source_database.execute("INSERT INTO t VALUES (3)")
+        later = database_state(connection, source_database.name)
+    assert later.binlog_position > state.binlog_position
+    _, found = state.tables[f"{source_database.name}.t"]
+    assert found == checksum_texts([b"1:1", b"1:2"])
+    assert later.tables[f"{source_database.name}.t"][1].rows == 3
+
+
+def test_the_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase) -> None:
+    states = []
+    for _ in range(2):
+        with source_database.connect(autocommit=False, charset="utf8mb4") as connection:
+            with connection.cursor() as cursor:
+                cursor.execute(f"DROP DATABASE `{source_database.name}`")
+                cursor.execute(f"CREATE DATABASE `{source_database.name}` CHARACTER SET utf8mb4")
+            connection.select_db(source_database.name)
+            shop = WebShop(connection, seed=3)
+            shop.create()
+            shop.work(60 * (len(CHANGES) + 1))
+            states.append(database_state(connection, source_database.name).tables)
+    assert states[0] == states[1]
+    assert len(states[0]) == len(TABLES) + 1
+    columns = {c.name for c in states[0][f"{source_database.name}.inventory"][0].columns}
+    assert "shelf" in columns
+
+
+def test_two_writers_leave_tables_that_can_be_compared(source_database: SourceDatabase) -> None:
+    def connect():  # noqa: ANN202 - the driver's own connection
+        return source_database.connect(autocommit=False, charset="utf8mb4")
+
+    tables = random_tables(5)
+    with connect() as connection:
+        create_tables(connection, tables)
+    writers = [RandomWriter(connect, tables, seed=seed, keys=50) for seed in (1, 2)]
+    for writer in writers:
+        writer.start()
+    time.sleep(2)
+    for writer in writers:
+        writer.stop()
+    for writer in writers:
+        counts = writer.join()
+        assert min(counts[kind] for kind in ("inserts", "updates", "deletes", "key_updates", "commits")) > 0
+    with connect() as connection:
+        for table in tables:
+            rows = read_source(connection, source_database.name, table.name)
+            assert 0 < len(rows) <= 50
+            assert rows == sorted(rows, key=lambda row: [(v is not None, v or b"") for v in row])
