@@ -90,7 +90,7 @@ def test_the_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase)
 
 
 def test_two_writers_leave_tables_that_can_be_compared(source_database: SourceDatabase) -> None:
-    def connect():  # noqa: ANN202 - the driver's own connection
+    def connect():
         return source_database.connect(autocommit=False, charset="utf8mb4")
 
     tables = random_tables(5)
