@@ -22,7 +22,7 @@ _SMALL_ROWS, _SMALL_CHANGES = 20_000, 10_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run; `warm_runs` is how many warm runs are measured. `small` is a trial of the benchmark itself."""
+    """What to run; `warm_runs` is how many warm runs are measured, `small` tries the benchmark itself."""
 
     strategies: Sequence[str] = engine.STRATEGIES
     layouts: Sequence[str] = ("one", "many")
@@ -85,8 +85,8 @@ class Outcome:
 
 
 COLUMNS = (
-    "engine", "cold s", "cold CPU-s", "warm s", "warm CPU-s", "events/s", "events/CPU-s", "peak MiB", "read ms",
-    "compacted ms", "written/changed", "files",
+    "engine", "cold s", "cold CPU-s", "warm s", "warm CPU-s", "events/s", "events/CPU-s", "peak MiB",
+    "read ms", "compacted ms", "written/changed", "files",
 )  # fmt: skip
 
 

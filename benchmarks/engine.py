@@ -39,21 +39,35 @@ class Target:
         return self.folder / "warehouse"
 
     def config(
-        self, namespace: str, prefix: str, *, strategy: str = "split", changelog: bool = True, **apply: object
+        self,
+        namespace: str,
+        prefix: str,
+        *,
+        source: str = "mysql://nobody@127.0.0.1:3306/shop",
+        password_file: Path | None = None,
+        connect_url: str | None = None,
+        **apply: object,
     ) -> Path:
-        """Write the config of a mirror of all tables of the topics under `prefix`."""
+        """Write the config of a mirror of all tables under `prefix`; `apply` are settings of that section."""
         self.warehouse.mkdir(parents=True, exist_ok=True)
-        settings = {"strategy": strategy, "changelog": changelog, **apply}
-        lines = [
-            "[mirror]", f'name = "{namespace}"', f'state_dir = "{self.folder / "state" / namespace}"',
-            "[source]", 'url = "mysql://nobody@127.0.0.1:3306/shop"', 'tables = ["shop.*"]',
-            "[log]", 'kind = "kafka"',
-            f'bootstrap_servers = "{self.bootstrap}"', f'topic_prefix = "{prefix}"',
-            "[lake]", 'catalog = "jdbc"', f'uri = "{self.uri}"', f'warehouse = "{self.warehouse}"',
-            f'namespace = "{namespace}"',
-            "[apply]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items()),
-            "[spark]", f'driver_memory = "{self.driver_memory}"',
-        ]  # fmt: skip
+        state = self.folder / "state" / namespace
+        sections: dict[str, dict[str, object]] = {
+            "mirror": {"name": namespace, "state_dir": str(state)},
+            "source": {"url": source, "tables": ["shop.*"]},
+            "log": {"kind": "kafka", "bootstrap_servers": self.bootstrap, "topic_prefix": prefix},
+            "lake": {
+                "catalog": "jdbc", "uri": self.uri, "warehouse": str(self.warehouse), "namespace": namespace,
+            },
+            "apply": apply,
+            "spark": {"driver_memory": self.driver_memory},
+        }  # fmt: skip
+        if connect_url:
+            sections["log"]["connect_url"] = connect_url
+        lines = []
+        for section, settings in sections.items():
+            lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
+            if section == "source" and password_file:
+                lines.append(f"password = {{ file = {json.dumps(str(password_file))} }}")
         path = self.folder / f"{namespace}.toml"
         path.write_text("\n".join(lines) + "\n")
         return path

@@ -132,8 +132,8 @@ def _records(bootstrap: str, layout: Layout) -> int:
         consumer.close()
 
 
-class _Sender:
-    """One producer; counts the bytes of the values it sent."""
+class Sender:
+    """One producer; `value_bytes` counts the bytes of the values that it was given."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
@@ -141,6 +141,7 @@ class _Sender:
         self.value_bytes = 0
 
     def send(self, topic: str, partition: int, key: str, value: str | None) -> None:
+        """Queue one record; waits where the queue is full."""
         while True:
             try:
                 self._producer.produce(topic, value, key, partition=partition, headers=HEADERS)
@@ -153,12 +154,13 @@ class _Sender:
             self._producer.poll(0)
 
     def finish(self) -> None:
+        """Wait until the broker has everything."""
         self._producer.flush()
 
 
 def _write(bootstrap: str, layout: Layout, writer: int) -> int:
     """Send the events of the partitions that this writer owns, in commit order; returns the values' bytes."""
-    texts, sender = EventWriter(layout), _Sender(bootstrap)
+    texts, sender = EventWriter(layout), Sender(bootstrap)
     topics = [layout.topic(index) for index in range(layout.tables)]
     versions = array("i", bytes(4 * (layout.snapshot_rows + layout.changes)))
     for change in changes(layout):

@@ -79,7 +79,7 @@ def run_measured(
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=_environment()
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=child_environment()
         ) as process,
     ):
         meter = TreeMeter(process.pid)
@@ -110,7 +110,7 @@ def run_json(command: Sequence[str], log: Path) -> tuple[list[dict[str, Any]], U
     return found, usage
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """The benchmarks import as a package from wherever a child starts."""
     root = str(Path(__file__).parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]

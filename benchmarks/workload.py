@@ -124,7 +124,7 @@ def row(key: int, version: int) -> Row:
 
 
 def changes(layout: Layout) -> Iterator[Change]:
-    """All events in commit order: the snapshot, then transactions of updates (70 %), inserts (20 %), deletes."""
+    """All events in commit order: the snapshot, then updates (70 %), inserts (20 %), deletes (10 %)."""
     file, pos = 1, 157
     for number in range(layout.snapshot_rows):
         yield Change(SNAPSHOT, number, 0, file, pos)

@@ -1,0 +1,80 @@
+"""The benchmarks' command line; without a command it runs all of them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks import drain as drain_module
+from benchmarks import freshness as freshness_module
+from benchmarks import start as start_module
+from benchmarks.engine import STRATEGIES
+
+app = typer.Typer(no_args_is_help=False, add_completion=False, pretty_exceptions_enable=False)
+
+Results = Annotated[Path, typer.Option(help="Folder for the JSON results.")]
+Memory = Annotated[str, typer.Option(help="Heap of the engine's driver, and of Flink.")]
+Bootstrap = Annotated[
+    str | None, typer.Option(help="A broker to use; by default one is started, with its data in the cache.")
+]
+_RESULTS = Path(__file__).parent / "results"
+
+
+@app.callback(invoke_without_command=True)
+def everything(context: typer.Context) -> None:
+    """Run all benchmarks with their defaults: start, drain, freshness (about 40 minutes on two cores)."""
+    if context.invoked_subcommand is None:
+        right = [
+            start_module.start(start_module.Options(), _RESULTS),
+            drain_module.drain(drain_module.Options(), _RESULTS),
+            freshness_module.freshness(freshness_module.Options(), _RESULTS),
+        ]
+        _end(right=all(right))
+
+
+@app.command()
+def drain(  # noqa: PLR0917 - typer calls it, by name
+    strategy: Annotated[list[str], typer.Option(help="Strategies of the engine.")] = list(STRATEGIES),  # noqa: B006
+    layout: Annotated[list[str], typer.Option(help="one (table), many (a hundred).")] = ["one", "many"],  # noqa: B006
+    flink: Annotated[bool, typer.Option(help="Run Flink beside it.")] = True,
+    cold: Annotated[bool, typer.Option(help="Run cold processes too.")] = True,
+    warm_runs: Annotated[int, typer.Option(min=1, help="Measured runs in a warm process.")] = 2,
+    small: Annotated[bool, typer.Option(help="A log of 30,000 events, to try the benchmark itself.")] = False,
+    driver_memory: Memory = "4g",
+    bootstrap: Bootstrap = None,
+    results: Results = _RESULTS,
+) -> None:
+    """Drain 1.5 million events into tables, beside Flink with Iceberg."""
+    options = drain_module.Options(
+        tuple(strategy), tuple(layout), flink, cold, warm_runs, small, driver_memory, bootstrap
+    )
+    _end(right=drain_module.drain(options, results))
+
+
+@app.command()
+def freshness(
+    minutes: Annotated[float, typer.Option(help="How long to write.")] = 5.0,
+    rate: Annotated[float, typer.Option(help="Changes a second.")] = 1000.0,
+    trigger: Annotated[str, typer.Option(help="As in the config: continuous, 2 seconds, …")] = "continuous",
+    driver_memory: Memory = "4g",
+    results: Results = _RESULTS,
+) -> None:
+    """From commits in a real MySQL to commits in the lake, at a steady rate."""
+    options = freshness_module.Options(minutes, rate, trigger, driver_memory=driver_memory)
+    _end(right=freshness_module.freshness(options, results))
+
+
+@app.command()
+def start(driver_memory: Memory = "4g", bootstrap: Bootstrap = None, results: Results = _RESULTS) -> None:
+    """From the start of `replicator run` to its first batch, and batches with few of many tables changed."""
+    _end(right=start_module.start(start_module.Options(bootstrap, driver_memory), results))
+
+
+def _end(*, right: bool) -> None:
+    """Exit code 1 where any table came out wrong."""
+    if not right:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,264 @@
+"""How soon a commit in MySQL is one in the lake: real MySQL, Debezium, Kafka and mirror, at a steady rate.
+
+For every change: the time of the mirror's snapshot that first has it, minus the time at which the source
+committed it. Which snapshot that is, its commit marker says.
+"""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from benchmarks import shopload
+from benchmarks.broker import cache_folder
+from benchmarks.engine import Target
+from benchmarks.processes import TreeMeter, Usage, child_environment
+from benchmarks.report import CONSOLE, Goal, save, show, show_goals
+from benchmarks.shopload import Server
+from replicator.catalog import open_catalog, tables_in
+from replicator.config import Config, load
+from replicator.connect import register
+from replicator.model.commit import MARKER_KEY, CommitMarker
+from replicator.stack import LocalStack
+from replicator.status import read_status
+
+_PREFIX = "fresh"
+_NAMESPACE = "fresh"
+_CATCH_UP_S = 180
+_WARM_UP_S = 15
+_STEADY_GROWTH = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How long, how fast, and how often the mirror commits; `trigger` as in the config."""
+
+    minutes: float = 5.0
+    changes_per_second: float = 1000.0
+    trigger: str = "continuous"
+    changelog: bool = True
+    driver_memory: str = "4g"
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Seconds from source commit to lake commit; `early` and `late`: medians of the first and last third."""
+
+    changes: int
+    p50: float
+    p90: float
+    p99: float
+    highest: float
+    early: float
+    late: float
+    commits: int
+
+    @property
+    def sustained(self) -> bool:
+        """Whether the mirror kept up: the delay did not grow over the run."""
+        return self.late <= max(_STEADY_GROWTH * self.early, 1.0)
+
+
+def freshness(options: Options, results: Path) -> bool:
+    """Run, print and save; False where the mirror lost, doubled or did not keep up with changes."""
+    folder = cache_folder() / "freshness"
+    stack = LocalStack(folder / "stack")
+    stack.remove()
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        endpoints = stack.up()
+        root = Server(endpoints.mysql_host, endpoints.mysql_port, "root", endpoints.mysql_root_password)
+        shopload.prepare(root)
+        target = Target(folder / "lake", endpoints.bootstrap_servers, options.driver_memory)
+        secret = folder / "password"
+        secret.touch(0o600)
+        secret.write_text(endpoints.mysql_password)
+        path = target.config(
+            _NAMESPACE, _PREFIX, changelog=options.changelog, trigger=options.trigger,
+            source=f"mysql://{endpoints.mysql_user}@{endpoints.mysql_host}:{endpoints.mysql_port}/shop",
+            password_file=secret, connect_url=endpoints.connect_url,
+        )  # fmt: skip
+        config = load(path)
+        register(config)
+        with _mirror(target, path) as meter:
+            _wait_for_tables(config)
+            _write(root, _WARM_UP_S, options.changes_per_second)
+            begun_ms = time.time_ns() // 1_000_000
+            made = _write(root, options.minutes * 60, options.changes_per_second)
+            ended_ms = time.time_ns() // 1_000_000
+            caught_up = _wait_until_current(config)
+        return _report(options, results, root, config, (begun_ms, ended_ms), made, caught_up, meter.stop())
+    finally:
+        stack.down()
+
+
+@contextmanager
+def _mirror(target: Target, config: Path) -> Iterator[TreeMeter]:
+    """The mirror as a process of its own, stopped as an operator would."""
+    program = str(Path(sys.executable).parent / "replicator")
+    log = target.log("mirror")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        mirror = subprocess.Popen([program, "run", "-c", str(config)], stdout=output, stderr=output)
+        try:
+            yield TreeMeter(mirror.pid)
+        finally:
+            mirror.send_signal(signal.SIGTERM)
+            try:
+                mirror.wait(60)
+            except subprocess.TimeoutExpired:
+                mirror.kill()
+                raise
+
+
+def _write(server: Server, seconds: float, changes_per_second: float) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.shopload", server.host, str(server.port), server.user]
+    done = subprocess.run(
+        [*command, str(seconds), str(changes_per_second)],
+        input=server.password + "\n", stdout=subprocess.PIPE, text=True, check=True, env=child_environment(),
+    )  # fmt: skip
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
+
+
+def _wait_for_tables(config: Config) -> None:
+    deadline = time.monotonic() + _CATCH_UP_S
+    while True:
+        rows = {table.source: table.rows for table in read_status(config).tables}
+        if len(rows) == len(shopload.TABLES) and all(n >= shopload.START_ROWS for n in rows.values()):
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"after {_CATCH_UP_S} s the mirror holds {rows}; see its log")
+        time.sleep(0.5)
+
+
+def _wait_until_current(config: Config) -> float:
+    """Seconds until the mirror holds all that the topics hold."""
+    started = time.monotonic()
+    while time.monotonic() - started < _CATCH_UP_S:
+        # Debezium may still be sending: all is there once two looks a second apart see the same.
+        before = read_status(config)
+        time.sleep(1)
+        after = read_status(config)
+        still = [(t.source, t.commits) for t in before.tables] == [
+            (t.source, t.commits) for t in after.tables
+        ]
+        if still and all(table.state == "current" for table in after.tables):
+            return time.monotonic() - started - 1
+    raise RuntimeError(f"the mirror did not catch up in {_CATCH_UP_S} s; see its log")
+
+
+def _report(
+    options: Options,
+    results: Path,
+    root: Server,
+    config: Config,
+    window: tuple[int, int],
+    made: dict[str, float],
+    caught_up: float,
+    usage: Usage,
+) -> bool:
+    with open_catalog(config.lake) as catalog:
+        mirrors = tables_in(catalog, config.lake.namespace)
+        changelogs = tables_in(catalog, config.lake.changes_namespace)
+        measured = _measure(mirrors, changelogs, window)
+        wrong = _wrong(mirrors, shopload.sums(root))
+    if measured.changes != made["changes"]:
+        wrong.append(f"{made['changes']:.0f} changes were made, the changelogs hold {measured.changes}")
+    if not measured.sustained:
+        wrong.append(f"the mirror fell behind: {measured.early:.1f} s early, {measured.late:.1f} s late")
+    rate = made["changes"] / (options.minutes * 60 + made["slipped_seconds"])
+    rows = [
+        ("changes", measured.changes), ("changes/s", rate), ("commits a table", measured.commits / 10),
+        ("p50 s", measured.p50), ("p90 s", measured.p90), ("p99 s", measured.p99),
+        ("highest s", measured.highest),
+        ("median, first third", measured.early), ("median, last third", measured.late),
+        ("caught up after, s", caught_up), ("mirror's cores", usage.cpu_seconds / usage.seconds),
+        ("mirror's peak MiB", usage.peak_rss / 2**20),
+    ]  # fmt: skip
+    show(f"freshness, ten tables, trigger {options.trigger}", ("", "value"), rows)
+    goals = [
+        Goal("p50, seconds", measured.p50, 3.0, at_least=False),
+        Goal("p99, seconds", measured.p99, 8.0, at_least=False),
+        Goal("changes/s", rate, 0.98 * options.changes_per_second, at_least=True),
+    ]
+    show_goals(goals)
+    for line in wrong:
+        CONSOLE.print(f"[red]wrong[/] {line}")
+    result = {
+        "options": asdict(options),
+        "freshness": asdict(measured) | {"sustained": measured.sustained},
+        "changes_per_second": rate,
+        "caught_up_seconds": caught_up,
+        "usage": asdict(usage),
+        "wrong": wrong,
+    }
+    save(results, "freshness", result, goals)
+    return not wrong
+
+
+def _measure(mirrors: dict[str, Table], changelogs: dict[str, Table], window: tuple[int, int]) -> Freshness:
+    """Delays of all changes that the source committed inside the window (milliseconds since the epoch)."""
+    delays: list[tuple[int, float]] = []
+    commits = 0
+    for name, changelog in changelogs.items():
+        ends = _visible_from(mirrors[name])
+        changes = _changes(changelog, window)
+        commits += len({end for end, _ in ends})
+        at = 0
+        for offset, source_ms in changes:
+            while ends[at][0] <= offset:
+                at += 1
+            delays.append((source_ms, (ends[at][1] - source_ms) / 1000))
+    delays.sort()
+    seconds = [delay for _, delay in delays]
+    third = len(seconds) // 3
+    cuts = quantiles(seconds, n=100)
+    return Freshness(
+        len(seconds), cuts[49], cuts[89], cuts[98], max(seconds),
+        median(seconds[:third]), median(seconds[-third:]), commits,
+    )  # fmt: skip
+
+
+def _visible_from(mirror: Table) -> list[tuple[int, int]]:
+    """(first offset not in it, commit time in ms) of each snapshot, oldest first, for one partition."""
+    found = []
+    for snapshot in sorted(mirror.snapshots(), key=lambda one: one.timestamp_ms):
+        text = snapshot.summary.additional_properties.get(MARKER_KEY) if snapshot.summary else None
+        if text is not None:
+            marker = CommitMarker.from_json(text)
+            ends = [progress.next_offset for topic in marker.progress.values() for progress in topic.values()]
+            found.append((max(ends), snapshot.timestamp_ms))
+    return found
+
+
+def _changes(changelog: Table, window: tuple[int, int]) -> list[tuple[int, int]]:
+    """(offset, source commit time in ms) of the changes inside the window, by offset, one for each event."""
+    column = changelog.scan(selected_fields=("_change",)).to_arrow().column("_change").combine_chunks()
+    kinds, offsets = column.field("kind"), column.field("offset")
+    times = pc.divide(pc.cast(column.field("source_ts"), "int64"), 1000)
+    wanted = pc.and_(pc.not_equal(kinds, "UPDATE_BEFORE"), pc.not_equal(column.field("op"), "r"))
+    pairs = zip(offsets.filter(wanted).to_pylist(), times.filter(wanted).to_pylist(), strict=True)
+    return sorted(pair for pair in pairs if window[0] <= pair[1] <= window[1])
+
+
+def _wrong(mirrors: dict[str, Table], expected: dict[str, tuple[int, int]]) -> list[str]:
+    found = {}
+    for name, table in mirrors.items():
+        amounts = table.scan(selected_fields=("amount",)).to_arrow().column("amount")
+        found[name] = (len(amounts), int(pc.sum(amounts).as_py() * 100))
+    return [
+        f"{name}: {found.get(name)} instead of {want}"
+        for name, want in expected.items()
+        if found.get(name) != want
+    ]
