@@ -64,7 +64,7 @@ def _arguments() -> argparse.Namespace:
 
 def make_recording(endpoints: Endpoints, to: Path, *, changes: int, seed: int) -> RecordedSource:
     """Drives the shop on a running stack and records it to `to`, the source's checksums included."""
-    config = _config(endpoints)
+    config = _config(endpoints, to.parent)
     root = pymysql.connect(
         host=endpoints.mysql_host,
         port=endpoints.mysql_port,
@@ -94,9 +94,9 @@ def make_recording(endpoints: Endpoints, to: Path, *, changes: int, seed: int) -
     return source
 
 
-def _config(endpoints: Endpoints) -> Config:
+def _config(endpoints: Endpoints, folder: Path) -> Config:
     host, port = endpoints.mysql_host, endpoints.mysql_port
-    secret = Path(tempfile.mkdtemp()) / "password"
+    secret = folder / "password"
     secret.write_text(endpoints.mysql_password, encoding="utf-8")
     values = {
         "mirror": {"name": "shop"},
@@ -118,7 +118,7 @@ def _config(endpoints: Endpoints) -> Config:
             "namespace": "shop",
         },
     }
-    return parse(values, base=secret.parent)
+    return parse(values, base=folder)
 
 
 def _printer(changes: int) -> Callable[[int], None]:
@@ -229,7 +229,9 @@ def _check(archive: Path, source: RecordedSource) -> None:
 
 def _install(fresh: Path, to: Path) -> None:
     (fresh / ".lock").unlink(missing_ok=True)
-    shutil.rmtree(to, ignore_errors=True)
+    if to.exists():
+        ArchiveReader(to)  # whatever else is there is not ours to replace
+        shutil.rmtree(to)
     shutil.copytree(fresh, to)
 
 
