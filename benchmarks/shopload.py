@@ -103,7 +103,8 @@ class _Writer:
         cents = self._random.randrange(1_000_000_000)
         cursor.execute(
             f"UPDATE {DATABASE}.{table} SET quantity = quantity + 1, "
-            f"amount = {cents // 100}.{cents % 100:02d}, note = CONCAT('changed at ', NOW(6)), updated_at = NOW(6) WHERE id IN ({keys})"
+            f"amount = {cents // 100}.{cents % 100:02d}, "
+            f"note = CONCAT('changed at ', NOW(6)), updated_at = NOW(6) WHERE id IN ({keys})"
         )
         _insert(cursor, table, [row(key, 0) for key in range(self._next, self._next + _INSERTS)])
         place = touched[-1]

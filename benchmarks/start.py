@@ -84,7 +84,7 @@ def _until(batches: Iterator[dict[str, float]], events: int, started: float) -> 
 
 
 def _change(bootstrap: str, version: int, batches: Iterator[dict[str, float]]) -> float:
-    """Update some rows of a few tables; seconds until the mirror has logged the batch with the last of them."""
+    """Update some rows of a few tables; seconds until the mirror has logged the last of them."""
     texts, sender = EventWriter(_LAYOUT), Sender(bootstrap)
     for index in range(_CHANGED_TABLES):
         for key in range(1, _CHANGES_A_TABLE + 1):
