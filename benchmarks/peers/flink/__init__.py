@@ -27,8 +27,9 @@ CONNECTORS = JarSet(
 MODES = ("upsert", "changelog")
 # Flink's own scripts open the same packages on Java 17.
 _OPENS = (
-    "java.io", "java.lang", "java.lang.reflect", "java.math", "java.net", "java.nio", "java.text", "java.time",
-    "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks", "sun.nio.ch",
+    "java.io", "java.lang", "java.lang.reflect", "java.math", "java.net", "java.nio", "java.text",
+    "java.time", "java.util", "java.util.concurrent", "java.util.concurrent.atomic",
+    "java.util.concurrent.locks", "sun.nio.ch",
 )  # fmt: skip
 
 
