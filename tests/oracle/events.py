@@ -5,6 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+CONNECT_TYPES: Mapping[str, Mapping[str, Any]] = {
+    "bigint": {"type": "int64"},
+    "int": {"type": "int32"},
+    "varchar": {"type": "string"},
+    "decimal": {
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "version": 1,
+        "parameters": {"scale": "2", "connect.decimal.precision": "12"},
+    },
+    "datetime": {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
+}
+"""The same kinds in Kafka Connect's schemas."""
+
 COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
     "bigint": {"jdbcType": -5, "typeName": "BIGINT"},
     "int": {"jdbcType": 4, "typeName": "INT"},
@@ -85,6 +99,58 @@ def change_event(
 def key_of(row: Mapping[str, Any], key: Sequence[str]) -> bytes:
     """The record key of a row, JSON without schema."""
     return json.dumps({name: row[name] for name in key}, separators=(",", ":")).encode()
+
+
+def with_key_schema(key: bytes, columns: Sequence[ColumnSpec], names: Sequence[str], name: str) -> bytes:
+    """A record key as JsonConverter writes it with schemas."""
+    by_name = {c.name: c for c in columns}
+    fields = [_connect_field(by_name[n]) for n in names]
+    schema = {"type": "struct", "fields": fields, "optional": False, "name": f"{name}.Key"}
+    return _with_schema(schema, key)
+
+
+def with_value_schema(value: bytes, columns: Sequence[ColumnSpec], name: str) -> bytes:
+    """A change event as JsonConverter writes it with schemas: the envelope's schema in front."""
+    row = {
+        "type": "struct",
+        "fields": [_connect_field(c) for c in columns],
+        "optional": True,
+        "name": f"{name}.Value",
+    }
+    source = {
+        "type": "struct",
+        "fields": [
+            {"type": "string", "optional": False, "field": "version"},
+            {"type": "int64", "optional": False, "field": "ts_ms"},
+            {"type": "string", "optional": False, "field": "file"},
+            {"type": "int64", "optional": False, "field": "pos"},
+            {"type": "int32", "optional": False, "field": "row"},
+        ],
+        "optional": False,
+        "name": "io.debezium.connector.mysql.Source",
+        "version": 1,
+        "field": "source",
+    }
+    fields = [
+        {**row, "field": "before"},
+        {**row, "field": "after"},
+        source,
+        {"type": "string", "optional": False, "field": "op"},
+        {"type": "int64", "optional": True, "field": "ts_ms"},
+    ]
+    schema = {"type": "struct", "fields": fields, "optional": False, "name": f"{name}.Envelope", "version": 2}
+    return _with_schema(schema, value)
+
+
+def _connect_field(column: ColumnSpec) -> dict[str, Any]:
+    field: dict[str, Any] = {**CONNECT_TYPES[column.kind], "optional": column.optional, "field": column.name}
+    if column.default is not None:
+        field["default"] = column.default if column.kind == "varchar" else float(column.default)
+    return field
+
+
+def _with_schema(schema: Mapping[str, Any], payload: bytes) -> bytes:
+    return b'{"schema":' + json.dumps(schema, separators=(",", ":")).encode() + b',"payload":' + payload + b"}"
 
 
 def schema_change_event(

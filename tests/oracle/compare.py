@@ -1,0 +1,111 @@
+"""What the lake holds, beside what the oracle says that it must hold; read by PyIceberg, not by the engine."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from tests.oracle.events import ColumnSpec
+from tests.oracle.model import Change, SourceTable
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
+
+
+def lake_rows(catalog: Catalog, namespace: str, table: str) -> list[dict[str, Any]]:
+    """All rows of a lake table, in no order; none where there is no table."""
+    try:
+        return list(catalog.load_table((namespace, table)).scan().to_arrow().to_pylist())
+    except NoSuchTableError:
+        return []
+
+
+def lake_value(kind: str, wire: Any) -> Any:
+    """The lake's value of what an event carries."""
+    if wire is None:
+        return None
+    match kind:
+        case "decimal":
+            return Decimal(str(wire)).quantize(Decimal("0.01"))
+        case "datetime":
+            return _EPOCH + timedelta(microseconds=wire)
+        case _:
+            return wire
+
+
+def assert_mirror_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:
+    """The mirror has the source's rows and columns, no more and no fewer."""
+    names = [c.name for c in table.columns]
+    found = Counter(_text(row, row.keys()) for row in lake_rows(catalog, namespace, table.name))
+    wanted = Counter(_text(_lake_row(row, table.columns), names) for row in table.rows.values())
+    assert found == wanted, f"{table.name}: extra {found - wanted}, missing {wanted - found}"
+
+
+def assert_changelog_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:
+    """The changelog has each change once, and the changes of each key in the order in which they happened."""
+    rows = lake_rows(catalog, f"{namespace}_changes", table.name)
+    found = Counter(_place(row["_change"]) for row in rows)
+    wanted = Counter(_place(_change_of(c)) for c in table.changes)
+    assert found == wanted, f"{table.name}: extra {found - wanted}, missing {wanted - found}"
+    _assert_images(rows, table)
+    _assert_order(rows, table)
+
+
+def _assert_images(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> None:
+    kinds = {c.name: c.kind for c in table.columns}
+    # Several rows of a snapshot share one place, so images are compared place by place as groups.
+    found: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(_place(row["_change"]), []).append(row)
+    wanted: dict[Any, list[Change]] = {}
+    for change in table.changes:
+        wanted.setdefault(_place(_change_of(change)), []).append(change)
+    for place, changes in wanted.items():
+        # A change knows the columns of its time; what later columns hold in its row is not its business.
+        names = list(changes[0].row or {})
+        left = Counter(_text(row, names) for row in found[place])
+        right = Counter(
+            _text({n: lake_value(kinds[n], v) for n, v in (c.row or {}).items()}, names) for c in changes
+        )
+        assert left == right, f"{table.name} at {place}"
+
+
+def _assert_order(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> None:
+    def by_key(pairs: Sequence[tuple[tuple[Any, ...], Any]]) -> dict[tuple[Any, ...], list[Any]]:
+        grouped: dict[tuple[Any, ...], list[Any]] = {}
+        for key, place in pairs:
+            grouped.setdefault(key, []).append(place)
+        return grouped
+
+    def log_order(row: Mapping[str, Any]) -> tuple[int, int, bool]:
+        change = row["_change"]
+        return (change["partition"], change["offset"], change["kind"] != "UPDATE_BEFORE")
+
+    ordered = sorted((r for r in rows if r["_change"]["kind"] != "TRUNCATE"), key=log_order)
+    found = by_key([(table.key_of(row), _place(row["_change"])) for row in ordered])
+    wanted = by_key([(table.key_of(c.row), _place(_change_of(c))) for c in table.changes if c.row is not None])
+    assert found == wanted, f"{table.name}: order"
+
+
+def _change_of(change: Change) -> dict[str, Any]:
+    return {"kind": change.kind, "op": change.op, "file": change.file, "pos": change.pos, "row": change.number}
+
+
+def _place(change: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(change[name] for name in ("file", "pos", "row", "op", "kind"))
+
+
+def _lake_row(row: Mapping[str, Any], columns: Sequence[ColumnSpec]) -> dict[str, Any]:
+    return {c.name: lake_value(c.kind, row[c.name]) for c in columns}
+
+
+def _text(row: Mapping[str, Any], names: Any) -> tuple[tuple[str, str], ...]:
+    """The named values, comparable and in an order of their own."""
+    return tuple(sorted((name, _plain(row[name])) for name in names))
+
+
+def _plain(value: Any) -> str:
+    return repr(value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value)
