@@ -95,7 +95,7 @@ def _understood(
     with watch.stage("decode"):
         since = None if behind is None else behind.position
         epochs = engine.book.epochs(work.table, since) if engine.book.knows(work.table) else None
-        for attempt in (1, 2):
+        for _attempt in (1, 2):
             if epochs is None:
                 epochs = engine.book.learn(work.table, records)
             decoded, schema = _decode(records, epochs, options)
@@ -106,7 +106,9 @@ def _understood(
             _release(decoded)
             epochs = None
         else:
-            raise DecodeError(f"{work.topic}: {census.unfamiliar} events carry a schema that cannot be told apart")
+            raise DecodeError(
+                f"{work.topic}: {census.unfamiliar} events carry a schema that cannot be told apart"
+            )
     try:
         yield decoded, schema, census
     finally:

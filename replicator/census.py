@@ -33,7 +33,9 @@ _TAIL: Final = 16
 _Longs = npt.NDArray[np.int64]
 
 
-def take(decoded: DataFrame, ranges: Sequence[OffsetRange], before: Mapping[int, PartitionProgress]) -> Census:
+def take(
+    decoded: DataFrame, ranges: Sequence[OffsetRange], before: Mapping[int, PartitionProgress]
+) -> Census:
     """Count a decoded frame (see `decode.envelope`); `before` is the progress at the start of `ranges`."""
     tail = F.lit(False)
     for r in ranges:

@@ -217,7 +217,30 @@ class _Worker:
 
     def put(self, name: str, settings: Mapping[str, str]) -> None:
         """Create or update a connector."""
-        self._ask("PUT", f"/connectors/{name}/config", body=dict(settings))
+        try:
+            self._ask("PUT", f"/connectors/{name}/config", body=dict(settings))
+        except ConnectError:
+            # Connect may fail while it puts its own answer together; its preflight has the reasons then.
+            if reasons := self._invalid({"name": name, **settings}):
+                text = self.clean("; ".join(reasons))
+                raise ConnectError(
+                    f"Kafka Connect refused the connector: {text}", _failure_hint(text)
+                ) from None
+            raise
+
+    def _invalid(self, settings: Mapping[str, str]) -> list[str]:
+        """What the connector itself finds wrong with the settings."""
+        kind = settings["connector.class"].rsplit(".", 1)[-1]
+        try:
+            answer = self._ask("PUT", f"/connector-plugins/{kind}/config/validate", body=dict(settings))
+        except ConnectError:
+            return []
+        values = [entry.get("value") or {} for entry in answer.get("configs", [])]
+        return [
+            f"{value.get('name')}: {' '.join(str(error).split())}"
+            for value in values
+            for error in value.get("errors", [])
+        ]
 
     def restart(self, name: str) -> None:
         """Start failed parts of a connector again."""

@@ -72,7 +72,9 @@ def chunks(ranges: tuple[OffsetRange, ...], max_events: int) -> list[tuple[Offse
     cut = []
     for i in range(pieces):
         piece = tuple(
-            OffsetRange(r.topic, r.partition, r.start + r.count * i // pieces, r.start + r.count * (i + 1) // pieces)
+            OffsetRange(
+                r.topic, r.partition, r.start + r.count * i // pieces, r.start + r.count * (i + 1) // pieces
+            )
             for r in ranges
         )
         cut.append(tuple(r for r in piece if r.count))
@@ -86,13 +88,17 @@ def next_marker(
     before: Mapping[str, Mapping[int, PartitionProgress]] = {} if base is None else base.progress
     merged = {name: dict(partitions) for name, partitions in before.items()}
     merged.setdefault(topic, {}).update(census.progress)
-    watermarks = [w for w in (None if base is None else base.watermark_ms, census.watermark_ms) if w is not None]
+    watermarks = [
+        w for w in (None if base is None else base.watermark_ms, census.watermark_ms) if w is not None
+    ]
     return CommitMarker(
         mirror=mirror,
         sequence=1 if base is None else base.sequence + 1,
         batch=batch,
         progress=merged,
-        position=census.position if census.position is not None else (None if base is None else base.position),
+        position=census.position
+        if census.position is not None
+        else (None if base is None else base.position),
         watermark_ms=max(watermarks, default=None),
         committed_ms=time.time_ns() // 1_000_000,
     )

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,6 @@ from replicator.errors import (
     CommitConflict,
     DataLossError,
     DecodeError,
-    FencedError,
     LakeUnavailable,
     LogUnavailable,
     ReplicatorError,
@@ -99,9 +98,7 @@ def replay(
     Raises:
         ArchiveError: the archive is damaged.
     """
-    log = config.log
-    prefix = log.topic_prefix if isinstance(log, ArchiveLog | KafkaLog) else None
-    with _started(config, ArchiveChangeLog(archive, prefix), on_batch) as mirror:
+    with _started(config, ArchiveChangeLog(archive, config.log.topic_prefix), on_batch) as mirror:
         first, ends = mirror.engine.log.offsets()
         mirror.check_log(first)
         pieces = _pieces(mirror, first, ends, config.apply.max_events)
@@ -120,7 +117,9 @@ def replay(
         return mirror.summary()
 
 
-def _pieces(mirror: "Mirror", first: Offsets, ends: Offsets, max_events: int) -> list[tuple[OffsetRange, ...]]:
+def _pieces(
+    mirror: "Mirror", first: Offsets, ends: Offsets, max_events: int
+) -> list[tuple[OffsetRange, ...]]:
     """What the archive has and the lake lacks, as growing goals: each reaches further by at most `max_events`."""
     missing: list[OffsetRange] = []
     for topic, partitions in sorted(mirror.wanted(ends).items()):
@@ -129,7 +128,9 @@ def _pieces(mirror: "Mirror", first: Offsets, ends: Offsets, max_events: int) ->
     cuts = chunks(tuple(missing), max_events)
     starts = {(r.topic, r.partition): r.start for r in missing}
     return [
-        tuple(OffsetRange(r.topic, r.partition, starts[r.topic, r.partition], r.end) for r in cut) for cut in cuts if cut
+        tuple(OffsetRange(r.topic, r.partition, starts[r.topic, r.partition], r.end) for r in cut)
+        for cut in cuts
+        if cut
     ]
 
 
@@ -194,11 +195,9 @@ class Mirror:
         if not works:
             return None
         self._batches += 1
-        counted: dict[TableId, Census] = {}
         with ThreadPoolExecutor(engine.config.apply.parallel_tables) as pool:
-            for table, census in pool.map(lambda w: self._take_in(w, watch), works):
-                if census is not None:
-                    counted[table] = census
+            results = pool.map(lambda w: self._take_in(w, watch), works)
+            counted = {table: census for table, census in results if census is not None}
         report = self._report(works, counted, watch)
         log_batch(report)
         if self._on_batch is not None:
@@ -259,7 +258,9 @@ class Mirror:
                     raise
         raise AssertionError("unreachable")
 
-    def _report(self, works: list[list[Work]], counted: Mapping[TableId, Census], watch: Stopwatch) -> BatchReport:
+    def _report(
+        self, works: list[list[Work]], counted: Mapping[TableId, Census], watch: Stopwatch
+    ) -> BatchReport:
         rows: dict[str, int] = {}
         for census in counted.values():
             for kind, number in census.rows_by_kind().items():
@@ -267,7 +268,9 @@ class Mirror:
         for kind, number in rows.items():
             self._rows[kind] = self._rows.get(kind, 0) + number
         watermarks = [c.watermark_ms for c in counted.values() if c.watermark_ms is not None]
-        events = sum(r.count for pieces in works if pieces[0].table in counted for w in pieces for r in w.ranges)
+        events = sum(
+            r.count for pieces in works if pieces[0].table in counted for w in pieces for r in w.ranges
+        )
         quarantined = sum(c.bad for c in counted.values())
         self._events += events
         self._quarantined += quarantined
@@ -298,7 +301,9 @@ def _started(config: Config, log: ChangeLog, on_batch: OnBatch | None) -> Iterat
             spark.stop()
 
 
-def open_mirror(config: Config, log: ChangeLog, spark: SparkSession, on_batch: OnBatch | None = None) -> Mirror:
+def open_mirror(
+    config: Config, log: ChangeLog, spark: SparkSession, on_batch: OnBatch | None = None
+) -> Mirror:
     """A mirror on a session that is there already, with its namespaces in the lake."""
     lake = Lake(spark)
     for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
@@ -425,7 +430,7 @@ def _batch_end(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
 def _wait(mirror: Mirror, query: StreamingQuery) -> None:
     """Wait for the stream's end. A stop lets the batch at work finish first; an error is raised as what it was."""
     try:
-        while not query.awaitTermination(_POLL_S):
+        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # fractions are taken
             if mirror.stopping.is_set() and not query.status["isTriggerActive"]:
                 query.stop()
                 return

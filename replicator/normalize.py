@@ -24,11 +24,16 @@ from replicator.model.census import DuplicateRange
 from replicator.model.change import RowKind, change_column
 from replicator.model.table import TableSchema
 
+
 def good_events(decoded: DataFrame, duplicates: Sequence[DuplicateRange]) -> DataFrame:
     """The events to apply: neither bad nor delivered before."""
     good = F.col("bad").isNull()
     for d in duplicates:
-        good &= ~((F.col("partition") == d.partition) & F.col("offset").between(d.first, d.last) & (F.col("op") != "r"))
+        good &= ~(
+            (F.col("partition") == d.partition)
+            & F.col("offset").between(d.first, d.last)
+            & (F.col("op") != "r")
+        )
     return decoded.where(good)
 
 

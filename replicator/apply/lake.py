@@ -115,9 +115,10 @@ class Lake:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
+        jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
+        self._jvm = jvm
         with lake_errors("the lake's catalog cannot be opened"):
-            self._catalog = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
+            self._catalog: Any = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
                 spark._jsparkSession,  # noqa: SLF001
                 CATALOG_NAME,
             )
@@ -143,12 +144,18 @@ class Lake:
         """A table, freshly loaded; None where there is none."""
         try:
             with lake_errors(f"table {namespace}.{name} cannot be loaded"):
-                return LakeTable(namespace, name, self._catalog.loadTable(self._identifier(namespace, name)))
+                return self._loaded(namespace, name)
         except LakeUnavailable as error:
             cause = error.__cause__
-            if isinstance(cause, Py4JJavaError) and java_class(cause) == _ICEBERG_ERRORS + "NoSuchTableException":
+            if (
+                isinstance(cause, Py4JJavaError)
+                and java_class(cause) == _ICEBERG_ERRORS + "NoSuchTableException"
+            ):
                 return None
             raise
+
+    def _loaded(self, namespace: str, name: str) -> LakeTable:
+        return LakeTable(namespace, name, self._catalog.loadTable(self._identifier(namespace, name)))
 
     def create(
         self, namespace: str, name: str, schema_json: str, spec_json: str | None, properties: dict[str, str]
@@ -224,7 +231,9 @@ class Lake:
             if value is None:
                 self._catalog.removeProperties(self._namespace(namespace), java.Collections.singleton(key))
             else:
-                self._catalog.setProperties(self._namespace(namespace), java.Collections.singletonMap(key, value))
+                self._catalog.setProperties(
+                    self._namespace(namespace), java.Collections.singletonMap(key, value)
+                )
 
     def _namespace(self, name: str) -> Any:
         return self._jvm.org.apache.iceberg.catalog.Namespace.of(self._strings([name]))
@@ -233,7 +242,7 @@ class Lake:
         return self._jvm.org.apache.iceberg.catalog.TableIdentifier.of(self._strings([namespace, name]))
 
     def _strings(self, values: Sequence[str]) -> Any:
-        gateway = self.spark.sparkContext._gateway  # noqa: SLF001
+        gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001
         array = gateway.new_array(self._jvm.java.lang.String, len(values))
         for i, value in enumerate(values):
             array[i] = value

@@ -42,7 +42,9 @@ class Staged:
         return bool(self.data or self.deletes or self.clear or self.branch)
 
 
-def publish(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker, staged: Staged) -> None:
+def publish(
+    lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker, staged: Staged
+) -> None:
     """Commit `staged` and `marker` to `table`, whose newest marker must be `base`.
 
     Where no row changes only the marker is written, into the table's properties, and no snapshot is made.
@@ -64,7 +66,9 @@ def publish(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: Com
             raise
     except Exception as error:
         cause = error.__cause__
-        unknown = isinstance(cause, Py4JJavaError) and java_class(cause).endswith("CommitStateUnknownException")
+        unknown = isinstance(cause, Py4JJavaError) and java_class(cause).endswith(
+            "CommitStateUnknownException"
+        )
         # The answer was lost, not necessarily the commit: the marker tells which.
         if not unknown or not _landed(lake, table, base, marker):
             raise

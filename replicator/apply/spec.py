@@ -12,7 +12,6 @@ from replicator.model.change import CHANGE_FIELDS
 from replicator.model.partition import PartitionField
 from replicator.model.table import TableSchema
 
-
 ENGINE_PROPERTIES: Final[Mapping[str, str]] = {
     "format-version": "2",
     # A commit that loses a race must not be repeated on top of the winner: the marker decides. See `publish`.
@@ -27,7 +26,12 @@ def table_schema(schema: TableSchema) -> str:
     """A mirror's schema: the source's columns; the key is required and is the identifier."""
     ids = {name: i for i, name in enumerate(schema.names, start=1)}
     fields = [
-        {"id": ids[c.name], "name": c.name, "required": c.name in schema.key, "type": _type(c.type.name, str(c.type))}
+        {
+            "id": ids[c.name],
+            "name": c.name,
+            "required": c.name in schema.key,
+            "type": _type(c.type.name, str(c.type)),
+        }
         for c in schema.columns
     ]
     return json.dumps(
@@ -52,7 +56,12 @@ def changelog_schema(schema: TableSchema, change_column: str) -> str:
         for i, (name, kind) in enumerate(CHANGE_FIELDS)
     ]
     fields.append(
-        {"id": count + 1, "name": change_column, "required": False, "type": {"type": "struct", "fields": inner}}
+        {
+            "id": count + 1,
+            "name": change_column,
+            "required": False,
+            "type": {"type": "struct", "fields": inner},
+        }
     )
     return json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
 
@@ -93,8 +102,14 @@ def _may_identify(schema: TableSchema, name: str) -> bool:
 def _transform(part: PartitionField) -> str:
     if part.width is not None:
         return f"{part.transform}[{part.width}]"
-    return part.transform.removesuffix("s") if part.transform in ("years", "months", "days", "hours") else part.transform
+    return (
+        part.transform.removesuffix("s")
+        if part.transform in ("years", "months", "days", "hours")
+        else part.transform
+    )
 
 
 def _field_name(part: PartitionField) -> str:
-    return part.column if part.transform == "identity" else f"{part.column}_{part.transform.removesuffix('s')}"
+    return (
+        part.column if part.transform == "identity" else f"{part.column}_{part.transform.removesuffix('s')}"
+    )

@@ -117,7 +117,9 @@ def _parquet_files(lake: Lake, folder: str) -> list[str]:
 
 def _lower_bound(iceberg: Any, metrics: Any) -> str:
     bound = metrics.lowerBounds().get(_PATH_ID)
-    return str(iceberg.types.Conversions.fromByteBuffer(iceberg.types.Types.StringType.get(), bound).toString())
+    return str(
+        iceberg.types.Conversions.fromByteBuffer(iceberg.types.Types.StringType.get(), bound).toString()
+    )
 
 
 def _partitions(table: LakeTable, snapshot_id: int) -> dict[str, tuple[Any, Any]]:

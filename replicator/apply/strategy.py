@@ -24,7 +24,9 @@ BRANCH: Final = "replicator_staging"
 STRATEGY_PROPERTIES: Final[Mapping[str, Mapping[str, str]]] = {
     "split": {},
     "merge": dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read"),
-    "copy-on-write": dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "copy-on-write"),
+    "copy-on-write": dict.fromkeys(
+        ("write.merge.mode", "write.update.mode", "write.delete.mode"), "copy-on-write"
+    ),
 }
 
 
@@ -74,7 +76,7 @@ def merge(
 
 
 def _filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:
-    """Fill columns that were added, on a branch. Returns the branch, if one was needed, and the snapshot to go on from."""
+    """Fill columns that were added, on a branch. Returns the branch, if any, and the snapshot to go on from."""
     fills = table.pending_fills()
     if not fills or table.is_empty:
         return None, table.snapshot_id

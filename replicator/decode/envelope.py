@@ -74,9 +74,9 @@ def fingerprint(value: SparkColumn) -> SparkColumn:
     key ``"payload":`` cannot occur inside it: there, quotes of labels and defaults are escaped.
     """
     text = value.cast("string")
-    return F.when(
-        text.startswith(_SCHEMA_START), F.xxhash64(F.substring_index(text, _PAYLOAD, 1))
-    ).otherwise(F.lit(0).cast("long"))
+    return F.when(text.startswith(_SCHEMA_START), F.xxhash64(F.substring_index(text, _PAYLOAD, 1))).otherwise(
+        F.lit(0).cast("long")
+    )
 
 
 def decode(
@@ -222,9 +222,6 @@ def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) 
     fields = []
     for wanted in target.columns:
         own = known.get(wanted.name)
-        if own is None:
-            value = F.lit(wanted.fill)
-        else:
-            value = decoded(row.getField(wanted.name), own)
+        value = F.lit(wanted.fill) if own is None else decoded(row.getField(wanted.name), own)
         fields.append(value.cast(spark_type(wanted.type)).alias(wanted.name))
     return F.when(row.isNotNull(), F.struct(*fields))

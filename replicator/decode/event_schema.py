@@ -94,7 +94,7 @@ def _column(field: Mapping[str, Any], *, base64_decimals: bool) -> Column:
 
 
 def _types(field: Mapping[str, Any], *, base64_decimals: bool) -> tuple[LakeType, Wire]:
-    name = field.get("name")
+    name = str(field.get("name") or "")
     if name == _DECIMAL:
         parameters = field.get("parameters", {})
         # The precision is missing where the source has none, as for BIGINT UNSIGNED in old versions.

@@ -106,13 +106,13 @@ def _place(position: SourcePosition) -> int:
 
 
 def _epochs(definitions: list[TableDefinition], since: int | None) -> list[Epoch]:
-    """Definitions by position → epochs; neighbours with equal schemas are one, what ended before `since` is left out."""
+    """Definitions by position → epochs; equal neighbours are one, what ended before `since` is left out."""
     spans: list[tuple[int, TableSchema]] = []
     for definition in definitions:
         if definition.schema is None or (spans and spans[-1][1] == definition.schema):
             continue
         spans.append((_place(definition.position), definition.schema))
-    epochs = []
+    epochs: list[Epoch] = []
     for i, (start, schema) in enumerate(spans):
         end = spans[i + 1][0] if i + 1 < len(spans) else None
         if end is None or since is None or end > since:

@@ -76,10 +76,16 @@ def table_definitions(value: bytes) -> list[TableDefinition]:
         record = document["payload"] if "payload" in document and "schema" in document else document
         source = record["source"]
         position = SourcePosition(
-            source.get("file") or "", source.get("pos") or 0, 0, source.get("server_id") or 0, source.get("gtid")
+            source.get("file") or "",
+            source.get("pos") or 0,
+            0,
+            source.get("server_id") or 0,
+            source.get("gtid"),
         )
         changes = record.get("tableChanges") or []
-        return [_definition(change, position, source.get("ts_ms") or 0, record.get("ddl")) for change in changes]
+        return [
+            _definition(change, position, source.get("ts_ms") or 0, record.get("ddl")) for change in changes
+        ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DecodeError(f"not a schema-change event: {error!r}") from error
 
@@ -93,9 +99,7 @@ def _definition(
     definition = change["table"]
     columns = sorted(definition["columns"], key=lambda c: c["position"])
     key = tuple(definition.get("primaryKeyColumnNames") or ())
-    return TableDefinition(
-        table, position, ts_ms, TableSchema(tuple(_column(c) for c in columns), key), ddl
-    )
+    return TableDefinition(table, position, ts_ms, TableSchema(tuple(_column(c) for c in columns), key), ddl)
 
 
 def table_id(text: str) -> TableId:
@@ -132,7 +136,9 @@ def _fill(column: Mapping[str, Any], lake_type: LakeType) -> tuple[str | None, b
     return implicit, implicit is None
 
 
-def column_types(type_name: str, length: int | None, scale: int | None) -> tuple[LakeType, Wire]:
+def column_types(  # noqa: PLR0911 one return for each group of types
+    type_name: str, length: int | None, scale: int | None
+) -> tuple[LakeType, Wire]:
     """Lake type and wire encoding of a MySQL type such as ``BIGINT UNSIGNED``.
 
     What is not known is kept as text.

@@ -68,7 +68,7 @@ def row_type(columns: tuple[Column, ...]) -> StructType:
     return StructType([StructField(c.name, spark_type(c.type)) for c in columns])
 
 
-def decoded(value: SparkColumn, column: Column) -> SparkColumn:
+def decoded(value: SparkColumn, column: Column) -> SparkColumn:  # noqa: PLR0911 one return for each encoding
     """`value`, read as `parsed_type`, as the column's lake type. The session's time zone must be UTC."""
     match column.wire:
         case Wire.PLAIN:

@@ -126,7 +126,9 @@ class CommitMarker:
         """
         value = json.loads(text)
         if value.get("version") != MARKER_VERSION:
-            raise ValueError(f"commit marker of version {value.get('version')!r}, this engine reads {MARKER_VERSION}")
+            raise ValueError(
+                f"commit marker of version {value.get('version')!r}, this engine reads {MARKER_VERSION}"
+            )
         return cls(
             mirror=value["mirror"],
             sequence=value["sequence"],

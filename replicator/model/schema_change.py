@@ -43,7 +43,11 @@ PENDING_FILLS_KEY: Final = "replicator.pending-fills"
 
 def pending_fills(changes: Iterable[SchemaChange]) -> dict[str, str]:
     """Column → value for the rows that are already there when `changes` are made."""
-    return {c.column.name: c.column.fill for c in changes if isinstance(c, AddColumn) and c.column.fill is not None}
+    return {
+        c.column.name: c.column.fill
+        for c in changes
+        if isinstance(c, AddColumn) and c.column.fill is not None
+    }
 
 
 def fills_to_json(fills: Mapping[str, str]) -> str:

@@ -40,8 +40,12 @@ class KafkaChangeLog:
 
     def offsets(self) -> tuple[Offsets, Offsets]:
         topics = self._partitions()
-        places = [TopicPartition(t, p) for t, ps in topics.items() for p in ps if data_topic(t, self.topic_prefix)]
-        return self._list_offsets(places, OffsetSpec.earliest()), self._list_offsets(places, OffsetSpec.latest())
+        places = [
+            TopicPartition(t, p) for t, ps in topics.items() for p in ps if data_topic(t, self.topic_prefix)
+        ]
+        return self._list_offsets(places, OffsetSpec.earliest()), self._list_offsets(
+            places, OffsetSpec.latest()
+        )
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         topic = ranges[0].topic
@@ -88,16 +92,20 @@ class KafkaChangeLog:
             while waiting:
                 message = consumer.poll(_TIMEOUT_S)
                 if message is None:
-                    raise LogUnavailable(f"no answer from Kafka at {self._log.bootstrap_servers} in {_TIMEOUT_S:.0f} s")
-                if message.error():
-                    if message.error().code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 the public name of the code
-                        raise self._unavailable(KafkaException(message.error()))
-                    waiting.discard(message.partition())
+                    raise LogUnavailable(
+                        f"no answer from Kafka at {self._log.bootstrap_servers} in {_TIMEOUT_S:.0f} s"
+                    )
+                partition, offset, value = int(message.partition() or 0), message.offset(), message.value()
+                error = message.error()
+                if error is not None:
+                    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 the public name of the code
+                        raise self._unavailable(KafkaException(error))
+                    waiting.discard(partition)
                     continue
-                if message.value() is not None:
-                    values.append(message.value())
-                if message.offset() + 1 >= ranges[message.partition()][1]:
-                    waiting.discard(message.partition())
+                if value is not None:
+                    values.append(value)
+                if offset is not None and offset + 1 >= ranges[partition][1]:
+                    waiting.discard(partition)
         finally:
             consumer.close()
         return values
@@ -107,7 +115,9 @@ class KafkaChangeLog:
             metadata = self._admin.list_topics(timeout=_TIMEOUT_S)
         except KafkaException as error:
             raise self._unavailable(error) from error
-        return {name: sorted(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+        return {
+            name: sorted(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None
+        }
 
     def _list_offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[str, dict[int, int]]:
         if not places:
