@@ -187,6 +187,8 @@ def _without_class(line: str) -> str:
 def _failure_hint(cause: str) -> str:
     """The next step for the failures that are most usual."""
     lower = cause.lower()
+    if "using password" in lower:
+        return "check the user in source.url, and that source.password names the right variable or file"
     if "access denied" in lower:
         return (
             "give the user SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"

@@ -224,6 +224,23 @@ def test_refused_settings_are_one_line_without_the_password(connect: Connect) ->
     )
 
 
+def test_where_connect_fails_while_answering_its_preflight_tells_why(connect: Connect) -> None:
+    connect.reply(STATUS, 404)
+    connect.reply(PUT, 500, {"message": 'Cannot invoke "ConfigValueInfo.errors()" because it is null'})
+    found = {"name": "database.hostname", "errors": ["Access denied for user 'cdc' (using password: YES)"]}
+    sound = {"name": "tasks.max", "errors": []}
+    connect.reply(
+        "PUT /connector-plugins/MySqlConnector/config/validate",
+        200,
+        {"configs": [{"value": found}, {"value": sound}, {"value": None}]},
+    )
+    with pytest.raises(
+        ConnectError, match="refused the connector: database.hostname: Access denied"
+    ) as caught:
+        register(there(connect))
+    assert "source.password" in (caught.value.hint or "")
+
+
 def test_a_worker_without_the_connector_says_what_to_install(connect: Connect) -> None:
     connect.reply(STATUS, 404)
     connect.reply(
