@@ -24,8 +24,9 @@ def check(config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     from replicator.config import load
 
     results = run_checks(load(config))
-    print_checks(results, as_json=as_json)
-    raise typer.Exit(1 if worst(results) == "fail" else 0)
+    verdict = worst(results)
+    print_checks(results, verdict, as_json=as_json)
+    raise typer.Exit(1 if verdict == "fail" else 0)
 
 
 def status(config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:

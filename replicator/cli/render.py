@@ -4,13 +4,16 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from replicator.check import CheckResult, worst
-from replicator.status import MirrorStatus, TableStatus
+if TYPE_CHECKING:
+    # Each command loads its own part: together they cost a second.
+    from replicator.check import CheckResult, Status
+    from replicator.status import MirrorStatus, TableStatus
 
 _COLOURS = {
     "ok": "green",
@@ -27,9 +30,8 @@ _VERDICTS = {
 }
 
 
-def print_checks(results: Sequence[CheckResult], *, as_json: bool) -> None:
+def print_checks(results: "Sequence[CheckResult]", verdict: "Status", *, as_json: bool) -> None:
     """The report of `check`."""
-    verdict = worst(results)
     if as_json:
         _print_json({"version": 1, "status": verdict, "results": [asdict(result) for result in results]})
         return
@@ -41,7 +43,7 @@ def print_checks(results: Sequence[CheckResult], *, as_json: bool) -> None:
     console.print(Text(_VERDICTS[verdict], style=_COLOURS[verdict]))
 
 
-def print_status(status: MirrorStatus, *, as_json: bool) -> None:
+def print_status(status: "MirrorStatus", *, as_json: bool) -> None:
     """The report of `status`."""
     if as_json:
         _print_json(status.to_json())
@@ -62,7 +64,7 @@ def print_status(status: MirrorStatus, *, as_json: bool) -> None:
         console.print(Text(note, style="yellow"))
 
 
-def _row(entry: TableStatus) -> list[Text]:
+def _row(entry: "TableStatus") -> list[Text]:
     state = _coloured(entry.state)
     if entry.quarantined:
         state.append(f", {entry.quarantined:,} quarantined", style="red")
@@ -78,7 +80,7 @@ def _row(entry: TableStatus) -> list[Text]:
     ]
 
 
-def _notes(status: MirrorStatus) -> list[str]:
+def _notes(status: "MirrorStatus") -> list[str]:
     notes = []
     if status.log_problem:
         notes.append(f"Lag is unknown: {status.log_problem}")
