@@ -45,7 +45,7 @@ bench: setup  ## The benchmarks; tables on the screen, JSON in reports/
 	@$(RUN) python -m benchmarks
 
 record-demo: setup  ## Record the demo's event archive anew from the real stack
-	@$(RUN) python -m benchmarks.record_demo
+	@$(RUN) python -m tests.workload.record_demo
 
 clean:  ## Remove what the other targets made, downloads and the lock file excepted
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .replicator $(REPORTS) demo-lake

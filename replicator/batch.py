@@ -98,7 +98,7 @@ def _understood(
         for _attempt in (1, 2):
             if epochs is None:
                 epochs = engine.book.learn(work.table, records)
-            decoded, schema = _decode(records, epochs, options)
+            decoded, schema = _decode(records, epochs, options, work.ranges)
             before = {} if behind is None else behind.progress.get(work.topic, {})
             census = counting.take(decoded, work.ranges, before)
             if not census.unfamiliar:
@@ -115,13 +115,15 @@ def _understood(
         _release(decoded)
 
 
-def _decode(records: DataFrame, epochs: list[Epoch], options: TableOptions) -> tuple[DataFrame, TableSchema]:
+def _decode(
+    records: DataFrame, epochs: list[Epoch], options: TableOptions, ranges: tuple[OffsetRange, ...]
+) -> tuple[DataFrame, TableSchema]:
     """The lazy decoded frame, kept in memory once it was computed."""
     if options.key:
         epochs = [replace(e, schema=replace(e.schema, key=options.key)) for e in epochs]
     schema = merged([e.schema for e in epochs])
     _check_key(schema, options)
-    decoded = decode(records, epochs, schema, before_images=options.changelog)
+    decoded = decode(records, epochs, schema, ranges, for_changelog=options.changelog)
     # Rows stay as they are in memory; a cached DataFrame would be rewritten column by column and compressed.
     return decoded.localCheckpoint(eager=False), schema
 

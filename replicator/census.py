@@ -27,8 +27,9 @@ from replicator.model.position import FILE_SHIFT, SourcePosition
 _CODES: Final = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4}
 _BAD: Final = 8
 _UNFAMILIAR: Final = 9
-_TAIL: Final = 16
-"""How many offsets at the end of each range bring their whole source block, of which the furthest one is shown."""
+
+_NAMED: Final = 16
+"""How many offsets at the end of each range tell their file's name and GTID; markers show those of the furthest."""
 
 _Longs = npt.NDArray[np.int64]
 
@@ -37,13 +38,12 @@ def take(
     decoded: DataFrame, ranges: Sequence[OffsetRange], before: Mapping[int, PartitionProgress]
 ) -> Census:
     """Count a decoded frame (see `decode.envelope`); `before` is the progress at the start of `ranges`."""
-    tail = F.lit(False)
-    for r in ranges:
-        tail |= (F.col("partition") == r.partition) & (F.col("offset") >= r.end - _TAIL)
     code = F.when(F.col("bad") == UNFAMILIAR, F.lit(_UNFAMILIAR)).when(F.col("bad").isNotNull(), F.lit(_BAD))
     for op, number in _CODES.items():
         code = code.when(F.col("op") == op, F.lit(number))
-    source = F.col("source")
+    last = F.lit(False)
+    for r in ranges:
+        last |= (F.col("partition") == r.partition) & (F.col("offset") >= r.end - _NAMED)
     table = decoded.select(
         "partition",
         "offset",
@@ -51,9 +51,9 @@ def take(
         F.coalesce("hi", F.lit(0)).alias("hi"),
         F.coalesce("lo", F.lit(0)).alias("lo"),
         F.coalesce("ts_ms", F.lit(0)).alias("ts_ms"),
-        F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
-        F.when(tail, source.getField("file")).alias("file"),
-        F.when(tail, source.getField("gtid")).alias("gtid"),
+        "server_id",
+        F.when(last, F.col("file")).alias("file"),
+        F.when(last, F.col("gtid")).alias("gtid"),
     ).toArrow()
     numbers = {
         name: table.column(name).to_numpy().astype(np.int64, copy=False)

@@ -44,7 +44,7 @@ def key_names(schema: TableSchema) -> list[str]:
 
 
 def last_changes(events: DataFrame, schema: TableSchema) -> DataFrame:
-    """Each key (columns k0, k1, …) with the `place` of its last event.
+    """Each key (columns k0, k1, …) with the `place` of its last event and how many `events` it has.
 
     `events` are decoded, good and without truncates. No update among them changes its key: Debezium sends a delete
     and a create instead. The result is lazy: materialize it where it is used twice.
@@ -52,15 +52,24 @@ def last_changes(events: DataFrame, schema: TableSchema) -> DataFrame:
     image = F.when(F.col("op") == "d", F.col("before")).otherwise(F.col("after"))
     names = key_names(schema)
     keys = [image.getField(column).alias(name) for column, name in zip(schema.key, names, strict=True)]
-    return events.select(*keys, place().alias("place")).groupBy(*names).agg(F.max("place").alias("place"))
+    places = events.select(*keys, place().alias("place"))
+    return places.groupBy(*names).agg(F.max("place").alias("place"), F.count(F.lit(1)).alias("events"))
 
 
 def surviving_rows(events: DataFrame, keys: DataFrame, schema: TableSchema) -> DataFrame:
-    """The after-images of the events that `keys` names as last, deletes left out."""
-    winners = F.broadcast(keys.select("place"))
-    return (
-        events.where(F.col("op") != "d")
-        .withColumn("place", place())
-        .join(winners, "place", "left_semi")
-        .select(*[F.col("after").getField(name).alias(name) for name in schema.names])
+    """The after-images of the events that `keys` (see `last_changes`) names as last, deletes left out.
+
+    Only keys with several events need a look-up; mostly they are few, and the list that is broadcast is short.
+    """
+    names = key_names(schema)
+    several = keys.where(F.col("events") > 1).select(*names, F.col("place").alias("last"))
+    after = F.col("after")
+    rows = events.where(F.col("op") != "d").select(
+        place().alias("place"),
+        "after",
+        *[after.getField(c).alias(n) for c, n in zip(schema.key, names, strict=True)],
     )
+    survivors = rows.join(F.broadcast(several), names, "left").where(
+        F.col("last").isNull() | (F.col("last") == F.col("place"))
+    )
+    return survivors.select(*[after.getField(name).alias(name) for name in schema.names])

@@ -22,6 +22,7 @@ PAUSED_KEY: Final = "replicator.paused."
 """Prefix of the ops namespace's properties that say why a table is paused."""
 
 _LOADERS: Final = 8
+_PROPERTY_TEXT: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,11 @@ def next_marker(
     )
 
 
+def _short(text: str | None) -> str | None:
+    """Catalogs in a database keep properties in 1,000 characters."""
+    return text if text is None or len(text) <= _PROPERTY_TEXT else text[: _PROPERTY_TEXT - 1] + "…"
+
+
 class Ledger:
     """What the lake contains, as this process last saw or made it. Each table is touched by one thread at a time."""
 
@@ -151,7 +157,9 @@ class Ledger:
 
     def pause(self, table: TableId, reason: str, hint: str | None) -> None:
         """Record in the lake that a table is paused, for `status` and the next start."""
-        text = json.dumps({"reason": reason, "hint": hint, "since_ms": time.time_ns() // 1_000_000})
+        text = json.dumps(
+            {"reason": _short(reason), "hint": _short(hint), "since_ms": time.time_ns() // 1_000_000}
+        )
         self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), text)
 
     def resume_all(self) -> None:

@@ -103,7 +103,8 @@ def replay(
         mirror.check_log(first)
         pieces = _pieces(mirror, first, ends, config.apply.max_events)
         total = sum(r.count for r in pieces[-1]) if pieces else 0
-        done = 0
+        if on_progress is not None:
+            mirror.on_events = _adding_up(on_progress, total)
         for piece in pieces:
             if mirror.stopping.is_set():
                 break
@@ -111,10 +112,20 @@ def replay(
             for r in piece:
                 goal.setdefault(r.topic, {})[r.partition] = r.end
             mirror.advance(goal)
-            done = sum(r.count for r in piece)
-            if on_progress is not None:
-                on_progress(done, total)
         return mirror.summary()
+
+
+def _adding_up(on_progress: OnProgress, total: int) -> Callable[[int], None]:
+    """Counts finished events, from whichever thread they come."""
+    done, lock = 0, threading.Lock()
+
+    def add(events: int) -> None:
+        nonlocal done
+        with lock:
+            done += events
+            on_progress(done, total)
+
+    return add
 
 
 def _pieces(
@@ -141,6 +152,7 @@ class Mirror:
         self.engine = engine
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
+        self.on_events: Callable[[int], None] | None = None
         self._on_batch = on_batch
         self._started = time.monotonic()
         self._tables: dict[str, TableId] = {}
@@ -238,6 +250,8 @@ class Mirror:
                 if self.stopping.is_set():
                     break
                 census = self._with_retries(work, watch)
+                if self.on_events is not None:
+                    self.on_events(sum(r.count for r in work.ranges))
         except (SchemaError, DecodeError, TablePaused) as error:
             self._paused[table] = error.message
             _LOG.error("table paused", table=str(table), reason=error.message, next=error.hint)

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from replicator.model.census import DuplicateRange
 from replicator.model.change import RowKind, change_column
+from replicator.model.position import FILE_SHIFT
 from replicator.model.table import TableSchema
 
 
@@ -65,16 +66,15 @@ def _record(kind: RowKind, image: SparkColumn) -> SparkColumn:
 
 
 def _change() -> SparkColumn:
-    source = F.col("source")
     return F.struct(
         F.col("record.kind").alias("kind"),
         F.col("op").alias("op"),
         F.timestamp_millis("ts_ms").alias("source_ts"),
-        source.getField("file").alias("file"),
-        source.getField("pos").alias("pos"),
-        F.coalesce(source.getField("row"), F.lit(0)).alias("row"),
-        source.getField("server_id").alias("server_id"),
-        source.getField("gtid").alias("gtid"),
+        F.col("file").alias("file"),
+        F.col("hi").bitwiseAND(F.lit((1 << FILE_SHIFT) - 1)).alias("pos"),
+        F.shiftright("lo", 1).cast("int").alias("row"),
+        F.col("server_id").alias("server_id"),
+        F.col("gtid").alias("gtid"),
         F.col("partition").alias("partition"),
         F.col("offset").alias("offset"),
     )

@@ -1,8 +1,9 @@
 """The Spark session that the engine runs in."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -27,9 +28,29 @@ def build_session(config: Config) -> SparkSession:
     builder = SparkSession.builder.appName(f"replicator {config.mirror.name}").master(config.spark.master)
     for name, value in session_conf(config, spark_jars()).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with _console_to(config.mirror.state_dir / "spark.log"):
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextlib.contextmanager
+def _console_to(log: Path) -> Iterator[None]:
+    """A process that is started inside writes its console output to `log`, for good: the JVM talks a lot."""
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(number) for number in (1, 2)]
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        for number in (1, 2):
+            os.dup2(target, number)
+        yield
+    finally:
+        for number, old in zip((1, 2), kept, strict=True):
+            os.dup2(old, number)
+            os.close(old)
+        os.close(target)
 
 
 def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
@@ -54,7 +75,10 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         "spark.sql.parquet.compression.codec": "zstd",
         **catalog_conf(config.lake),
     }
-    if not config.spark.master.startswith("local["):
+    if config.spark.master.startswith("local["):
+        # One process: nothing has to reach it from outside.
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
         conf["spark.jars"] = ",".join(map(str, jars))
     return conf | config.spark.session_conf()
 

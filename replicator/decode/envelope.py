@@ -9,8 +9,10 @@ op          string     c u d r t; null where `bad` is set
 hi          long       binlog file number << 40 | position in the file: orders events of one server
 lo          long       row in the event << 1 | (0 for d and t, else 1): orders rows of one event
 ts_ms       long       the source's time, milliseconds since the epoch
-source      struct     file, pos, row, server_id, gtid
-before      struct     the row before, lake types; null for c and r
+server_id   long       the server that wrote the event
+file        string     binlog file, and
+gtid        string     the transaction; without a changelog only in the last events of each range
+before      struct     the row before, lake types; null for c and r; only its key without a changelog
 after       struct     the row after, lake types; null for d and t
 bad         string     why the event cannot be applied; null for a good one
 raw_key     binary     the record as it came, only where `bad` is set
@@ -32,6 +34,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from replicator.decode.values import decoded, parsed_type, spark_type
 from replicator.model.census import UNFAMILIAR
+from replicator.model.commit import OffsetRange
 from replicator.model.position import FILE_SHIFT
 from replicator.model.table import Column, TableSchema
 
@@ -45,6 +48,7 @@ _SOURCE_FIELDS: Final = StructType(
         StructField("ts_ms", LongType()),
     ]
 )
+_TAIL: Final = 16
 _OPS: Final = ("c", "u", "d", "r", "t")
 _SCHEMA_START: Final = '{"schema":'
 _PAYLOAD: Final = '"payload":'
@@ -83,8 +87,9 @@ def decode(
     records: DataFrame,
     epochs: Sequence[Epoch],
     target: TableSchema,
+    ranges: Sequence[OffsetRange],
     *,
-    before_images: bool,
+    for_changelog: bool,
 ) -> DataFrame:
     """Decode records of one table (partition, offset, timestamp, key, value) to the frame above.
 
@@ -92,13 +97,13 @@ def decode(
         records: as the log gives them.
         epochs: every schema that the records may have; no two overlap.
         target: the schema of the `before` and `after` columns; holds every epoch's values.
-        before_images: whether whole before-images are wanted; otherwise only their key is parsed.
+        ranges: what `records` was read from.
+        for_changelog: whether everything is wanted that a changelog row needs; a mirror needs less.
     """
     events = records.where(F.col("value").isNotNull())
-    frames = [
-        _decode_epoch(_of_epoch(events, epoch, alone=len(epochs) == 1), epoch, target, before_images)
-        for epoch in epochs
-    ]
+    alone = len(epochs) == 1
+    wanted = _Wanted(target, F.lit(True) if for_changelog else _near_end(ranges), whole_before=for_changelog)
+    frames = [_decode_epoch(_of_epoch(events, epoch, alone=alone), epoch, wanted) for epoch in epochs]
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionByName(other)
@@ -126,9 +131,27 @@ def _of_epoch(events: DataFrame, epoch: Epoch, *, alone: bool) -> DataFrame:
     return events.where(condition)
 
 
-def _decode_epoch(events: DataFrame, epoch: Epoch, target: TableSchema, before_images: bool) -> DataFrame:
-    schema = epoch.schema
-    before = schema.columns if before_images else schema.key_columns
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the decoded frame holds: rows of `target`, file and GTID where `named`, before-images whole or just keys."""
+
+    target: TableSchema
+    named: SparkColumn
+    whole_before: bool
+
+
+def _near_end(ranges: Sequence[OffsetRange]) -> SparkColumn:
+    """The last few offsets of each range; the furthest event, which markers name, is among them."""
+    near = F.lit(False)
+    for r in ranges:
+        near |= (F.col("partition") == r.partition) & (F.col("offset") >= r.end - _TAIL)
+    return near
+
+
+def _decode_epoch(events: DataFrame, epoch: Epoch, wanted: _Wanted) -> DataFrame:
+    schema, target = epoch.schema, wanted.target
+    before = schema.columns if wanted.whole_before else schema.key_columns
+    before_target = target if wanted.whole_before else TableSchema(target.key_columns, target.key)
     envelope = StructType(
         [
             StructField("before", _parsed_row(before)),
@@ -156,14 +179,14 @@ def _decode_epoch(events: DataFrame, epoch: Epoch, target: TableSchema, before_i
         "value",
         op.alias("op"),
         source.alias("source"),
-        _lake_row(payload.getField("before"), before, target).alias("before"),
+        _lake_row(payload.getField("before"), before, before_target).alias("before"),
         _lake_row(payload.getField("after"), schema.columns, target).alias("after"),
         corrupt.alias("corrupt"),
     )
-    return _with_verdict(images, epoch)
+    return _with_verdict(images, epoch, wanted.named)
 
 
-def _with_verdict(images: DataFrame, epoch: Epoch) -> DataFrame:
+def _with_verdict(images: DataFrame, epoch: Epoch, named: SparkColumn) -> DataFrame:
     """Add position and verdict; keep the raw record only of bad events."""
     source, op = F.col("source"), F.col("op")
     judged = images.withColumn("bad", _reason(epoch))
@@ -178,7 +201,9 @@ def _with_verdict(images: DataFrame, epoch: Epoch) -> DataFrame:
             + F.when(op.isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
         ).alias("lo"),
         source.getField("ts_ms").alias("ts_ms"),
-        source.dropFields("ts_ms").alias("source"),
+        F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
+        F.when(named, source.getField("file")).alias("file"),
+        F.when(named, source.getField("gtid")).alias("gtid"),
         "before",
         "after",
         "bad",

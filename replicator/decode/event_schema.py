@@ -5,11 +5,12 @@ the columns are the fields of `after`. Semantic names (`io.debezium.time.MicroTi
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from replicator.errors import DecodeError
-from replicator.model.table import Column, TableSchema
+from replicator.model.table import Column, TableSchema, respelt_labels
 from replicator.model.types import (
     BINARY,
     BOOLEAN,
@@ -90,7 +91,16 @@ def _key_names(key: bytes | None) -> tuple[str, ...]:
 
 def _column(field: Mapping[str, Any], *, base64_decimals: bool) -> Column:
     lake_type, wire = _types(field, base64_decimals=base64_decimals)
-    return Column(field["field"], lake_type, wire, nullable=bool(field.get("optional", False)))
+    nullable = bool(field.get("optional", False))
+    return Column(field["field"], lake_type, wire, nullable, respelt=respelt_labels(_labels(field)))
+
+
+def _labels(field: Mapping[str, Any]) -> list[str]:
+    """The labels of an ENUM; in the list that the schema has, a backslash stands before a comma inside a label."""
+    if field.get("name") != "io.debezium.data.Enum":
+        return []
+    allowed = str(field.get("parameters", {}).get("allowed", ""))
+    return [label.replace("\\,", ",") for label in re.split(r"(?<!\\),", allowed)]
 
 
 def _types(field: Mapping[str, Any], *, base64_decimals: bool) -> tuple[LakeType, Wire]:

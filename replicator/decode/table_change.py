@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from replicator.errors import DecodeError
 from replicator.model.position import SourcePosition
-from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.table import Column, TableId, TableSchema, respelt_labels
 from replicator.model.types import (
     BINARY,
     BOOLEAN,
@@ -117,21 +117,28 @@ def table_id(text: str) -> TableId:
 def _column(column: Mapping[str, Any]) -> Column:
     lake_type, wire = column_types(str(column["typeName"]), column.get("length"), column.get("scale"))
     fill, unknown = _fill(column, lake_type)
-    return Column(column["name"], lake_type, wire, bool(column.get("optional", True)), fill, unknown)
+    nullable = bool(column.get("optional", True))
+    labels = [_unquoted(label) for label in column.get("enumValues") or ()]
+    respelt = respelt_labels(labels) if column["typeName"].upper() == "ENUM" else ()
+    return Column(column["name"], lake_type, wire, nullable, fill, unknown, respelt)
+
+
+def _unquoted(label: str) -> str:
+    return label[1:-1] if len(label) > 1 and label[0] == label[-1] == "'" else label
 
 
 def _fill(column: Mapping[str, Any], lake_type: LakeType) -> tuple[str | None, bool]:
     """What rows that are already there get when the column is added; True: only the source knows."""
     if column.get("generated"):
         return None, True
-    default = column.get("defaultValueExpression") if column.get("hasDefaultValue") else None
+    default = column.get("defaultValueExpression")
     if default is not None:
         constant = lake_type.name in _CONSTANTS and not _NOT_CONSTANT.search(str(default))
         return (str(default), False) if constant else (None, True)
     if column.get("optional", True):
         return None, False
     if column["typeName"].upper() == "ENUM":
-        return str(column["enumValues"][0]).strip("'"), False
+        return _unquoted(str(column["enumValues"][0])), False
     implicit = "" if lake_type.name == "string" else "0" if lake_type.name in _NUMBERS else None
     return implicit, implicit is None
 

@@ -72,7 +72,7 @@ def decoded(value: SparkColumn, column: Column) -> SparkColumn:  # noqa: PLR0911
     """`value`, read as `parsed_type`, as the column's lake type. The session's time zone must be UTC."""
     match column.wire:
         case Wire.PLAIN:
-            return value
+            return _respelt(value, column.respelt)
         case Wire.DAYS:
             return F.date_from_unix_date(value)
         case Wire.MILLIS:
@@ -89,6 +89,16 @@ def decoded(value: SparkColumn, column: Column) -> SparkColumn:  # noqa: PLR0911
             return _reversed_bytes(value)
         case Wire.BASE64_DECIMAL:
             return _decimal(value, column.type)
+
+
+def _respelt(value: SparkColumn, labels: tuple[tuple[str, str], ...]) -> SparkColumn:
+    if not labels:
+        return value
+    (first, label), *others = labels
+    known = F.when(value == first, F.lit(label))
+    for written, meant in others:
+        known = known.when(value == written, F.lit(meant))
+    return known.otherwise(value)
 
 
 def _thousandths(value: SparkColumn) -> SparkColumn:

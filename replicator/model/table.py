@@ -1,5 +1,6 @@
 """Names and schemas of source tables."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from replicator.model.types import LakeType, Wire
@@ -28,6 +29,7 @@ class Column:
         fill: what the source puts into rows that are already there when the column is added, as text;
             None: NULL. MySQL fills NOT NULL columns without a default too, with 0 or ''.
         fill_unknown: the source fills by an expression (``CURRENT_TIMESTAMP``), whose value no event tells.
+        respelt: ENUM labels that events may write differently, as (in the event, in the source).
     """
 
     name: str
@@ -36,6 +38,12 @@ class Column:
     nullable: bool = True
     fill: str | None = None
     fill_unknown: bool = False
+    respelt: tuple[tuple[str, str], ...] = ()
+
+
+def respelt_labels(labels: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The labels of an ENUM that streamed events write with a backslash before each comma, which snapshots do not."""
+    return tuple((label.replace(",", "\\,"), label) for label in labels if "," in label)
 
 
 @dataclass(frozen=True, slots=True)
