@@ -235,7 +235,7 @@ def test_where_connect_fails_while_answering_its_preflight_tells_why(connect: Co
         {"configs": [{"value": found}, {"value": sound}, {"value": None}]},
     )
     with pytest.raises(
-        ConnectError, match="refused the connector: database.hostname: Access denied"
+        ConnectError, match=r"refused the connector: database\.hostname: Access denied"
     ) as caught:
         register(there(connect))
     assert "source.password" in (caught.value.hint or "")
