@@ -110,9 +110,9 @@ def drain(options: Options, results: Path) -> bool:
             layout = layouts(small=options.small)[name]
             CONSOLE.print(f"[bold]{name}[/]: {layout.tables} table(s), topics {layout.prefix}.*")
             load = ensure(bootstrap, layout, known)
-            for outcome, differences in _outcomes(name, load, options, bootstrap):
-                outcomes.append(outcome)
-                wrong += [f"{name}, {outcome.case.name}: {line}" for line in differences]
+            for outcome, problems in _outcomes(name, load, options, bootstrap):
+                outcomes += [outcome] if outcome else []
+                wrong += problems
             rows = [outcome.row() for outcome in outcomes if outcome.case.layout == name]
             show(f"drain, {layout.tables} table(s), {load.events:,} events", COLUMNS, rows)
     goals = _goals([outcome for outcome in outcomes if outcome.case.layout == "one"])
@@ -125,29 +125,30 @@ def drain(options: Options, results: Path) -> bool:
     return not wrong
 
 
-def _outcomes(name: str, load: Load, options: Options, bootstrap: str) -> Iterator[tuple[Outcome, list[str]]]:
-    """Each case, run, looked at and cleared away before the next."""
-    plans = [("flink", mode) for mode in flink.MODES] if options.with_flink else []
-    plans += [("replicator", strategy) for strategy in options.strategies]
-    for program, kind in plans:
+def _outcomes(
+    name: str, load: Load, options: Options, bootstrap: str
+) -> Iterator[tuple[Outcome | None, list[str]]]:
+    """Each case, run, looked at and cleared away before the next; with what is wrong with it."""
+    plans = [("flink", mode, False) for mode in flink.MODES] if options.with_flink else []
+    plans += [("replicator", strategy, log) for strategy in options.strategies for log in (False, True)]
+    for program, kind, changelog in plans:
         target = Target(
             cache_folder() / "lakes" / f"{name}-{program}-{kind}", bootstrap, options.driver_memory
         )
         shutil.rmtree(target.folder, ignore_errors=True)
-        CONSOLE.print(f"running {program} {kind}")
-        if program == "flink":
-            cases = [_flink_case(name, load.layout, target, kind, options)]
+        title = f"{program} {kind}{' with changelog' if changelog else ''}"
+        CONSOLE.print(f"running {title}")
+        try:
+            if program == "flink":
+                case = _flink_case(name, load.layout, target, kind, options)
+            else:
+                case = _engine_case(name, load.layout, target, kind, options, changelog=changelog)
+            yield _judge(case, target, load)
+        except RuntimeError as error:
+            # The others are still worth their time; the files stay, to be looked into.
+            yield None, [f"{name}, {title}: {error}"]
         else:
-            cases = [
-                _engine_case(name, load.layout, target, kind, options, changelog=c) for c in (False, True)
-            ]
-        last = [case.namespaces[-1] for case in cases]
-        probe = target.config("probe", load.layout.prefix)
-        looks = lake.look(probe, last, target.log("look"))
-        for case in cases:
-            outcome, differences = _judge(case, looks[case.namespaces[-1]], target, load)
-            yield outcome, differences
-        shutil.rmtree(target.folder, ignore_errors=True)
+            shutil.rmtree(target.folder, ignore_errors=True)
 
 
 def _flink_case(name: str, layout: Layout, target: Target, mode: str, options: Options) -> Case:
@@ -170,11 +171,13 @@ def _engine_case(
     return Case(name, strategy, changelog, tuple(path.stem for path in measured), cold, tuple(warm))
 
 
-def _judge(case: Case, look: lake.Look, target: Target, load: Load) -> tuple[Outcome, list[str]]:
+def _judge(case: Case, target: Target, load: Load) -> tuple[Outcome, list[str]]:
     last = case.namespaces[-1]
+    probe = target.config("probe", load.layout.prefix)
+    look = lake.look(probe, [last], target.log("look"))[last]
     written = sum(lake.written_bytes(target.warehouse, n) for n in (last, f"{last}_changes", f"{last}_ops"))
-    outcome = Outcome(case, look, load.events, written / load.changed_bytes)
-    return outcome, lake.differences(load.tables, look.tables)
+    wrong = [f"{case.layout}, {case.name}: {line}" for line in lake.differences(load.tables, look.tables)]
+    return Outcome(case, look, load.events, written / load.changed_bytes), wrong
 
 
 def _without_tables(look: lake.Look) -> dict[str, object]:
@@ -187,7 +190,7 @@ def _goals(outcomes: list[Outcome]) -> list[Goal]:
     """The goals of the default strategy against Flink's upsert mode; none where either was left out."""
     peers = [outcome for outcome in outcomes if outcome.case.engine == "flink, upsert"]
     ours = {o.case.changelog: o for o in outcomes if o.case.engine == engine.STRATEGIES[0]}
-    if not peers or not ours:
+    if not peers or len(ours) < 2:
         return []
     peer, mirror, full = peers[0], ours[False], ours[True]
     mirrored, logged, theirs = mirror.case.typical_warm, full.case.typical_warm, peer.case.typical_warm

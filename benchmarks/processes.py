@@ -83,14 +83,18 @@ def run_measured(
         ) as process,
     ):
         meter = TreeMeter(process.pid)
-        for line in process.stdout or ():
-            errors.write(line)
-            if on_line:
-                on_line(line, meter)
-        process.wait()
+        try:
+            for line in process.stdout or ():
+                errors.write(line)
+                if on_line:
+                    on_line(line, meter)
+            process.wait()
+        except BaseException:
+            process.terminate()
+            raise
         usage = meter.stop()
     if process.returncode != 0:
-        end = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+        end = "\n".join(line[:300] for line in log.read_text(errors="replace").splitlines()[-15:])
         raise RuntimeError(f"{command[0]} failed with code {process.returncode}; the end of {log}:\n{end}")
     return usage
 
