@@ -56,7 +56,9 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -
 
 
 def show_goals(goals: Sequence[Goal]) -> None:
-    """Print what had to be reached and what was."""
+    """Print what had to be reached and what was; nothing where there is no goal."""
+    if not goals:
+        return
     rows = [
         (
             goal.name,
