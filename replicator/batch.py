@@ -7,7 +7,7 @@ between the two leaves the mirror behind; the next batch starts where the mirror
 what it lacks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -23,13 +23,14 @@ from replicator.collapse import after_truncates, last_changes, surviving_rows
 from replicator.config import Config, TableOptions
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
-from replicator.errors import DecodeError, MissingKey, TablePaused
+from replicator.errors import MissingKey, TablePaused
 from replicator.evolve.plan import merged, plan
 from replicator.failpoints import reach
 from replicator.ledger import Ledger, next_marker
-from replicator.model.census import Census
+from replicator.model.census import STRAY, UNFAMILIAR, Census
 from replicator.model.change import change_column
-from replicator.model.commit import CommitMarker, OffsetRange
+from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
+from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema
 from replicator.normalize import from_offset, good_events, normalize
 from replicator.observe import Stopwatch
@@ -91,39 +92,43 @@ def _understood(
 ) -> Iterator[tuple[DataFrame, TableSchema, Census]]:
     """The decoded events of the batch, materialized once and released at the end, their schema and their census."""
     behind = engine.ledger.progress(work.table).behind
+    before = {} if behind is None else behind.progress.get(work.topic, {})
     records = engine.log.read(engine.spark, work.ranges)
     with watch.stage("decode"):
-        since = None if behind is None else behind.position
-        epochs = engine.book.epochs(work.table, since) if engine.book.knows(work.table) else None
-        for _attempt in (1, 2):
+        epochs = (
+            engine.book.epochs(work.table, _since(before, work)) if engine.book.knows(work.table) else None
+        )
+        for stray in (UNFAMILIAR, STRAY):
             if epochs is None:
                 epochs = engine.book.learn(work.table, records)
-            decoded, schema = _decode(records, epochs, options, work.ranges)
-            before = {} if behind is None else behind.progress.get(work.topic, {})
+            decoded, schema = _decode(engine, work, records, epochs, options, stray)
             census = counting.take(decoded, work.ranges, before)
             if not census.unfamiliar:
                 break
             _release(decoded)
             epochs = None
-        else:
-            raise DecodeError(
-                f"{work.topic}: {census.unfamiliar} events carry a schema that cannot be told apart"
-            )
     try:
         yield decoded, schema, census
     finally:
         _release(decoded)
 
 
+def _since(before: Mapping[int, PartitionProgress], work: Work) -> SourcePosition | None:
+    """A position that all events of the batch lie behind; None where they may be of any time."""
+    highs = [p.high_water if (p := before.get(r.partition)) else None for r in work.ranges]
+    positions = [high.position for high in highs if high is not None]
+    return min(positions) if len(positions) == len(highs) else None
+
+
 def _decode(
-    records: DataFrame, epochs: list[Epoch], options: TableOptions, ranges: tuple[OffsetRange, ...]
+    engine: Engine, work: Work, records: DataFrame, epochs: list[Epoch], options: TableOptions, stray: str
 ) -> tuple[DataFrame, TableSchema]:
     """The lazy decoded frame, kept in memory once it was computed."""
     if options.key:
         epochs = [replace(e, schema=replace(e.schema, key=options.key)) for e in epochs]
-    schema = merged([e.schema for e in epochs])
+    schema = engine.book.with_filled(work.table, merged([e.schema for e in epochs]))
     _check_key(schema, options)
-    decoded = decode(records, epochs, schema, ranges, for_changelog=options.changelog)
+    decoded = decode(records, epochs, schema, work.ranges, for_changelog=options.changelog, stray=stray)
     # Rows stay as they are in memory; a cached DataFrame would be rewritten column by column and compressed.
     return decoded.localCheckpoint(eager=False), schema
 

@@ -64,7 +64,9 @@ def ranges_to_read(
 
 
 def chunks(ranges: tuple[OffsetRange, ...], max_events: int) -> list[tuple[OffsetRange, ...]]:
-    """Cut ranges into pieces of at most `max_events` offsets, partitions side by side in equal shares of progress.
+    """Cut ranges into pieces of about `max_events` offsets, partitions side by side in equal shares of progress.
+
+    No piece is empty.
 
     A table that was paused, or that is new to the mirror, may have far more to catch up than one batch should hold.
     """
@@ -78,7 +80,8 @@ def chunks(ranges: tuple[OffsetRange, ...], max_events: int) -> list[tuple[Offse
             )
             for r in ranges
         )
-        cut.append(tuple(r for r in piece if r.count))
+        if found := tuple(r for r in piece if r.count):
+            cut.append(found)
     return cut
 
 
@@ -88,7 +91,13 @@ def next_marker(
     """The marker of the commit that adds what `census` counted to a table whose newest marker is `base`."""
     before: Mapping[str, Mapping[int, PartitionProgress]] = {} if base is None else base.progress
     merged = {name: dict(partitions) for name, partitions in before.items()}
-    merged.setdefault(topic, {}).update(census.progress)
+    own = merged.setdefault(topic, {})
+    moved = False
+    for partition, progress in census.progress.items():
+        # A table that was ahead stays so: where the mirror catches up after a crash, the changelog has more.
+        if partition not in own or own[partition].next_offset < progress.next_offset:
+            own[partition], moved = progress, True
+    known = None if base is None else base.position
     watermarks = [
         w for w in (None if base is None else base.watermark_ms, census.watermark_ms) if w is not None
     ]
@@ -97,9 +106,7 @@ def next_marker(
         sequence=1 if base is None else base.sequence + 1,
         batch=batch,
         progress=merged,
-        position=census.position
-        if census.position is not None
-        else (None if base is None else base.position),
+        position=census.position if moved and census.position is not None else known,
         watermark_ms=max(watermarks, default=None),
         committed_ms=time.time_ns() // 1_000_000,
     )

@@ -90,6 +90,7 @@ def decode(
     ranges: Sequence[OffsetRange],
     *,
     for_changelog: bool,
+    stray: str = UNFAMILIAR,
 ) -> DataFrame:
     """Decode records of one table (partition, offset, timestamp, key, value) to the frame above.
 
@@ -99,23 +100,32 @@ def decode(
         target: the schema of the `before` and `after` columns; holds every epoch's values.
         ranges: what `records` was read from.
         for_changelog: whether everything is wanted that a changelog row needs; a mirror needs less.
+        stray: the verdict on events that carry a schema which no epoch has.
     """
     events = records.where(F.col("value").isNotNull())
-    alone = len(epochs) == 1
-    wanted = _Wanted(target, F.lit(True) if for_changelog else _near_end(ranges), whole_before=for_changelog)
-    frames = [_decode_epoch(_of_epoch(events, epoch, alone=alone), epoch, wanted) for epoch in epochs]
+    named = F.lit(True) if for_changelog else _near_end(ranges)
+    wanted = _Wanted(target, named, whole_before=for_changelog, stray=stray)
+    frames = [_decode_epoch(_of_epoch(events, epoch, epochs), epoch, wanted) for epoch in epochs]
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionByName(other)
     return frame
 
 
-def _of_epoch(events: DataFrame, epoch: Epoch, *, alone: bool) -> DataFrame:
-    if alone:
+def _of_epoch(events: DataFrame, epoch: Epoch, epochs: Sequence[Epoch]) -> DataFrame:
+    """The events of one epoch. The last one also gets what belongs to none, to be reported there."""
+    if len(epochs) == 1:
         return events
-    events = events.where(fingerprint(F.col("value")) == epoch.fingerprint)
+    carried = fingerprint(F.col("value"))
+    own = (carried == epoch.fingerprint) & _at_its_time(epoch)
+    if epoch is epochs[-1]:
+        own |= ~carried.isin(sorted({e.fingerprint for e in epochs}))
+    return events.where(own)
+
+
+def _at_its_time(epoch: Epoch) -> SparkColumn:
     if epoch.first is None and epoch.end is None:
-        return events
+        return F.lit(True)
     place = F.from_json(
         F.col("value").cast("string"), StructType([StructField("source", _SOURCE_FIELDS)])
     ).getField("source")
@@ -125,19 +135,21 @@ def _of_epoch(events: DataFrame, epoch: Epoch, *, alone: bool) -> DataFrame:
         condition &= hi >= epoch.first
     if epoch.end is not None:
         # An event without a readable position is decoded once, by the last epoch, and reported there.
-        condition &= hi < epoch.end
-    else:
-        condition = F.coalesce(condition, F.lit(True))
-    return events.where(condition)
+        return condition & (hi < epoch.end)
+    return F.coalesce(condition, F.lit(True))
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the decoded frame holds: rows of `target`, file and GTID where `named`, before-images whole or just keys."""
+    """What the decoded frame holds: rows of `target`, file and GTID where `named`, before-images whole or just keys.
+
+    `stray` is the verdict on events that carry another schema than their epoch's.
+    """
 
     target: TableSchema
     named: SparkColumn
     whole_before: bool
+    stray: str
 
 
 def _near_end(ranges: Sequence[OffsetRange]) -> SparkColumn:
@@ -183,13 +195,13 @@ def _decode_epoch(events: DataFrame, epoch: Epoch, wanted: _Wanted) -> DataFrame
         _lake_row(payload.getField("after"), schema.columns, target).alias("after"),
         corrupt.alias("corrupt"),
     )
-    return _with_verdict(images, epoch, wanted.named)
+    return _with_verdict(images, epoch, wanted)
 
 
-def _with_verdict(images: DataFrame, epoch: Epoch, named: SparkColumn) -> DataFrame:
+def _with_verdict(images: DataFrame, epoch: Epoch, wanted: _Wanted) -> DataFrame:
     """Add position and verdict; keep the raw record only of bad events."""
     source, op = F.col("source"), F.col("op")
-    judged = images.withColumn("bad", _reason(epoch))
+    judged = images.withColumn("bad", _reason(epoch, wanted.stray))
     keep = F.col("bad").isNotNull()
     return judged.select(
         "partition",
@@ -202,8 +214,8 @@ def _with_verdict(images: DataFrame, epoch: Epoch, named: SparkColumn) -> DataFr
         ).alias("lo"),
         source.getField("ts_ms").alias("ts_ms"),
         F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
-        F.when(named, source.getField("file")).alias("file"),
-        F.when(named, source.getField("gtid")).alias("gtid"),
+        F.when(wanted.named, source.getField("file")).alias("file"),
+        F.when(wanted.named, source.getField("gtid")).alias("gtid"),
         "before",
         "after",
         "bad",
@@ -213,14 +225,13 @@ def _with_verdict(images: DataFrame, epoch: Epoch, named: SparkColumn) -> DataFr
     )
 
 
-def _reason(epoch: Epoch) -> SparkColumn:
+def _reason(epoch: Epoch, stray: str) -> SparkColumn:
     op, before, after = F.col("op"), F.col("before"), F.col("after")
-    image = F.when(op == "d", before).otherwise(after)
     null_key = F.lit(False)
     for name in epoch.schema.key:
-        null_key |= image.getField(name).isNull()
+        null_key |= F.when(op == "d", before.getField(name)).otherwise(after.getField(name)).isNull()
     return (
-        F.when(fingerprint(F.col("value")) != epoch.fingerprint, F.lit(UNFAMILIAR))
+        F.when(fingerprint(F.col("value")) != epoch.fingerprint, F.lit(stray))
         .when(F.col("corrupt").isNotNull(), F.lit("not JSON of the table's schema"))
         .when(op.isNull(), F.lit("no op: not a Debezium change event"))
         .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))

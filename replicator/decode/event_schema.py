@@ -82,7 +82,10 @@ def table_schema(value: bytes, key: bytes | None, *, base64_decimals: bool) -> T
 def _key_names(key: bytes | None) -> tuple[str, ...]:
     if key is None:
         return ()
-    document: Any = json.loads(key)
+    try:
+        document: Any = json.loads(key)
+    except ValueError:
+        return ()
     if isinstance(document, dict) and isinstance(document.get("schema"), dict):
         fields: Sequence[Mapping[str, Any]] = document["schema"].get("fields", [])
         return tuple(str(f["field"]) for f in fields)

@@ -6,6 +6,7 @@ the schema-change topic gives each table's definitions by source position.
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from replicator.decode.envelope import Epoch, fingerprint
 from replicator.decode.event_schema import table_schema
 from replicator.decode.table_change import TableDefinition, table_definitions
-from replicator.errors import MissingSchema
+from replicator.errors import DecodeError, MissingSchema
 from replicator.model.position import FILE_SHIFT, SourcePosition
 from replicator.model.table import TableId, TableSchema
 
@@ -66,15 +67,17 @@ class SchemaBook:
     def learn(self, table: TableId, records: DataFrame) -> list[Epoch]:
         """The schemas that `records` (raw records of one table) carry, oldest first; one pass over the records.
 
+        Records whose schema cannot be read are passed over.
+
         Raises:
-            DecodeError: a schema cannot be read.
-            MissingSchema: some records carry no schema, and the schema-change topic has none for them.
+            MissingSchema: no record carries a schema, and the schema-change topic has none for them.
         """
         found = (
             records.where(F.col("value").isNotNull())
             .groupBy(fingerprint(F.col("value")).alias("fingerprint"))
             .agg(
-                F.min_by(F.struct("key", "value"), F.col("offset")).alias("sample"),
+                # A truncate has no key, so it tells the schema of the table but not its key.
+                F.min_by(F.struct("key", "value"), F.struct(F.col("key").isNull(), "offset")).alias("sample"),
                 F.min("offset").alias("first"),
             )
             .orderBy("first")
@@ -88,8 +91,11 @@ class SchemaBook:
                     epochs += _epochs(list(self._definitions.get(table, ())), None)
                 continue
             key = None if row.sample.key is None else bytes(row.sample.key)
-            schema = table_schema(bytes(row.sample.value), key, base64_decimals=self._base64_decimals)
-            epochs.append(Epoch(schema, row.fingerprint))
+            try:
+                schema = table_schema(bytes(row.sample.value), key, base64_decimals=self._base64_decimals)
+            except DecodeError:
+                continue
+            epochs.append(Epoch(self._completed(table, schema), row.fingerprint))
         if not epochs:
             raise MissingSchema(
                 f"events of {table} carry no schema, and the schema-change topic has no definition of it",
@@ -98,6 +104,31 @@ class SchemaBook:
         if epochs[-1].fingerprint:
             self._current[table] = epochs[-1]
         return epochs
+
+    def with_filled(self, table: TableId, schema: TableSchema) -> TableSchema:
+        """`schema` and, behind it, the columns that were added to the table since and filled by the source.
+
+        Events from before a column was added may arrive when the lake has it already; they are filled too.
+        """
+        known = set(schema.names)
+        added = [c for c in self._newest(table).columns if c.name not in known and c.fill is not None]
+        return replace(schema, columns=(*schema.columns, *added)) if added else schema
+
+    def _completed(self, table: TableId, schema: TableSchema) -> TableSchema:
+        """An event's schema with what only definitions say: fills, and the key where the event has none."""
+        newest, current = self._newest(table), self._current.get(table)
+        columns = [
+            c if known is None else replace(c, fill=known.fill, fill_unknown=known.fill_unknown)
+            for c in schema.columns
+            for known in (newest.column(c.name),)
+        ]
+        key = schema.key or newest.key or (current.schema.key if current is not None else ())
+        return TableSchema(tuple(columns), key)
+
+    def _newest(self, table: TableId) -> TableSchema:
+        with self._lock:
+            schemas = [d.schema for d in self._definitions.get(table, ()) if d.schema is not None]
+        return schemas[-1] if schemas else TableSchema(())
 
 
 def _place(position: SourcePosition) -> int:

@@ -11,6 +11,9 @@ from replicator.model.position import SourcePosition
 UNFAMILIAR: Final = "a schema that is not known yet"
 """The verdict on events that carry another schema than they were decoded with: learn it and decode again."""
 
+STRAY: Final = "no schema that can be read"
+"""The verdict on events whose schema is still unfamiliar after everything was learned."""
+
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRange:

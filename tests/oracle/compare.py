@@ -86,12 +86,20 @@ def _assert_order(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> None
 
     ordered = sorted((r for r in rows if r["_change"]["kind"] != "TRUNCATE"), key=log_order)
     found = by_key([(table.key_of(row), _place(row["_change"])) for row in ordered])
-    wanted = by_key([(table.key_of(c.row), _place(_change_of(c))) for c in table.changes if c.row is not None])
+    wanted = by_key(
+        [(table.key_of(c.row), _place(_change_of(c))) for c in table.changes if c.row is not None]
+    )
     assert found == wanted, f"{table.name}: order"
 
 
 def _change_of(change: Change) -> dict[str, Any]:
-    return {"kind": change.kind, "op": change.op, "file": change.file, "pos": change.pos, "row": change.number}
+    return {
+        "kind": change.kind,
+        "op": change.op,
+        "file": change.file,
+        "pos": change.pos,
+        "row": change.number,
+    }
 
 
 def _place(change: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -150,11 +150,19 @@ def _connect_field(column: ColumnSpec) -> dict[str, Any]:
 
 
 def _with_schema(schema: Mapping[str, Any], payload: bytes) -> bytes:
-    return b'{"schema":' + json.dumps(schema, separators=(",", ":")).encode() + b',"payload":' + payload + b"}"
+    return (
+        b'{"schema":' + json.dumps(schema, separators=(",", ":")).encode() + b',"payload":' + payload + b"}"
+    )
 
 
 def schema_change_event(
-    place: Place, table: str, columns: Sequence[ColumnSpec], key: Sequence[str], *, kind: str, database: str = "shop"
+    place: Place,
+    table: str,
+    columns: Sequence[ColumnSpec],
+    key: Sequence[str],
+    *,
+    kind: str,
+    database: str = "shop",
 ) -> bytes:
     """A record of the schema-change topic; `kind` is CREATE, ALTER or DROP."""
     definition = None

@@ -22,7 +22,23 @@ from tests.oracle.events import (
 )
 
 DATABASE = "shop"
-ODD_WORDS = ("", " ", "a", "A", "ä", "o`x", 'say "hi"', "it's", "a\\b", "line\nbreak", "tab\t", "🦊", "null", "%_", "0")
+ODD_WORDS = (
+    "",
+    " ",
+    "a",
+    "A",
+    "ä",
+    "o`x",
+    'say "hi"',
+    "it's",
+    "a\\b",
+    "line\nbreak",
+    "tab\t",
+    "🦊",
+    "null",
+    "%_",
+    "0",
+)
 SHAPES: Mapping[str, tuple[ColumnSpec, ...]] = {
     "bigint": (ColumnSpec("id", "bigint", False),),
     "composite": (ColumnSpec("region", "int", False), ColumnSpec("code`x", "varchar", False)),
@@ -224,7 +240,13 @@ class Source:
         return Place(self._file, self._pos, 0, self._ts)
 
     def _log(
-        self, table: SourceTable, op: str, place: Place, *, before: Row | None = None, after: Row | None = None
+        self,
+        table: SourceTable,
+        op: str,
+        place: Place,
+        *,
+        before: Row | None = None,
+        after: Row | None = None,
     ) -> None:
         value = change_event(op, place, table.name, before=before, after=after, database=DATABASE)
         image = before if op == "d" else after
@@ -240,7 +262,9 @@ class Source:
             self.records.append(Record(table.topic, partition, key, None))
         self._expect(table, op, place, before, after)
 
-    def _expect(self, table: SourceTable, op: str, place: Place, before: Row | None, after: Row | None) -> None:
+    def _expect(
+        self, table: SourceTable, op: str, place: Place, before: Row | None, after: Row | None
+    ) -> None:
         at = (f"mysql-bin.{place.file:06d}", place.pos, place.row)
         images: dict[str, Row | None] = {
             "u": {"UPDATE_BEFORE": before, "UPDATE_AFTER": after},
@@ -271,9 +295,17 @@ class Source:
             return None
         match column.kind:
             case "bigint":
-                return choose.randint(-20, 20) if key else choose.choice((-(2**63), 2**63 - 1, choose.randint(-9, 9)))
+                return (
+                    choose.randint(-20, 20)
+                    if key
+                    else choose.choice((-(2**63), 2**63 - 1, choose.randint(-9, 9)))
+                )
             case "int":
-                return choose.randint(0, 3) if key else choose.choice((-(2**31), 2**31 - 1, choose.randint(-9, 9)))
+                return (
+                    choose.randint(0, 3)
+                    if key
+                    else choose.choice((-(2**31), 2**31 - 1, choose.randint(-9, 9)))
+                )
             case "decimal":
                 return choose.randint(-(10**12) + 1, 10**12 - 1) / 100
             case "datetime":

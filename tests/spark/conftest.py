@@ -115,7 +115,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "mirror": {"name": "tests", "state_dir": "state"},
         "source": {"tables": ["shop.*"]},
         "log": {"kind": "archive", "path": "archive"},
-        "lake": {"catalog": "jdbc", "uri": "jdbc:sqlite:catalog.db", "warehouse": "lake", "namespace": "tests"},
+        "lake": {
+            "catalog": "jdbc",
+            "uri": "jdbc:sqlite:catalog.db",
+            "warehouse": "lake",
+            "namespace": "tests",
+        },
         "spark": {"master": "local[2]", "driver_memory": "1g", "conf": QUICK},
     }
     session = build_session(parse(dict(settings), base=folder))

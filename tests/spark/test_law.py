@@ -21,7 +21,11 @@ from tests.oracle.model import Source
 from tests.spark.conftest import Lab
 
 EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", "6"))
-PLACES_OF_REACH = ("replicator.batch.reach", "replicator.apply.publish.reach", "replicator.apply.strategy.reach")
+PLACES_OF_REACH = (
+    "replicator.batch.reach",
+    "replicator.apply.publish.reach",
+    "replicator.apply.strategy.reach",
+)
 
 
 class PowerCut(BaseException):
@@ -78,7 +82,7 @@ def cuts(story: Story, ends: dict[str, dict[int, int]]) -> list[dict[str, dict[i
     """Growing ends of batches, each partition at a pace of its own, the last at the very end."""
     chance = random.Random(story.seed)
     marks = {
-        (t, p): sorted(chance.randint(0, end) for _ in range(story.batches - 1)) + [end]
+        (t, p): [*sorted(chance.randint(0, end) for _ in range(story.batches - 1)), end]
         for t, ps in ends.items()
         for p, end in ps.items()
     }
@@ -88,7 +92,10 @@ def cuts(story: Story, ends: dict[str, dict[int, int]]) -> list[dict[str, dict[i
 def live(lab: Lab, story: Story) -> Source:
     """Let the story happen; the lake is at the end of the log then."""
     source = Source(
-        story.seed, partitions=story.partitions, with_schemas=story.with_schemas, truncates=story.partitions == 1
+        story.seed,
+        partitions=story.partitions,
+        with_schemas=story.with_schemas,
+        truncates=story.partitions == 1,
     )
     source.start(story.shapes, rows=8)
     source.run(story.transactions)
