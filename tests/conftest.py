@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import pytest
 import requests
 
 from replicator.errors import JavaMissing, StackError
-from replicator.stack import LocalStack
+from replicator.stack import PARTS, LocalStack
 from tests.support.source import SourceDatabase
 
 
@@ -21,8 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def local_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    """The real MySQL, Kafka and Connect, started once. Without them: skip, or fail where CI requires them."""
+def local_stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalStack]:
+    """The real MySQL, Kafka and Connect, started once. Without them: skip, or fail where CI requires them.
+
+    Where any test of the run failed, the logs are kept in reports/stack.
+    """
     stack = LocalStack(tmp_path_factory.mktemp("stack"))
     try:
         stack.up()
@@ -34,6 +40,12 @@ def local_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack
     try:
         yield stack
     finally:
+        stack.down()
+        if request.session.testsfailed:
+            kept = request.config.rootpath / "reports" / "stack"
+            kept.mkdir(parents=True, exist_ok=True)
+            for part in PARTS:
+                shutil.copy(stack.log(part), kept)
         stack.remove()
 
 

@@ -30,10 +30,12 @@ def read(bootstrap: str, topic: str, count: int, seconds: float = 60) -> list[An
         # A subscription would look for a topic that is about to be made only every five minutes.
         while topic not in consumer.list_topics(timeout=10).topics and time.monotonic() < deadline:
             time.sleep(0.2)
+        assert topic in (topics := sorted(consumer.list_topics(timeout=10).topics)), topics
         consumer.assign([TopicPartition(topic, 0, 0)])
         while len(values) < count and time.monotonic() < deadline:
             message = consumer.poll(0.5)
-            if message is not None and message.error() is None:
+            if message is not None:
+                assert message.error() is None, message.error()
                 text = message.value()
                 values.append(None if text is None else json.loads(text))
     finally:
@@ -103,6 +105,8 @@ def test_a_killed_broker_comes_back_with_its_data(running_stack: LocalStack) -> 
     producer.begin_transaction()
     producer.produce(topic, b'{"n": 1}')
     producer.commit_transaction(30)
+    # The commit returns before its marker is in the topic; a reader of committed records waits for that.
+    assert read(bootstrap, topic, 1) == [{"n": 1}]
 
     running_stack.kill("kafka")
     assert [part.running for part in running_stack.status()] == [True, False, True]
