@@ -49,11 +49,15 @@ def last_changes(events: DataFrame, schema: TableSchema) -> DataFrame:
     `events` are decoded, good and without truncates. No update among them changes its key: Debezium sends a delete
     and a create instead. The result is lazy: materialize it where it is used twice.
     """
-    image = F.when(F.col("op") == "d", F.col("before")).otherwise(F.col("after"))
     names = key_names(schema)
-    keys = [image.getField(column).alias(name) for column, name in zip(schema.key, names, strict=True)]
+    keys = [_key_value(column).alias(name) for column, name in zip(schema.key, names, strict=True)]
     places = events.select(*keys, place().alias("place"))
     return places.groupBy(*names).agg(F.max("place").alias("place"), F.count(F.lit(1)).alias("events"))
+
+
+def _key_value(column: str) -> SparkColumn:
+    before, after = (F.col(image).getField(column) for image in ("before", "after"))
+    return F.when(F.col("op") == "d", before).otherwise(after)
 
 
 def surviving_rows(events: DataFrame, keys: DataFrame, schema: TableSchema) -> DataFrame:

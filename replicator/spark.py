@@ -1,6 +1,7 @@
 """The Spark session that the engine runs in."""
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,8 @@ def build_session(config: Config) -> SparkSession:
     with _console_to(config.mirror.state_dir / "spark.log"):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # It logs each error of a foreachBatch function with two stack traces; the mirror reports them itself.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     return session
 
 
