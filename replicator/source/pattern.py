@@ -22,8 +22,10 @@ def _glob(pattern: str) -> str:
         elif char == "?":
             text += "."
         elif end > 0:
-            inside = pattern[i + 1 : end].replace("\\", "\\\\")
-            text += "[" + ("^" + inside[1:] if inside.startswith("!") else inside) + "]"
+            inside = pattern[i + 1 : end]
+            negation = "^" if inside.startswith("!") else ""
+            # Java reads more characters inside a class than a glob does.
+            text += "[" + negation + re.sub(r"([\\\[\]^&])", r"\\\1", inside[len(negation) :]) + "]"
             i = end
         else:
             text += _literal(char)
