@@ -72,10 +72,9 @@ def table_schema(value: bytes, key: bytes | None, *, base64_decimals: bool) -> T
     try:
         envelope = json.loads(value)["schema"]
         after = next(f for f in envelope["fields"] if f.get("field") == "after")
-        fields = after["fields"]
-    except (ValueError, KeyError, TypeError, StopIteration):
+        columns = tuple(_column(field, base64_decimals=base64_decimals) for field in after["fields"])
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise DecodeError("the event carries no Debezium envelope schema") from None
-    columns = tuple(_column(field, base64_decimals=base64_decimals) for field in fields)
     return TableSchema(columns, _key_names(key))
 
 

@@ -82,6 +82,7 @@ def table_definitions(value: bytes) -> list[TableDefinition]:
             source.get("server_id") or 0,
             source.get("gtid"),
         )
+        _ = position.order  # a file name without a number would fail where nobody expects it
         changes = record.get("tableChanges") or []
         return [
             _definition(change, position, source.get("ts_ms") or 0, record.get("ddl")) for change in changes

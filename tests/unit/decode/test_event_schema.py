@@ -1,0 +1,141 @@
+"""The schema that a JSON event carries."""
+
+import json
+from typing import Any
+
+import pytest
+
+from replicator.decode.event_schema import table_schema
+from replicator.errors import DecodeError
+from replicator.model.table import Column
+from replicator.model.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    LakeType,
+    Wire,
+    decimal,
+)
+
+
+def value(*fields: dict[str, Any]) -> bytes:
+    row = {"type": "struct", "fields": list(fields), "optional": True}
+    envelope = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}]}
+    return json.dumps({"schema": envelope, "payload": {}}).encode()
+
+
+def column(**field: Any) -> Column:
+    (found,) = table_schema(value({"field": "x", **field}), None, base64_decimals=False).columns
+    return found
+
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+@pytest.mark.parametrize(
+    ("field", "lake_type", "wire"),
+    [
+        ({"type": "boolean"}, BOOLEAN, Wire.PLAIN),
+        ({"type": "int16"}, INT, Wire.PLAIN),
+        ({"type": "int32"}, INT, Wire.PLAIN),
+        ({"type": "int64"}, LONG, Wire.PLAIN),
+        ({"type": "float"}, FLOAT, Wire.PLAIN),
+        ({"type": "double"}, DOUBLE, Wire.PLAIN),
+        ({"type": "string"}, STRING, Wire.PLAIN),
+        ({"type": "bytes"}, BINARY, Wire.PLAIN),
+        ({"type": "struct", "name": "io.debezium.data.geometry.Point"}, STRING, Wire.PLAIN),
+        ({"type": "array"}, STRING, Wire.PLAIN),
+        ({"type": "int32", "name": "io.debezium.time.Date"}, DATE, Wire.DAYS),
+        ({"type": "int64", "name": "io.debezium.time.Timestamp"}, TIMESTAMP, Wire.MILLIS),
+        ({"type": "int64", "name": "io.debezium.time.MicroTimestamp"}, TIMESTAMP, Wire.MICROS),
+        ({"type": "int64", "name": "io.debezium.time.NanoTimestamp"}, TIMESTAMP, Wire.NANOS),
+        ({"type": "string", "name": "io.debezium.time.ZonedTimestamp"}, TIMESTAMPTZ, Wire.PLAIN),
+        ({"type": "int64", "name": "io.debezium.time.MicroTime"}, LONG, Wire.PLAIN),
+        ({"type": "int32", "name": "org.apache.kafka.connect.data.Time"}, LONG, Wire.TIME_MILLIS),
+        ({"type": "int64", "name": "io.debezium.time.NanoTime"}, LONG, Wire.TIME_NANOS),
+        ({"type": "bytes", "name": "io.debezium.data.Bits"}, BINARY, Wire.BASE64_BITS),
+        ({"type": "string", "name": "io.debezium.data.Json"}, STRING, Wire.PLAIN),
+        ({"type": "int32", "name": "io.debezium.time.Year"}, INT, Wire.PLAIN),
+        (
+            {
+                "type": "bytes",
+                "name": DECIMAL,
+                "parameters": {"scale": "2", "connect.decimal.precision": "12"},
+            },
+            decimal(12, 2),
+            Wire.PLAIN,
+        ),
+        ({"type": "bytes", "name": DECIMAL, "parameters": {"scale": "0"}}, decimal(38, 0), Wire.PLAIN),
+        (
+            {
+                "type": "bytes",
+                "name": DECIMAL,
+                "parameters": {"scale": "5", "connect.decimal.precision": "65"},
+            },
+            STRING,
+            Wire.PLAIN,
+        ),
+    ],
+)
+def test_types(field: dict[str, Any], lake_type: LakeType, wire: Wire) -> None:
+    found = column(**field)
+    assert (found.type, found.wire) == (lake_type, wire)
+
+
+def test_base64_decimals() -> None:
+    field = {
+        "type": "bytes",
+        "name": DECIMAL,
+        "parameters": {"scale": "2", "connect.decimal.precision": "12"},
+    }
+    schema = table_schema(value({"field": "x", **field}), None, base64_decimals=True)
+    assert schema.columns[0].wire is Wire.BASE64_DECIMAL
+
+
+def test_null_is_allowed_where_the_schema_says_so() -> None:
+    assert column(type="int32", optional=True).nullable
+    assert not column(type="int32").nullable
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        (None, ()),
+        (b'{"a":1,"b":2}', ("a", "b")),
+        (
+            b'{"schema":{"type":"struct","fields":[{"field":"b"},{"field":"a"}]},"payload":{"b":1,"a":2}}',
+            ("b", "a"),
+        ),
+        (b"7", ()),
+        (b"\xff no json", ()),
+        (b"no json", ()),
+    ],
+)
+def test_key(key: bytes | None, names: tuple[str, ...]) -> None:
+    assert table_schema(value({"field": "a", "type": "int32"}), key, base64_decimals=False).key == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"no json",
+        b"[]",
+        b'{"payload":{}}',
+        b'{"schema":null,"payload":{}}',
+        b'{"schema":{"fields":[]}}',
+        b'{"schema":{"fields":[{"field":"after"}]}}',
+        b'{"schema":{"fields":[{"field":"after","fields":[{"field":"x","type":"odd"}]}]}}',
+        b'{"schema":{"fields":[{"field":"after","fields":[{"type":"int32"}]}]}}',
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_envelope(text: bytes) -> None:
+    with pytest.raises(DecodeError):
+        table_schema(text, None, base64_decimals=False)

@@ -1,0 +1,217 @@
+"""Table definitions from the schema-change topic."""
+
+import json
+from typing import Any
+
+import pytest
+
+from replicator.decode.schema_book import SchemaBook
+from replicator.decode.table_change import column_types, table_definitions, table_id
+from replicator.errors import DecodeError, MissingSchema
+from replicator.model.position import SourcePosition
+from replicator.model.table import Column, TableId
+from replicator.model.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    LakeType,
+    Wire,
+    decimal,
+)
+from tests.oracle.events import ColumnSpec, Place, schema_change_event
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "scale", "lake_type", "wire"),
+    [
+        ("TINYINT", 1, None, INT, Wire.PLAIN),
+        ("TINYINT UNSIGNED", None, None, INT, Wire.PLAIN),
+        ("BOOLEAN", None, None, INT, Wire.PLAIN),
+        ("SMALLINT UNSIGNED ZEROFILL", 5, None, INT, Wire.PLAIN),
+        ("MEDIUMINT", None, None, INT, Wire.PLAIN),
+        ("INT", 11, None, INT, Wire.PLAIN),
+        ("integer", None, None, INT, Wire.PLAIN),
+        ("INT UNSIGNED", None, None, LONG, Wire.PLAIN),
+        ("INT UNSIGNED ZEROFILL", 10, None, LONG, Wire.PLAIN),
+        ("BIGINT", None, None, LONG, Wire.PLAIN),
+        ("BIGINT UNSIGNED", None, None, decimal(20, 0), Wire.PLAIN),
+        ("YEAR", 4, None, INT, Wire.PLAIN),
+        ("DECIMAL", 12, 2, decimal(12, 2), Wire.PLAIN),
+        ("DECIMAL UNSIGNED", 12, 2, decimal(12, 2), Wire.PLAIN),
+        ("NUMERIC", None, None, decimal(10, 0), Wire.PLAIN),
+        ("DECIMAL", 65, 30, STRING, Wire.PLAIN),
+        ("FLOAT", None, None, FLOAT, Wire.PLAIN),
+        ("FLOAT", 24, None, FLOAT, Wire.PLAIN),
+        ("FLOAT", 53, None, DOUBLE, Wire.PLAIN),
+        ("FLOAT", 30, 2, FLOAT, Wire.PLAIN),
+        ("DOUBLE", None, None, DOUBLE, Wire.PLAIN),
+        ("DOUBLE PRECISION", None, None, DOUBLE, Wire.PLAIN),
+        ("REAL", None, None, DOUBLE, Wire.PLAIN),
+        ("BIT", 1, None, BOOLEAN, Wire.PLAIN),
+        ("BIT", None, None, BOOLEAN, Wire.PLAIN),
+        ("BIT", 17, None, BINARY, Wire.BASE64_BITS),
+        ("DATE", None, None, DATE, Wire.DAYS),
+        ("TIME", 6, None, LONG, Wire.PLAIN),
+        ("DATETIME", None, None, TIMESTAMP, Wire.MILLIS),
+        ("DATETIME", 3, None, TIMESTAMP, Wire.MILLIS),
+        ("DATETIME", 4, None, TIMESTAMP, Wire.MICROS),
+        ("TIMESTAMP", 6, None, TIMESTAMPTZ, Wire.PLAIN),
+        ("CHAR", 3, None, STRING, Wire.PLAIN),
+        ("VARCHAR", 200, None, STRING, Wire.PLAIN),
+        ("LONGTEXT", None, None, STRING, Wire.PLAIN),
+        ("ENUM", 1, None, STRING, Wire.PLAIN),
+        ("SET", None, None, STRING, Wire.PLAIN),
+        ("JSON", None, None, STRING, Wire.PLAIN),
+        ("BINARY", 16, None, BINARY, Wire.PLAIN),
+        ("VARBINARY", 16, None, BINARY, Wire.PLAIN),
+        ("MEDIUMBLOB", None, None, BINARY, Wire.PLAIN),
+        ("GEOMETRY", None, None, STRING, Wire.PLAIN),
+        ("SOMETHING NEW", None, None, STRING, Wire.PLAIN),
+    ],
+)
+def test_types(name: str, length: int | None, scale: int | None, lake_type: LakeType, wire: Wire) -> None:
+    assert column_types(name, length, scale) == (lake_type, wire)
+
+
+def definition(**column: Any) -> Column:
+    described = {"name": "x", "typeName": "INT", "position": 1, "optional": True, "enumValues": []} | column
+    table = {"primaryKeyColumnNames": ["x"], "columns": [described]}
+    record = {
+        "source": {"file": "b.000001", "pos": 4},
+        "tableChanges": [{"type": "ALTER", "id": '"d"."t"', "table": table}],
+    }
+    (found,) = table_definitions(json.dumps(record).encode())
+    assert found.schema is not None
+    return found.schema.columns[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "fill", "unknown"),
+    [
+        ({}, None, False),
+        ({"optional": False}, "0", False),
+        ({"optional": False, "typeName": "VARCHAR"}, "", False),
+        ({"optional": False, "typeName": "DATE"}, None, True),
+        ({"optional": False, "typeName": "ENUM", "enumValues": ["'a, b'", "'c'"]}, "a, b", False),
+        ({"hasDefaultValue": True, "defaultValueExpression": "7"}, "7", False),
+        ({"hasDefaultValue": True, "defaultValueExpression": None}, None, False),
+        (
+            {
+                "optional": False,
+                "hasDefaultValue": True,
+                "defaultValueExpression": "it's",
+                "typeName": "VARCHAR",
+            },
+            "it's",
+            False,
+        ),
+        (
+            {"hasDefaultValue": True, "defaultValueExpression": "CURRENT_TIMESTAMP", "typeName": "DATETIME"},
+            None,
+            True,
+        ),
+        ({"generated": True}, None, True),
+    ],
+)
+def test_what_old_rows_get(column: dict[str, Any], fill: str | None, unknown: bool) -> None:
+    found = definition(**column)
+    assert (found.fill, found.fill_unknown) == (fill, unknown)
+
+
+def test_columns_stand_in_their_order() -> None:
+    columns = [ColumnSpec("b", "int"), ColumnSpec("a", "varchar", False)]
+    text = schema_change_event(Place(3, 50), "t", columns, ["a"], kind="CREATE")
+    document = json.loads(text)
+    document["tableChanges"][0]["table"]["columns"].reverse()
+    (found,) = table_definitions(json.dumps(document).encode())
+    assert found.table == TableId("shop", "t")
+    assert found.position == SourcePosition("mysql-bin.000003", 50)
+    assert found.schema is not None
+    assert found.schema.names == ("b", "a")
+    assert found.schema.key == ("a",)
+    assert not found.schema.columns[1].nullable
+
+
+def test_with_an_embedded_schema() -> None:
+    text = schema_change_event(Place(3, 50), "t", [ColumnSpec("id", "int")], ["id"], kind="CREATE")
+    wrapped = b'{"schema":{"type":"struct"},"payload":' + text + b"}"
+    assert table_definitions(wrapped) == table_definitions(text)
+
+
+def test_drop_and_records_without_tables() -> None:
+    (found,) = table_definitions(schema_change_event(Place(3, 50), "t", [], [], kind="DROP"))
+    assert found.schema is None
+    record = {"source": {"file": "b.000001", "pos": 4}, "ddl": "SET x=1", "tableChanges": []}
+    assert table_definitions(json.dumps(record).encode()) == []
+
+
+@pytest.mark.parametrize(
+    "text", [b"no json", b"[]", b"{}", b'{"source":{"file":"odd"},"tableChanges":[]}', b"\xff"]
+)
+def test_what_is_no_schema_change(text: bytes) -> None:
+    with pytest.raises(DecodeError):
+        table_definitions(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ('"shop"."orders"', TableId("shop", "orders")),
+        ('"my.shop"."a ""b"""', TableId("my.shop", 'a "b"')),
+        ('"shop"."old","shop"."new"', TableId("shop", "new")),
+    ],
+)
+def test_table_ids(text: str, table: TableId) -> None:
+    assert table_id(text) == table
+
+
+class TestSchemaBook:
+    """Which schemas events may have, by what definitions say."""
+
+    TABLE = TableId("shop", "t")
+    FIRST = (ColumnSpec("id", "int", False),)
+    SECOND = (*FIRST, ColumnSpec("extra", "int", False, "7"))
+
+    def book(self, *places: tuple[Place, tuple[ColumnSpec, ...]]) -> SchemaBook:
+        book = SchemaBook()
+        book.add_schema_changes(
+            schema_change_event(place, "t", columns, ["id"], kind="ALTER") for place, columns in places
+        )
+        return book
+
+    def spans(self, book: SchemaBook, since: SourcePosition | None = None) -> list[tuple[Any, Any, int]]:
+        return [(e.first, e.end, len(e.schema.columns)) for e in book.epochs(self.TABLE, since)]
+
+    def test_nothing_known(self) -> None:
+        with pytest.raises(MissingSchema):
+            SchemaBook().epochs(self.TABLE, None)
+
+    def test_one_definition_holds_always(self) -> None:
+        assert self.spans(self.book((Place(1, 5), self.FIRST))) == [(None, None, 1)]
+
+    def test_an_alter_makes_two_epochs(self) -> None:
+        book = self.book((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
+        at = (1 << 40) + 90
+        assert self.spans(book) == [(None, at, 1), (at, None, 2)]
+        assert self.spans(book, SourcePosition("b.000001", 89)) == [(None, at, 1), (at, None, 2)]
+        # What lies behind the alter needs the newer one only.
+        assert self.spans(book, SourcePosition("b.000001", 90)) == [(None, None, 2)]
+
+    def test_repeats_and_equal_definitions_change_nothing(self) -> None:
+        known = (Place(1, 5), self.FIRST), (Place(1, 9), self.FIRST), (Place(1, 90), self.SECOND)
+        assert self.spans(self.book(*known, *known)) == self.spans(self.book(*known))
+        assert len(self.spans(self.book(*known))) == 2
+
+    def test_columns_filled_later_are_part_of_earlier_schemas_too(self) -> None:
+        book = self.book((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
+        first, second = (e.schema for e in book.epochs(self.TABLE, None))
+        assert book.with_filled(self.TABLE, first).column("extra") == second.column("extra")
+        assert book.with_filled(self.TABLE, second) == second
+        assert book.with_filled(TableId("shop", "other"), first) == first
