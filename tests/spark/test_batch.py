@@ -1,0 +1,303 @@
+"""Batches on a real lake: partitions, strategies, fencing, fills, quarantine, odd names."""
+
+import json
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from replicator.apply.publish import Staged, publish
+from replicator.errors import CommitConflict, FencedError
+from replicator.model.commit import MARKER_KEY, CommitMarker
+from replicator.source.log import Offsets
+from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
+from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
+from tests.oracle.model import Record, Source, SourceTable
+from tests.spark.conftest import Lab
+from tests.spark.test_law import PowerCut, power_cut
+
+ORDERS = "shop.shop.orders"
+COLUMNS = (ColumnSpec("id", "bigint", False), ColumnSpec("name", "varchar"))
+DEFINITION = Record(
+    "shop", 0, None, schema_change_event(Place(1, 4), "orders", COLUMNS, ["id"], kind="CREATE")
+)
+
+
+def event(
+    op: str, pos: int, *, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
+) -> Record:
+    """A change of the table orders."""
+    row = before if op == "d" else after
+    key = None if row is None else key_of(row, ["id"])
+    return Record(ORDERS, 0, key, change_event(op, Place(1, pos), "orders", before=before, after=after))
+
+
+def created(number: int, name: str = "new") -> Record:
+    return event("c", 100 + number, after={"id": number, "name": name})
+
+
+def half(ends: Offsets) -> dict[str, dict[int, int]]:
+    return {t: {p: end // 2 for p, end in ps.items()} for t, ps in ends.items()}
+
+
+def assert_equal(lab: Lab, tables: list[SourceTable]) -> None:
+    with lab.catalog() as catalog:
+        for table in tables:
+            assert_mirror_equals(catalog, "shop", table)
+            assert_changelog_equals(catalog, "shop", table)
+
+
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+@pytest.mark.parametrize("partition", [("bucket(3, id)", "truncate(2, `a name`)"), ("days(seen)",)])
+def test_partitioned_tables(lab: Lab, strategy: str, partition: tuple[str, ...]) -> None:
+    source = Source(11, truncates=False)
+    source.start(["bigint"], rows=15)
+    source.run(40)
+    lab.write(source.delivered(1))
+    (table,) = source.tables
+    config = lab.config(
+        table=[{"name": f"shop.{table.name}", "partition": list(partition), "strategy": strategy}]
+    )
+    mirror = lab.mirror(config)
+    _, ends = mirror.engine.log.offsets()
+    mirror.advance(half(ends))
+    mirror.advance(ends)
+    assert_equal(lab, source.tables)
+    with lab.catalog() as catalog:
+        found = catalog.load_table(("shop", table.name))
+        assert len(found.spec().fields) == len(partition)
+        deletes = int(found.metadata.snapshots[-1].summary.additional_properties["total-delete-files"])
+    assert (deletes > 0) is (strategy != "copy-on-write")
+
+
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+def test_names_that_mean_something_elsewhere(lab: Lab, strategy: str) -> None:
+    """Reserved by Iceberg, used by the engine, or hard to quote."""
+    names = [
+        *("_file", "_pos", "_spec_id", "_partition", "_deleted", "file_path", "pos", "_change"),
+        *("offset", "partition", "op", "bad", "before", "after", "place", "k0", "row"),
+        *("a.b", "a`b", 'a"b', "a b", "größe"),
+    ]
+    columns = [ColumnSpec("k1", "bigint", False), *(ColumnSpec(n, "int") for n in names)]
+    rows = [{"k1": i} | {n: i * 100 + j for j, n in enumerate(names)} for i in range(4)]
+    changed = rows[1] | dict.fromkeys(names, 7)
+    events = [
+        *(("c", {"after": row}) for row in rows),
+        ("u", {"before": rows[1], "after": changed}),
+        ("d", {"before": rows[2]}),
+    ]
+    lab.write(
+        [Record("shop", 0, None, schema_change_event(Place(1, 4), "orders", columns, ["k1"], kind="CREATE"))]
+    )
+    lab.write(
+        Record(ORDERS, 0, None, change_event(op, Place(1, 10 + i), "orders", **images))
+        for i, (op, images) in enumerate(events)
+    )
+    mirror = lab.mirror(lab.config(apply={"strategy": strategy}))
+    mirror.advance({ORDERS: {0: 4}})
+    mirror.advance({ORDERS: {0: 6}})
+    assert mirror.summary().paused == {}
+    assert sorted(lab.rows("orders"), key=lambda r: r["k1"]) == [rows[0], changed, rows[3]]
+    assert len(lab.rows("orders", "shop_changes")) == 7
+
+
+def test_a_second_mirror_is_fenced_off(lab: Lab) -> None:
+    lab.write([DEFINITION, *map(created, range(6))])
+    first, second = lab.mirror(), lab.mirror()
+    first.advance({ORDERS: {0: 3}})
+    with pytest.raises(FencedError, match="another process writes"):
+        second.advance({ORDERS: {0: 5}})
+    first.advance({ORDERS: {0: 6}})
+    assert sorted(r["id"] for r in lab.rows("orders")) == list(range(6))
+    assert len(lab.rows("orders", "shop_changes")) == 6
+
+
+def test_fencing_and_conflicts_of_one_commit(lab: Lab) -> None:
+    lab.write([DEFINITION, created(1)])
+    mirror = lab.catch_up()
+    lake = mirror.engine.lake
+    table, stale = lake.load("shop", "orders"), lake.load("shop", "orders")
+    assert table is not None
+    assert stale is not None
+    base = table.marker()
+    assert base is not None
+    following = CommitMarker("shop", base.sequence + 1, 9, base.progress)
+    with pytest.raises(FencedError):
+        publish(lake, table, None, following, Staged())
+    lake.set_properties(table, {"somebody": "else"})
+    with pytest.raises(CommitConflict):
+        publish(lake, stale, base, following, Staged())
+    publish(lake, table, base, following, Staged())
+    now = lake.load("shop", "orders")
+    assert now is not None
+    assert now.marker() == following
+    # The very same commit again, as after an answer that was lost: it is known to have happened.
+    with pytest.raises(FencedError):
+        publish(lake, now, base, following, Staged())
+
+
+def test_a_commit_from_elsewhere_in_between_is_planned_around(lab: Lab) -> None:
+    """Maintenance from outside commits while a batch is at work."""
+    lab.write([DEFINITION, created(1), created(2)])
+    mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 1}})
+    disturbed: list[str] = []
+
+    def reach(point: str) -> None:
+        if point == "before-commit" and not disturbed:
+            disturbed.append(point)
+            for namespace in ("shop", "shop_changes"):
+                table = mirror.engine.lake.load(namespace, "orders")
+                assert table is not None
+                mirror.engine.lake.set_properties(table, {"somebody": "else"})
+
+    with patch("replicator.apply.publish.reach", reach):
+        mirror.advance({ORDERS: {0: 2}})
+    assert disturbed
+    assert sorted(r["id"] for r in lab.rows("orders")) == [1, 2]
+    assert len(lab.rows("orders", "shop_changes")) == 2
+
+
+def test_compaction_from_elsewhere_keeps_the_ledger(lab: Lab) -> None:
+    lab.write(
+        [DEFINITION, created(1), created(2), event("d", 200, before={"id": 1, "name": "new"}), created(3)]
+    )
+    mirror = lab.mirror()
+    for end in (1, 2, 3):
+        mirror.advance({ORDERS: {0: end}})
+    mirror.engine.spark.sql(
+        "CALL lake.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))"
+    ).collect()
+    again = lab.mirror()
+    again.advance({ORDERS: {0: 4}})
+    assert sorted(r["id"] for r in lab.rows("orders")) == [2, 3]
+    assert len(lab.rows("orders", "shop_changes")) == 4
+
+
+def test_a_batch_without_changes_commits_its_marker_alone(lab: Lab) -> None:
+    gone = event("d", 300, before={"id": 1, "name": "new"})
+    lab.write([DEFINITION, created(1), gone, Record(ORDERS, 0, gone.key, None), created(1), gone])
+    mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 2}})
+    with lab.catalog() as catalog:
+        before = catalog.load_table(("shop", "orders"))
+    mirror.advance({ORDERS: {0: 5}})
+    with lab.catalog() as catalog:
+        after = catalog.load_table(("shop", "orders"))
+    assert after.metadata.current_snapshot_id == before.metadata.current_snapshot_id
+    progress = json.loads(after.properties[MARKER_KEY])["topics"][ORDERS]["0"]
+    assert progress["next"] == 5
+    assert lab.rows("orders") == []
+
+
+@pytest.mark.parametrize("strategy", ["split", "merge"])
+@pytest.mark.parametrize("crash", [0, 4, 5])
+def test_added_columns_are_filled_once_whatever_happens(lab: Lab, strategy: str, crash: int) -> None:
+    newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "it's new"), ColumnSpec("note", "int")]
+    altered = schema_change_event(Place(1, 500), "orders", newer, ["id"], kind="ALTER")
+    lab.write([DEFINITION, created(1), created(2)])
+    lab.catch_up(lab.config(apply={"strategy": strategy}))
+    row = {"id": 2, "name": "new", "state": "it's new", "note": None}
+    lab.write([Record("shop", 0, None, altered), event("u", 600, before=row, after=row | {"note": 5})])
+    if crash:
+        with pytest.raises(PowerCut), power_cut(crash):
+            lab.catch_up(lab.config(apply={"strategy": strategy}))
+    lab.catch_up(lab.config(apply={"strategy": strategy}))
+    assert sorted(lab.rows("orders"), key=lambda r: r["id"]) == [
+        {"id": 1, "name": "new", "state": "it's new", "note": None},
+        row | {"note": 5},
+    ]
+    assert len(lab.rows("orders", "shop_changes")) == 4
+
+
+GARBAGE = [Record(ORDERS, 0, b"k", b"garbage{"), Record(ORDERS, 0, None, b'{"schema":{},"payload":{}}')]
+
+
+def test_quarantine_holds_each_bad_event_once(lab: Lab) -> None:
+    lab.write([DEFINITION, created(1), *GARBAGE, created(2)])
+    for crash in (2, 3, 5):
+        with pytest.raises(PowerCut), power_cut(crash):
+            lab.catch_up()
+    mirror = lab.catch_up()
+    assert mirror.summary().paused == {}
+    assert sorted(r["id"] for r in lab.rows("orders")) == [1, 2]
+    found = sorted(lab.rows("quarantine", "shop_ops"), key=lambda r: r["offset"])
+    assert [(r["table"], r["topic"], r["partition"], r["offset"], r["key"], r["value"]) for r in found] == [
+        ("shop.orders", ORDERS, 0, 1, b"k", b"garbage{"),
+        ("shop.orders", ORDERS, 0, 2, None, GARBAGE[1].value),
+    ]
+    assert all(r["reason"] for r in found)
+
+
+def test_a_table_may_pause_for_bad_events_and_go_on_later(lab: Lab) -> None:
+    others = (ColumnSpec("id", "bigint", False),)
+    lab.write(
+        [
+            DEFINITION,
+            Record(
+                "shop", 0, None, schema_change_event(Place(1, 4), "others", others, ["id"], kind="CREATE")
+            ),
+        ]
+    )
+    lab.write([created(1), *GARBAGE, created(2)])
+    lab.write(
+        [Record("shop.shop.others", 0, None, change_event("c", Place(1, 9), "others", after={"id": 5}))]
+    )
+    pausing = lab.config(table=[{"name": "shop.orders", "on_bad_event": "pause"}])
+    for _ in range(2):
+        mirror = lab.catch_up(pausing)
+        assert list(mirror.summary().paused) == ["shop.orders"]
+    assert lab.rows("others") == [{"id": 5}]
+    mirror = lab.catch_up()
+    assert mirror.summary().paused == {}
+    assert sorted(r["id"] for r in lab.rows("orders")) == [1, 2]
+    assert len(lab.rows("quarantine", "shop_ops")) == 2
+
+
+def test_tables_that_cannot_be_mirrored_pause_alone(lab: Lab) -> None:
+    nokey = schema_change_event(Place(1, 4), "nokey", COLUMNS, [], kind="CREATE")
+    lab.write([DEFINITION, Record("shop", 0, None, nokey), created(1)])
+    row = {"id": 1, "name": "x"}
+    for name in ("nokey", "unknown"):
+        value = change_event("c", Place(1, 9), name, after=row)
+        lab.write([Record(f"shop.shop.{name}", 0, None, value)])
+    summary = lab.catch_up().summary()
+    assert set(summary.paused) == {"shop.nokey", "shop.unknown"}
+    assert "no primary key" in summary.paused["shop.nokey"]
+    assert lab.rows("orders") == [row | {"name": "new"}]
+    with_key = lab.config(table=[{"name": "shop.nokey", "key": ["id"]}])
+    assert set(lab.catch_up(with_key).summary().paused) == {"shop.unknown"}
+    assert lab.rows("nokey") == [row]
+
+
+def test_a_type_that_cannot_be_widened_pauses_the_table(lab: Lab) -> None:
+    lab.write([DEFINITION, created(1)])
+    lab.catch_up()
+    changed = [ColumnSpec("id", "bigint", False), ColumnSpec("name", "int")]
+    altered = schema_change_event(Place(1, 500), "orders", changed, ["id"], kind="ALTER")
+    lab.write([Record("shop", 0, None, altered), event("c", 600, after={"id": 2, "name": 5})])
+    (reason,) = lab.catch_up().summary().paused.values()
+    assert "name is string in the lake and now int in the source" in reason
+    assert [r["id"] for r in lab.rows("orders")] == [1]
+
+
+def test_a_table_without_changelog(lab: Lab) -> None:
+    source = Source(5)
+    source.start(["bigint"], rows=5)
+    source.run(40)
+    lab.write(source.delivered(2))
+    mirror = lab.mirror(lab.config(apply={"changelog": False}))
+    _, ends = mirror.engine.log.offsets()
+    mirror.advance(half(ends))
+    mirror.advance(ends)
+    with lab.catalog() as catalog:
+        assert_mirror_equals(catalog, "shop", source.tables[0])
+        assert not catalog.table_exists(("shop_changes", source.tables[0].name))
+
+
+def test_the_report_counts_every_piece_of_a_batch(lab: Lab) -> None:
+    lab.write([DEFINITION, *map(created, range(9))])
+    mirror = lab.mirror(lab.config(apply={"max_events": 4}))
+    report = mirror.advance({ORDERS: {0: 9}})
+    assert report is not None
+    assert (report.events, dict(report.rows)) == (9, {"INSERT": 9})

@@ -1,0 +1,233 @@
+"""Events of every encoding, and events that are none."""
+
+import base64
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from replicator.decode.envelope import Epoch, decode
+from replicator.decode.schema_book import SchemaBook
+from replicator.model.census import STRAY, UNFAMILIAR
+from replicator.model.commit import OffsetRange
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    LakeType,
+    Wire,
+    decimal,
+)
+from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event, with_value_schema
+
+RANGES = [OffsetRange("shop.shop.t", 0, 0, 1000)]
+ID = Column("id", LONG)
+
+
+def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
+    rows = [(0, i, 1_700_000_000_000, b'{"id":1}', v) for i, v in enumerate(values)]
+    return spark.createDataFrame(rows, "partition int, offset long, timestamp long, key binary, value binary")
+
+
+def decoded(spark: SparkSession, schema: TableSchema, *values: bytes | None) -> list[Row]:
+    frame = decode(records(spark, *values), [Epoch(schema)], schema, RANGES, for_changelog=True)
+    return sorted(frame.collect(), key=lambda r: r.offset)
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def unscaled(number: int) -> str:
+    """A decimal's unscaled value as Kafka Connect writes it: as few bytes as hold it."""
+    return b64(number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True))
+
+
+BIG = 10**38 - 1
+CASES: list[tuple[LakeType, Wire, Any, Any]] = [
+    (BOOLEAN, Wire.PLAIN, True, True),
+    (INT, Wire.PLAIN, -(2**31), -(2**31)),
+    (LONG, Wire.PLAIN, 2**63 - 1, 2**63 - 1),
+    (LONG, Wire.PLAIN, -(2**63), -(2**63)),
+    (FLOAT, Wire.PLAIN, 3.5, 3.5),
+    (DOUBLE, Wire.PLAIN, 1e-300, 1e-300),
+    (DOUBLE, Wire.PLAIN, 0.1, 0.1),
+    (DOUBLE, Wire.PLAIN, 7, 7.0),
+    (STRING, Wire.PLAIN, "naïve 🦊 \" \\ \n \x00", "naïve 🦊 \" \\ \n \x00"),
+    (STRING, Wire.PLAIN, "", ""),
+    (STRING, Wire.PLAIN, {"wkb": "AQ==", "srid": None}, '{"wkb":"AQ==","srid":null}'),
+    (BINARY, Wire.PLAIN, b64(bytes(range(256))), bytearray(range(256))),
+    (BINARY, Wire.PLAIN, "", bytearray()),
+    (decimal(12, 2), Wire.PLAIN, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Wire.PLAIN, 7, Decimal("7.00")),
+    (decimal(20, 0), Wire.PLAIN, 2**64 - 1, Decimal(2**64 - 1)),
+    (decimal(38, 0), Wire.PLAIN, BIG, Decimal(BIG)),
+    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(1234), Decimal("12.34")),
+    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(-1), Decimal("-0.01")),
+    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(0), Decimal("0.00")),
+    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(-128), Decimal("-1.28")),
+    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(128), Decimal("1.28")),
+    (decimal(38, 10), Wire.BASE64_DECIMAL, unscaled(BIG), Decimal(BIG).scaleb(-10)),
+    (decimal(38, 0), Wire.BASE64_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
+    (decimal(20, 0), Wire.BASE64_DECIMAL, unscaled(2**64 - 1), Decimal(2**64 - 1)),
+    (BINARY, Wire.BASE64_BITS, b64(b"\x01\x02"), bytearray(b"\x02\x01")),
+    (BINARY, Wire.BASE64_BITS, b64(bytes(range(1, 9))), bytearray(range(8, 0, -1))),
+    (DATE, Wire.DAYS, 0, date(1970, 1, 1)),
+    (DATE, Wire.DAYS, -135140, date(1600, 1, 1)),
+    (TIMESTAMP, Wire.MILLIS, 1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123000)),  # noqa: DTZ001
+    (TIMESTAMP, Wire.MILLIS, -1, datetime(1969, 12, 31, 23, 59, 59, 999000)),  # noqa: DTZ001
+    (TIMESTAMP, Wire.MICROS, 1_700_000_000_123_456, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
+    (TIMESTAMP, Wire.MICROS, 253_402_300_799_999_999, datetime(9999, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
+    (TIMESTAMP, Wire.NANOS, 1_700_000_000_123_456_789, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
+    (TIMESTAMP, Wire.NANOS, -1, datetime(1969, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
+    (TIMESTAMPTZ, Wire.PLAIN, "2023-11-14T22:13:20.123456Z", datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)),
+    (LONG, Wire.PLAIN, -3_020_399_000_000, -3_020_399_000_000),
+    (LONG, Wire.TIME_MILLIS, -1500, -1_500_000),
+    (LONG, Wire.TIME_NANOS, -1, -1),
+    (LONG, Wire.TIME_NANOS, 1_999, 1),
+]  # fmt: skip
+
+
+def test_every_encoding(spark: SparkSession) -> None:
+    """All in one table, one column each: a row of values, a row of nulls, a row without the columns."""
+    columns = tuple(Column(f"c.{i}`", kind, wire) for i, (kind, wire, _, _) in enumerate(CASES))
+    schema = TableSchema((ID, *columns), ("id",))
+    row = {"id": 1} | {c.name: case[2] for c, case in zip(columns, CASES, strict=True)}
+    empty = {"id": 2} | dict.fromkeys((c.name for c in columns), None)
+    events = [change_event("c", Place(1, i), "t", after=r) for i, r in enumerate((row, empty, {"id": 3}))]
+    full, nulls, absent = decoded(spark, schema, *events)
+    assert full.bad is None, full.bad
+    for column, (kind, wire, given, wanted) in zip(columns, CASES, strict=True):
+        found = full.after[column.name]
+        if isinstance(found, datetime) and wanted.tzinfo:
+            found = found.astimezone(UTC)
+        assert found == wanted, f"{kind} {wire} {given!r}"
+    assert nulls.bad is None
+    assert set(nulls.after[1:]) == {None}
+    assert set(absent.after[1:]) == {None}
+
+
+SCHEMA = TableSchema((ID, Column("q", INT), Column("price", decimal(6, 2))), ("id",))
+GOOD = {"id": 1, "q": 2, "price": 3.5}
+
+
+def change(op: str = "c", **parts: Any) -> bytes:
+    """An event with parts of its own; a part that is ... is left out."""
+    base = json.loads(change_event("c", Place(1, 5), "t", after=GOOD)) | {"op": op}
+    return json.dumps({k: v for k, v in (base | parts).items() if v is not ...}).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"garbage{", "not JSON of the table's schema"),
+        (b"\xff\xfe\x00", "not JSON of the table's schema"),
+        (b"", "not JSON of the table's schema"),
+        (b"{}", "no op: not a Debezium change event"),
+        (b"[1]", "not JSON of the table's schema"),
+        (b'"text"', "not JSON of the table's schema"),
+        (b"null", "no op: not a Debezium change event"),
+        (change("x"), "unknown op x"),
+        (change("m"), "unknown op m"),
+        (change(source=...), "no source position"),
+        (change(source={"file": None, "pos": 4}), "no source position"),
+        (change(source={"file": "nonumber", "pos": 4}), "no source position"),
+        (change(after=None), "no after-image"),
+        (change("u", after=None), "no after-image"),
+        (change("d", before=None), "delete without a before-image"),
+        (change(after={**GOOD, "id": None}), "null in the key"),
+        (change("d", before={"q": 1}), "null in the key"),
+        (change(after={**GOOD, "q": "seven"}), "not JSON of the table's schema"),
+        (change(after={**GOOD, "q": 2**31}), "not JSON of the table's schema"),
+        (change(after={**GOOD, "q": {"a": 1}}), "not JSON of the table's schema"),
+        (change(after={**GOOD, "price": 123456.78}), "not JSON of the table's schema"),
+        (change(after="row"), "not JSON of the table's schema"),
+    ],
+)
+def test_bad_events(spark: SparkSession, value: bytes, reason: str) -> None:
+    bad, good = decoded(spark, SCHEMA, value, change())
+    assert bad.bad == reason
+    assert bad.op is None
+    assert bytes(bad.raw_value) == value
+    assert bytes(bad.raw_key) == b'{"id":1}'
+    assert (good.bad, good.op, good.raw_value) == (None, "c", None)
+    assert good.after == Row(id=1, q=2, price=Decimal("3.50"))
+
+
+def test_tombstones_are_left_out_and_positions_are_read(spark: SparkSession) -> None:
+    delete = change_event("d", Place(1_000_000, 77, 3), "t", before=GOOD)
+    (found,) = decoded(spark, SCHEMA, delete, None)
+    assert (found.hi, found.lo) == ((1_000_000 << 40) + 77, 6)
+    assert found.file == "mysql-bin.1000000"
+    assert found.before == Row(id=1, q=2, price=Decimal("3.50"))
+    assert found.after is None
+
+
+def test_a_truncate_needs_no_row(spark: SparkSession) -> None:
+    (found,) = decoded(spark, SCHEMA, change_event("t", Place(1, 5), "t"))
+    assert (found.op, found.bad, found.before, found.after) == ("t", None, None, None)
+
+
+def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> None:
+    columns = [ColumnSpec("id", "bigint", False)]
+    newer = [*columns, ColumnSpec("n", "int", False, "7")]
+    book = SchemaBook()
+    table = TableId("shop", "t")
+    book.add_schema_changes(
+        [
+            schema_change_event(Place(1, 5), "t", columns, ["id"], kind="CREATE"),
+            schema_change_event(Place(1, 50), "t", newer, ["id"], kind="ALTER"),
+        ]
+    )
+    epochs = book.epochs(table, None)
+    frame = decode(
+        records(
+            spark,
+            change_event("c", Place(1, 10), "t", after={"id": 1}),
+            change_event("c", Place(1, 60), "t", after={"id": 2, "n": 9}),
+            b"garbage{",
+            with_value_schema(change_event("c", Place(1, 70), "t", after={"id": 3}), columns, "x"),
+        ),
+        epochs,
+        epochs[-1].schema,
+        RANGES,
+        for_changelog=True,
+    )
+    rows = sorted(frame.collect(), key=lambda r: r.offset)
+    assert [r.offset for r in rows] == [0, 1, 2, 3]
+    assert [None if r.after is None else r.after.n for r in rows[:3]] == [7, 9, None]
+    assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNFAMILIAR]
+
+
+def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
+    """Nothing is dropped: what no schema fits gets a verdict."""
+    columns = [ColumnSpec("id", "bigint", False)]
+    newer = [*columns, ColumnSpec("n", "int")]
+    frame = records(
+        spark,
+        with_value_schema(change_event("t", Place(1, 3), "t"), columns, "x"),
+        with_value_schema(change_event("c", Place(1, 4), "t", after={"id": 1}), columns, "x"),
+        with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 2, "n": 5}), newer, "x"),
+        change_event("c", Place(1, 6), "t", after={"id": 3}),
+        b'{"schema":{"odd":1},"payload":{}}',
+        b'{"schema":nonsense',
+    )
+    epochs = SchemaBook().learn(TableId("shop", "t"), frame)
+    assert [e.schema.names for e in epochs] == [("id",), ("id", "n")]
+    assert {e.schema.key for e in epochs} == {("id",)}
+    found = decode(frame, epochs, epochs[-1].schema, RANGES, for_changelog=True, stray=STRAY)
+    rows = sorted(found.collect(), key=lambda r: r.offset)
+    assert [r.op for r in rows] == ["t", "c", "c", None, None, None]
+    assert [r.bad for r in rows] == [None, None, None, STRAY, STRAY, STRAY]
+    assert rows[2].after == Row(id=2, n=5)

@@ -1,0 +1,245 @@
+"""A mirror as a process of its own, and comparisons of its lake with the source."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from replicator.catalog import open_catalog
+from replicator.config import Config, load
+from replicator.errors import ReplicatorError
+from replicator.verify.canonical import canonical_value
+from replicator.verify.source import SourceTable, describe, sort_key, source_rows, use_utc
+from tests.support.source import SourceDatabase
+
+COMMAND = str(Path(sys.executable).with_name("replicator"))
+_POLL_S = 0.2
+
+
+def until(condition: Callable[[], Any], *, seconds: float, doing: str) -> Any:
+    """Wait until `condition` answers with something true, and return that."""
+    deadline = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {doing}"
+        time.sleep(_POLL_S)
+    return answer
+
+
+@dataclass
+class MirrorProcess:
+    """`replicator run` of one configuration. `output` collects what all its starts wrote."""
+
+    config: Path
+    output: Path
+    arguments: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+    _read_from: int = field(default=0)
+
+    def start(self, **environment: str) -> None:
+        self._read_from = self.output.stat().st_size if self.output.exists() else 0
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [COMMAND, "run", "-c", str(self.config), *self.arguments],
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | environment,
+                # A JVM of its own goes with it, so that a kill takes both, as a power cut would.
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL for the process and its JVM."""
+        assert self.process is not None
+        with _suppress_gone():
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+    def stop(self, seconds: float = 60) -> int:
+        """SIGTERM, and the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def wait(self, seconds: float) -> int:
+        """The exit code. A JVM that a crash left behind is ended too."""
+        assert self.process is not None
+        try:
+            code = self.process.wait(seconds)
+        finally:
+            with _suppress_gone():
+                os.killpg(self.process.pid, signal.SIGKILL)
+        return code
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The log lines since the last start."""
+        if not self.output.exists():
+            return []
+        with self.output.open("rb") as output:
+            output.seek(self._read_from)
+            found = []
+            for line in output.read().splitlines():
+                try:
+                    found.append(json.loads(line))
+                except ValueError:
+                    continue
+        return [line for line in found if isinstance(line, dict)]
+
+    def batches(self) -> list[dict[str, Any]]:
+        """The batches since the last start."""
+        return [line for line in self.lines() if line.get("event") == "batch"]
+
+    def tail(self, size: int = 3000) -> str:
+        """The end of the output, for a failure's message."""
+        return self.output.read_text(errors="replace")[-size:]
+
+
+@contextmanager
+def _suppress_gone() -> Iterator[None]:
+    try:
+        yield
+    except ProcessLookupError:
+        return
+
+
+@contextmanager
+def running(config: Path, output: Path, **environment: str) -> Iterator[MirrorProcess]:
+    """A mirror that runs while the block does."""
+    mirror = MirrorProcess(config, output)
+    mirror.start(**environment)
+    try:
+        yield mirror
+    finally:
+        mirror.kill()
+
+
+@dataclass
+class Comparison:
+    """A source database beside its lake."""
+
+    database: SourceDatabase
+    config: Config
+
+    @classmethod
+    def of(cls, database: SourceDatabase, config: Path) -> "Comparison":
+        return cls(database, load(config))
+
+    def tables(self) -> list[SourceTable]:
+        with self.database.connect() as connection:
+            names = [row[0] for row in self.database.rows("SHOW TABLES")]
+            return [describe(connection, self.database.name, name) for name in names]
+
+    def differences(self) -> dict[str, str]:
+        """Table → how it differs from the source; nothing where all are equal."""
+        try:
+            with open_catalog(self.config.lake) as catalog:
+                return {t.name: text for t in self.tables() if (text := self._difference(catalog, t))}
+        except ReplicatorError as error:
+            return {"lake": error.message}
+
+    def _difference(self, catalog: Catalog, table: SourceTable) -> str | None:
+        with self.database.connect() as connection:
+            use_utc(connection)
+            wanted = source_rows(connection, table)
+        try:
+            found = catalog.load_table((self.config.lake.namespace, table.name)).scan().to_arrow()
+        except NoSuchTableError:
+            return None if not wanted else "not in the lake"
+        lacking = {c.name for c in table.columns} - set(found.column_names)
+        if lacking:
+            return f"columns missing: {lacking}"
+        rows = sorted((_canonical(table, row) for row in found.to_pylist()), key=sort_key)
+        if rows == wanted:
+            return None
+        left, right = Counter(rows), Counter(wanted)
+        return f"extra {list((left - right).items())[:3]}, missing {list((right - left).items())[:3]}"
+
+    def await_equal(self, mirror: MirrorProcess, seconds: float) -> None:
+        """Wait until every table equals its source row by row."""
+        deadline = time.monotonic() + seconds
+        while found := self.differences():
+            assert time.monotonic() < deadline, f"still different: {found}\n{mirror.tail()}"
+            assert mirror.process is None or mirror.process.poll() is None, f"it ended:\n{mirror.tail()}"
+            time.sleep(_POLL_S)
+
+    def assert_changelogs(self) -> int:
+        """Every changelog tells one unbroken story per key that ends in the source's rows. Returns the changes.
+
+        Each image before is the image after of the change before it: nothing is missing, nothing there twice.
+        """
+        changes = 0
+        with open_catalog(self.config.lake) as catalog:
+            for table in self.tables():
+                changes += self._assert_changelog(catalog, table)
+        return changes
+
+    def _assert_changelog(self, catalog: Catalog, table: SourceTable) -> int:
+        try:
+            rows = (
+                catalog.load_table((self.config.lake.changes_namespace, table.name))
+                .scan()
+                .to_arrow()
+                .to_pylist()
+            )
+        except NoSuchTableError:
+            return 0
+        events = Counter(_place(r["_change"], r, table) for r in rows)
+        twice = [place for place, count in events.items() if count > 1]
+        assert not twice, f"{table.name}: twice in the changelog: {twice[:5]}"
+        state: dict[Any, tuple[bytes | None, ...]] = {}
+        for row in sorted(rows, key=_log_order):
+            _step(state, table, row)
+        with self.database.connect() as connection:
+            use_utc(connection)
+            wanted = source_rows(connection, table)
+        assert sorted(state.values(), key=sort_key) == wanted, f"{table.name}: the changelog ends elsewhere"
+        return len(rows)
+
+
+def _canonical(table: SourceTable, row: Mapping[str, Any]) -> tuple[bytes | None, ...]:
+    return tuple(canonical_value(c.kind, row[c.name]) for c in table.columns)
+
+
+def _key(table: SourceTable, image: Sequence[bytes | None]) -> tuple[bytes | None, ...]:
+    names = [c.name for c in table.columns]
+    return tuple(image[names.index(name)] for name in table.key)
+
+
+def _place(change: Mapping[str, Any], row: Mapping[str, Any], table: SourceTable) -> tuple[Any, ...]:
+    place = tuple(change[name] for name in ("server_id", "file", "pos", "row", "op", "kind"))
+    # The rows of a snapshot share one place.
+    return (*place, *_key(table, _canonical(table, row))) if change["op"] == "r" else place
+
+
+def _log_order(row: Mapping[str, Any]) -> tuple[int, int, bool]:
+    change = row["_change"]
+    return change["partition"], change["offset"], change["kind"] != "UPDATE_BEFORE"
+
+
+def _step(state: dict[Any, tuple[bytes | None, ...]], table: SourceTable, row: Mapping[str, Any]) -> None:
+    image, change = _canonical(table, row), row["_change"]
+    key = _key(table, image)
+    match change["kind"]:
+        case "INSERT":
+            assert key not in state, f"{table.name}: inserted twice: {key} at {change}"
+            state[key] = image
+        case "UPDATE_BEFORE":
+            assert state[key] == image, f"{table.name}: {key} was another row before {change}"
+        case "UPDATE_AFTER":
+            state[key] = image
+        case "DELETE":
+            assert state.pop(key) == image, f"{table.name}: {key} was another row before {change}"
+        case "TRUNCATE":
+            state.clear()
