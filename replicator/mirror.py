@@ -208,9 +208,10 @@ class Mirror:
             return None
         self._batches += 1
         with ThreadPoolExecutor(engine.config.apply.parallel_tables) as pool:
-            results = pool.map(lambda w: self._take_in(w, watch), works)
-            counted = {table: census for table, census in results if census is not None}
-        report = self._report(works, counted, watch)
+            done = [
+                piece for pieces in pool.map(lambda w: self._take_in(w, watch), works) for piece in pieces
+            ]
+        report = self._report(done, watch)
         log_batch(report)
         if self._on_batch is not None:
             self._on_batch(report)
@@ -242,14 +243,15 @@ class Mirror:
                 plans.append([Work(table, topic, piece, self._batches + 1) for piece in pieces])
         return sorted(plans, key=lambda works: -sum(r.count for w in works for r in w.ranges))
 
-    def _take_in(self, works: list[Work], watch: Stopwatch) -> tuple[TableId, Census | None]:
-        """One table's part of the batch. Only errors that stop the whole mirror leave it."""
-        table, census = works[0].table, None
+    def _take_in(self, works: list[Work], watch: Stopwatch) -> list[tuple[Work, Census]]:
+        """One table's part of the batch, as far as it got. Only errors that stop the whole mirror leave it."""
+        table = works[0].table
+        done: list[tuple[Work, Census]] = []
         try:
             for work in works:
                 if self.stopping.is_set():
                     break
-                census = self._with_retries(work, watch)
+                done.append((work, self._with_retries(work, watch)))
                 if self.on_events is not None:
                     self.on_events(sum(r.count for r in work.ranges))
         except (SchemaError, DecodeError, TablePaused) as error:
@@ -258,7 +260,7 @@ class Mirror:
             self.engine.ledger.pause(table, error.message, error.hint)
             if isinstance(error, TablePaused):
                 self._quarantined += 1
-        return table, census
+        return done
 
     def _with_retries(self, work: Work, watch: Stopwatch) -> Census:
         for attempt in range(1, _COMMIT_ATTEMPTS + 1):
@@ -272,28 +274,25 @@ class Mirror:
                     raise
         raise AssertionError("unreachable")
 
-    def _report(
-        self, works: list[list[Work]], counted: Mapping[TableId, Census], watch: Stopwatch
-    ) -> BatchReport:
+    def _report(self, done: list[tuple[Work, Census]], watch: Stopwatch) -> BatchReport:
         rows: dict[str, int] = {}
-        for census in counted.values():
+        for _, census in done:
             for kind, number in census.rows_by_kind().items():
                 rows[kind] = rows.get(kind, 0) + number
         for kind, number in rows.items():
             self._rows[kind] = self._rows.get(kind, 0) + number
-        watermarks = [c.watermark_ms for c in counted.values() if c.watermark_ms is not None]
-        events = sum(
-            r.count for pieces in works if pieces[0].table in counted for w in pieces for r in w.ranges
-        )
-        quarantined = sum(c.bad for c in counted.values())
+        watermarks = [c.watermark_ms for _, c in done if c.watermark_ms is not None]
+        events = sum(r.count for work, _ in done for r in work.ranges)
+        quarantined = sum(c.bad for _, c in done)
+        tables = {str(work.table) for work, _ in done}
         self._events += events
         self._quarantined += quarantined
-        self._touched |= {str(table) for table in counted}
+        self._touched |= tables
         return BatchReport(
             batch=self._batches,
             events=events,
             rows=rows,
-            tables=len(counted),
+            tables=len(tables),
             seconds=watch.times(),
             lag_seconds=time.time() - max(watermarks) / 1000 if watermarks else None,
             quarantined=quarantined,

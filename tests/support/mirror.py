@@ -1,6 +1,5 @@
 """A mirror as a process of its own, and comparisons of its lake with the source."""
 
-import contextlib
 import json
 import os
 import signal
