@@ -69,10 +69,11 @@ def test_a_connector_carries_changes_into_kafka(source_database: SourceDatabase,
     file.write_text(source_database.config_text(tmp_path))
     first = register(load(file))
     assert (first.existed, dict(first.tasks)) == (False, {0: "RUNNING"})
+    topic = f"{source_database.prefix}.{source_database.name}.item"
+    # Before anything is truncated: MySQL fails a snapshot whose table is redefined under it.
+    assert read(source_database.endpoints.bootstrap_servers, topic, 1)[0]["op"] == "r"
     source_database.execute("UPDATE item SET price = 99.90", "DELETE FROM item")
     source_database.execute("TRUNCATE TABLE item")
-
-    topic = f"{source_database.prefix}.{source_database.name}.item"
     events = read(source_database.endpoints.bootstrap_servers, topic, 5)
     assert [event and event["op"] for event in events] == ["r", "u", "d", None, "t"]
     assert events[0]["after"] == {"id": 18446744073709551615, "price": 12.30, "raw": "AP8="}
