@@ -68,5 +68,9 @@ def merged(schemas: list[TableSchema]) -> TableSchema:
     for newer in schemas[1:]:
         lake = {c.name: c.type for c in result.columns}
         plan(lake, newer)
-        result = target_schema(lake, newer)
+        known = {c.name: c for c in result.columns}
+        target = target_schema(lake, newer)
+        # What only an older schema has keeps what is known of it, its fill above all.
+        columns = tuple(c if newer.column(c.name) else known[c.name] for c in target.columns)
+        result = TableSchema(columns, target.key)
     return result
