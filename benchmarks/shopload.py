@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import pymysql
 from pymysql.cursors import Cursor
@@ -21,6 +22,7 @@ START_ROWS = 10_000
 _PER_TRANSACTION = 10
 _UPDATES, _INSERTS, _DELETES = 7, 2, 1
 _WRITERS = 2
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME has no zone
 _COLUMNS = (
     "id bigint NOT NULL PRIMARY KEY, quantity int NOT NULL, amount decimal(12,2) NOT NULL, "
     "status varchar(16) NOT NULL, note varchar(120) NOT NULL, updated_at datetime(6) NOT NULL"
@@ -64,12 +66,19 @@ def sums(server: Server) -> dict[str, tuple[int, int]]:
 
 
 def _insert(cursor: Cursor, table: str, rows: list[Row]) -> None:
-    values = [(r.id, r.quantity, r.amount, r.status, r.note, r.updated_us) for r in rows]
+    # This plain form is the one that the client sends as one statement for many rows.
     cursor.executemany(
-        f"INSERT INTO {DATABASE}.{table} VALUES (%s, %s, %s, %s, %s, "
-        "TIMESTAMPADD(MICROSECOND, %s, '1970-01-01 00:00:00.000000'))",
-        values,
+        f"INSERT INTO {DATABASE}.{table} VALUES (%s, %s, %s, %s, %s, %s)",
+        [
+            (r.id, r.quantity, r.amount, r.status, r.note, _EPOCH + timedelta(microseconds=r.updated_us))
+            for r in rows
+        ],
     )
+
+
+def _keys(cursor: Cursor, table: str) -> list[int]:
+    cursor.execute(f"SELECT id FROM {DATABASE}.{table} ORDER BY id")
+    return [key for (key,) in cursor.fetchall()]
 
 
 class _Writer:
@@ -77,10 +86,11 @@ class _Writer:
 
     def __init__(self, server: Server, index: int) -> None:
         self._tables = TABLES[index::_WRITERS]
-        self._live = {table: list(range(1, START_ROWS + 1)) for table in self._tables}
-        self._next = START_ROWS + 1
         self._random = random.Random(index)
         self._server = server
+        with server.connect() as connection, connection.cursor() as cursor:
+            self._live = {table: _keys(cursor, table) for table in self._tables}
+        self._next = max(map(max, self._live.values())) + 1
 
     def run(self, seconds: float, transactions_per_second: float) -> tuple[int, float]:
         """Write until the time is over, on a timetable; (transactions, seconds that it slipped)."""
