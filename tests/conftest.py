@@ -8,10 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 import requests
+from hypothesis import settings
 
 from replicator.errors import JavaMissing, StackError
 from replicator.stack import PARTS, LocalStack
 from tests.support.source import SourceDatabase
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("project", deadline=None)
+settings.load_profile("project")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

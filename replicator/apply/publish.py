@@ -1,9 +1,9 @@
 """Makes staged files visible, together with the commit marker, in one atomic commit.
 
 The commit is a compare-and-swap on two levels. The marker that the table carries must be the one that the batch
-started from: otherwise another process mirrors into the same table, and this one stops. And because the engine's
-tables are made with no commit retries, Iceberg refuses the commit when anything else was committed since the table
-was loaded: then nothing has happened, and the caller plans again from the table as it is now.
+started from: otherwise another process mirrors into the same table, and this one stops. And the commit replaces the
+very metadata that the table was loaded with: when anything else was committed since, nothing happens, and the
+caller plans again from the table as it is now.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,11 @@ def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: Com
 
 def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) -> None:
     text = marker.to_json()
+    loaded = table.java.operations().current().metadataFileLocation()
     transaction = table.java.newTransaction()
+    start = transaction.startMetadata()
+    if start.metadataFileLocation() != loaded:
+        raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
     if staged.clear:
         everything = lake.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
         _stamped(transaction.newDelete().deleteFromRowFilter(everything), text).commit()
@@ -111,7 +115,9 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
     if staged.fills_done:
         properties.remove(PENDING_FILLS_KEY)
     properties.commit()
-    transaction.commitTransaction()
+    # `commitTransaction` would put the changes on top of whatever was committed meanwhile, and the marker and the
+    # position deletes would be wrong there. This commits them to what was loaded, or not at all.
+    transaction.underlyingOps().commit(start, transaction.currentMetadata())
 
 
 def _rows(transaction: Any, staged: Staged) -> Any:

@@ -249,7 +249,7 @@ def _hi(source: SparkColumn) -> SparkColumn:
 
 
 def _parsed_row(columns: Sequence[Column]) -> StructType:
-    return StructType([StructField(c.name, parsed_type(c)) for c in columns])
+    return StructType([StructField(c.written, parsed_type(c)) for c in columns])
 
 
 def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) -> SparkColumn:
@@ -258,6 +258,6 @@ def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) 
     fields = []
     for wanted in target.columns:
         own = known.get(wanted.name)
-        value = F.lit(wanted.fill) if own is None else decoded(row.getField(wanted.name), own)
+        value = F.lit(wanted.fill) if own is None else decoded(row.getField(own.written), own)
         fields.append(value.cast(spark_type(wanted.type)).alias(wanted.name))
     return F.when(row.isNotNull(), F.struct(*fields))

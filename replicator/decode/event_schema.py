@@ -75,7 +75,7 @@ def table_schema(value: bytes, key: bytes | None, *, base64_decimals: bool) -> T
         columns = tuple(_column(field, base64_decimals=base64_decimals) for field in after["fields"])
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise DecodeError("the event carries no Debezium envelope schema") from None
-    return TableSchema(columns, _key_names(key))
+    return TableSchema(columns, _key_names(key)).without_reserved()
 
 
 def _key_names(key: bytes | None) -> tuple[str, ...]:

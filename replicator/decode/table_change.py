@@ -100,7 +100,8 @@ def _definition(
     definition = change["table"]
     columns = sorted(definition["columns"], key=lambda c: c["position"])
     key = tuple(definition.get("primaryKeyColumnNames") or ())
-    return TableDefinition(table, position, ts_ms, TableSchema(tuple(_column(c) for c in columns), key), ddl)
+    schema = TableSchema(tuple(_column(c) for c in columns), key).without_reserved()
+    return TableDefinition(table, position, ts_ms, schema, ddl)
 
 
 def table_id(text: str) -> TableId:

@@ -115,15 +115,18 @@ def _reversed_bytes(value: SparkColumn) -> SparkColumn:
 def _decimal(value: SparkColumn, lake_type: LakeType) -> SparkColumn:
     """Big-endian two's complement bytes as a decimal, up to 16 bytes.
 
-    The bytes are cut into 32-bit words, the highest of them signed, because Spark has no wider integer to read
-    hexadecimal digits into.
+    The bytes are cut into 32-bit words, because Spark has no wider integer to read hexadecimal digits into. Of a
+    negative number -n these are the words of n - 1 with every bit turned, which keeps all steps within 38 digits.
     """
     negative = F.substring(F.hex(value), 1, 1) >= "8"
     digits = F.lpad(F.hex(value), 32, F.when(negative, "F").otherwise("0"))
     words = [F.conv(F.substring(digits, 1 + 8 * i, 8), 16, 10).cast("decimal(11,0)") for i in range(4)]
-    borrow = F.when(negative, F.lit(1 << 32)).otherwise(F.lit(0)).cast("decimal(11,0)")
-    unscaled = (words[0] - borrow).cast("decimal(38,0)")
+    words = [F.when(negative, F.lit((1 << 32) - 1).cast("decimal(11,0)") - w).otherwise(w) for w in words]
+    size = words[0].cast("decimal(38,0)")
     for word in words[1:]:
-        unscaled = (unscaled * F.lit(1 << 32).cast("decimal(11,0)") + word).cast("decimal(38,0)")
+        size = (size * F.lit(1 << 32).cast("decimal(11,0)") + word).cast("decimal(38,0)")
+    # Spark may compute a branch that it does not take, so neither may overflow.
+    below = -F.when(negative, size).otherwise(F.lit(0)) - F.when(negative, F.lit(1)).otherwise(F.lit(0))
+    unscaled = F.when(negative, below).otherwise(size)
     # Shifting the point in text is exact; decimal division would round.
     return F.concat(unscaled.cast("string"), F.lit(f"E-{lake_type.scale}")).cast(spark_type(lake_type))

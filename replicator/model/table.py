@@ -1,9 +1,28 @@
 """Names and schemas of source tables."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from replicator.model.types import LakeType, Wire
+
+RESERVED: Final = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_deleted",
+        "_spec_id",
+        "_partition",
+        "_content_offset",
+        "_content_size_in_bytes",
+        "_change_type",
+        "_change_ordinal",
+        "_commit_snapshot_id",
+        "_row_id",
+        "_last_updated_sequence_number",
+    }
+)
+"""Columns that Iceberg has in every table; it refuses to read one that has a column called so itself."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,7 +41,7 @@ class Column:
     """One column of a source table as it is decoded and stored.
 
     Attributes:
-        name: the source's name, unchanged.
+        name: the source's name, unchanged, except for a `RESERVED` one, which gets an underscore at its end.
         type: what the lake stores.
         wire: how the events write it.
         nullable: whether the source allows NULL.
@@ -30,6 +49,7 @@ class Column:
             None: NULL. MySQL fills NOT NULL columns without a default too, with 0 or ''.
         fill_unknown: the source fills by an expression (``CURRENT_TIMESTAMP``), whose value no event tells.
         respelt: ENUM labels that events may write differently, as (in the event, in the source).
+        renamed_from: the source's name where `name` is another one.
     """
 
     name: str
@@ -39,6 +59,12 @@ class Column:
     fill: str | None = None
     fill_unknown: bool = False
     respelt: tuple[tuple[str, str], ...] = ()
+    renamed_from: str | None = None
+
+    @property
+    def written(self) -> str:
+        """The name that events use."""
+        return self.renamed_from or self.name
 
 
 def respelt_labels(labels: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -70,3 +96,21 @@ class TableSchema:
         """
         by_name = {c.name: c for c in self.columns}
         return tuple(by_name[name] for name in self.key)
+
+    def without_reserved(self) -> "TableSchema":
+        """The schema with every `RESERVED` name replaced by one that a lake table may have."""
+        taken = set(self.names)
+        if not taken & RESERVED:
+            return self
+        names = {name: _free(name, taken) if name in RESERVED else name for name in self.names}
+        columns = tuple(
+            replace(c, name=names[c.name], renamed_from=c.name) if c.name in RESERVED else c
+            for c in self.columns
+        )
+        return TableSchema(columns, tuple(names.get(name, name) for name in self.key))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

@@ -9,6 +9,7 @@ import pytest
 from replicator.apply.publish import Staged, publish
 from replicator.errors import CommitConflict, FencedError
 from replicator.model.commit import MARKER_KEY, CommitMarker
+from replicator.model.table import RESERVED
 from replicator.source.log import Offsets
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
@@ -97,8 +98,13 @@ def test_names_that_mean_something_elsewhere(lab: Lab, strategy: str) -> None:
     mirror.advance({ORDERS: {0: 4}})
     mirror.advance({ORDERS: {0: 6}})
     assert mirror.summary().paused == {}
-    assert sorted(lab.rows("orders"), key=lambda r: r["k1"]) == [rows[0], changed, rows[3]]
+    wanted = [{_in_lake(name): value for name, value in row.items()} for row in (rows[0], changed, rows[3])]
+    assert sorted(lab.rows("orders"), key=lambda r: r["k1"]) == wanted
     assert len(lab.rows("orders", "shop_changes")) == 7
+
+
+def _in_lake(name: str) -> str:
+    return name + "_" if name in RESERVED else name
 
 
 def test_a_second_mirror_is_fenced_off(lab: Lab) -> None:
@@ -160,7 +166,7 @@ def test_a_commit_from_elsewhere_in_between_is_planned_around(lab: Lab) -> None:
 
 def test_compaction_from_elsewhere_keeps_the_ledger(lab: Lab) -> None:
     lab.write(
-        [DEFINITION, created(1), created(2), event("d", 200, before={"id": 1, "name": "new"}), created(3)]
+        [DEFINITION, created(1), created(2), event("d", 150, before={"id": 1, "name": "new"}), created(60)]
     )
     mirror = lab.mirror()
     for end in (1, 2, 3):
@@ -170,7 +176,7 @@ def test_compaction_from_elsewhere_keeps_the_ledger(lab: Lab) -> None:
     ).collect()
     again = lab.mirror()
     again.advance({ORDERS: {0: 4}})
-    assert sorted(r["id"] for r in lab.rows("orders")) == [2, 3]
+    assert sorted(r["id"] for r in lab.rows("orders")) == [2, 60]
     assert len(lab.rows("orders", "shop_changes")) == 4
 
 
