@@ -1,0 +1,17 @@
+"""Schemas of source tables."""
+
+from replicator.model.table import Column, TableSchema, respelt_labels
+from replicator.model.types import INT, LONG
+
+
+def test_reserved_names_get_an_underscore() -> None:
+    columns = (Column("_file", LONG), Column("_pos", INT), Column("_pos_", INT), Column("pos", INT))
+    found = TableSchema(columns, ("_file", "pos")).without_reserved()
+    assert found.names == ("_file_", "_pos__", "_pos_", "pos")
+    assert [c.written for c in found.columns] == ["_file", "_pos", "_pos_", "pos"]
+    assert found.key == ("_file_", "pos")
+    assert found.without_reserved() is found
+
+
+def test_labels_with_commas() -> None:
+    assert respelt_labels(["a", "b, c,d"]) == (("b\\, c\\,d", "b, c,d"),)
