@@ -15,6 +15,7 @@ from tests.support.source import SourceDatabase
 from tests.workload.random_writer import RandomTable, RandomWriter, create_tables, random_tables
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:

@@ -29,7 +29,7 @@ FAILPOINTS = (
     "before-commit",
     "after-commit",
 )
-START_S = 90
+START_S = 180
 """How long a mirror may take to its first batch on a busy machine."""
 
 
