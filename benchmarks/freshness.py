@@ -35,7 +35,7 @@ from replicator.status import read_status
 _PREFIX = "fresh"
 _NAMESPACE = "fresh"
 _CATCH_UP_S = 180
-_WARM_UP_S = 15
+_WARM_UP_S = 60
 _STEADY_GROWTH = 2.0
 
 
