@@ -28,9 +28,6 @@ _CODES: Final = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4}
 _BAD: Final = 8
 _UNFAMILIAR: Final = 9
 
-_NAMED: Final = 16
-"""How many offsets at the end of each range tell their file's name and GTID; markers show those of the furthest."""
-
 _Longs = npt.NDArray[np.int64]
 
 
@@ -41,9 +38,7 @@ def take(
     code = F.when(F.col("bad") == UNFAMILIAR, F.lit(_UNFAMILIAR)).when(F.col("bad").isNotNull(), F.lit(_BAD))
     for op, number in _CODES.items():
         code = code.when(F.col("op") == op, F.lit(number))
-    last = F.lit(False)
-    for r in ranges:
-        last |= (F.col("partition") == r.partition) & (F.col("offset") >= r.end - _NAMED)
+    last = F.col("near_end")
     table = decoded.select(
         "partition",
         "offset",

@@ -15,6 +15,7 @@ offset         long
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -47,6 +48,12 @@ def from_offset(events: DataFrame, next_offsets: dict[int, int]) -> DataFrame:
 
 def normalize(events: DataFrame, schema: TableSchema) -> DataFrame:
     """Changelog rows of good events, each update as two rows; columns in `schema`'s order, then the struct."""
+    records = events.withColumn("record", _records())
+    return records.select(*_row_columns(schema))
+
+
+@lru_cache(1)
+def _records() -> SparkColumn:
     before = _record(RowKind.UPDATE_BEFORE, F.col("before"))
     after = _record(RowKind.UPDATE_AFTER, F.col("after"))
     images = (
@@ -55,10 +62,15 @@ def normalize(events: DataFrame, schema: TableSchema) -> DataFrame:
         .when(F.col("op") == "t", F.array(_record(RowKind.TRUNCATE, F.col("after"))))
         .otherwise(F.array(_record(RowKind.INSERT, F.col("after"))))
     )
-    records = events.withColumn("record", F.explode(images))
+    return F.explode(images)
+
+
+@lru_cache(1024)
+def _row_columns(schema: TableSchema) -> tuple[SparkColumn, ...]:
+    """The columns of a changelog row. Building them takes calls into the JVM; a table's are the same in each batch."""
     image = F.col("record.image")
     columns = [image.getField(name).alias(name) for name in schema.names]
-    return records.select(*columns, _change().alias(change_column(schema.names)))
+    return (*columns, _change().alias(change_column(schema.names)))
 
 
 def _record(kind: RowKind, image: SparkColumn) -> SparkColumn:

@@ -11,7 +11,8 @@ lo          long       row in the event << 1 | (0 for d and t, else 1): orders r
 ts_ms       long       the source's time, milliseconds since the epoch
 server_id   long       the server that wrote the event
 file        string     binlog file, and
-gtid        string     the transaction; without a changelog only in the last events of each range
+gtid        string     the transaction; without a changelog only where `near_end`
+near_end    boolean    one of the last events of its range
 before      struct     the row before, lake types; null for c and r; only its key without a changelog
 after       struct     the row after, lake types; null for d and t
 bad         string     why the event cannot be applied; null for a good one
@@ -25,6 +26,7 @@ Facts of the format: Debezium's MySQL connector documentation, "Data change even
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
@@ -49,6 +51,7 @@ _SOURCE_FIELDS: Final = StructType(
     ]
 )
 _TAIL: Final = 16
+_EXPRESSIONS: Final = 1024
 _OPS: Final = ("c", "u", "d", "r", "t")
 _SCHEMA_START: Final = '{"schema":'
 _PAYLOAD: Final = '"payload":'
@@ -102,10 +105,11 @@ def decode(
         for_changelog: whether everything is wanted that a changelog row needs; a mirror needs less.
         stray: the verdict on events that carry a schema which no epoch has.
     """
-    events = records.where(F.col("value").isNotNull())
-    named = F.lit(True) if for_changelog else _near_end(ranges)
-    wanted = _Wanted(target, named, whole_before=for_changelog, stray=stray)
-    frames = [_decode_epoch(_of_epoch(events, epoch, epochs), epoch, wanted) for epoch in epochs]
+    events = records.where(F.col("value").isNotNull()).withColumn("near_end", _near_end(ranges))
+    frames = [
+        _decode_epoch(_of_epoch(events, epoch, epochs), epoch, target, for_changelog, stray)
+        for epoch in epochs
+    ]
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionByName(other)
@@ -139,99 +143,96 @@ def _at_its_time(epoch: Epoch) -> SparkColumn:
     return F.coalesce(condition, F.lit(True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What the decoded frame holds: rows of `target`, file and GTID where `named`, before-images whole or just keys.
-
-    `stray` is the verdict on events that carry another schema than their epoch's.
-    """
-
-    target: TableSchema
-    named: SparkColumn
-    whole_before: bool
-    stray: str
-
-
 def _near_end(ranges: Sequence[OffsetRange]) -> SparkColumn:
-    """The last few offsets of each range; the furthest event, which markers name, is among them."""
-    near = F.lit(False)
-    for r in ranges:
-        near |= (F.col("partition") == r.partition) & (F.col("offset") >= r.end - _TAIL)
-    return near
+    """The last few offsets of each range; the furthest event, which markers name, is among them.
+
+    A map, because numbers would stand in the code that Spark generates, and every batch would compile it anew.
+    """
+    ends = F.create_map(*[F.lit(n) for r in ranges for n in (r.partition, r.end - _TAIL)])
+    return F.coalesce(F.col("offset") >= F.element_at(ends, F.col("partition")), F.lit(False))
 
 
-def _decode_epoch(events: DataFrame, epoch: Epoch, wanted: _Wanted) -> DataFrame:
-    schema, target = epoch.schema, wanted.target
-    before = schema.columns if wanted.whole_before else schema.key_columns
-    before_target = target if wanted.whole_before else TableSchema(target.key_columns, target.key)
+def _decode_epoch(
+    events: DataFrame, epoch: Epoch, target: TableSchema, for_changelog: bool, stray: str
+) -> DataFrame:
+    wrapped = epoch.fingerprint != 0
+    parsed = events.withColumn("e", _parsed(epoch.schema, wrapped, for_changelog))
+    images = parsed.select(*_image_columns(epoch.schema, target, wrapped, for_changelog))
+    judged = images.withColumn("bad", _reason(epoch.schema.key, epoch.fingerprint, stray))
+    return judged.select(*_frame_columns(for_changelog))
+
+
+# Building an expression takes a call into the JVM for each part of it. A table's are the same in every batch.
+
+
+@lru_cache(_EXPRESSIONS)
+def _parsed(schema: TableSchema, wrapped: bool, for_changelog: bool) -> SparkColumn:
+    """The event's JSON as a struct; `wrapped` in an object that also carries the schema."""
+    corrupt = StructField("_corrupt", StringType())
     envelope = StructType(
         [
-            StructField("before", _parsed_row(before)),
+            StructField("before", _parsed_row(schema.columns if for_changelog else schema.key_columns)),
             StructField("after", _parsed_row(schema.columns)),
             StructField("source", _SOURCE_FIELDS),
             StructField("op", StringType()),
-            StructField("_corrupt", StringType()),
+            corrupt,
         ]
     )
-    options = {"columnNameOfCorruptRecord": "_corrupt"}
-    text = F.col("value").cast("string")
-    if epoch.fingerprint:
-        wrapped = StructType([StructField("payload", envelope), StructField("_corrupt", StringType())])
-        parsed = events.withColumn("e", F.from_json(text, wrapped, options))
-        payload, corrupt = F.col("e.payload"), F.col("e._corrupt")
-    else:
-        parsed = events.withColumn("e", F.from_json(text, envelope, options))
-        payload, corrupt = F.col("e"), F.col("e._corrupt")
-    source, op = payload.getField("source"), payload.getField("op")
-    images = parsed.select(
-        "partition",
-        "offset",
-        "timestamp",
-        "key",
-        "value",
-        op.alias("op"),
-        source.alias("source"),
+    whole = StructType([StructField("payload", envelope), corrupt]) if wrapped else envelope
+    return F.from_json(F.col("value").cast("string"), whole, {"columnNameOfCorruptRecord": "_corrupt"})
+
+
+@lru_cache(_EXPRESSIONS)
+def _image_columns(
+    schema: TableSchema, target: TableSchema, wrapped: bool, for_changelog: bool
+) -> tuple[SparkColumn, ...]:
+    payload = F.col("e.payload") if wrapped else F.col("e")
+    before = schema.columns if for_changelog else schema.key_columns
+    before_target = target if for_changelog else TableSchema(target.key_columns, target.key)
+    return (
+        *(F.col(name) for name in ("partition", "offset", "timestamp", "key", "value", "near_end")),
+        payload.getField("op").alias("op"),
+        payload.getField("source").alias("source"),
         _lake_row(payload.getField("before"), before, before_target).alias("before"),
         _lake_row(payload.getField("after"), schema.columns, target).alias("after"),
-        corrupt.alias("corrupt"),
+        F.col("e._corrupt").alias("corrupt"),
     )
-    return _with_verdict(images, epoch, wanted)
 
 
-def _with_verdict(images: DataFrame, epoch: Epoch, wanted: _Wanted) -> DataFrame:
-    """Add position and verdict; keep the raw record only of bad events."""
-    source, op = F.col("source"), F.col("op")
-    judged = images.withColumn("bad", _reason(epoch, wanted.stray))
-    keep = F.col("bad").isNotNull()
-    return judged.select(
-        "partition",
-        "offset",
+@lru_cache(_EXPRESSIONS)
+def _frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
+    """The decoded frame, from the images and their verdict; the raw record only of bad events."""
+    source, op, keep = F.col("source"), F.col("op"), F.col("bad").isNotNull()
+    named = F.lit(True) if for_changelog else F.col("near_end")
+    kind = F.when(op.isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
+    return (
+        F.col("partition"),
+        F.col("offset"),
         F.when(~keep, op).alias("op"),
         _hi(source).alias("hi"),
-        (
-            F.coalesce(source.getField("row"), F.lit(0)).cast("long") * 2
-            + F.when(op.isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
-        ).alias("lo"),
+        (F.coalesce(source.getField("row"), F.lit(0)).cast("long") * 2 + kind).alias("lo"),
         source.getField("ts_ms").alias("ts_ms"),
         F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
-        F.when(wanted.named, source.getField("file")).alias("file"),
-        F.when(wanted.named, source.getField("gtid")).alias("gtid"),
-        "before",
-        "after",
-        "bad",
+        F.when(named, source.getField("file")).alias("file"),
+        F.when(named, source.getField("gtid")).alias("gtid"),
+        F.col("near_end"),
+        F.col("before"),
+        F.col("after"),
+        F.col("bad"),
         F.when(keep, F.col("key")).alias("raw_key"),
         F.when(keep, F.col("value")).alias("raw_value"),
         F.when(keep, F.col("timestamp")).alias("timestamp"),
     )
 
 
-def _reason(epoch: Epoch, stray: str) -> SparkColumn:
+@lru_cache(_EXPRESSIONS)
+def _reason(key: tuple[str, ...], carried: int, stray: str) -> SparkColumn:
     op, before, after = F.col("op"), F.col("before"), F.col("after")
     null_key = F.lit(False)
-    for name in epoch.schema.key:
+    for name in key:
         null_key |= F.when(op == "d", before.getField(name)).otherwise(after.getField(name)).isNull()
     return (
-        F.when(fingerprint(F.col("value")) != epoch.fingerprint, F.lit(stray))
+        F.when(fingerprint(F.col("value")) != carried, F.lit(stray))
         .when(F.col("corrupt").isNotNull(), F.lit("not JSON of the table's schema"))
         .when(op.isNull(), F.lit("no op: not a Debezium change event"))
         .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))
