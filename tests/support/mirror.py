@@ -66,7 +66,7 @@ class MirrorProcess:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
-    def stop(self, seconds: float = 60) -> int:
+    def stop(self, seconds: float = 240) -> int:
         """SIGTERM, and the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
