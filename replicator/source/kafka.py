@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
 from replicator.config import KafkaLog
 from replicator.errors import LogUnavailable
@@ -27,6 +28,21 @@ FETCH_OPTIONS: Final = {
     "kafka.receive.buffer.bytes": str(1 << 20),
     "failOnDataLoss": "true",
 }
+
+
+_PASSING: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether asking again soon may help."""
+    return isinstance(error, KafkaException) and bool(error.args) and error.args[0].code() in _PASSING
 
 
 class KafkaChangeLog:
@@ -122,13 +138,23 @@ class KafkaChangeLog:
     def _list_offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[str, dict[int, int]]:
         if not places:
             return {}
-        futures = self._admin.list_offsets(dict.fromkeys(places, spec), request_timeout=_TIMEOUT_S)
-        offsets: dict[str, dict[int, int]] = {}
         try:
-            for place, future in futures.items():
-                offsets.setdefault(place.topic, {})[place.partition] = future.result().offset
+            return self._list_offsets_once(places, spec)
         except KafkaException as error:
             raise self._unavailable(error) from error
+
+    # A partition that was just made, or whose broker was just started, has no leader for a moment.
+    @retry(
+        retry=retry_if_exception(_passes),
+        wait=wait_exponential(0.1, max=2),
+        stop=stop_after_delay(_TIMEOUT_S),
+        reraise=True,
+    )
+    def _list_offsets_once(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[str, dict[int, int]]:
+        futures = self._admin.list_offsets(dict.fromkeys(places, spec), request_timeout=_TIMEOUT_S)
+        offsets: dict[str, dict[int, int]] = {}
+        for place, future in futures.items():
+            offsets.setdefault(place.topic, {})[place.partition] = future.result().offset
         return offsets
 
     def _unavailable(self, error: KafkaException) -> LogUnavailable:
