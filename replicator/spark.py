@@ -81,6 +81,8 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
     if config.spark.master.startswith("local["):
         # One process: nothing has to reach it from outside.
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Spark's default of 200 is for clusters; here most of them would be empty.
+        conf["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
     else:
         conf["spark.jars"] = ",".join(map(str, jars))
     return conf | config.spark.session_conf()

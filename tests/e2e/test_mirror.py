@@ -20,6 +20,8 @@ QUICK = """
 trigger = "1 second"
 [spark]
 driver_memory = "1g"
+# Short lives on few cores: the JVM should start fast rather than get fast.
+conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
 """
 FAILPOINTS = (
     "after-changelog-files",
