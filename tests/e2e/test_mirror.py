@@ -219,8 +219,8 @@ conf = {{ "spark.executor.memory" = "512m" }}
     for seed in (7, 8):
         with scene.writers(seed):
             mirror.start()
-            assert mirror.wait(150) == 0, mirror.tail()
+            assert mirror.wait(400) == 0, mirror.tail()
     mirror.start()
-    assert mirror.wait(150) == 0, mirror.tail()
+    assert mirror.wait(400) == 0, mirror.tail()
     assert scene.comparison.differences() == {}
     assert scene.comparison.assert_changelogs() > 0
