@@ -38,7 +38,10 @@ def everything(context: typer.Context) -> None:
 @app.command()
 def drain(  # noqa: PLR0917 - typer calls it, by name
     strategy: Annotated[list[str], typer.Option(help="Strategies of the engine.")] = list(STRATEGIES),  # noqa: B006
-    layout: Annotated[list[str], typer.Option(help="one (table), many (a hundred).")] = ["one", "many"],  # noqa: B006
+    layout: Annotated[list[str], typer.Option(help="one (table), many, schemas (in events).")] = [
+        "one",
+        "many",
+    ],  # noqa: B006
     flink: Annotated[bool, typer.Option(help="Run Flink beside it.")] = True,
     cold: Annotated[bool, typer.Option(help="Run cold processes too.")] = True,
     warm_runs: Annotated[int, typer.Option(min=1, help="Measured runs in a warm process.")] = 2,

@@ -91,14 +91,20 @@ COLUMNS = (
 
 
 def layouts(*, small: bool) -> dict[str, Layout]:
-    """The logs: one table on two partitions, and a hundred tables on one each."""
-    one, many = Layout("bench", partitions=2), Layout("bench100", tables=100)
-    if small:
-        one, many = (
-            replace(full, prefix=f"{full.prefix}s", snapshot_rows=_SMALL_ROWS, changes=_SMALL_CHANGES)
-            for full in (one, many)
+    """The logs: one table on two partitions; a hundred on one each; the one with a schema in each event."""
+    full = {
+        "one": Layout("bench", partitions=2),
+        "many": Layout("bench100", tables=100),
+        "schemas": Layout("benchschemas", partitions=2, with_schemas=True),
+    }
+    if not small:
+        return full
+    return {
+        name: replace(
+            layout, prefix=f"{layout.prefix}-small", snapshot_rows=_SMALL_ROWS, changes=_SMALL_CHANGES
         )
-    return {"one": one, "many": many}
+        for name, layout in full.items()
+    }
 
 
 def drain(options: Options, results: Path) -> bool:

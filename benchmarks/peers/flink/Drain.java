@@ -16,7 +16,7 @@ import org.apache.flink.table.functions.ScalarFunction;
  * later ones are warm. Prints one JSON line a run with its wall and CPU seconds.
  *
  * <p>Arguments: name=value, namely bootstrap, topics (topic=table pairs joined by ';'), uri, warehouse, mode (upsert or
- * changelog), runs, parallelism. Run n writes the namespace flink_MODE_n.
+ * changelog), schemas (true where events carry them), runs, parallelism. Run n writes the namespace flink_MODE_n.
  */
 public final class Drain {
   /** Debezium's DATETIME(6), microseconds as if in UTC, as a timestamp without zone. */
@@ -94,8 +94,8 @@ public final class Drain {
         "CREATE TEMPORARY TABLE source_%s (" + COLUMNS + ") WITH ('connector' = 'kafka', 'topic' = '%s', "
             + "'properties.bootstrap.servers' = '%s', 'properties.group.id' = 'flink-benchmark', "
             + "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset', "
-            + "'format' = 'debezium-json')",
-        table, "BIGINT", topic, options.get("bootstrap"));
+            + "'format' = 'debezium-json', 'debezium-json.schema-include' = '%s')",
+        table, "BIGINT", topic, options.get("bootstrap"), options.get("schemas"));
   }
 
   private static String target(Map<String, String> options, String namespace, String table) {

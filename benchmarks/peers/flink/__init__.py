@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.engine import Target
 from benchmarks.processes import Usage, run_json
-from benchmarks.workload import DATABASE, Layout
+from benchmarks.workload import Layout
 from replicator.jars import JarSet, default_cache, find_java, jars
 
 VERSION = "2.1.3"
@@ -47,6 +47,7 @@ def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usa
         "mode": mode,
         "runs": str(warm_runs + 1),
         "parallelism": "2",
+        "schemas": str(layout.with_schemas).lower(),
         # Each table is a source and a sink of its own: their buffers outgrow Flink's default.
         **({"network-memory": "512m"} if layout.tables > 1 else {}),
     }
@@ -59,7 +60,7 @@ def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usa
         "Drain",
         *(f"{name}={value}" for name, value in settings.items()),
     ]
-    runs, whole = run_json(command, target.log(f"flink-{mode}-{DATABASE}-{layout.tables}"))
+    runs, whole = run_json(command, target.log(f"flink-{mode}"))
     cold = Usage(runs[0]["since_start"], runs[0]["cpu_since_start"], whole.peak_rss)
     return [cold, *(Usage(run["seconds"], run["cpu_seconds"], whole.peak_rss) for run in runs[1:])]
 
