@@ -19,6 +19,7 @@ Bootstrap = Annotated[
     str | None, typer.Option(help="A broker to use; by default one is started, with its data in the cache.")
 ]
 _RESULTS = Path(__file__).parent / "results"
+_LAYOUTS = ["one", "many"]
 
 
 @app.callback(invoke_without_command=True)
@@ -38,10 +39,7 @@ def everything(context: typer.Context) -> None:
 @app.command()
 def drain(  # noqa: PLR0917 - typer calls it, by name
     strategy: Annotated[list[str], typer.Option(help="Strategies of the engine.")] = list(STRATEGIES),  # noqa: B006
-    layout: Annotated[list[str], typer.Option(help="one (table), many, schemas (in events).")] = [
-        "one",
-        "many",
-    ],  # noqa: B006
+    layout: Annotated[list[str], typer.Option(help="one (table), many, schemas (in events).")] = _LAYOUTS,
     flink: Annotated[bool, typer.Option(help="Run Flink beside it.")] = True,
     cold: Annotated[bool, typer.Option(help="Run cold processes too.")] = True,
     warm_runs: Annotated[int, typer.Option(min=1, help="Measured runs in a warm process.")] = 2,

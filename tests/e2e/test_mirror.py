@@ -142,7 +142,11 @@ def test_one_mirror_at_a_time(scene_maker: SceneMaker) -> None:
     with running(scene.config, scene.folder / "out.log") as mirror:
         compare.await_equal(mirror, START_S)
         again = subprocess.run(
-            [COMMAND, "run", "-c", str(scene.config)], capture_output=True, text=True, timeout=180, check=False
+            [COMMAND, "run", "-c", str(scene.config)],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
         )
         assert again.returncode == 2
         assert "is already running" in again.stderr
