@@ -18,6 +18,8 @@ Memory = Annotated[str, typer.Option(help="Heap of the engine's driver, and of F
 Bootstrap = Annotated[
     str | None, typer.Option(help="A broker to use; by default one is started, with its data in the cache.")
 ]
+_STRATEGIES = list(STRATEGIES)
+_LAYOUTS = ["one", "many"]
 _RESULTS = Path(__file__).parent / "results"
 _LAYOUTS = ["one", "many"]
 
@@ -38,7 +40,7 @@ def everything(context: typer.Context) -> None:
 
 @app.command()
 def drain(  # noqa: PLR0917 - typer calls it, by name
-    strategy: Annotated[list[str], typer.Option(help="Strategies of the engine.")] = list(STRATEGIES),  # noqa: B006
+    strategy: Annotated[list[str], typer.Option(help="Strategies of the engine.")] = _STRATEGIES,
     layout: Annotated[list[str], typer.Option(help="one (table), many, schemas (in events).")] = _LAYOUTS,
     flink: Annotated[bool, typer.Option(help="Run Flink beside it.")] = True,
     cold: Annotated[bool, typer.Option(help="Run cold processes too.")] = True,
