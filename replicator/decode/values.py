@@ -125,8 +125,9 @@ def _decimal(value: SparkColumn, lake_type: LakeType) -> SparkColumn:
     size = words[0].cast("decimal(38,0)")
     for word in words[1:]:
         size = (size * F.lit(1 << 32).cast("decimal(11,0)") + word).cast("decimal(38,0)")
-    # Spark may compute a branch that it does not take, so neither may overflow.
-    below = -F.when(negative, size).otherwise(F.lit(0)) - F.when(negative, F.lit(1)).otherwise(F.lit(0))
+    # Spark may compute a branch that it does not take, so neither may overflow; and its unary minus rounds to
+    # 34 digits, while its subtraction is exact.
+    below = F.lit(-1).cast("decimal(1,0)") - F.when(negative, size).otherwise(F.lit(0).cast("decimal(38,0)"))
     unscaled = F.when(negative, below).otherwise(size)
     # Shifting the point in text is exact; decimal division would round.
     return F.concat(unscaled.cast("string"), F.lit(f"E-{lake_type.scale}")).cast(spark_type(lake_type))
