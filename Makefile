@@ -9,7 +9,7 @@ REPORTS ?= reports
 UV = $$(command -v uv || echo .venv/bin/uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: help setup demo test test-fast lint format bench record-demo clean
+.PHONY: help setup demo test test-fast test-long lint format bench record-demo clean
 
 help:  ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-fast: setup  ## The tests that need neither Spark nor the real stack
 test: lint  ## Everything: linters, units, Spark, and the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
 	@$(RUN) pytest -q --junitxml=$(REPORTS)/tests.xml
+
+test-long: setup  ## The tests on the real stack that take half an hour: all kills, outages, a Spark cluster
+	@REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q -m "long or (stack and not spark)" tests/e2e
 
 bench: setup  ## The benchmarks; tables on the screen, JSON in reports/
 	@$(RUN) python -m benchmarks

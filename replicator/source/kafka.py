@@ -27,6 +27,9 @@ FETCH_OPTIONS: Final = {
     "kafka.max.poll.records": "20000",
     "kafka.receive.buffer.bytes": str(1 << 20),
     "failOnDataLoss": "true",
+    # The defaults notice a broker that went away after three minutes.
+    "kafka.default.api.timeout.ms": "20000",
+    "kafka.request.timeout.ms": "15000",
 }
 
 

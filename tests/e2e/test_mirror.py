@@ -1,6 +1,7 @@
 """The mirror as a process on the real MySQL, Kafka and Connect, while two writers change ten tables."""
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -31,6 +32,9 @@ FAILPOINTS = (
     "before-commit",
     "after-commit",
 )
+LONG = bool(os.environ.get("REPLICATOR_LONG_TESTS"))
+"""Whether to take the time for all kills; without it a few stand for them."""
+
 START_S = 300
 """How long a mirror may take to its first batch on a busy machine."""
 
@@ -72,6 +76,7 @@ def resent(scene: Scene) -> int:
     )
 
 
+@pytest.mark.long
 def test_a_living_mirror(scene_maker: SceneMaker) -> None:
     """Sixty seconds of two writers; meanwhile a table appears, Kafka goes away, the connector is killed.
 
@@ -109,16 +114,16 @@ def test_a_living_mirror(scene_maker: SceneMaker) -> None:
 
 
 def test_killed_anywhere(scene_maker: SceneMaker) -> None:
-    """At each boundary of a batch once, and at twenty random moments; events carry their schemas here."""
+    """At each boundary of a batch and at random moments, a few or (`LONG`) many; events carry their schemas here."""
     scene = scene_maker(log="schemas = true", extra=QUICK)
     compare, chance = scene.comparison, random.Random(7)
     mirror = MirrorProcess(scene.config, scene.folder / "out.log")
     try:
         with scene.writers(3, 4, pause=0.05):
-            for point in FAILPOINTS:
+            for point in FAILPOINTS if LONG else FAILPOINTS[1:2]:
                 mirror.start(REPLICATOR_CRASH_AT=f"{point}:{chance.randint(1, 8)}")
                 assert mirror.wait(START_S) == -9, f"{point} was not reached\n{mirror.tail()}"
-            for number in range(20):
+            for number in range(20 if LONG else 2):
                 if number % 5 == 0:
                     # Nothing in it is needed.
                     shutil.rmtree(scene.folder / "state", ignore_errors=True)
@@ -135,6 +140,7 @@ def test_killed_anywhere(scene_maker: SceneMaker) -> None:
     assert compare.assert_changelogs() > 500
 
 
+@pytest.mark.long
 def test_one_mirror_at_a_time(scene_maker: SceneMaker) -> None:
     """A second process is refused on this machine; one that comes from elsewhere makes one of the two stop."""
     scene = scene_maker(tables=4, extra=QUICK)
@@ -207,6 +213,7 @@ def quarantined(scene: Scene) -> list[dict[str, Any]]:
         return list(catalog.load_table(name).scan().to_arrow().to_pylist())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["split", "merge"])
 def test_on_a_cluster_of_two_workers(scene_maker: SceneMaker, strategy: str) -> None:
     """Executors in processes of their own: nothing may rest on one JVM's memory."""
