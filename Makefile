@@ -44,7 +44,7 @@ test: lint  ## Everything: linters, units, Spark, and the real MySQL, Kafka and 
 test-long: setup  ## The tests on the real stack that take half an hour: all kills, outages, a Spark cluster
 	@REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q -m "long or (stack and not spark)" tests/e2e
 
-bench: setup  ## The benchmarks; tables on the screen, JSON in reports/
+bench: setup  ## The benchmarks; tables on the screen, JSON in benchmarks/results/
 	@$(RUN) python -m benchmarks
 
 record-demo: setup  ## Record the demo's event archive anew from the real stack
