@@ -7,10 +7,11 @@ between the two leaves the mirror behind; the next batch starts where the mirror
 what it lacks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from replicator import census as counting
@@ -19,13 +20,20 @@ from replicator.apply.publish import Staged, publish
 from replicator.apply.spec import ENGINE_PROPERTIES, changelog_schema, partition_spec, table_schema
 from replicator.apply.stage import aligned, stage_data
 from replicator.apply.strategy import STRATEGY_PROPERTIES, merge, split
-from replicator.collapse import after_truncates, last_changes, surviving_rows
+from replicator.collapse import (
+    after_truncates,
+    few_last_changes,
+    key_places,
+    last_changes,
+    surviving_rows,
+)
 from replicator.config import Config, TableOptions
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
 from replicator.errors import MissingKey, TablePaused
 from replicator.evolve.plan import merged, plan
 from replicator.failpoints import reach
+from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, control, hold, local_frame
 from replicator.ledger import Ledger, next_marker
 from replicator.model.census import STRAY, UNFAMILIAR, Census
 from replicator.model.change import change_column
@@ -35,7 +43,7 @@ from replicator.model.table import TableId, TableSchema
 from replicator.normalize import from_offset, good_events, normalize
 from replicator.observe import Stopwatch
 from replicator.quarantine import Quarantine
-from replicator.source.log import ChangeLog
+from replicator.source.log import RECORDS, ChangeLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +61,39 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one table has to take in: `ranges` of its topic, as part of batch number `batch`."""
+    """What one table has to take in: `ranges` of its topic, as part of batch number `batch`.
+
+    `records` are those of the ranges, where they are few and were fetched already (see `fetched`).
+    """
 
     table: TableId
     topic: str
     ranges: tuple[OffsetRange, ...]
     batch: int
+    records: pa.Table | None = None
+
+    @property
+    def count(self) -> int:
+        """Records to read, gaps in the offsets included."""
+        return sum(r.count for r in self.ranges)
+
+
+def fetched(engine: Engine, works: Sequence[Work]) -> list[Work]:
+    """`works`; the small ones with their records, which are fetched together: one question to the log, not one each."""
+    small: list[Work] = []
+    left = FEW_IN_ALL
+    for work in sorted(works, key=lambda w: w.count):
+        if work.count > min(FEW_EVENTS, left):
+            break
+        small.append(work)
+        left -= work.count
+    if not small:
+        return list(works)
+    found = engine.log.fetch([r for work in small for r in work.ranges], FEW_BYTES)
+    if found is None:
+        return list(works)
+    nothing = RECORDS.empty_table()
+    return [replace(w, records=found.get(w.topic, nothing)) if w in small else w for w in works]
 
 
 def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
@@ -74,8 +109,8 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
     with _understood(engine, work, options, watch) as (decoded, schema, census):
         if census.bad:
             with watch.stage("quarantine"):
-                _set_aside(engine, work, options, decoded, census)
-        events = good_events(decoded, census.duplicates)
+                _set_aside(engine, work, options, decoded.frame, census)
+        events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
         if options.changelog:
             with watch.stage("changelog"):
                 _append_changelog(engine, work, schema, events, census)
@@ -89,11 +124,14 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
 @contextmanager
 def _understood(
     engine: Engine, work: Work, options: TableOptions, watch: Stopwatch
-) -> Iterator[tuple[DataFrame, TableSchema, Census]]:
+) -> Iterator[tuple[Held, TableSchema, Census]]:
     """The decoded events of the batch, materialized once and released at the end, their schema and their census."""
     behind = engine.ledger.progress(work.table).behind
     before = {} if behind is None else behind.progress.get(work.topic, {})
-    records = engine.log.read(engine.spark, work.ranges)
+    if work.records is None:
+        records = engine.log.read(engine.spark, work.ranges)
+    else:
+        records = local_frame(engine.spark, work.records)
     with watch.stage("decode"):
         epochs = (
             engine.book.epochs(work.table, _since(before, work)) if engine.book.knows(work.table) else None
@@ -102,15 +140,15 @@ def _understood(
             if epochs is None:
                 epochs = engine.book.learn(work.table, records)
             decoded, schema = _decode(engine, work, records, epochs, options, stray)
-            census = counting.take(decoded, work.ranges, before)
+            census = counting.take(control(decoded), work.ranges, before)
             if not census.unfamiliar:
                 break
-            _release(decoded)
+            decoded.release()
             epochs = None
     try:
         yield decoded, schema, census
     finally:
-        _release(decoded)
+        decoded.release()
 
 
 def _since(before: Mapping[int, PartitionProgress], work: Work) -> SourcePosition | None:
@@ -122,15 +160,14 @@ def _since(before: Mapping[int, PartitionProgress], work: Work) -> SourcePositio
 
 def _decode(
     engine: Engine, work: Work, records: DataFrame, epochs: list[Epoch], options: TableOptions, stray: str
-) -> tuple[DataFrame, TableSchema]:
-    """The lazy decoded frame, kept in memory once it was computed."""
+) -> tuple[Held, TableSchema]:
+    """The decoded frame, kept in memory once it was computed."""
     if options.key:
         epochs = [replace(e, schema=replace(e.schema, key=options.key)) for e in epochs]
     schema = engine.book.with_filled(work.table, merged([e.schema for e in epochs]))
     _check_key(schema, options)
     decoded = decode(records, epochs, schema, work.ranges, for_changelog=options.changelog, stray=stray)
-    # Rows stay as they are in memory; a cached DataFrame would be rewritten column by column and compressed.
-    return decoded.localCheckpoint(eager=False), schema
+    return hold(decoded, few=work.records is not None), schema
 
 
 def _check_key(schema: TableSchema, options: TableOptions) -> None:
@@ -147,11 +184,6 @@ def _check_key(schema: TableSchema, options: TableOptions) -> None:
             )
 
 
-def _release(frame: DataFrame) -> None:
-    """Give the memory of a local checkpoint back at once; Spark would wait for a garbage collection."""
-    frame._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001 no public way
-
-
 def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataFrame, census: Census) -> None:
     engine.quarantine.add(work.table, work.topic, decoded, work.batch)
     if options.on_bad_event == "pause":
@@ -161,12 +193,10 @@ def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataF
         )
 
 
-def _append_changelog(
-    engine: Engine, work: Work, schema: TableSchema, events: DataFrame, census: Census
-) -> None:
+def _append_changelog(engine: Engine, work: Work, schema: TableSchema, events: Held, census: Census) -> None:
     base = engine.ledger.progress(work.table).changelog
     table = _changelog_table(engine, work.table, schema)
-    fresh = from_offset(events, _already_in(base, work))
+    fresh = from_offset(events.frame, _already_in(base, work))
     files = []
     if census.changes:
         rows = normalize(fresh, schema)
@@ -180,23 +210,39 @@ def _append_changelog(
 
 
 def _apply_to_mirror(
-    engine: Engine, work: Work, options: TableOptions, schema: TableSchema, events: DataFrame, census: Census
+    engine: Engine, work: Work, options: TableOptions, schema: TableSchema, events: Held, census: Census
 ) -> None:
     base = engine.ledger.progress(work.table).mirror
     table = _mirror_table(engine, work.table, options, schema)
     staged = Staged()
     if census.changes:
-        fresh = after_truncates(from_offset(events, _already_in(base, work)), census.truncates)
-        keys = last_changes(fresh, schema).localCheckpoint(eager=False)
+        fresh = after_truncates(from_offset(events.frame, _already_in(base, work)), census.truncates)
+        keys = _last_changes(engine, fresh, schema, few=events.few)
         try:
             strategy = split if options.strategy == "split" else merge
-            rows = surviving_rows(fresh, keys, schema)
-            staged = strategy(engine.lake, table, schema.key, keys, rows, clear=bool(census.truncates))
+            rows = surviving_rows(fresh, keys.frame, schema)
+            staged = strategy(
+                engine.lake,
+                table,
+                schema.key,
+                keys.frame,
+                rows,
+                clear=bool(census.truncates),
+                few=events.few,
+            )
         finally:
-            _release(keys)
+            keys.release()
     marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
     publish(engine.lake, table, base, marker, staged)
     engine.ledger.committed_mirror(work.table, marker)
+
+
+def _last_changes(engine: Engine, events: DataFrame, schema: TableSchema, *, few: bool) -> Held:
+    places = key_places(events, schema)
+    if not few or any(c.type.name in ("float", "double") for c in schema.key_columns):
+        return hold(last_changes(places), few=False)
+    last = few_last_changes(places.toArrow())
+    return Held(local_frame(engine.spark, last), last)
 
 
 def _already_in(marker: CommitMarker | None, work: Work) -> dict[int, int]:

@@ -11,50 +11,26 @@ duplicates.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from replicator.model.census import UNFAMILIAR, Census, DuplicateRange, Truncate
+from replicator.model.census import BAD_CODE, OP_CODES, UNFAMILIAR_CODE, Census, DuplicateRange, Truncate
 from replicator.model.commit import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import FILE_SHIFT, SourcePosition
-
-_CODES: Final = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4}
-_BAD: Final = 8
-_UNFAMILIAR: Final = 9
 
 _Longs = npt.NDArray[np.int64]
 
 
-def take(
-    decoded: DataFrame, ranges: Sequence[OffsetRange], before: Mapping[int, PartitionProgress]
-) -> Census:
-    """Count a decoded frame (see `decode.envelope`); `before` is the progress at the start of `ranges`."""
-    code = F.when(F.col("bad") == UNFAMILIAR, F.lit(_UNFAMILIAR)).when(F.col("bad").isNotNull(), F.lit(_BAD))
-    for op, number in _CODES.items():
-        code = code.when(F.col("op") == op, F.lit(number))
-    last = F.col("near_end")
-    table = decoded.select(
-        "partition",
-        "offset",
-        code.cast("tinyint").alias("code"),
-        F.coalesce("hi", F.lit(0)).alias("hi"),
-        F.coalesce("lo", F.lit(0)).alias("lo"),
-        F.coalesce("ts_ms", F.lit(0)).alias("ts_ms"),
-        "server_id",
-        F.when(last, F.col("file")).alias("file"),
-        F.when(last, F.col("gtid")).alias("gtid"),
-    ).toArrow()
+def take(control: pa.Table, ranges: Sequence[OffsetRange], before: Mapping[int, PartitionProgress]) -> Census:
+    """Count decoded events (see `held.control`); `before` is the progress at the start of `ranges`."""
     numbers = {
-        name: table.column(name).to_numpy().astype(np.int64, copy=False)
+        name: pc.fill_null(control.column(name), 0).to_numpy().astype(np.int64, copy=False)
         for name in ("partition", "offset", "code", "hi", "lo", "ts_ms", "server_id")
     }
-    return count(numbers, ranges, before, _TailNames(table))
+    return count(numbers, ranges, before, _TailNames(control))
 
 
 class _TailNames:
@@ -80,7 +56,7 @@ def count(
 ) -> Census:
     """The census of events given as equally long arrays; see `take`."""
     codes = numbers["code"]
-    unfamiliar = int((codes == _UNFAMILIAR).sum())
+    unfamiliar = int((codes == UNFAMILIAR_CODE).sum())
     keep = np.ones(len(codes), dtype=bool)
     duplicates: list[DuplicateRange] = []
     progress: dict[int, PartitionProgress] = {}
@@ -89,7 +65,7 @@ def count(
         rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
         previous = before.get(r.partition)
         high = previous.high_water if previous else None
-        logged = rows[(codes[rows] > _CODES["r"]) & (codes[rows] < _BAD)]
+        logged = rows[(codes[rows] > OP_CODES["r"]) & (codes[rows] < BAD_CODE)]
         repeated, reached = _repeated({name: numbers[name][logged] for name in numbers}, high)
         keep[logged[repeated]] = False
         duplicates += _as_ranges(r.partition, numbers["offset"][rows], ~keep[rows])
@@ -101,14 +77,14 @@ def count(
                 latest = max(latest, high.ts_ms)
             high = HighWater(names.position(r.partition, *place), int(numbers["lo"][i]) & 1, latest)
         progress[r.partition] = PartitionProgress(r.end, high)
-    good = keep & (codes < _BAD)
-    truncated = np.flatnonzero(good & (codes == _CODES["t"]))
+    good = keep & (codes < BAD_CODE)
+    truncated = np.flatnonzero(good & (codes == OP_CODES["t"]))
     highs = [p.high_water.position for p in progress.values() if p.high_water is not None]
     times = numbers["ts_ms"][good]
     return Census(
-        events={op: n for op, number in _CODES.items() if (n := int((codes[good] == number).sum()))},
+        events={op: n for op, number in OP_CODES.items() if (n := int((codes[good] == number).sum()))},
         duplicates=tuple(duplicates),
-        bad=int((codes == _BAD).sum()),
+        bad=int((codes == BAD_CODE).sum()),
         unfamiliar=unfamiliar,
         truncates=tuple(
             Truncate(*(int(numbers[n][i]) for n in ("partition", "offset", "hi", "lo"))) for i in truncated

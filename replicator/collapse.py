@@ -6,8 +6,10 @@ is one number that fits a hash join.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -43,16 +45,31 @@ def key_names(schema: TableSchema) -> list[str]:
     return [f"k{i}" for i in range(len(schema.key))]
 
 
-def last_changes(events: DataFrame, schema: TableSchema) -> DataFrame:
-    """Each key (columns k0, k1, …) with the `place` of its last event and how many `events` it has.
+def key_places(events: DataFrame, schema: TableSchema) -> DataFrame:
+    """Key (columns k0, k1, …) and `place` of each event.
 
     `events` are decoded, good and without truncates. No update among them changes its key: Debezium sends a delete
-    and a create instead. The result is lazy: materialize it where it is used twice.
+    and a create instead.
     """
-    names = key_names(schema)
-    keys = [_key_value(column).alias(name) for column, name in zip(schema.key, names, strict=True)]
-    places = events.select(*keys, place().alias("place"))
+    return events.select(*_key_places(schema.key))
+
+
+@lru_cache(1024)
+def _key_places(key: tuple[str, ...]) -> tuple[SparkColumn, ...]:
+    return (*(_key_value(column).alias(f"k{i}") for i, column in enumerate(key)), place().alias("place"))
+
+
+def last_changes(places: DataFrame) -> DataFrame:
+    """Of `key_places`: each key with the `place` of its last event and how many `events` it has. Lazy."""
+    names = [name for name in places.columns if name != "place"]
     return places.groupBy(*names).agg(F.max("place").alias("place"), F.count(F.lit(1)).alias("events"))
+
+
+def few_last_changes(places: pa.Table) -> pa.Table:
+    """`last_changes` of events that the driver has. Keys are compared by their bytes, so not for floating point."""
+    names = [name for name in places.column_names if name != "place"]
+    grouped = places.group_by(names).aggregate([("place", "max"), ("place", "count")])
+    return grouped.rename_columns([*names, "place", "events"]).select([*names, "place", "events"])
 
 
 def _key_value(column: str) -> SparkColumn:
@@ -67,13 +84,19 @@ def surviving_rows(events: DataFrame, keys: DataFrame, schema: TableSchema) -> D
     """
     names = key_names(schema)
     several = keys.where(F.col("events") > 1).select(*names, F.col("place").alias("last"))
-    after = F.col("after")
-    rows = events.where(F.col("op") != "d").select(
-        place().alias("place"),
-        "after",
-        *[after.getField(c).alias(n) for c, n in zip(schema.key, names, strict=True)],
-    )
+    rows = events.where(F.col("op") != "d").select(*_row_places(schema.key))
     survivors = rows.join(F.broadcast(several), names, "left").where(
         F.col("last").isNull() | (F.col("last") == F.col("place"))
     )
-    return survivors.select(*[after.getField(name).alias(name) for name in schema.names])
+    return survivors.select(*_after_columns(schema.names))
+
+
+@lru_cache(1024)
+def _row_places(key: tuple[str, ...]) -> tuple[SparkColumn, ...]:
+    after = F.col("after")
+    return (place().alias("place"), after, *(after.getField(c).alias(f"k{i}") for i, c in enumerate(key)))
+
+
+@lru_cache(1024)
+def _after_columns(names: tuple[str, ...]) -> tuple[SparkColumn, ...]:
+    return tuple(F.col("after").getField(name).alias(name) for name in names)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from replicator.apply.lake import Lake
-from replicator.batch import Engine, Work, process
+from replicator.batch import Engine, Work, fetched, process
 from replicator.config import ArchiveLog, Config, KafkaLog
 from replicator.decode.schema_book import SchemaBook
 from replicator.errors import (
@@ -241,7 +241,10 @@ class Mirror:
             if ranges:
                 pieces = chunks(ranges, engine.config.apply.max_events)
                 plans.append([Work(table, topic, piece, self._batches + 1) for piece in pieces])
-        return sorted(plans, key=lambda works: -sum(r.count for w in works for r in w.ranges))
+        # A table's later pieces wait until the one before is in the lake; only first pieces are fetched together.
+        first = fetched(engine, [works[0] for works in plans])
+        plans = [[work, *works[1:]] for work, works in zip(first, plans, strict=True)]
+        return sorted(plans, key=lambda works: -sum(w.count for w in works))
 
     def _take_in(self, works: list[Work], watch: Stopwatch) -> list[tuple[Work, Census]]:
         """One table's part of the batch, as far as it got. Only errors that stop the whole mirror leave it."""
@@ -253,7 +256,7 @@ class Mirror:
                     break
                 done.append((work, self._with_retries(work, watch)))
                 if self.on_events is not None:
-                    self.on_events(sum(r.count for r in work.ranges))
+                    self.on_events(work.count)
         except (SchemaError, DecodeError, TablePaused) as error:
             self._paused[table] = error.message
             _LOG.error("table paused", table=str(table), reason=error.message, next=error.hint)
@@ -282,7 +285,7 @@ class Mirror:
         for kind, number in rows.items():
             self._rows[kind] = self._rows.get(kind, 0) + number
         watermarks = [c.watermark_ms for _, c in done if c.watermark_ms is not None]
-        events = sum(r.count for work, _ in done for r in work.ranges)
+        events = sum(work.count for work, _ in done)
         quarantined = sum(c.bad for _, c in done)
         tables = {str(work.table) for work, _ in done}
         self._events += events

@@ -4,9 +4,11 @@ The Java API is used because it can do in one atomic commit what SQL needs sever
 catalog may raise LakeUnavailable.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -61,6 +63,7 @@ class LakeTable:
     namespace: str
     name: str
     java: Any
+    classes: "JavaClasses"
 
     @property
     def sql_name(self) -> str:
@@ -84,11 +87,11 @@ class LakeTable:
 
     def columns(self) -> dict[str, LakeType]:
         """The columns of primitive type, in order."""
-        found: dict[str, LakeType] = {}
-        for field in self.java.schema().columns():
-            if field.type().isPrimitiveType():
-                found[field.name()] = LakeType.parse(field.type().toString())
-        return found
+        return dict(_columns(self.schema_json()))
+
+    def schema_json(self) -> str:
+        """The table's schema in Iceberg's JSON form: in one call what a call for each field would tell."""
+        return str(self.classes.schema_parser.toJson(self.java.schema()))
 
     def pending_fills(self) -> dict[str, str]:
         """Added columns whose old rows still lack the source's value → that value."""
@@ -110,22 +113,50 @@ class LakeTable:
         return max(markers, key=lambda m: m.sequence, default=None)
 
 
+@lru_cache(1024)
+def _columns(schema_json: str) -> tuple[tuple[str, LakeType], ...]:
+    fields = json.loads(schema_json)["fields"]
+    return tuple((f["name"], LakeType.parse(f["type"])) for f in fields if isinstance(f["type"], str))
+
+
+class JavaClasses:
+    """The Java classes that the engine calls, each looked up once.
+
+    To PySpark a dotted path is a question for each of its parts, and where the answer is "no such class" Java has
+    looked through every library for it.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        iceberg = "org.apache.iceberg."
+        self.namespace: Any = getattr(jvm, iceberg + "catalog.Namespace")
+        self.table_identifier: Any = getattr(jvm, iceberg + "catalog.TableIdentifier")
+        self.schema_parser: Any = getattr(jvm, iceberg + "SchemaParser")
+        self.partition_spec_parser: Any = getattr(jvm, iceberg + "PartitionSpecParser")
+        self.types: Any = getattr(jvm, iceberg + "types.Types")
+        self.conversions: Any = getattr(jvm, iceberg + "types.Conversions")
+        self.expressions: Any = getattr(jvm, iceberg + "expressions.Expressions")
+        self.file_metadata: Any = getattr(jvm, iceberg + "FileMetadata")
+        self.metrics_config: Any = getattr(jvm, iceberg + "MetricsConfig")
+        self.parquet_util: Any = getattr(jvm, iceberg + "parquet.ParquetUtil")
+        self.rewrite_coordinator: Any = getattr(jvm, iceberg + "spark.FileRewriteCoordinator")
+        self.spark_util: Any = getattr(jvm, iceberg + "spark.Spark3Util")
+        self.hadoop_path: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
+        self.collections: Any = getattr(jvm, "java.util.Collections")
+        self.string: Any = getattr(jvm, "java.lang.String")
+
+
 class Lake:
     """The catalog. One instance serves all threads."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
-        self._jvm = jvm
+        self.classes = JavaClasses(jvm)
         with lake_errors("the lake's catalog cannot be opened"):
-            self._catalog: Any = self.jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
+            self._catalog: Any = self.classes.spark_util.loadIcebergCatalog(
                 spark._jsparkSession,  # noqa: SLF001
                 CATALOG_NAME,
             )
-
-    @property
-    def jvm(self) -> Any:
-        return self._jvm
 
     def ensure_namespace(self, name: str) -> None:
         """Create a namespace where it does not exist."""
@@ -155,28 +186,29 @@ class Lake:
             raise
 
     def _loaded(self, namespace: str, name: str) -> LakeTable:
-        return LakeTable(namespace, name, self._catalog.loadTable(self._identifier(namespace, name)))
+        java = self._catalog.loadTable(self._identifier(namespace, name))
+        return LakeTable(namespace, name, java, self.classes)
 
     def create(
         self, namespace: str, name: str, schema_json: str, spec_json: str | None, properties: dict[str, str]
     ) -> LakeTable:
         """Create a table from Iceberg's JSON forms of its schema and partition spec."""
-        iceberg = self._jvm.org.apache.iceberg
         with lake_errors(f"table {namespace}.{name} cannot be created"):
-            schema = iceberg.SchemaParser.fromJson(schema_json)
+            schema = self.classes.schema_parser.fromJson(schema_json)
             builder = self._catalog.buildTable(self._identifier(namespace, name), schema)
             if spec_json is not None:
-                builder = builder.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, spec_json))
+                spec = self.classes.partition_spec_parser.fromJson(schema, spec_json)
+                builder = builder.withPartitionSpec(spec)
             for key, value in properties.items():
                 builder = builder.withProperty(key, value)
-            return LakeTable(namespace, name, builder.create())
+            return LakeTable(namespace, name, builder.create(), self.classes)
 
     def alter(self, table: LakeTable, changes: Sequence[SchemaChange], *, fill: bool) -> None:
         """Change a table's schema, all changes in one commit; `table` is the new one then.
 
         Where `fill` is set, the same commit notes which rows must still be filled, so that a crash forgets nothing.
         """
-        types = self._jvm.org.apache.iceberg.types.Types
+        types = self.classes.types
         with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
             transaction = table.java.newTransaction()
             update = transaction.updateSchema()
@@ -227,23 +259,21 @@ class Lake:
     def set_namespace_property(self, namespace: str, key: str, value: str | None) -> None:
         """Set a property of a namespace; None removes it."""
         with lake_errors(f"namespace {namespace} cannot be changed"):
-            java = self._jvm.java.util
+            collections = self.classes.collections
             if value is None:
-                self._catalog.removeProperties(self._namespace(namespace), java.Collections.singleton(key))
+                self._catalog.removeProperties(self._namespace(namespace), collections.singleton(key))
             else:
-                self._catalog.setProperties(
-                    self._namespace(namespace), java.Collections.singletonMap(key, value)
-                )
+                self._catalog.setProperties(self._namespace(namespace), collections.singletonMap(key, value))
 
     def _namespace(self, name: str) -> Any:
-        return self._jvm.org.apache.iceberg.catalog.Namespace.of(self._strings([name]))
+        return self.classes.namespace.of(self._strings([name]))
 
     def _identifier(self, namespace: str, name: str) -> Any:
-        return self._jvm.org.apache.iceberg.catalog.TableIdentifier.of(self._strings([namespace, name]))
+        return self.classes.table_identifier.of(self._strings([namespace, name]))
 
     def _strings(self, values: Sequence[str]) -> Any:
         gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001
-        array = gateway.new_array(self._jvm.java.lang.String, len(values))
+        array = gateway.new_array(self.classes.string, len(values))
         for i, value in enumerate(values):
             array[i] = value
         return array

@@ -103,7 +103,7 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
     if start.metadataFileLocation() != loaded:
         raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
     if staged.clear:
-        everything = lake.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+        everything = lake.classes.expressions.alwaysTrue()
         _stamped(transaction.newDelete().deleteFromRowFilter(everything), text).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()

@@ -7,8 +7,14 @@ field ids of Iceberg's spec ("Position Delete Files").
 
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from io import BytesIO
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -17,6 +23,12 @@ from replicator.model.types import LakeType
 
 _PATH_ID: Final = 2147483546
 _POS_ID: Final = 2147483545
+_DELETES: Final = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS_ID)}),
+    ]
+)
 
 
 def aligned(rows: DataFrame, columns: Mapping[str, LakeType], struct: str | None = None) -> DataFrame:
@@ -24,12 +36,19 @@ def aligned(rows: DataFrame, columns: Mapping[str, LakeType], struct: str | None
 
     `struct` names a column that is taken over as it is, after the others.
     """
-    present = set(rows.columns)
+    return rows.select(*_aligned(tuple(rows.columns), tuple(columns.items()), struct))
+
+
+# Building an expression takes calls into the JVM for each part of it. A table's are the same in every batch.
+@lru_cache(1024)
+def _aligned(
+    present: tuple[str, ...], columns: tuple[tuple[str, LakeType], ...], struct: str | None
+) -> tuple[SparkColumn, ...]:
     fields = [
         (F.col(_quote(name)) if name in present else F.lit(None)).cast(spark_type_name(lake_type)).alias(name)
-        for name, lake_type in columns.items()
+        for name, lake_type in columns
     ]
-    return rows.select(*fields, *([] if struct is None else [F.col(_quote(struct))]))
+    return (*fields, *([] if struct is None else [F.col(_quote(struct))]))
 
 
 def spark_type_name(lake_type: LakeType) -> str:
@@ -45,9 +64,9 @@ def stage_data(lake: Lake, table: LakeTable, rows: DataFrame) -> list[Any]:
         # Rows come in any order; without this the writer wants each partition's rows together.
         writer = writer.option("fanout-enabled", "true")
     writer.append()
-    coordinator = lake.jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
     with lake_errors(f"files of {table.name} cannot be staged"):
-        files = list(coordinator.fetchNewFiles(table.java, file_set))
+        coordinator = lake.classes.rewrite_coordinator.get()
+        files = list(coordinator.fetchNewFiles(table.java, file_set).toArray())
         coordinator.clearRewrite(table.java, file_set)
     return files
 
@@ -78,24 +97,52 @@ def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: Dat
     else:
         rows.sortWithinPartitions("file_path", "pos").write.parquet(folder)
     with lake_errors(f"delete files of {table.name} cannot be staged"):
-        return _delete_files(lake, table, snapshot_id, folder)
+        return _delete_files(lake, table, snapshot_id, _parquet_files(lake, folder))
 
 
-def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, folder: str) -> list[Any]:
-    iceberg = lake.jvm.org.apache.iceberg
+def stage_few_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: pa.Table) -> list[Any]:
+    """The same for positions that the driver holds: it writes the files itself, which takes no Spark job."""
+    if not positions.num_rows:
+        return []
+    ordered = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")]).cast(_DELETES)
+    pieces = [ordered]
+    if table.is_partitioned:
+        paths = ordered.column("file_path")
+        pieces = [ordered.filter(pc.equal(paths, path)) for path in pc.unique(paths)]
+    folder = f"{table.java.location()}/data/deletes-{uuid.uuid4()}"
+    with lake_errors(f"delete files of {table.name} cannot be staged"):
+        files = [f"{folder}/{i:05d}.parquet" for i in range(len(pieces))]
+        for path, piece in zip(files, pieces, strict=True):
+            _upload(table, path, piece)
+        return _delete_files(lake, table, snapshot_id, files)
+
+
+def _upload(table: LakeTable, path: str, rows: pa.Table) -> None:
+    """One Parquet file, through the table's own file access: whatever its store is, the credentials are there."""
+    buffer = BytesIO()
+    pq.write_table(rows, buffer, compression="zstd", store_schema=False)
+    stream = table.java.io().newOutputFile(path).create()
+    try:
+        stream.write(bytearray(buffer.getvalue()))
+    finally:
+        stream.close()
+
+
+def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, paths: Sequence[str]) -> list[Any]:
+    classes = lake.classes
     io = table.java.io()
-    config = iceberg.MetricsConfig.forPositionDelete(table.java)
+    config = classes.metrics_config.forPositionDelete(table.java)
     partitions = _partitions(table, snapshot_id) if table.is_partitioned else {}
     files = []
-    for path in _parquet_files(lake, folder):
+    for path in paths:
         opened = io.newInputFile(path)
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(opened, config)
+        metrics = classes.parquet_util.fileMetrics(opened, config)
         if metrics.recordCount() == 0:
             continue
         spec, partition = table.java.spec(), None
         if partitions:
-            spec, partition = partitions[_lower_bound(iceberg, metrics)]
-        builder = iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes().withPath(path)
+            spec, partition = partitions[_lower_bound(lake, metrics)]
+        builder = classes.file_metadata.deleteFileBuilder(spec).ofPositionDeletes().withPath(path)
         if partition is not None:
             builder = builder.withPartition(partition)
         builder = builder.withFormat("PARQUET").withFileSizeInBytes(opened.getLength()).withMetrics(metrics)
@@ -104,7 +151,7 @@ def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, folder: str) -
 
 
 def _parquet_files(lake: Lake, folder: str) -> list[str]:
-    path = lake.jvm.org.apache.hadoop.fs.Path(folder)
+    path = lake.classes.hadoop_path(folder)
     system = path.getFileSystem(lake.spark._jsc.hadoopConfiguration())  # noqa: SLF001
     listed = system.listFiles(path, True)
     found = []
@@ -115,11 +162,10 @@ def _parquet_files(lake: Lake, folder: str) -> list[str]:
     return sorted(found)
 
 
-def _lower_bound(iceberg: Any, metrics: Any) -> str:
+def _lower_bound(lake: Lake, metrics: Any) -> str:
     bound = metrics.lowerBounds().get(_PATH_ID)
-    return str(
-        iceberg.types.Conversions.fromByteBuffer(iceberg.types.Types.StringType.get(), bound).toString()
-    )
+    text = lake.classes.conversions.fromByteBuffer(lake.classes.types.StringType.get(), bound)
+    return str(text.toString())
 
 
 def _partitions(table: LakeTable, snapshot_id: int) -> dict[str, tuple[Any, Any]]:

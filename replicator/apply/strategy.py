@@ -15,7 +15,14 @@ from pyspark.sql import functions as F
 from replicator.apply import sql
 from replicator.apply.lake import Lake, LakeTable, lake_errors
 from replicator.apply.publish import Staged
-from replicator.apply.stage import aligned, matching_positions, spark_type_name, stage_data, stage_deletes
+from replicator.apply.stage import (
+    aligned,
+    matching_positions,
+    spark_type_name,
+    stage_data,
+    stage_deletes,
+    stage_few_deletes,
+)
 from replicator.failpoints import reach
 from replicator.model.types import LakeType
 
@@ -31,11 +38,19 @@ STRATEGY_PROPERTIES: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def split(
-    lake: Lake, table: LakeTable, key: Sequence[str], keys: DataFrame, rows: DataFrame, *, clear: bool
+    lake: Lake,
+    table: LakeTable,
+    key: Sequence[str],
+    keys: DataFrame,
+    rows: DataFrame,
+    *,
+    clear: bool,
+    few: bool,
 ) -> Staged:
     """Stage `rows` as new data files, and deletes for whatever has a key of `keys` now.
 
     `clear` empties the table in the same step; then, as in an empty table, nothing is to be looked up.
+    `few` rows are handled with fewer Spark jobs.
     """
     branch, snapshot_id = (None, table.snapshot_id) if clear else _filled(lake, table)
     data = stage_data(lake, table, aligned(rows, table.columns()))
@@ -43,17 +58,27 @@ def split(
     deletes = []
     if snapshot_id is not None and not clear and not table.is_empty:
         positions = matching_positions(lake, table, snapshot_id, key, keys)
-        deletes = stage_deletes(lake, table, snapshot_id, positions)
+        if few:
+            deletes = stage_few_deletes(lake, table, snapshot_id, positions.toArrow())
+        else:
+            deletes = stage_deletes(lake, table, snapshot_id, positions)
         reach("after-delete-files")
     return Staged(data, deletes, clear=clear and not table.is_empty, branch=branch, fills_done=True)
 
 
 def merge(
-    lake: Lake, table: LakeTable, key: Sequence[str], keys: DataFrame, rows: DataFrame, *, clear: bool
+    lake: Lake,
+    table: LakeTable,
+    key: Sequence[str],
+    keys: DataFrame,
+    rows: DataFrame,
+    *,
+    clear: bool,
+    few: bool,
 ) -> Staged:
     """Stage one MERGE on a branch; its mode (merge-on-read, copy-on-write) is a property of the table."""
     if clear or table.is_empty:
-        return split(lake, table, key, keys, rows, clear=clear)
+        return split(lake, table, key, keys, rows, clear=clear, few=few)
     branch, _ = _filled(lake, table)
     if branch is None:
         lake.create_branch(table, BRANCH)

@@ -5,7 +5,7 @@ only. `format` has the types, `ArchiveReader` and `ArchiveWriter` the two direct
 """
 
 from replicator.archive.format import Event, Manifest, PartitionEntry, Segment
-from replicator.archive.reader import ArchiveReader
+from replicator.archive.reader import ArchiveReader, read_events
 from replicator.archive.writer import ArchiveWriter
 
-__all__ = ["ArchiveReader", "ArchiveWriter", "Event", "Manifest", "PartitionEntry", "Segment"]
+__all__ = ["ArchiveReader", "ArchiveWriter", "Event", "Manifest", "PartitionEntry", "Segment", "read_events"]

@@ -6,6 +6,7 @@ The decoded frame has one row for each record that is not a tombstone, in these 
 partition   int        partition of the topic
 offset      long       offset in that partition
 op          string     c u d r t; null where `bad` is set
+code        byte       the same as a number: OP_CODES, BAD_CODE, UNFAMILIAR_CODE
 hi          long       binlog file number << 40 | position in the file: orders events of one server
 lo          long       row in the event << 1 | (0 for d and t, else 1): orders rows of one event
 ts_ms       long       the source's time, milliseconds since the epoch
@@ -35,7 +36,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from replicator.decode.values import decoded, parsed_type, spark_type
-from replicator.model.census import UNFAMILIAR
+from replicator.model.census import BAD_CODE, OP_CODES, UNFAMILIAR, UNFAMILIAR_CODE
 from replicator.model.commit import OffsetRange
 from replicator.model.position import FILE_SHIFT
 from replicator.model.table import Column, TableSchema
@@ -52,7 +53,6 @@ _SOURCE_FIELDS: Final = StructType(
 )
 _TAIL: Final = 16
 _EXPRESSIONS: Final = 1024
-_OPS: Final = ("c", "u", "d", "r", "t")
 _SCHEMA_START: Final = '{"schema":'
 _PAYLOAD: Final = '"payload":'
 
@@ -209,6 +209,7 @@ def _frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         F.col("partition"),
         F.col("offset"),
         F.when(~keep, op).alias("op"),
+        _code().alias("code"),
         _hi(source).alias("hi"),
         (F.coalesce(source.getField("row"), F.lit(0)).cast("long") * 2 + kind).alias("lo"),
         source.getField("ts_ms").alias("ts_ms"),
@@ -225,6 +226,14 @@ def _frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
     )
 
 
+def _code() -> SparkColumn:
+    bad, op = F.col("bad"), F.col("op")
+    code = F.when(bad == UNFAMILIAR, F.lit(UNFAMILIAR_CODE)).when(bad.isNotNull(), F.lit(BAD_CODE))
+    for name, number in OP_CODES.items():
+        code = code.when(op == name, F.lit(number))
+    return code.cast("tinyint")
+
+
 @lru_cache(_EXPRESSIONS)
 def _reason(key: tuple[str, ...], carried: int, stray: str) -> SparkColumn:
     op, before, after = F.col("op"), F.col("before"), F.col("after")
@@ -235,7 +244,7 @@ def _reason(key: tuple[str, ...], carried: int, stray: str) -> SparkColumn:
         F.when(fingerprint(F.col("value")) != carried, F.lit(stray))
         .when(F.col("corrupt").isNotNull(), F.lit("not JSON of the table's schema"))
         .when(op.isNull(), F.lit("no op: not a Debezium change event"))
-        .when(~op.isin(*_OPS), F.concat(F.lit("unknown op "), op))
+        .when(~op.isin(*OP_CODES), F.concat(F.lit("unknown op "), op))
         .when(_hi(F.col("source")).isNull(), F.lit("no source position"))
         .when(op == "t", F.lit(None))
         .when((op == "d") & before.isNull(), F.lit("delete without a before-image"))

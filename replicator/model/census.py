@@ -14,6 +14,15 @@ UNFAMILIAR: Final = "a schema that is not known yet"
 STRAY: Final = "no schema that can be read"
 """The verdict on events whose schema is still unfamiliar after everything was learned."""
 
+OP_CODES: Final[Mapping[str, int]] = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4}
+"""Debezium's op as a number, as decoded frames have it."""
+
+BAD_CODE: Final = 8
+"""The number of an event that cannot be applied."""
+
+UNFAMILIAR_CODE: Final = 9
+"""The number of an event with the verdict UNFAMILIAR."""
+
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRange:

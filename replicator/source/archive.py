@@ -1,14 +1,15 @@
 """A recorded event archive as a change log."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from replicator.archive import ArchiveReader
+from replicator.archive import ArchiveReader, read_events
 from replicator.model.commit import OffsetRange
-from replicator.source.log import Offsets, data_topic
+from replicator.source.log import Collected, Offsets, data_topic
 
 
 class ArchiveChangeLog:
@@ -23,13 +24,26 @@ class ArchiveChangeLog:
         return self._grouped(self._reader.start_offsets()), self._grouped(self._reader.end_offsets())
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        files = {f for r in ranges for f in self._reader.files(r.topic, r.partition, r.start, r.end)}
+        files = self._files(ranges)
         wanted = F.lit(False)
         for r in ranges:
             inside = (F.col("offset") >= r.start) & (F.col("offset") < r.end)
             wanted |= (F.col("topic") == r.topic) & (F.col("partition") == r.partition) & inside
-        frame = spark.read.format("avro").load([str(f) for f in sorted(files)])
+        frame = spark.read.format("avro").load([str(f) for f in files])
         return frame.where(wanted).select("partition", "offset", "timestamp", "key", "value")
+
+    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | None:
+        wanted = {(r.topic, r.partition): r for r in ranges}
+        found = Collected(max_bytes)
+        for file in self._files(ranges):
+            for event in read_events(file):
+                r = wanted.get((event.topic, event.partition))
+                if r is not None and r.start <= event.offset < r.end:
+                    place = (event.topic, event.partition, event.offset, event.timestamp)
+                    found.add(*place, event.key, event.value)
+            if found.full:
+                return None
+        return found.tables()
 
     def schema_changes(self) -> list[bytes]:
         if self._schema_read:
@@ -38,6 +52,9 @@ class ArchiveChangeLog:
         topic = self.topic_prefix
         events = [e for p in self._reader.partitions(topic) for e in self._reader.events(topic, p)]
         return [e.value for e in events if e.value is not None]
+
+    def _files(self, ranges: Sequence[OffsetRange]) -> list[Path]:
+        return sorted({f for r in ranges for f in self._reader.files(r.topic, r.partition, r.start, r.end)})
 
     def _grouped(self, offsets: dict[tuple[str, int], int]) -> Offsets:
         grouped: dict[str, dict[int, int]] = {}

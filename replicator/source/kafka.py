@@ -1,19 +1,21 @@
 """Debezium's Kafka topics as a change log."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
 from replicator.config import KafkaLog
-from replicator.errors import LogUnavailable
+from replicator.errors import DataLossError, LogUnavailable
 from replicator.model.commit import OffsetRange
-from replicator.source.log import Offsets, data_topic
+from replicator.source.log import Collected, Offsets, data_topic
 
 _TIMEOUT_S: Final = 20.0
 _SPLIT_ABOVE: Final = 50_000
@@ -26,12 +28,27 @@ FETCH_OPTIONS: Final = {
     "kafka.fetch.max.bytes": str(64 << 20),
     "kafka.max.poll.records": "20000",
     "kafka.receive.buffer.bytes": str(1 << 20),
+    # A batch's events are all there. Only the consumer's reading ahead finds nothing, and the default lets the
+    # broker hold that request, and whatever is asked behind it, for 500 ms.
+    "kafka.fetch.max.wait.ms": "10",
     "failOnDataLoss": "true",
     # The defaults notice a broker that went away after three minutes.
     "kafka.default.api.timeout.ms": "20000",
     "kafka.request.timeout.ms": "15000",
 }
 
+
+_FETCHED_AT_ONCE: Final = 1_000
+_GATHER_S: Final = 0.02
+_CONSUMER_OPTIONS: Final[Mapping[str, str | int | bool]] = {
+    # Never joined and never committed to; the client wants a name.
+    "group.id": "replicator",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 10,
+}
 
 _PASSING: Final = frozenset(
     {
@@ -55,6 +72,7 @@ class KafkaChangeLog:
         self._log = log
         self.topic_prefix = log.topic_prefix
         self._admin = AdminClient(log.client_options())
+        self._consumer: Consumer | None = None
         self._schema_offsets: dict[int, int] = {}
 
     def offsets(self) -> tuple[Offsets, Offsets]:
@@ -81,6 +99,15 @@ class KafkaChangeLog:
             "partition", "offset", F.unix_millis("timestamp").alias("timestamp"), "key", "value"
         )
 
+    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | None:
+        found = Collected(max_bytes)
+        for r, message in self._messages(ranges):
+            _, timestamp = message.timestamp()
+            found.add(r.topic, r.partition, message.offset() or 0, timestamp, message.key(), message.value())
+            if found.full:
+                return None
+        return found.tables()
+
     def schema_changes(self) -> list[bytes]:
         partitions = self._partitions().get(self.topic_prefix, [])
         if not partitions:
@@ -89,45 +116,63 @@ class KafkaChangeLog:
         first = self._list_offsets(places, OffsetSpec.earliest())[self.topic_prefix]
         end = self._list_offsets(places, OffsetSpec.latest())[self.topic_prefix]
         starts = {p: max(first[p], self._schema_offsets.get(p, 0)) for p in partitions}
-        values = self._consume({p: (starts[p], end[p]) for p in partitions if starts[p] < end[p]})
+        ranges = [OffsetRange(self.topic_prefix, p, starts[p], end[p]) for p in partitions]
+        messages = self._messages([r for r in ranges if r.count])
+        values = [value for _, message in messages if (value := message.value()) is not None]
         self._schema_offsets = dict(end)
         return values
 
-    def _consume(self, ranges: dict[int, tuple[int, int]]) -> list[bytes]:
+    def _messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
+        """The records of `ranges`, each partition's in order."""
         if not ranges:
-            return []
-        options = self._log.client_options() | {
-            "group.id": "replicator-schema-changes",
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-        }
-        consumer = Consumer(options)
-        values: list[bytes] = []
-        waiting = set(ranges)
+            return
+        waiting = {(r.topic, r.partition): r for r in ranges}
+        consumer = self._assigned(ranges)
         try:
-            consumer.assign([TopicPartition(self.topic_prefix, p, start) for p, (start, _) in ranges.items()])
+            heard = time.monotonic()
             while waiting:
-                message = consumer.poll(_TIMEOUT_S)
-                if message is None:
+                # It waits for as many records as were asked for, so the wait must be short.
+                messages = consumer.consume(_FETCHED_AT_ONCE, _GATHER_S)
+                if messages:
+                    heard = time.monotonic()
+                elif time.monotonic() > heard + _TIMEOUT_S:
                     raise LogUnavailable(
                         f"no answer from Kafka at {self._log.bootstrap_servers} in {_TIMEOUT_S:.0f} s"
                     )
-                partition, offset, value = int(message.partition() or 0), message.offset(), message.value()
-                error = message.error()
-                if error is not None:
-                    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 the public name of the code
-                        raise self._unavailable(KafkaException(error))
-                    waiting.discard(partition)
-                    continue
-                if value is not None:
-                    values.append(value)
-                if offset is not None and offset + 1 >= ranges[partition][1]:
-                    waiting.discard(partition)
+                for message in messages:
+                    r = waiting.get((message.topic() or "", message.partition() or 0))
+                    if r is None:
+                        continue
+                    offset = message.offset() or 0
+                    at_end = self._is_end(message, r)
+                    if not at_end and offset < r.end:
+                        yield r, message
+                    # What a transaction's end leaves at the end of a range is no record; the end of the log is told.
+                    if offset + (0 if at_end else 1) >= r.end:
+                        del waiting[r.topic, r.partition]
         finally:
-            consumer.close()
-        return values
+            consumer.unassign()
+
+    def _assigned(self, ranges: Sequence[OffsetRange]) -> Consumer:
+        """This log's consumer, at the start of `ranges`; made once, as that takes longer than reading a small batch."""
+        if self._consumer is None:
+            self._consumer = Consumer(self._log.client_options() | dict(_CONSUMER_OPTIONS))
+        self._consumer.assign([TopicPartition(r.topic, r.partition, r.start) for r in ranges])
+        return self._consumer
+
+    def _is_end(self, message: Message, r: OffsetRange) -> bool:
+        """Whether this is not a record but the news that the log ends here. Raises where it is an error."""
+        error = message.error()
+        if error is None:
+            return False
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 the public name of the code
+            return True
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
+            raise DataLossError(
+                f"{r.topic} partition {r.partition}: offset {r.start} is no longer in the log",
+                "replay an archive that has it, or drop the table in the lake and bootstrap it again",
+            )
+        raise self._unavailable(KafkaException(error))
 
     def _partitions(self) -> dict[str, list[int]]:
         try:

@@ -1,14 +1,26 @@
 """What a change log offers to the engine, whichever kind it is."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from replicator.model.commit import OffsetRange
 
 Offsets = Mapping[str, Mapping[int, int]]
 """Topic → partition → offset."""
+
+RECORDS: Final = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+"""Records of one topic; `timestamp` in milliseconds."""
 
 
 class ChangeLog(Protocol):
@@ -31,6 +43,17 @@ class ChangeLog(Protocol):
         """
         ...
 
+    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | None:
+        """The records of `ranges` at once: topic → records (see RECORDS). For few records, as it takes no Spark job.
+
+        None where they are more than `max_bytes` of values.
+
+        Raises:
+            LogUnavailable: the log does not answer.
+            DataLossError: records of a range are gone.
+        """
+        ...
+
     def schema_changes(self) -> list[bytes]:
         """Values of the schema-change topic, oldest first; those read before are not read again."""
         ...
@@ -43,3 +66,31 @@ def data_topic(topic: str, prefix: str) -> tuple[str, str] | None:
         return None
     database, dot, table = topic[len(start) :].partition(".")
     return (database, table) if dot and database and table else None
+
+
+class Collected:
+    """Records on their way into Arrow tables, up to a number of bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+        self._columns: dict[str, tuple[list[object], ...]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether there were more bytes than wanted."""
+        return self._left < 0
+
+    def add(
+        self, topic: str, partition: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        self._left -= len(value or b"")
+        columns = self._columns.setdefault(topic, tuple([] for _ in RECORDS))
+        for column, cell in zip(columns, (partition, offset, timestamp, key, value), strict=True):
+            column.append(cell)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Topic → its records."""
+        return {
+            topic: pa.table(dict(zip(RECORDS.names, columns, strict=True)), schema=RECORDS)
+            for topic, columns in self._columns.items()
+        }

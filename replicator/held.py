@@ -1,0 +1,65 @@
+"""Decoded events, computed once and kept while a batch works on them.
+
+Many stay with Spark's executors. Few come to the driver, which then plans on rows that it has: no Spark job is
+needed to count or to group them, and what is written of them is one file.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+FEW_EVENTS: Final = 10_000
+"""Events of one table up to which the driver takes them."""
+
+FEW_IN_ALL: Final = 40_000
+"""Events of all tables of a batch that the driver takes."""
+
+FEW_BYTES: Final = 32 << 20
+"""Bytes of values that the driver takes in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A frame that was computed; `rows` are its rows where the driver has them."""
+
+    frame: DataFrame
+    rows: pa.Table | None
+
+    @property
+    def few(self) -> bool:
+        return self.rows is not None
+
+    def release(self) -> None:
+        """Give the memory back at once; Spark would wait for a garbage collection."""
+        if self.rows is None:
+            self.frame._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001 no public way
+
+
+def hold(frame: DataFrame, *, few: bool) -> Held:
+    """Keep what `frame` gives. Lazy where rows are not few: the first use computes it."""
+    if not few:
+        # Rows stay as they are in memory; a cached DataFrame would be rewritten column by column and compressed.
+        return Held(frame.localCheckpoint(eager=False), None)
+    rows = frame.toArrow()
+    return Held(local_frame(frame.sparkSession, rows, frame.schema), rows)
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Rows of the driver as a frame; one partition, by the session's `leafNodeDefaultParallelism`."""
+    return spark.createDataFrame(rows, schema)
+
+
+def control(held: Held) -> pa.Table:
+    """The columns that `census` looks at, on the driver."""
+    if held.rows is not None:
+        return held.rows.select([*_NUMBERS, *_NAMES])
+    names = [F.when(F.col("near_end"), F.col(name)).alias(name) for name in _NAMES]
+    return held.frame.select(*_NUMBERS, *names).toArrow()
+
+
+_NUMBERS: Final = ("partition", "offset", "code", "hi", "lo", "ts_ms", "server_id")
+_NAMES: Final = ("file", "gtid")
