@@ -10,19 +10,23 @@ what it lacks.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from replicator import census as counting
 from replicator.apply.lake import Lake, LakeTable
 from replicator.apply.publish import Staged, publish
+from replicator.apply.recent import RecentPlaces
 from replicator.apply.spec import ENGINE_PROPERTIES, changelog_schema, partition_spec, table_schema
 from replicator.apply.stage import aligned, stage_data
-from replicator.apply.strategy import STRATEGY_PROPERTIES, merge, split
+from replicator.apply.strategy import STRATEGY_PROPERTIES, Few, merge, split, split_few
 from replicator.collapse import (
     after_truncates,
     few_last_changes,
+    few_net_changes,
     key_places,
     last_changes,
     surviving_rows,
@@ -33,7 +37,7 @@ from replicator.decode.schema_book import SchemaBook
 from replicator.errors import MissingKey, TablePaused
 from replicator.evolve.plan import merged, plan
 from replicator.failpoints import reach
-from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, control, hold, local_frame
+from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, control, hold
 from replicator.ledger import Ledger, next_marker
 from replicator.model.census import STRAY, UNFAMILIAR, Census
 from replicator.model.change import change_column
@@ -44,6 +48,7 @@ from replicator.normalize import from_offset, good_events, normalize
 from replicator.observe import Stopwatch
 from replicator.quarantine import Quarantine
 from replicator.source.log import RECORDS, ChangeLog
+from replicator.spark import local_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Engine:
     ledger: Ledger
     book: SchemaBook
     quarantine: Quarantine
+    recent: RecentPlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,9 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
         if census.bad:
             with watch.stage("quarantine"):
                 _set_aside(engine, work, options, decoded.frame, census)
-        events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
+        events = decoded
+        if census.bad or census.duplicates:
+            events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
         if options.changelog:
             with watch.stage("changelog"):
                 _append_changelog(engine, work, schema, events, census)
@@ -214,32 +222,69 @@ def _apply_to_mirror(
 ) -> None:
     base = engine.ledger.progress(work.table).mirror
     table = _mirror_table(engine, work.table, options, schema)
-    staged = Staged()
-    if census.changes:
-        fresh = after_truncates(from_offset(events.frame, _already_in(base, work)), census.truncates)
-        keys = _last_changes(engine, fresh, schema, few=events.few)
-        try:
-            strategy = split if options.strategy == "split" else merge
-            rows = surviving_rows(fresh, keys.frame, schema)
-            staged = strategy(
-                engine.lake,
-                table,
-                schema.key,
-                keys.frame,
-                rows,
-                clear=bool(census.truncates),
-                few=events.few,
-            )
-        finally:
-            keys.release()
+    already = _already_in(base, work)
     marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
-    publish(engine.lake, table, base, marker, staged)
+    if not census.changes:
+        publish(engine.lake, table, base, marker, Staged())
+    elif _plannable(events, options, schema, table, census):
+        recent = engine.recent.of(table, schema.key)
+        staged, changed = split_few(engine.lake, table, recent, _few(engine, events, already, schema, census))
+        head = publish(engine.lake, table, base, marker, staged)
+        engine.recent.committed(table, recent, changed or {}, head if changed else None)
+    else:
+        fresh = after_truncates(from_offset(events.frame, already), census.truncates)
+        staged = _staged(engine, options, schema, table, replace(events, frame=fresh), census)
+        publish(engine.lake, table, base, marker, staged)
     engine.ledger.committed_mirror(work.table, marker)
+
+
+def _plannable(
+    events: Held, options: TableOptions, schema: TableSchema, table: LakeTable, census: Census
+) -> bool:
+    """Whether the driver can do all but the writing itself."""
+    return (
+        events.few
+        and options.strategy == "split"
+        and not census.truncates
+        and not table.pending_fills()
+        and not _floating_key(schema)
+    )
+
+
+def _few(engine: Engine, events: Held, already: dict[int, int], schema: TableSchema, census: Census) -> Few:
+    rows = events.rows
+    if rows is None or census.bad or census.duplicates or already:
+        rows = from_offset(events.frame, already).toArrow()
+    net = few_net_changes(rows, schema)
+    after = cast("StructType", events.frame.schema["after"].dataType)
+    return Few(net.keys, net.row_keys, local_frame(engine.spark, net.rows, after))
+
+
+def _floating_key(schema: TableSchema) -> bool:
+    return any(c.type.name in ("float", "double") for c in schema.key_columns)
+
+
+def _staged(
+    engine: Engine,
+    options: TableOptions,
+    schema: TableSchema,
+    table: LakeTable,
+    events: Held,
+    census: Census,
+) -> Staged:
+    keys = _last_changes(engine, events.frame, schema, few=events.few)
+    try:
+        strategy = split if options.strategy == "split" else merge
+        rows = surviving_rows(events.frame, keys.frame, schema)
+        clear = bool(census.truncates)
+        return strategy(engine.lake, table, schema.key, keys.frame, rows, clear=clear, few=events.few)
+    finally:
+        keys.release()
 
 
 def _last_changes(engine: Engine, events: DataFrame, schema: TableSchema, *, few: bool) -> Held:
     places = key_places(events, schema)
-    if not few or any(c.type.name in ("float", "double") for c in schema.key_columns):
+    if not few or _floating_key(schema):
         return hold(last_changes(places), few=False)
     last = few_last_changes(places.toArrow())
     return Held(local_frame(engine.spark, last), last)

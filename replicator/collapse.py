@@ -6,15 +6,17 @@ is one number that fits a hash join.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.model.census import Truncate
+from replicator.model.census import OP_CODES, Truncate
 from replicator.model.table import TableSchema
 
 _PARTITION_SHIFT: Final = 48
@@ -63,6 +65,43 @@ def last_changes(places: DataFrame) -> DataFrame:
     """Of `key_places`: each key with the `place` of its last event and how many `events` it has. Lazy."""
     names = [name for name in places.columns if name != "place"]
     return places.groupBy(*names).agg(F.max("place").alias("place"), F.count(F.lit(1)).alias("events"))
+
+
+@dataclass(frozen=True, slots=True)
+class NetChanges:
+    """What a few events come to: `keys` (columns k0, k1, …) that changed, and their `rows` where they are not gone.
+
+    `row_keys` are the keys of `rows`, in the same order.
+    """
+
+    keys: pa.Table
+    row_keys: pa.Table
+    rows: pa.Table
+
+
+def few_net_changes(events: pa.Table, schema: TableSchema) -> NetChanges:
+    """The net changes of decoded, good events without truncates that the driver has.
+
+    Keys are compared by their bytes, so not for floating point.
+    """
+    names = key_names(schema)
+    deleted = pc.equal(events.column("code"), OP_CODES["d"])
+    keys = {
+        name: pc.if_else(
+            deleted,
+            pc.struct_field(events.column("before"), column),
+            pc.struct_field(events.column("after"), column),
+        )
+        for name, column in zip(names, schema.key, strict=True)
+    }
+    places = pc.add(
+        pc.shift_left(events.column("partition").cast(pa.int64()), _PARTITION_SHIFT), events.column("offset")
+    )
+    last = few_last_changes(pa.table(keys | {"place": places}))
+    kept = pc.and_(pc.is_in(places, last.column("place").combine_chunks()), pc.invert(deleted))
+    rows = events.column("after").filter(kept).combine_chunks()
+    fields = [rows.type.field(i).name for i in range(rows.type.num_fields)]
+    return NetChanges(last.select(names), pa.table(keys).filter(kept), pa.table(rows.flatten(), names=fields))
 
 
 def few_last_changes(places: pa.Table) -> pa.Table:

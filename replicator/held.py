@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+
+from replicator.spark import local_frame
 
 FEW_EVENTS: Final = 10_000
 """Events of one table up to which the driver takes them."""
@@ -46,11 +47,6 @@ def hold(frame: DataFrame, *, few: bool) -> Held:
         return Held(frame.localCheckpoint(eager=False), None)
     rows = frame.toArrow()
     return Held(local_frame(frame.sparkSession, rows, frame.schema), rows)
-
-
-def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """Rows of the driver as a frame; one partition, by the session's `leafNodeDefaultParallelism`."""
-    return spark.createDataFrame(rows, schema)
 
 
 def control(held: Held) -> pa.Table:

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from replicator.apply.lake import Lake
+from replicator.apply.recent import RecentPlaces
 from replicator.batch import Engine, Work, fetched, process
 from replicator.config import ArchiveLog, Config, KafkaLog
 from replicator.decode.schema_book import SchemaBook
@@ -154,6 +155,7 @@ class Mirror:
         self.failure: BaseException | None = None
         self.on_events: Callable[[int], None] | None = None
         self._on_batch = on_batch
+        self._pool = ThreadPoolExecutor(engine.config.apply.parallel_tables, "table")
         self._started = time.monotonic()
         self._tables: dict[str, TableId] = {}
         self._paused: dict[TableId, str] = {}
@@ -207,10 +209,10 @@ class Mirror:
         if not works:
             return None
         self._batches += 1
-        with ThreadPoolExecutor(engine.config.apply.parallel_tables) as pool:
-            done = [
-                piece for pieces in pool.map(lambda w: self._take_in(w, watch), works) for piece in pieces
-            ]
+        # One pool for the whole run: each of its threads has a thread of the JVM and its connection.
+        done = [
+            piece for pieces in self._pool.map(lambda w: self._take_in(w, watch), works) for piece in pieces
+        ]
         report = self._report(done, watch)
         log_batch(report)
         if self._on_batch is not None:
@@ -327,7 +329,9 @@ def open_mirror(
     ledger = Ledger(lake, config)
     ledger.resume_all()
     quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
-    return Mirror(Engine(spark, config, log, lake, ledger, SchemaBook(), quarantine), on_batch)
+    return Mirror(
+        Engine(spark, config, log, lake, ledger, SchemaBook(), quarantine, RecentPlaces()), on_batch
+    )
 
 
 @contextlib.contextmanager

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from replicator.config import CATALOG_NAME, Config, LakeConfig
 from replicator.jars import find_java, spark_jars
@@ -46,6 +48,11 @@ def build_session(config: Config) -> SparkSession:
     # It logs each error of a foreachBatch function with two stack traces; the mirror reports them itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     return session
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Rows of the driver as a frame; one partition, by the session's `leafNodeDefaultParallelism`."""
+    return spark.createDataFrame(rows, schema)
 
 
 @contextlib.contextmanager

@@ -75,6 +75,15 @@ class LakeTable:
         snapshot = self.java.currentSnapshot()
         return None if snapshot is None else int(snapshot.snapshotId())
 
+    def has_snapshot(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is still there."""
+        return self.java.snapshot(snapshot_id) is not None
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether files are written in another order than rows are given."""
+        return bool(self.java.sortOrder().isSorted())
+
     @property
     def is_empty(self) -> bool:
         """Whether the table certainly has no rows."""
@@ -137,11 +146,13 @@ class JavaClasses:
         self.expressions: Any = getattr(jvm, iceberg + "expressions.Expressions")
         self.file_metadata: Any = getattr(jvm, iceberg + "FileMetadata")
         self.metrics_config: Any = getattr(jvm, iceberg + "MetricsConfig")
+        self.metrics: Any = getattr(jvm, iceberg + "Metrics")
         self.parquet_util: Any = getattr(jvm, iceberg + "parquet.ParquetUtil")
         self.rewrite_coordinator: Any = getattr(jvm, iceberg + "spark.FileRewriteCoordinator")
         self.spark_util: Any = getattr(jvm, iceberg + "spark.Spark3Util")
         self.hadoop_path: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
         self.collections: Any = getattr(jvm, "java.util.Collections")
+        self.hash_map: Any = getattr(jvm, "java.util.HashMap")
         self.string: Any = getattr(jvm, "java.lang.String")
 
 

@@ -44,10 +44,11 @@ class Staged:
 
 def publish(
     lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker, staged: Staged
-) -> None:
-    """Commit `staged` and `marker` to `table`, whose newest marker must be `base`.
+) -> int | None:
+    """Commit `staged` and `marker` to `table`, whose newest marker must be `base`. Returns the current snapshot then.
 
     Where no row changes only the marker is written, into the table's properties, and no snapshot is made.
+    None where that is not known: the commit happened, but its answer was lost.
 
     Raises:
         FencedError: the table's marker is not `base`: another process writes this mirror.
@@ -60,7 +61,7 @@ def publish(
     try:
         with lake_errors(f"commit to {table.namespace}.{table.name}"):
             reach("before-commit")
-            _commit(lake, table, marker, staged)
+            return _commit(lake, table, marker, staged)
     except CommitConflict:
         if not _landed(lake, table, base, marker):
             raise
@@ -72,6 +73,7 @@ def publish(
         # The answer was lost, not necessarily the commit: the marker tells which.
         if not unknown or not _landed(lake, table, base, marker):
             raise
+    return None
 
 
 def fenced(table: LakeTable, base: CommitMarker | None, found: CommitMarker | None) -> FencedError:
@@ -95,7 +97,7 @@ def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: Com
     return False
 
 
-def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) -> None:
+def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) -> int | None:
     text = marker.to_json()
     loaded = table.java.operations().current().metadataFileLocation()
     transaction = table.java.newTransaction()
@@ -117,7 +119,10 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
     properties.commit()
     # `commitTransaction` would put the changes on top of whatever was committed meanwhile, and the marker and the
     # position deletes would be wrong there. This commits them to what was loaded, or not at all.
-    transaction.underlyingOps().commit(start, transaction.currentMetadata())
+    metadata = transaction.currentMetadata()
+    transaction.underlyingOps().commit(start, metadata)
+    snapshot = metadata.currentSnapshot()
+    return None if snapshot is None else int(snapshot.snapshotId())
 
 
 def _rows(transaction: Any, staged: Staged) -> Any:

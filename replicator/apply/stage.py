@@ -23,12 +23,13 @@ from replicator.model.types import LakeType
 
 _PATH_ID: Final = 2147483546
 _POS_ID: Final = 2147483545
-_DELETES: Final = pa.schema(
+POSITIONS: Final = pa.schema(
     [
         pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH_ID)}),
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS_ID)}),
     ]
 )
+"""Rows to delete, as a position-delete file has them."""
 
 
 def aligned(rows: DataFrame, columns: Mapping[str, LakeType], struct: str | None = None) -> DataFrame:
@@ -104,28 +105,52 @@ def stage_few_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions:
     """The same for positions that the driver holds: it writes the files itself, which takes no Spark job."""
     if not positions.num_rows:
         return []
-    ordered = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")]).cast(_DELETES)
-    pieces = [ordered]
+    ordered = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")]).cast(POSITIONS)
+    pieces, partitions = [ordered], {}
     if table.is_partitioned:
         paths = ordered.column("file_path")
         pieces = [ordered.filter(pc.equal(paths, path)) for path in pc.unique(paths)]
+        partitions = _partitions(table, snapshot_id)
     folder = f"{table.java.location()}/data/deletes-{uuid.uuid4()}"
+    files = []
     with lake_errors(f"delete files of {table.name} cannot be staged"):
-        files = [f"{folder}/{i:05d}.parquet" for i in range(len(pieces))]
-        for path, piece in zip(files, pieces, strict=True):
-            _upload(table, path, piece)
-        return _delete_files(lake, table, snapshot_id, files)
+        for i, piece in enumerate(pieces):
+            path = f"{folder}/{i:05d}.parquet"
+            first, last = (piece["file_path"][at].as_py() for at in (0, -1))
+            size = _upload(table, path, piece)
+            metrics = _path_metrics(lake, piece.num_rows, first, last)
+            files.append(_delete_file(lake, table, path, size, metrics, partitions.get(first)))
+    return files
 
 
-def _upload(table: LakeTable, path: str, rows: pa.Table) -> None:
-    """One Parquet file, through the table's own file access: whatever its store is, the credentials are there."""
+def _upload(table: LakeTable, path: str, rows: pa.Table) -> int:
+    """One Parquet file, through the table's own file access: whatever its store is, the credentials are there.
+
+    Returns its size in bytes.
+    """
     buffer = BytesIO()
     pq.write_table(rows, buffer, compression="zstd", store_schema=False)
+    content = bytearray(buffer.getvalue())
     stream = table.java.io().newOutputFile(path).create()
     try:
-        stream.write(bytearray(buffer.getvalue()))
+        stream.write(content)
     finally:
         stream.close()
+    return len(content)
+
+
+def _path_metrics(lake: Lake, count: int, first: str, last: str) -> Any:
+    """What readers look at in a position-delete file: how many, and of which data files.
+
+    Iceberg could read it from the file, but parses Hadoop's whole configuration anew to open one.
+    """
+    classes = lake.classes
+    bounds = []
+    for path in (first, last):
+        bound = classes.hash_map()
+        bound.put(_PATH_ID, classes.conversions.toByteBuffer(classes.types.StringType.get(), path))
+        bounds.append(bound)
+    return classes.metrics(count, None, None, None, None, *bounds)
 
 
 def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, paths: Sequence[str]) -> list[Any]:
@@ -139,15 +164,20 @@ def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, paths: Sequenc
         metrics = classes.parquet_util.fileMetrics(opened, config)
         if metrics.recordCount() == 0:
             continue
-        spec, partition = table.java.spec(), None
-        if partitions:
-            spec, partition = partitions[_lower_bound(lake, metrics)]
-        builder = classes.file_metadata.deleteFileBuilder(spec).ofPositionDeletes().withPath(path)
-        if partition is not None:
-            builder = builder.withPartition(partition)
-        builder = builder.withFormat("PARQUET").withFileSizeInBytes(opened.getLength()).withMetrics(metrics)
-        files.append(builder.build())
+        partition = partitions[_lower_bound(lake, metrics)] if partitions else None
+        files.append(_delete_file(lake, table, path, opened.getLength(), metrics, partition))
     return files
+
+
+def _delete_file(
+    lake: Lake, table: LakeTable, path: str, size: int, metrics: Any, partition: tuple[Any, Any] | None
+) -> Any:
+    """The DeleteFile of a file that was written; `partition` is the spec and partition of the rows that it deletes."""
+    spec, values = (table.java.spec(), None) if partition is None else partition
+    builder = lake.classes.file_metadata.deleteFileBuilder(spec).ofPositionDeletes().withPath(path)
+    if values is not None:
+        builder = builder.withPartition(values)
+    return builder.withFormat("PARQUET").withFileSizeInBytes(size).withMetrics(metrics).build()
 
 
 def _parquet_files(lake: Lake, folder: str) -> list[str]:

@@ -7,15 +7,19 @@ and sorts the whole target.
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.apply import sql
 from replicator.apply.lake import Lake, LakeTable, lake_errors
 from replicator.apply.publish import Staged
+from replicator.apply.recent import Key, Place, Recent
 from replicator.apply.stage import (
+    POSITIONS,
     aligned,
     matching_positions,
     spark_type_name,
@@ -25,6 +29,7 @@ from replicator.apply.stage import (
 )
 from replicator.failpoints import reach
 from replicator.model.types import LakeType
+from replicator.spark import local_frame
 
 BRANCH: Final = "replicator_staging"
 
@@ -64,6 +69,64 @@ def split(
             deletes = stage_deletes(lake, table, snapshot_id, positions)
         reach("after-delete-files")
     return Staged(data, deletes, clear=clear and not table.is_empty, branch=branch, fills_done=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Few:
+    """Few net changes, on the driver: keys (k0, k1, …) that changed; rows, and their keys in the same order."""
+
+    keys: pa.Table
+    row_keys: pa.Table
+    rows: DataFrame
+
+
+def split_few(
+    lake: Lake, table: LakeTable, recent: Recent, few: Few
+) -> tuple[Staged, Mapping[Key, Place | None] | None]:
+    """`split` for few changes. Also tells where the rows are then; None where that cannot be known.
+
+    The table must have no columns that are yet to be filled.
+    """
+    changed: dict[Key, Place | None] = dict.fromkeys(_tuples(few.keys))
+    written = _tuples(few.row_keys)
+    data = stage_data(lake, table, aligned(few.rows, table.columns())) if written else []
+    reach("after-data-files")
+    known = len(data) <= 1 and not table.is_partitioned and not table.is_sorted
+    if known and written:
+        # One task wrote one file, in the order in which it was given the rows.
+        path = str(data[0].location())
+        changed |= {key: (path, position) for position, key in enumerate(written)}
+    deletes = []
+    if table.snapshot_id is not None:
+        positions = _positions(lake, table, recent, few.keys)
+        deletes = stage_few_deletes(lake, table, table.snapshot_id, positions)
+        reach("after-delete-files")
+    return Staged(data, deletes), changed if known else None
+
+
+def _positions(lake: Lake, table: LakeTable, recent: Recent, keys: pa.Table) -> pa.Table:
+    """Where the rows of `keys` are now: remembered, or searched for in the base."""
+    found: list[Place] = []
+    unknown: list[int] = []
+    for i, key in enumerate(_tuples(keys)):
+        if key not in recent.places:
+            unknown.append(i)
+        elif (place := recent.places[key]) is not None:
+            found.append(place)
+    remembered = POSITIONS.empty_table()
+    if found:
+        paths, positions = zip(*found, strict=True)
+        remembered = pa.table([paths, positions], schema=POSITIONS)
+    if not unknown or recent.base is None:
+        return remembered
+    names = [name for name, _ in recent.key_columns]
+    wanted = local_frame(lake.spark, keys.take(unknown))
+    searched = matching_positions(lake, table, recent.base, names, wanted).toArrow()
+    return pa.concat_tables([remembered, searched.cast(POSITIONS)])
+
+
+def _tuples(rows: pa.Table) -> list[Key]:
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 def merge(
