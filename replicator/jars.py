@@ -76,6 +76,8 @@ SPARK = JarSet(
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
         "org.apache.spark:spark-avro_2.13:4.0.2",
         "org.xerial:sqlite-jdbc:3.50.3.0",
+        # Hadoop's own local file system starts a `chmod` process for each file and directory that it makes.
+        "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",
     ),
     # PySpark brings these itself; a second copy on the driver's class path would shadow or clash
     (

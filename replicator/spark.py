@@ -17,6 +17,8 @@ from replicator.jars import find_java, spark_jars
 
 _CATALOG: Final = f"spark.sql.catalog.{CATALOG_NAME}"
 
+_CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+
 _JAVA_OPTIONS: Final = (
     # Parallel collection has the best throughput for a small heap; G1 is Java's default.
     "-XX:+UseParallelGC",
@@ -91,6 +93,11 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         "spark.sql.ansi.enabled": "false",
         "spark.sql.caseSensitive": "true",
         "spark.sql.streaming.metricsEnabled": "false",
+        # Spark describes each plan in words before it runs it, whether or not anybody looks.
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.debug.maxToStringFields": "1",
+        "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         # Rows that the driver holds are few: one task, and one file where they are written.
         "spark.sql.leafNodeDefaultParallelism": "1",
         "spark.sql.files.minPartitionNum": str(os.cpu_count() or 1),
