@@ -11,6 +11,7 @@ from replicator.batch import Engine, Work, fetched, process
 from replicator.errors import CommitConflict, DataLossError, DecodeError, SchemaError, TablePaused
 from replicator.ledger import chunks, ranges_to_read
 from replicator.model.census import Census
+from replicator.model.record import BadRecord
 from replicator.model.table import TableId
 from replicator.observe import BatchReport, Stopwatch, get_logger, log_batch
 from replicator.source.log import Offsets, data_topic
@@ -50,6 +51,7 @@ class Mirror:
         self._batches = 0
         self._events = 0
         self._quarantined = 0
+        self._bad_records: list[BadRecord] = []
         self._rows: dict[str, int] = {}
         self._touched: set[str] = set()
 
@@ -91,7 +93,7 @@ class Mirror:
         A table that cannot go on is paused and recorded, the others go on.
         """
         engine, watch = self.engine, Stopwatch()
-        engine.book.add_schema_changes(engine.log.schema_changes())
+        self._read_schema_changes()
         works = self._plan(ends)
         if not works:
             return None
@@ -105,6 +107,24 @@ class Mirror:
         if self._on_batch is not None:
             self._on_batch(report)
         return report
+
+    def _read_schema_changes(self) -> None:
+        """Bring the schema book up to date. Records that are no schema change are set aside; the mirror goes on."""
+        # Kept until they are in quarantine: where that fails, they are not read a second time.
+        self._bad_records += self.engine.book.add_schema_changes(self.engine.log.schema_changes())
+        if not self._bad_records:
+            return
+        for bad in self.engine.quarantine.add_records(self._bad_records, self._batches + 1):
+            record = bad.record
+            _LOG.warning(
+                "a schema change cannot be read and went to quarantine",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                reason=bad.reason,
+            )
+            self._quarantined += 1
+        self._bad_records = []
 
     def summary(self) -> RunSummary:
         """What was done so far."""

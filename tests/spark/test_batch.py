@@ -235,6 +235,37 @@ def test_quarantine_holds_each_bad_event_once(lab: Lab) -> None:
     assert all(r["reason"] for r in found)
 
 
+def test_bad_schema_changes_go_to_quarantine_once_and_stop_nothing(lab: Lab) -> None:
+    bad = [
+        Record("shop", 0, b"k", b"garbage{"),
+        Record("shop", 0, None, b"\xff"),
+        Record("shop", 0, None, b'{"a":1}'),
+    ]
+    lab.write([bad[0], DEFINITION, Record("shop", 0, None, None), *bad[1:], created(1)])
+    for crash in (1, 2):
+        with pytest.raises(PowerCut), power_cut(crash):
+            lab.catch_up()
+    mirror = lab.catch_up()
+    assert mirror.summary().paused == {}
+    assert lab.rows("orders") == [{"id": 1, "name": "new"}]
+    for _ in range(2):
+        found = sorted(lab.rows("quarantine", "shop_ops"), key=lambda r: r["offset"])
+        assert [(r["table"], r["topic"], r["offset"], r["key"], r["value"]) for r in found] == [
+            (None, "shop", offset, record.key, record.value)
+            for offset, record in zip((0, 3, 4), bad, strict=True)
+        ]
+        assert all("not a schema-change event" in r["reason"] and r["timestamp"] for r in found)
+        lab.write([created(2)])
+        lab.catch_up()
+    lab.write([bad[0]])
+    with patch("replicator.mirror._LOG") as log:
+        assert lab.catch_up().summary().quarantined == 1
+    ((event,), fields) = log.warning.call_args
+    assert "schema change" in event
+    assert (fields["topic"], fields["partition"], fields["offset"]) == ("shop", 0, 5)
+    assert len(lab.rows("quarantine", "shop_ops")) == 4
+
+
 def test_a_table_may_pause_for_bad_events_and_go_on_later(lab: Lab) -> None:
     others = (ColumnSpec("id", "bigint", False),)
     lab.write(
