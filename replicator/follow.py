@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from replicator.config import KafkaLog
-from replicator.errors import CommitConflict, LakeUnavailable, LogUnavailable, ReplicatorError
+from replicator.errors import CommitConflict, LakeUnavailable, LogUnavailable
 from replicator.ledger import chunks, ranges_to_read
 from replicator.mirror import Mirror
 from replicator.model.commit import OffsetRange
@@ -22,6 +22,7 @@ from replicator.observe import get_logger
 from replicator.source.kafka import FETCH_OPTIONS
 from replicator.source.log import Offsets
 from replicator.source.pattern import topic_pattern
+from replicator.spark import check_java, first_line
 
 _LOG: Final = get_logger("replicator.follow")
 _POLL_S: Final = 0.2
@@ -44,6 +45,9 @@ def go_through(mirror: Mirror, on_progress: Callable[[int, int], None] | None) -
         for r in piece:
             goal.setdefault(r.topic, {})[r.partition] = r.end
         mirror.advance(goal)
+    while mirror.failing and not mirror.stopping.is_set():
+        mirror.await_retry()
+        mirror.advance(ends)
 
 
 def _adding_up(on_progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
@@ -82,16 +86,18 @@ def follow(mirror: Mirror, log: KafkaLog, *, until_caught_up: bool) -> None:
         try:
             _stream_once(mirror, log, until_caught_up=until_caught_up)
         except (LogUnavailable, LakeUnavailable, CommitConflict, PySparkException) as error:
+            check_java(mirror.engine.spark)
             if until_caught_up and not isinstance(error, LogUnavailable):
                 raise
             if time.monotonic() - started > 2 * _LONGEST_RETRY_S:
                 wait = _FIRST_RETRY_S
-            reason = error.message if isinstance(error, ReplicatorError) else str(error).splitlines()[0]
-            _LOG.warning("the stream stopped, starting it again", reason=reason, in_seconds=wait)
+            _LOG.warning("the stream stopped, starting it again", reason=first_line(error), in_seconds=wait)
             mirror.stopping.wait(wait)
             wait = min(2 * wait, _LONGEST_RETRY_S)
         else:
-            return
+            if not mirror.failing:
+                return
+            mirror.await_retry()
 
 
 def _stream_once(mirror: Mirror, log: KafkaLog, *, until_caught_up: bool) -> None:
@@ -150,15 +156,18 @@ def _batch_end(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
 
 
 def _wait(mirror: Mirror, query: StreamingQuery) -> None:
-    """Wait for the stream's end. A stop lets the batch at work finish first; an error is raised as what it was."""
+    """Wait for the stream's end. A stop lets the batch at work finish first; an error is raised as what it was.
+
+    A table whose next try is due ends it too: without new events Spark makes no batch, a new stream begins with one.
+    """
     try:
         while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # fractions are taken
-            if mirror.stopping.is_set() and not query.status["isTriggerActive"]:
+            if (mirror.stopping.is_set() or mirror.retry_due()) and not query.status["isTriggerActive"]:
                 query.stop()
                 return
     except PySparkException as error:
         query.stop()
         failure = mirror.failure
         if failure is None:
-            raise LogUnavailable(f"Kafka cannot be read: {str(error).splitlines()[0]}") from error
+            raise LogUnavailable(f"Kafka cannot be read: {first_line(error)}") from error
         raise failure from error

@@ -2,22 +2,35 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 from replicator.batch import Engine, Work, fetched, process
-from replicator.errors import CommitConflict, DataLossError, DecodeError, SchemaError, TablePaused
+from replicator.errors import (
+    CommitConflict,
+    DataLossError,
+    DecodeError,
+    LakeUnavailable,
+    SchemaError,
+    TablePaused,
+)
 from replicator.ledger import chunks, ranges_to_read
 from replicator.model.census import Census
 from replicator.model.record import BadRecord
 from replicator.model.table import TableId
 from replicator.observe import BatchReport, Stopwatch, get_logger, log_batch
 from replicator.source.log import Offsets, data_topic
+from replicator.spark import first_line
 
 _LOG: Final = get_logger("replicator.mirror")
 _COMMIT_ATTEMPTS: Final = 3
+RETRY_S: Final = (5.0, 30.0)
+"""Seconds after which a table that failed is tried again; when that was in vain too, it is paused."""
 
 OnBatch = Callable[[BatchReport], None]
 
@@ -35,6 +48,23 @@ class RunSummary:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What one table's part of a batch came to: the pieces that are in the lake, and the error that ended it."""
+
+    table: TableId
+    done: Sequence[tuple[Work, Census]]
+    failure: Exception | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """A table whose last `times` tries failed; the next is at `retry_at` of the monotonic clock."""
+
+    times: int
+    retry_at: float
+
+
 class Mirror:
     """The state of one mirror process: an engine, what it has done so far, and whether it should stop."""
 
@@ -47,6 +77,7 @@ class Mirror:
         self._started = time.monotonic()
         self._tables: dict[str, TableId] = {}
         self._paused: dict[TableId, str] = {}
+        self._failing: dict[TableId, _Failing] = {}
         self._first: Offsets = {}
         self._batches = 0
         self._events = 0
@@ -90,7 +121,11 @@ class Mirror:
     def advance(self, ends: Offsets) -> BatchReport | None:
         """Bring every mirrored table up to `ends`, several at a time; None where all were there already.
 
-        A table that cannot go on is paused and recorded, the others go on.
+        A table that cannot go on is paused and recorded, the others go on. One whose work fails is tried again
+        later (see RETRY_S) and then paused.
+
+        Raises:
+            LogError, LakeError: what all tables need is away.
         """
         engine, watch = self.engine, Stopwatch()
         self._read_schema_changes()
@@ -99,10 +134,9 @@ class Mirror:
             return None
         self._batches += 1
         with ThreadPoolExecutor(engine.config.apply.parallel_tables) as pool:
-            done = [
-                piece for pieces in pool.map(lambda w: self._take_in(w, watch), works) for piece in pieces
-            ]
-        report = self._report(done, watch)
+            outcomes = list(pool.map(lambda w: self._take_in(w, watch), works))
+        self._judge(outcomes)
+        report = self._report([piece for outcome in outcomes for piece in outcome.done], watch)
         log_batch(report)
         if self._on_batch is not None:
             self._on_batch(report)
@@ -126,6 +160,20 @@ class Mirror:
             self._quarantined += 1
         self._bad_records = []
 
+    @property
+    def failing(self) -> bool:
+        """Whether some table failed and is to be tried again."""
+        return bool(self._failing)
+
+    def retry_due(self) -> bool:
+        """Whether it is time to try some table again."""
+        return any(failing.retry_at <= time.monotonic() for failing in self._failing.values())
+
+    def await_retry(self) -> None:
+        """Wait until it is, or until the mirror is to stop."""
+        due = min((failing.retry_at for failing in self._failing.values()), default=0.0)
+        self.stopping.wait(max(0.0, due - time.monotonic()))
+
     def summary(self) -> RunSummary:
         """What was done so far."""
         return RunSummary(
@@ -143,7 +191,7 @@ class Mirror:
         engine, plans = self.engine, []
         for topic, partitions in self.wanted(ends).items():
             table = self.table_of(topic)
-            if table in self._paused:
+            if table in self._paused or self._must_wait(table):
                 continue
             behind = engine.ledger.progress(table).behind
             ranges = ranges_to_read(topic, behind, self._first.get(topic, {}), partitions)
@@ -155,10 +203,11 @@ class Mirror:
         plans = [[work, *works[1:]] for work, works in zip(first, plans, strict=True)]
         return sorted(plans, key=lambda works: -sum(w.count for w in works))
 
-    def _take_in(self, works: list[Work], watch: Stopwatch) -> list[tuple[Work, Census]]:
+    def _take_in(self, works: list[Work], watch: Stopwatch) -> "_Outcome":
         """One table's part of the batch, as far as it got. Only errors that stop the whole mirror leave it."""
         table = works[0].table
         done: list[tuple[Work, Census]] = []
+        failure: Exception | None = None
         try:
             for work in works:
                 if self.stopping.is_set():
@@ -167,12 +216,60 @@ class Mirror:
                 if self.on_events is not None:
                     self.on_events(work.count)
         except (SchemaError, DecodeError, TablePaused) as error:
-            self._paused[table] = error.message
-            _LOG.error("table paused", table=str(table), reason=error.message, next=error.hint)
-            self.engine.ledger.pause(table, error.message, error.hint)
+            self._pause(table, error.message, error.hint)
             if isinstance(error, TablePaused):
                 self._quarantined += 1
-        return done
+        except (PySparkException, Py4JJavaError) as error:
+            failure = error
+        return _Outcome(table, done, failure)
+
+    def _pause(self, table: TableId, reason: str, hint: str | None) -> None:
+        self._paused[table] = reason
+        _LOG.error("table paused", table=str(table), reason=reason, next=hint)
+        self.engine.ledger.pause(table, reason, hint)
+
+    def _judge(self, outcomes: Sequence["_Outcome"]) -> None:
+        """Count the failures of tables, where nothing that all tables need is to blame.
+
+        Raises:
+            LogError, LakeError: that is.
+        """
+        for outcome in outcomes:
+            if outcome.done or outcome.failure is None:
+                self._failing.pop(outcome.table, None)
+        failures = [(o.table, o.failure) for o in outcomes if o.failure is not None]
+        if not failures:
+            return
+        self._check_surroundings()
+        if 1 < len(failures) == len(outcomes):
+            reason = first_line(failures[0][1])
+            raise LakeUnavailable(
+                f"all {len(failures)} tables of the batch failed: {reason}",
+                "check that the lake's warehouse can be written to and that Spark has memory enough",
+            )
+        for table, failure in failures:
+            self._failed(table, failure)
+
+    def _check_surroundings(self) -> None:
+        """Ask log and lake for something; where Java is gone, the lake does not answer."""
+        first, _ = self.engine.log.offsets()
+        self.check_log(first)
+        self.engine.lake.namespace_properties(self.engine.config.lake.ops_namespace)
+
+    def _failed(self, table: TableId, error: Exception) -> None:
+        times = self._failing[table].times + 1 if table in self._failing else 1
+        reason = first_line(error)
+        if times > len(RETRY_S):
+            del self._failing[table]
+            hint = f"it failed {times} times in a row; mend the cause, then start the mirror again"
+            self._pause(table, reason, hint)
+            return
+        wait = RETRY_S[times - 1]
+        _LOG.warning("table failed, trying it again", table=str(table), reason=reason, in_seconds=wait)
+        self._failing[table] = _Failing(times, time.monotonic() + wait)
+
+    def _must_wait(self, table: TableId) -> bool:
+        return table in self._failing and self._failing[table].retry_at > time.monotonic()
 
     def _with_retries(self, work: Work, watch: Stopwatch) -> Census:
         for attempt in range(1, _COMMIT_ATTEMPTS + 1):

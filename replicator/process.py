@@ -23,7 +23,7 @@ from replicator.quarantine import Quarantine
 from replicator.source.archive import ArchiveChangeLog
 from replicator.source.kafka import KafkaChangeLog
 from replicator.source.log import ChangeLog
-from replicator.spark import build_session
+from replicator.spark import running_session
 
 OnProgress = Callable[[int, int], None]
 """Called with (events done, events in all)."""
@@ -65,13 +65,10 @@ def _started(config: Config, log: ChangeLog, on_batch: OnBatch | None) -> Iterat
     """A mirror that is the only one on this machine and stops on SIGTERM and Ctrl-C."""
     with _only_one(config):
         log.offsets()  # A log that cannot be reached should be said before the JVM starts.
-        spark = build_session(config)
-        try:
+        with running_session(config) as spark:
             mirror = open_mirror(config, log, spark, on_batch)
             with _stop_on_signals(mirror.stopping):
                 yield mirror
-        finally:
-            spark.stop()
 
 
 def open_mirror(

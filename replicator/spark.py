@@ -3,17 +3,23 @@
 import contextlib
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from replicator.config import CATALOG_NAME, Config, LakeConfig
+from replicator.errors import JavaGone
 from replicator.jars import find_java, spark_jars
 
 _CATALOG: Final = f"spark.sql.catalog.{CATALOG_NAME}"
+
+_END_S: Final = 1.0
+"""A process whose connections break is gone a moment later."""
 
 _JAVA_OPTIONS: Final = (
     # Parallel collection has the best throughput for a small heap; G1 is Java's default.
@@ -46,6 +52,61 @@ def build_session(config: Config) -> SparkSession:
     # It logs each error of a foreachBatch function with two stack traces; the mirror reports them itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     return session
+
+
+@contextlib.contextmanager
+def running_session(config: Config) -> Iterator[SparkSession]:
+    """The session of `build_session` while the block runs.
+
+    Raises:
+        JavaGone: the Java process ended meanwhile, whatever error that showed as.
+    """
+    session = build_session(config)
+    try:
+        yield session
+    except Exception as error:
+        try:
+            check_java(session)
+        except JavaGone as gone:
+            raise gone from error
+        raise
+    finally:
+        if _exit_code(session, 0) is None:
+            session.stop()
+
+
+def check_java(session: SparkSession) -> None:
+    """Ask whether the session's Java process is there, after an error that may come of its end.
+
+    Raises:
+        JavaGone: it is not.
+    """
+    code = _exit_code(session, _END_S)
+    if code is not None:
+        end = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise JavaGone(
+            f"Spark's Java process has ended ({end})",
+            "see spark.log in the state folder; signal 9 is often a machine out of memory:"
+            " lower [spark] driver_memory or give it more. Then start the mirror again; nothing is lost",
+        )
+
+
+def _exit_code(session: SparkSession, seconds: float) -> int | None:
+    """How the Java process ended, or does within `seconds`; None while it runs, or where another started it."""
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 no public way
+    process: subprocess.Popen[bytes] | None = gateway.proc
+    if process is None:
+        return None
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line. For an exception of Java's that is its own message, not where it was called."""
+    text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__).strip()
 
 
 @contextlib.contextmanager

@@ -7,9 +7,13 @@ from unittest.mock import patch
 import pytest
 
 from replicator.apply.publish import Staged, publish
+from replicator.batch import Engine, Work, process
 from replicator.errors import CommitConflict, FencedError
+from replicator.follow import go_through
+from replicator.model.census import Census
 from replicator.model.commit import MARKER_KEY, CommitMarker
 from replicator.model.table import RESERVED
+from replicator.observe import Stopwatch
 from replicator.source.log import Offsets
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
@@ -305,6 +309,32 @@ def test_tables_that_cannot_be_mirrored_pause_alone(lab: Lab) -> None:
     with_key = lab.config(table=[{"name": "shop.nokey", "key": ["id"]}])
     assert set(lab.catch_up(with_key).summary().paused) == {"shop.unknown"}
     assert lab.rows("nokey") == [row]
+
+
+@pytest.mark.parametrize("kind", ["spark", "java"])
+def test_a_table_whose_work_fails_pauses_alone(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    def failing(engine: Engine, work: Work, watch: Stopwatch) -> Census:
+        if work.table.name != "orders":
+            return process(engine, work, watch)
+        if kind == "spark":
+            engine.spark.sql("SELECT raise_error('this is odd')").collect()
+        engine.spark._jvm.java.util.ArrayDeque().pop()
+        raise AssertionError
+
+    monkeypatch.setattr("replicator.mirror.process", failing)
+    monkeypatch.setattr("replicator.mirror.RETRY_S", (0.0, 0.0))
+    others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
+    row = {"id": 5, "name": "x"}
+    lab.write([DEFINITION, Record("shop", 0, None, others), created(1)])
+    lab.write([Record("shop.shop.others", 0, None, change_event("c", Place(1, 9), "others", after=row))])
+    mirror = lab.mirror()
+    go_through(mirror, None)
+    (reason,) = mirror.summary().paused.values()
+    assert ("this is odd" if kind == "spark" else "java.util.NoSuchElementException") in reason
+    assert lab.rows("others") == [row]
+    monkeypatch.undo()
+    assert lab.catch_up().summary().paused == {}
+    assert [r["id"] for r in lab.rows("orders")] == [1]
 
 
 def test_a_type_that_cannot_be_widened_pauses_the_table(lab: Lab) -> None:
