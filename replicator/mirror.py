@@ -78,6 +78,7 @@ class Mirror:
         self._tables: dict[str, TableId] = {}
         self._paused: dict[TableId, str] = {}
         self._failing: dict[TableId, _Failing] = {}
+        self._owners: dict[str, TableId] = {}
         self._first: Offsets = {}
         self._batches = 0
         self._events = 0
@@ -189,13 +190,13 @@ class Mirror:
     def _plan(self, ends: Offsets) -> list[list[Work]]:
         """For each table with something new its work, in pieces of at most `max_events`; the largest first."""
         engine, plans = self.engine, []
-        for topic, partitions in self.wanted(ends).items():
+        for topic, partitions in sorted(self.wanted(ends).items()):
             table = self.table_of(topic)
             if table in self._paused or self._must_wait(table):
                 continue
             behind = engine.ledger.progress(table).behind
             ranges = ranges_to_read(topic, behind, self._first.get(topic, {}), partitions)
-            if ranges:
+            if ranges and self._has_place(table):
                 pieces = chunks(ranges, engine.config.apply.max_events)
                 plans.append([Work(table, topic, piece, self._batches + 1) for piece in pieces])
         # A table's later pieces wait until the one before is in the lake; only first pieces are fetched together.
@@ -267,6 +268,26 @@ class Mirror:
         wait = RETRY_S[times - 1]
         _LOG.warning("table failed, trying it again", table=str(table), reason=reason, in_seconds=wait)
         self._failing[table] = _Failing(times, time.monotonic() + wait)
+
+    def _has_place(self, table: TableId) -> bool:
+        """Whether the lake's table of this name is for `table`. Where it is another's, `table` is paused."""
+        if table.name not in self._owners:
+            self._owners[table.name] = self._owner(table)
+        owner = self._owners[table.name]
+        if owner != table:
+            self._pause(
+                table,
+                f"{table} and {owner} would both be {table.name} in the lake, which mirrors {owner}",
+                f"leave {table} out of source.tables, and mirror it by another mirror with a namespace of its own",
+            )
+        return owner == table
+
+    def _owner(self, table: TableId) -> TableId:
+        """The table whose events the lake's table of the same name has; `table` where it has none of others."""
+        prefix = self.engine.log.topic_prefix
+        topics = self.engine.ledger.progress(table).topics
+        found = {TableId(*names) for topic in topics if (names := data_topic(topic, prefix))}
+        return table if not found or table in found else min(found)
 
     def _must_wait(self, table: TableId) -> bool:
         return table in self._failing and self._failing[table].retry_at > time.monotonic()

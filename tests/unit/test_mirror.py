@@ -116,6 +116,37 @@ def test_where_every_table_fails_it_is_not_the_tables(scene: Scene) -> None:
     assert scene.mirror.summary().paused == {}
 
 
+SAME_NAME: Offsets = {"shop.crm.orders": {0: 5}, "shop.shop.orders": {0: 5}}
+
+
+def test_two_tables_never_share_one_in_the_lake(scene: Scene) -> None:
+    scene.mirror.advance(SAME_NAME)
+    assert scene.done == ["crm.orders"]
+    (reason,) = scene.mirror.summary().paused.values()
+    assert reason == "shop.orders and crm.orders would both be orders in the lake, which mirrors crm.orders"
+    ((table, _, hint), _) = scene.ledger.pause.call_args
+    assert table == TableId("shop", "orders")
+    assert "source.tables" in hint
+    assert "namespace" in hint
+
+
+def test_the_table_that_is_in_the_lake_keeps_its_place(scene: Scene) -> None:
+    progress = {"shop.shop.orders": {0: PartitionProgress(2)}}
+    scene.markers["orders"] = CommitMarker("shop", 1, 1, progress)
+    scene.mirror.advance(SAME_NAME)
+    assert scene.done == ["shop.orders"]
+    assert list(scene.mirror.summary().paused) == ["crm.orders"]
+    scene.mirror.advance({"shop.crm.orders": {0: 9}, "shop.shop.orders": {0: 9}})
+    assert scene.done == ["shop.orders"] * 2
+
+
+def test_a_table_keeps_its_place_under_another_topic_prefix(scene: Scene) -> None:
+    progress = {"old.shop.orders": {0: PartitionProgress(2)}}
+    scene.markers["orders"] = CommitMarker("shop", 1, 1, progress)
+    scene.mirror.advance({"shop.shop.orders": {0: 5}})
+    assert scene.done == ["shop.orders"]
+
+
 @pytest.mark.parametrize("gone", ["log", "lake"])
 def test_what_all_tables_need_stops_the_stream(scene: Scene, gone: str) -> None:
     scene.broken["shop.orders"] = spark_error()
