@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from replicator.config import CATALOG_NAME, Config, LakeConfig
@@ -43,15 +45,35 @@ def build_session(config: Config) -> SparkSession:
     # Executors must run the interpreter that has our libraries, not the first python3 on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    conf = session_conf(config, spark_jars())
     builder = SparkSession.builder.appName(f"replicator {config.mirror.name}").master(config.spark.master)
-    for name, value in session_conf(config, spark_jars()).items():
+    for name, value in conf.items():
         builder = builder.config(name, value)
     with _console_to(config.mirror.state_dir / "spark.log"):
+        if SparkContext._gateway is None:  # noqa: SLF001 no public way
+            SparkContext._ensure_initialized(gateway=_java(config, conf))  # noqa: SLF001
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # It logs each error of a foreachBatch function with two stack traces; the mirror reports them itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     return session
+
+
+def _java(config: Config, conf: Mapping[str, str]) -> Any:
+    """Start the Java process. It ends with this one, and with nothing else: signals to stop are not for it.
+
+    Python answers them; the tables at work need Java for their commits. Where Python is killed, Java reads the end of
+    its standard input and ends too.
+    """
+    # What concerns SQL is read from the context later; passwords of the catalog would stand in the list of processes.
+    early = [(name, value) for name, value in conf.items() if not name.startswith("spark.sql.")]
+    settings = SparkConf(loadDefaults=False).setMaster(config.spark.master).setAll(early)
+    # A terminal and a shell signal the whole process group.
+    gateway: Any = launch_gateway(settings, {"start_new_session": True})
+    # A service manager signals every process that it finds.
+    signals = gateway.jvm.sun.misc
+    signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
+    return gateway
 
 
 @contextlib.contextmanager
