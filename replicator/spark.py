@@ -56,7 +56,13 @@ def build_session(config: Config) -> SparkSession:
     session.sparkContext.setLogLevel("ERROR")
     # It logs each error of a foreachBatch function with two stack traces; the mirror reports them itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_py4j)
     return session
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Py4J logs each broken connection with its stack by the root logger, and then raises the error too."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _java(config: Config, conf: Mapping[str, str]) -> Any:

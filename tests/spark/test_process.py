@@ -39,12 +39,11 @@ from replicator import process
 from replicator.cli import main
 
 def work(mirror, _on_progress):
-    count = lambda: mirror.engine.spark.range(3).count()
-    count()
-    print("ready", flush=True)
-    while not mirror.stopping.wait(0.1):
-        count()
-    print("counted", count(), flush=True)
+    spark = mirror.engine.spark
+    print("ready", spark.range(3).count(), flush=True)
+    while not mirror.stopping.is_set():
+        spark.range(10**8).selectExpr("max(hash(id))").collect()
+    print("counted", spark.range(3).count(), flush=True)
 
 process.go_through = work
 main(["replay", "-c", "replicator.toml", "--from", "archive"])
@@ -65,7 +64,7 @@ def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proces
     with subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, env=env, **pipes) as python:
         try:
             assert python.stdout is not None
-            assert python.stdout.readline() == "ready\n", python.communicate()[1]
+            assert python.stdout.readline() == "ready 3\n", python.communicate()[1]
             (java,) = psutil.Process(python.pid).children()
             yield python, java
         finally:
