@@ -14,8 +14,8 @@ import psutil
 
 from benchmarks.processes import Usage, run_json, run_measured
 from replicator.config import load
-from replicator.mirror import run
 from replicator.observe import log_batch, setup_logging
+from replicator.process import run
 
 STRATEGIES = ("split", "merge", "copy-on-write")
 

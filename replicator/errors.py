@@ -22,6 +22,7 @@
     │   ├── MissingKey                       a table without a key that rows can be matched by
     │   └── MissingSchema                    events without a schema, of a table that is not defined anywhere
     ├── TablePaused                 exit 3   one table stops, as configured, until somebody looks
+    ├── JavaGone                    exit 3   Spark's Java process ended under the mirror
     ├── StackError                  exit 3   the local development stack
     └── ConnectError                exit 3   Kafka Connect or the Debezium connector
 
@@ -139,6 +140,10 @@ class MissingSchema(SchemaError):
 
 class TablePaused(ReplicatorError):
     """One table stops, as it is configured to, until somebody looks."""
+
+
+class JavaGone(ReplicatorError):
+    """Spark's Java process ended under the mirror."""
 
 
 class StackError(ReplicatorError):

@@ -45,6 +45,16 @@ class Progress:
             return None
         return min(self.mirror, self.changelog, key=_reach)
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that the two tables have events of."""
+        return frozenset(
+            topic
+            for marker in (self.mirror, self.changelog)
+            if marker is not None
+            for topic in marker.progress
+        )
+
 
 def _reach(marker: CommitMarker) -> int:
     return sum(p.next_offset for partitions in marker.progress.values() for p in partitions.values())

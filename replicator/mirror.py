@@ -1,58 +1,38 @@
-"""The mirror process: follow the log, hand each batch to `batch.process` table by table, until told to stop."""
+"""What a mirror does with one batch of the log: hand each table's part to `batch.process`, and report."""
 
-import contextlib
-import fcntl
-import json
-import os
-import shutil
-import signal
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from replicator.apply.lake import Lake
-from replicator.apply.recent import RecentPlaces
 from replicator.batch import Engine, Work, fetched, process
-from replicator.config import ArchiveLog, Config, KafkaLog
-from replicator.decode.schema_book import SchemaBook
 from replicator.errors import (
     CommitConflict,
     DataLossError,
     DecodeError,
     LakeUnavailable,
-    LogUnavailable,
-    ReplicatorError,
     SchemaError,
     TablePaused,
-    UsageError,
 )
-from replicator.ledger import Ledger, chunks, ranges_to_read
+from replicator.ledger import chunks, ranges_to_read
 from replicator.model.census import Census
-from replicator.model.commit import OffsetRange
+from replicator.model.record import BadRecord
 from replicator.model.table import TableId
 from replicator.observe import BatchReport, Stopwatch, get_logger, log_batch
-from replicator.quarantine import Quarantine
-from replicator.source.archive import ArchiveChangeLog
-from replicator.source.kafka import FETCH_OPTIONS, KafkaChangeLog
-from replicator.source.log import ChangeLog, Offsets, data_topic
-from replicator.source.pattern import topic_pattern
-from replicator.spark import build_session
+from replicator.source.log import Offsets, data_topic
+from replicator.spark import first_line
 
 _LOG: Final = get_logger("replicator.mirror")
-_POLL_S: Final = 0.2
-_FIRST_RETRY_S: Final = 1.0
-_LONGEST_RETRY_S: Final = 30.0
 _COMMIT_ATTEMPTS: Final = 3
+RETRY_S: Final = (5.0, 30.0)
+"""Seconds after which a table that failed is tried again; when that was in vain too, it is paused."""
+
+OnBatch = Callable[[BatchReport], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,82 +48,21 @@ class RunSummary:
     seconds: float
 
 
-OnBatch = Callable[[BatchReport], None]
-OnProgress = Callable[[int, int], None]
-"""Called with (events done, events in all)."""
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What one table's part of a batch came to: the pieces that are in the lake, and the error that ended it."""
+
+    table: TableId
+    done: Sequence[tuple[Work, Census]]
+    failure: Exception | None
 
 
-def run(config: Config, *, until_caught_up: bool = False, on_batch: OnBatch | None = None) -> RunSummary:
-    """Follow the log of `config` until SIGTERM or Ctrl-C, or until the log's present end is in the lake.
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """A table whose last `times` tries failed; the next is at `retry_at` of the monotonic clock."""
 
-    A broker that goes away is waited for. An archive has an end, where this returns.
-
-    Raises:
-        UsageError: another process runs this mirror on this machine.
-        FencedError: another process, elsewhere, writes this mirror.
-        DataLossError: events that the lake lacks are gone from the log.
-        ReplicatorError: anything else that repeating cannot mend.
-    """
-    if isinstance(config.log, ArchiveLog):
-        return replay(config, config.log.path, on_batch=on_batch)
-    with _started(config, KafkaChangeLog(config.log), on_batch) as mirror:
-        _follow(mirror, config.log, until_caught_up=until_caught_up)
-        return mirror.summary()
-
-
-def replay(
-    config: Config, archive: Path, *, on_progress: OnProgress | None = None, on_batch: OnBatch | None = None
-) -> RunSummary:
-    """Bring the lake up to the end of an archive, with the same code and the same guarantees as `run`.
-
-    Raises:
-        ArchiveError: the archive is damaged.
-    """
-    with _started(config, ArchiveChangeLog(archive, config.log.topic_prefix), on_batch) as mirror:
-        first, ends = mirror.engine.log.offsets()
-        mirror.check_log(first)
-        pieces = _pieces(mirror, first, ends, config.apply.max_events)
-        total = sum(r.count for r in pieces[-1]) if pieces else 0
-        if on_progress is not None:
-            mirror.on_events = _adding_up(on_progress, total)
-        for piece in pieces:
-            if mirror.stopping.is_set():
-                break
-            goal: dict[str, dict[int, int]] = {}
-            for r in piece:
-                goal.setdefault(r.topic, {})[r.partition] = r.end
-            mirror.advance(goal)
-        return mirror.summary()
-
-
-def _adding_up(on_progress: OnProgress, total: int) -> Callable[[int], None]:
-    """Counts finished events, from whichever thread they come."""
-    done, lock = 0, threading.Lock()
-
-    def add(events: int) -> None:
-        nonlocal done
-        with lock:
-            done += events
-            on_progress(done, total)
-
-    return add
-
-
-def _pieces(
-    mirror: "Mirror", first: Offsets, ends: Offsets, max_events: int
-) -> list[tuple[OffsetRange, ...]]:
-    """What the archive has and the lake lacks, as growing goals: each reaches further by at most `max_events`."""
-    missing: list[OffsetRange] = []
-    for topic, partitions in sorted(mirror.wanted(ends).items()):
-        behind = mirror.engine.ledger.progress(mirror.table_of(topic)).behind
-        missing += ranges_to_read(topic, behind, first.get(topic, {}), partitions)
-    cuts = chunks(tuple(missing), max_events)
-    starts = {(r.topic, r.partition): r.start for r in missing}
-    return [
-        tuple(OffsetRange(r.topic, r.partition, starts[r.topic, r.partition], r.end) for r in cut)
-        for cut in cuts
-        if cut
-    ]
+    times: int
+    retry_at: float
 
 
 class Mirror:
@@ -159,10 +78,13 @@ class Mirror:
         self._started = time.monotonic()
         self._tables: dict[str, TableId] = {}
         self._paused: dict[TableId, str] = {}
+        self._failing: dict[TableId, _Failing] = {}
+        self._owners: dict[str, TableId] = {}
         self._first: Offsets = {}
         self._batches = 0
         self._events = 0
         self._quarantined = 0
+        self._bad_records: list[BadRecord] = []
         self._rows: dict[str, int] = {}
         self._touched: set[str] = set()
 
@@ -201,23 +123,58 @@ class Mirror:
     def advance(self, ends: Offsets) -> BatchReport | None:
         """Bring every mirrored table up to `ends`, several at a time; None where all were there already.
 
-        A table that cannot go on is paused and recorded, the others go on.
+        A table that cannot go on is paused and recorded, the others go on. One whose work fails is tried again
+        later (see RETRY_S) and then paused.
+
+        Raises:
+            LogError, LakeError: what all tables need is away.
         """
-        engine, watch = self.engine, Stopwatch()
-        engine.book.add_schema_changes(engine.log.schema_changes())
+        watch = Stopwatch()
+        self._read_schema_changes()
         works = self._plan(ends)
         if not works:
             return None
         self._batches += 1
         # One pool for the whole run: each of its threads has a thread of the JVM and its connection.
-        done = [
-            piece for pieces in self._pool.map(lambda w: self._take_in(w, watch), works) for piece in pieces
-        ]
-        report = self._report(done, watch)
+        outcomes = list(self._pool.map(lambda w: self._take_in(w, watch), works))
+        self._judge(outcomes)
+        report = self._report([piece for outcome in outcomes for piece in outcome.done], watch)
         log_batch(report)
         if self._on_batch is not None:
             self._on_batch(report)
         return report
+
+    def _read_schema_changes(self) -> None:
+        """Bring the schema book up to date. Records that are no schema change are set aside; the mirror goes on."""
+        # Kept until they are in quarantine: where that fails, they are not read a second time.
+        self._bad_records += self.engine.book.add_schema_changes(self.engine.log.schema_changes())
+        if not self._bad_records:
+            return
+        for bad in self.engine.quarantine.add_records(self._bad_records, self._batches + 1):
+            record = bad.record
+            _LOG.warning(
+                "a schema change cannot be read and went to quarantine",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                reason=bad.reason,
+            )
+            self._quarantined += 1
+        self._bad_records = []
+
+    @property
+    def failing(self) -> bool:
+        """Whether some table failed and is to be tried again."""
+        return bool(self._failing)
+
+    def retry_due(self) -> bool:
+        """Whether it is time to try some table again."""
+        return any(failing.retry_at <= time.monotonic() for failing in self._failing.values())
+
+    def await_retry(self) -> None:
+        """Wait until it is, or until the mirror is to stop."""
+        due = min((failing.retry_at for failing in self._failing.values()), default=0.0)
+        self.stopping.wait(max(0.0, due - time.monotonic()))
 
     def summary(self) -> RunSummary:
         """What was done so far."""
@@ -234,13 +191,13 @@ class Mirror:
     def _plan(self, ends: Offsets) -> list[list[Work]]:
         """For each table with something new its work, in pieces of at most `max_events`; the largest first."""
         engine, plans = self.engine, []
-        for topic, partitions in self.wanted(ends).items():
+        for topic, partitions in sorted(self.wanted(ends).items()):
             table = self.table_of(topic)
-            if table in self._paused:
+            if table in self._paused or self._must_wait(table):
                 continue
             behind = engine.ledger.progress(table).behind
             ranges = ranges_to_read(topic, behind, self._first.get(topic, {}), partitions)
-            if ranges:
+            if ranges and self._has_place(table):
                 pieces = chunks(ranges, engine.config.apply.max_events)
                 plans.append([Work(table, topic, piece, self._batches + 1) for piece in pieces])
         # A table's later pieces wait until the one before is in the lake; only first pieces are fetched together.
@@ -248,10 +205,11 @@ class Mirror:
         plans = [[work, *works[1:]] for work, works in zip(first, plans, strict=True)]
         return sorted(plans, key=lambda works: -sum(w.count for w in works))
 
-    def _take_in(self, works: list[Work], watch: Stopwatch) -> list[tuple[Work, Census]]:
+    def _take_in(self, works: list[Work], watch: Stopwatch) -> "_Outcome":
         """One table's part of the batch, as far as it got. Only errors that stop the whole mirror leave it."""
         table = works[0].table
         done: list[tuple[Work, Census]] = []
+        failure: Exception | None = None
         try:
             for work in works:
                 if self.stopping.is_set():
@@ -260,12 +218,80 @@ class Mirror:
                 if self.on_events is not None:
                     self.on_events(work.count)
         except (SchemaError, DecodeError, TablePaused) as error:
-            self._paused[table] = error.message
-            _LOG.error("table paused", table=str(table), reason=error.message, next=error.hint)
-            self.engine.ledger.pause(table, error.message, error.hint)
+            self._pause(table, error.message, error.hint)
             if isinstance(error, TablePaused):
                 self._quarantined += 1
-        return done
+        except (PySparkException, Py4JJavaError) as error:
+            failure = error
+        return _Outcome(table, done, failure)
+
+    def _pause(self, table: TableId, reason: str, hint: str | None) -> None:
+        self._paused[table] = reason
+        _LOG.error("table paused", table=str(table), reason=reason, next=hint)
+        self.engine.ledger.pause(table, reason, hint)
+
+    def _judge(self, outcomes: Sequence["_Outcome"]) -> None:
+        """Count the failures of tables, where nothing that all tables need is to blame.
+
+        Raises:
+            LogError, LakeError: that is.
+        """
+        for outcome in outcomes:
+            if outcome.done or outcome.failure is None:
+                self._failing.pop(outcome.table, None)
+        failures = [(o.table, o.failure) for o in outcomes if o.failure is not None]
+        if not failures:
+            return
+        self._check_surroundings()
+        if 1 < len(failures) == len(outcomes):
+            reason = first_line(failures[0][1])
+            raise LakeUnavailable(
+                f"all {len(failures)} tables of the batch failed: {reason}",
+                "check that the lake's warehouse can be written to and that Spark has memory enough",
+            )
+        for table, failure in failures:
+            self._failed(table, failure)
+
+    def _check_surroundings(self) -> None:
+        """Ask log and lake for something; where Java is gone, the lake does not answer."""
+        first, _ = self.engine.log.offsets()
+        self.check_log(first)
+        self.engine.lake.namespace_properties(self.engine.config.lake.ops_namespace)
+
+    def _failed(self, table: TableId, error: Exception) -> None:
+        times = self._failing[table].times + 1 if table in self._failing else 1
+        reason = first_line(error)
+        if times > len(RETRY_S):
+            del self._failing[table]
+            hint = f"it failed {times} times in a row; mend the cause, then start the mirror again"
+            self._pause(table, reason, hint)
+            return
+        wait = RETRY_S[times - 1]
+        _LOG.warning("table failed, trying it again", table=str(table), reason=reason, in_seconds=wait)
+        self._failing[table] = _Failing(times, time.monotonic() + wait)
+
+    def _has_place(self, table: TableId) -> bool:
+        """Whether the lake's table of this name is for `table`. Where it is another's, `table` is paused."""
+        if table.name not in self._owners:
+            self._owners[table.name] = self._owner(table)
+        owner = self._owners[table.name]
+        if owner != table:
+            self._pause(
+                table,
+                f"{table} and {owner} would both be {table.name} in the lake, which mirrors {owner}",
+                f"leave {table} out of source.tables, and mirror it by another mirror with a namespace of its own",
+            )
+        return owner == table
+
+    def _owner(self, table: TableId) -> TableId:
+        """The table whose events the lake's table of the same name has; `table` where it has none of others."""
+        prefix = self.engine.log.topic_prefix
+        topics = self.engine.ledger.progress(table).topics
+        found = {TableId(*names) for topic in topics if (names := data_topic(topic, prefix))}
+        return table if not found or table in found else min(found)
+
+    def _must_wait(self, table: TableId) -> bool:
+        return table in self._failing and self._failing[table].retry_at > time.monotonic()
 
     def _with_retries(self, work: Work, watch: Stopwatch) -> Census:
         for attempt in range(1, _COMMIT_ATTEMPTS + 1):
@@ -303,160 +329,3 @@ class Mirror:
             quarantined=quarantined,
             paused=tuple(str(table) for table in sorted(self._paused)),
         )
-
-
-@contextlib.contextmanager
-def _started(config: Config, log: ChangeLog, on_batch: OnBatch | None) -> Iterator[Mirror]:
-    """A mirror that is the only one on this machine and stops on SIGTERM and Ctrl-C."""
-    with _only_one(config):
-        log.offsets()  # A log that cannot be reached should be said before the JVM starts.
-        spark = build_session(config)
-        try:
-            mirror = open_mirror(config, log, spark, on_batch)
-            with _stop_on_signals(mirror.stopping):
-                yield mirror
-        finally:
-            spark.stop()
-
-
-def open_mirror(
-    config: Config, log: ChangeLog, spark: SparkSession, on_batch: OnBatch | None = None
-) -> Mirror:
-    """A mirror on a session that is there already, with its namespaces in the lake."""
-    lake = Lake(spark)
-    for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
-        lake.ensure_namespace(namespace)
-    ledger = Ledger(lake, config)
-    ledger.resume_all()
-    quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
-    return Mirror(
-        Engine(spark, config, log, lake, ledger, SchemaBook(), quarantine, RecentPlaces()), on_batch
-    )
-
-
-@contextlib.contextmanager
-def _only_one(config: Config) -> Iterator[None]:
-    """Hold the mirror's lock on this machine. Raises UsageError where another process has it."""
-    folder = config.mirror.state_dir
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UsageError(
-                f"mirror {config.mirror.name!r} is already running, as process {file.read().strip() or '?'}",
-                "stop that process first, or give this mirror another name and namespace",
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
-
-
-@contextlib.contextmanager
-def _stop_on_signals(stopping: threading.Event) -> Iterator[None]:
-    """SIGTERM and Ctrl-C ask for a stop: the tables at work finish their commits, then the run ends."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _follow(mirror: Mirror, log: KafkaLog, *, until_caught_up: bool) -> None:
-    """Run the stream, again and again where the broker goes away, until it is told to stop or has caught up."""
-    wait = _FIRST_RETRY_S
-    while not mirror.stopping.is_set():
-        started = time.monotonic()
-        try:
-            _stream_once(mirror, log, until_caught_up=until_caught_up)
-        except (LogUnavailable, LakeUnavailable, CommitConflict, PySparkException) as error:
-            if until_caught_up and not isinstance(error, LogUnavailable):
-                raise
-            if time.monotonic() - started > 2 * _LONGEST_RETRY_S:
-                wait = _FIRST_RETRY_S
-            reason = error.message if isinstance(error, ReplicatorError) else str(error).splitlines()[0]
-            _LOG.warning("the stream stopped, starting it again", reason=reason, in_seconds=wait)
-            mirror.stopping.wait(wait)
-            wait = min(2 * wait, _LONGEST_RETRY_S)
-        else:
-            return
-
-
-def _stream_once(mirror: Mirror, log: KafkaLog, *, until_caught_up: bool) -> None:
-    first, _ = mirror.engine.log.offsets()
-    mirror.check_log(first)
-    mirror.failure = None
-    # The ledger knows where to start, so each stream gets a checkpoint of its own, to be thrown away.
-    checkpoint = mirror.engine.config.mirror.state_dir / f"checkpoint-{uuid.uuid4().hex}"
-    try:
-        query = _start_stream(mirror, log, checkpoint, first, until_caught_up=until_caught_up)
-        _wait(mirror, query)
-    finally:
-        shutil.rmtree(checkpoint, ignore_errors=True)
-
-
-def _start_stream(
-    mirror: Mirror, log: KafkaLog, checkpoint: Path, first: Offsets, *, until_caught_up: bool
-) -> StreamingQuery:
-    engine, apply = mirror.engine, mirror.engine.config.apply
-    source = engine.config.source
-    reader = engine.spark.readStream.format("kafka").options(**log.spark_options() | FETCH_OPTIONS)
-    reader = reader.option("subscribePattern", topic_pattern(log.topic_prefix, source.tables, source.exclude))
-    reader = reader.option("maxOffsetsPerTrigger", apply.max_events)
-    reader = reader.option("startingOffsets", _starting_offsets(mirror, first))
-
-    def on_batch(_frame: DataFrame, batch_id: int) -> None:
-        # Spark plans and times the batches; what is read is decided table by table, from the ledger.
-        try:
-            mirror.advance(_batch_end(checkpoint, batch_id))
-        except BaseException as error:
-            mirror.failure = error
-            raise
-
-    writer = reader.load().writeStream
-    writer = writer.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
-    if until_caught_up:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{int(apply.trigger * 1000)} milliseconds").start()
-
-
-def _starting_offsets(mirror: Mirror, first: Offsets) -> str:
-    wanted = mirror.wanted(first)
-    known = mirror.engine.ledger.next_offsets(wanted, {t: mirror.table_of(t) for t in wanted})
-    if not wanted:
-        return "earliest"
-    return json.dumps(
-        {t: {str(p): known.get(t, {}).get(p, begin) for p, begin in ps.items()} for t, ps in wanted.items()}
-    )
-
-
-def _batch_end(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
-    """Where batch `batch_id` ends, from Spark's own offset log: a version, metadata, and a line for each source."""
-    text = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
-    offsets: dict[str, dict[str, int]] = json.loads(text.splitlines()[2])
-    return {topic: {int(p): end for p, end in partitions.items()} for topic, partitions in offsets.items()}
-
-
-def _wait(mirror: Mirror, query: StreamingQuery) -> None:
-    """Wait for the stream's end. A stop lets the batch at work finish first; an error is raised as what it was."""
-    try:
-        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # fractions are taken
-            if mirror.stopping.is_set() and not query.status["isTriggerActive"]:
-                query.stop()
-                return
-    except PySparkException as error:
-        query.stop()
-        failure = mirror.failure
-        if failure is None:
-            raise LogUnavailable(f"Kafka cannot be read: {str(error).splitlines()[0]}") from error
-        raise failure from error

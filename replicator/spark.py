@@ -3,21 +3,29 @@
 import contextlib
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from replicator.config import CATALOG_NAME, Config, LakeConfig
+from replicator.errors import JavaGone
 from replicator.jars import find_java, spark_jars
 
 _CATALOG: Final = f"spark.sql.catalog.{CATALOG_NAME}"
 
 _CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+
+_END_S: Final = 1.0
+"""A process whose connections break is gone a moment later."""
 
 _JAVA_OPTIONS: Final = (
     # Parallel collection has the best throughput for a small heap; G1 is Java's default.
@@ -41,20 +49,101 @@ def build_session(config: Config) -> SparkSession:
     # Executors must run the interpreter that has our libraries, not the first python3 on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    conf = session_conf(config, spark_jars())
     builder = SparkSession.builder.appName(f"replicator {config.mirror.name}").master(config.spark.master)
-    for name, value in session_conf(config, spark_jars()).items():
+    for name, value in conf.items():
         builder = builder.config(name, value)
     with _console_to(config.mirror.state_dir / "spark.log"):
+        if SparkContext._gateway is None:  # noqa: SLF001 no public way
+            SparkContext._ensure_initialized(gateway=_java(config, conf))  # noqa: SLF001
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # It logs each error of a foreachBatch function with two stack traces; the mirror reports them itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_py4j)
     return session
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
     """Rows of the driver as a frame; one partition, by the session's `leafNodeDefaultParallelism`."""
     return spark.createDataFrame(rows, schema)
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Py4J logs each broken connection with its stack by the root logger, and then raises the error too."""
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _java(config: Config, conf: Mapping[str, str]) -> Any:
+    """Start the Java process. It ends with this one, and with nothing else: signals to stop are not for it.
+
+    Python answers them; the tables at work need Java for their commits. Where Python is killed, Java reads the end of
+    its standard input and ends too.
+    """
+    # What concerns SQL is read from the context later; passwords of the catalog would stand in the list of processes.
+    early = [(name, value) for name, value in conf.items() if not name.startswith("spark.sql.")]
+    settings = SparkConf(loadDefaults=False).setMaster(config.spark.master).setAll(early)
+    # A terminal and a shell signal the whole process group.
+    gateway: Any = launch_gateway(settings, {"start_new_session": True})
+    # A service manager signals every process that it finds.
+    signals = gateway.jvm.sun.misc
+    signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
+    return gateway
+
+
+@contextlib.contextmanager
+def running_session(config: Config) -> Iterator[SparkSession]:
+    """The session of `build_session` while the block runs.
+
+    Raises:
+        JavaGone: the Java process ended meanwhile, whatever error that showed as.
+    """
+    session = build_session(config)
+    try:
+        yield session
+    except Exception as error:
+        try:
+            check_java(session)
+        except JavaGone as gone:
+            raise gone from error
+        raise
+    finally:
+        if _exit_code(session, 0) is None:
+            session.stop()
+
+
+def check_java(session: SparkSession) -> None:
+    """Ask whether the session's Java process is there, after an error that may come of its end.
+
+    Raises:
+        JavaGone: it is not.
+    """
+    code = _exit_code(session, _END_S)
+    if code is not None:
+        end = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise JavaGone(
+            f"Spark's Java process has ended ({end})",
+            "see spark.log in the state folder; signal 9 is often a machine out of memory:"
+            " lower [spark] driver_memory or give it more. Then start the mirror again; nothing is lost",
+        )
+
+
+def _exit_code(session: SparkSession, seconds: float) -> int | None:
+    """How the Java process ended, or does within `seconds`; None while it runs, or where another started it."""
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 no public way
+    process: subprocess.Popen[bytes] | None = gateway.proc
+    if process is None:
+        return None
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line. For an exception of Java's that is its own message, not where it was called."""
+    text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__).strip()
 
 
 @contextlib.contextmanager

@@ -109,7 +109,7 @@ class _Lake:
 
     mirrors: Mapping[str, Table] = field(default_factory=dict)
     changelogs: Mapping[str, Table] = field(default_factory=dict)
-    quarantined: Counter[str] = field(default_factory=Counter)
+    quarantined: Counter[str | None] = field(default_factory=Counter)
     paused: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -192,8 +192,8 @@ def _summary(table: Table) -> Counter[str]:
     )
 
 
-def _quarantined(catalog: Catalog, config: Config) -> Counter[str]:
-    """Events in quarantine by source table."""
+def _quarantined(catalog: Catalog, config: Config) -> Counter[str | None]:
+    """Events in quarantine by source table; None for records that are of no table."""
     name = (config.lake.ops_namespace, "quarantine")
     if not catalog.table_exists(name):
         return Counter()

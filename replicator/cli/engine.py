@@ -68,7 +68,7 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
 
     settings = load(config)
     setup_logging()
-    from replicator.mirror import run as run_mirror
+    from replicator.process import run as run_mirror
 
     _finish(run_mirror(settings, until_caught_up=until_caught_up), complete=until_caught_up)
 
@@ -135,7 +135,7 @@ def replay(
     from replicator.observe import setup_logging
 
     settings = load(config)
-    from replicator.mirror import replay as replay_archive
+    from replicator.process import replay as replay_archive
 
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -16,6 +16,7 @@ from replicator.decode.event_schema import table_schema
 from replicator.decode.table_change import TableDefinition, table_definitions
 from replicator.errors import DecodeError, MissingSchema
 from replicator.model.position import FILE_SHIFT, SourcePosition
+from replicator.model.record import BadRecord, RawRecord
 from replicator.model.table import TableId, TableSchema
 
 
@@ -28,18 +29,29 @@ class SchemaBook:
         self._current: dict[TableId, Epoch] = {}
         self._lock = threading.Lock()
 
-    def add_schema_changes(self, values: Iterable[bytes]) -> None:
+    def add_schema_changes(self, records: Iterable[RawRecord]) -> list[BadRecord]:
         """Take in records of the schema-change topic, in the topic's order; repeated ones change nothing.
 
-        Raises:
-            DecodeError: a record is no schema change.
+        Returns those that are no schema change. Records without a value say nothing.
         """
-        with self._lock:
-            for value in values:
-                for definition in table_definitions(value):
-                    known = self._definitions.setdefault(definition.table, [])
-                    if not known or _place(known[-1].position) <= _place(definition.position):
-                        known.append(definition)
+        bad: list[BadRecord] = []
+        for record in records:
+            if record.value is None:
+                continue
+            try:
+                definitions = table_definitions(record.value)
+            except DecodeError as error:
+                bad.append(BadRecord(record, error.message))
+                continue
+            with self._lock:
+                self._add(definitions)
+        return bad
+
+    def _add(self, definitions: Iterable[TableDefinition]) -> None:
+        for definition in definitions:
+            known = self._definitions.setdefault(definition.table, [])
+            if not known or _place(known[-1].position) <= _place(definition.position):
+                known.append(definition)
 
     def epochs(self, table: TableId, since: SourcePosition | None) -> list[Epoch]:
         """The schemas that events of `table` after `since` may have, as far as is known without looking at them.

@@ -20,8 +20,8 @@ from replicator.config import Config, load
 from replicator.demo.compare import DemoResult, compare_lake
 from replicator.demo.show import print_result
 from replicator.errors import CheckFailed, UsageError
-from replicator.mirror import replay
 from replicator.observe import setup_logging
+from replicator.process import replay
 from replicator.verify.recorded import RecordedSource
 
 RECORDING: Final = Path(__file__).parent / "recording"

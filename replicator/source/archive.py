@@ -1,6 +1,6 @@
 """A recorded event archive as a change log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from replicator.archive import ArchiveReader, read_events
 from replicator.model.commit import OffsetRange
+from replicator.model.record import RawRecord
 from replicator.source.log import Collected, Offsets, data_topic
 
 
@@ -45,13 +46,14 @@ class ArchiveChangeLog:
                 return None
         return found.tables()
 
-    def schema_changes(self) -> list[bytes]:
+    def schema_changes(self) -> Iterator[RawRecord]:
         if self._schema_read:
-            return []
-        self._schema_read = True
+            return
         topic = self.topic_prefix
-        events = [e for p in self._reader.partitions(topic) for e in self._reader.events(topic, p)]
-        return [e.value for e in events if e.value is not None]
+        for partition in self._reader.partitions(topic):
+            for e in self._reader.events(topic, partition):
+                yield RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
+        self._schema_read = True
 
     def _files(self, ranges: Sequence[OffsetRange]) -> list[Path]:
         return sorted({f for r in ranges for f in self._reader.files(r.topic, r.partition, r.start, r.end)})

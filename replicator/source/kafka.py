@@ -15,6 +15,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponenti
 from replicator.config import KafkaLog
 from replicator.errors import DataLossError, LogUnavailable
 from replicator.model.commit import OffsetRange
+from replicator.model.record import RawRecord
 from replicator.source.log import Collected, Offsets, data_topic
 
 _TIMEOUT_S: Final = 20.0
@@ -108,19 +109,20 @@ class KafkaChangeLog:
                 return None
         return found.tables()
 
-    def schema_changes(self) -> list[bytes]:
+    def schema_changes(self) -> Iterator[RawRecord]:
         partitions = self._partitions().get(self.topic_prefix, [])
         if not partitions:
-            return []
+            return
         places = [TopicPartition(self.topic_prefix, p) for p in partitions]
         first = self._list_offsets(places, OffsetSpec.earliest())[self.topic_prefix]
         end = self._list_offsets(places, OffsetSpec.latest())[self.topic_prefix]
         starts = {p: max(first[p], self._schema_offsets.get(p, 0)) for p in partitions}
         ranges = [OffsetRange(self.topic_prefix, p, starts[p], end[p]) for p in partitions]
-        messages = self._messages([r for r in ranges if r.count])
-        values = [value for _, message in messages if (value := message.value()) is not None]
+        for r, message in self._messages([r for r in ranges if r.count]):
+            _, timestamp = message.timestamp()
+            place = (r.topic, r.partition, message.offset() or 0, timestamp)
+            yield RawRecord(*place, message.key(), message.value())
         self._schema_offsets = dict(end)
-        return values
 
     def _messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
         """The records of `ranges`, each partition's in order."""

@@ -1,12 +1,13 @@
 """What a change log offers to the engine, whichever kind it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from replicator.model.commit import OffsetRange
+from replicator.model.record import RawRecord
 
 Offsets = Mapping[str, Mapping[int, int]]
 """Topic → partition → offset."""
@@ -54,8 +55,14 @@ class ChangeLog(Protocol):
         """
         ...
 
-    def schema_changes(self) -> list[bytes]:
-        """Values of the schema-change topic, oldest first; those read before are not read again."""
+    def schema_changes(self) -> Iterator[RawRecord]:
+        """Records of the schema-change topic, oldest first; what was read to the end before is not read again.
+
+        Nothing else may be read from the log meanwhile.
+
+        Raises:
+            LogUnavailable: the log does not answer.
+        """
         ...
 
 

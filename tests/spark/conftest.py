@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from replicator.archive import ArchiveWriter, Event
 from replicator.catalog import open_catalog
 from replicator.config import Config, parse
-from replicator.mirror import Mirror, open_mirror
+from replicator.mirror import Mirror
+from replicator.process import open_mirror
 from replicator.source.archive import ArchiveChangeLog
 from replicator.spark import build_session, catalog_conf
 from tests.oracle.model import Record

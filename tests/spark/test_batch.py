@@ -7,9 +7,14 @@ from unittest.mock import patch
 import pytest
 
 from replicator.apply.publish import Staged, publish
+from replicator.apply.stage import matching_positions
+from replicator.batch import Engine, Work, process
 from replicator.errors import CommitConflict, FencedError
+from replicator.follow import go_through
+from replicator.model.census import Census
 from replicator.model.commit import MARKER_KEY, CommitMarker
 from replicator.model.table import RESERVED
+from replicator.observe import Stopwatch
 from replicator.source.log import Offsets
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
@@ -50,7 +55,11 @@ def assert_equal(lab: Lab, tables: list[SourceTable]) -> None:
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
 @pytest.mark.parametrize("partition", [("bucket(3, id)", "truncate(2, `a name`)"), ("days(seen)",)])
-def test_partitioned_tables(lab: Lab, strategy: str, partition: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("few", [0, 10_000])
+def test_partitioned_tables(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, strategy: str, partition: tuple[str, ...], few: int
+) -> None:
+    monkeypatch.setattr("replicator.batch.FEW_EVENTS", few)
     source = Source(11, truncates=False)
     source.start(["bigint"], rows=15)
     source.run(40)
@@ -180,6 +189,47 @@ def test_compaction_from_elsewhere_keeps_the_ledger(lab: Lab) -> None:
     assert len(lab.rows("orders", "shop_changes")) == 4
 
 
+def test_rows_that_others_moved_are_found_again(lab: Lab) -> None:
+    """A process remembers where it put its rows; a compaction in between puts them elsewhere."""
+    updates = [
+        event("u", 200 + n, before={"id": n, "name": "new"}, after={"id": n, "name": "2"}) for n in (1, 2)
+    ]
+    gone = [event("d", 300 + n, before={"id": n, "name": "2"}) for n in (1, 2)]
+    lab.write(
+        [DEFINITION, created(1), created(2), updates[0], updates[1], gone[0], gone[1], created(1, "again")]
+    )
+    mirror = lab.mirror()
+    for end in range(1, 8):
+        mirror.advance({ORDERS: {0: end}})
+        assert len({r["id"] for r in lab.rows("orders")}) == len(lab.rows("orders"))
+        if end in (2, 5):
+            mirror.engine.spark.sql(
+                "CALL lake.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))"
+            ).collect()
+    assert lab.rows("orders") == [{"id": 1, "name": "again"}]
+
+
+def test_small_batches_search_only_the_base(lab: Lab) -> None:
+    """However many small files there are, only what was there before them is searched, and for unknown keys only."""
+    searched: list[int] = []
+
+    def search(lake: Any, table: Any, snapshot_id: int, names: Any, keys: Any) -> Any:
+        searched.append(keys.count())
+        return matching_positions(lake, table, snapshot_id, names, keys)
+
+    updates = [
+        event("u", pos, before={"id": 1, "name": "new"}, after={"id": 1, "name": "2"}) for pos in (150, 170)
+    ]
+    lab.write([DEFINITION, created(1), created(2), updates[0], created(60), updates[1]])
+    lab.mirror().advance({ORDERS: {0: 2}})
+    mirror = lab.mirror()
+    with patch("replicator.apply.strategy.matching_positions", search):
+        for end in (3, 4, 5):
+            mirror.advance({ORDERS: {0: end}})
+    assert searched == [1, 1], "key 1 in the base, the new key 60, and then key 1 is known"
+    assert sorted(r["id"] for r in lab.rows("orders")) == [1, 2, 60]
+
+
 def test_a_batch_without_changes_commits_its_marker_alone(lab: Lab) -> None:
     gone = event("d", 300, before={"id": 1, "name": "new"})
     lab.write([DEFINITION, created(1), gone, Record(ORDERS, 0, gone.key, None), created(1), gone])
@@ -235,6 +285,37 @@ def test_quarantine_holds_each_bad_event_once(lab: Lab) -> None:
     assert all(r["reason"] for r in found)
 
 
+def test_bad_schema_changes_go_to_quarantine_once_and_stop_nothing(lab: Lab) -> None:
+    bad = [
+        Record("shop", 0, b"k", b"garbage{"),
+        Record("shop", 0, None, b"\xff"),
+        Record("shop", 0, None, b'{"a":1}'),
+    ]
+    lab.write([bad[0], DEFINITION, Record("shop", 0, None, None), *bad[1:], created(1)])
+    for crash in (1, 2):
+        with pytest.raises(PowerCut), power_cut(crash):
+            lab.catch_up()
+    mirror = lab.catch_up()
+    assert mirror.summary().paused == {}
+    assert lab.rows("orders") == [{"id": 1, "name": "new"}]
+    for _ in range(2):
+        found = sorted(lab.rows("quarantine", "shop_ops"), key=lambda r: r["offset"])
+        assert [(r["table"], r["topic"], r["offset"], r["key"], r["value"]) for r in found] == [
+            (None, "shop", offset, record.key, record.value)
+            for offset, record in zip((0, 3, 4), bad, strict=True)
+        ]
+        assert all("not a schema-change event" in r["reason"] and r["timestamp"] for r in found)
+        lab.write([created(2)])
+        lab.catch_up()
+    lab.write([bad[0]])
+    with patch("replicator.mirror._LOG") as log:
+        assert lab.catch_up().summary().quarantined == 1
+    ((event,), fields) = log.warning.call_args
+    assert "schema change" in event
+    assert (fields["topic"], fields["partition"], fields["offset"]) == ("shop", 0, 5)
+    assert len(lab.rows("quarantine", "shop_ops")) == 4
+
+
 def test_a_table_may_pause_for_bad_events_and_go_on_later(lab: Lab) -> None:
     others = (ColumnSpec("id", "bigint", False),)
     lab.write(
@@ -274,6 +355,32 @@ def test_tables_that_cannot_be_mirrored_pause_alone(lab: Lab) -> None:
     with_key = lab.config(table=[{"name": "shop.nokey", "key": ["id"]}])
     assert set(lab.catch_up(with_key).summary().paused) == {"shop.unknown"}
     assert lab.rows("nokey") == [row]
+
+
+@pytest.mark.parametrize("kind", ["spark", "java"])
+def test_a_table_whose_work_fails_pauses_alone(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    def failing(engine: Engine, work: Work, watch: Stopwatch) -> Census:
+        if work.table.name != "orders":
+            return process(engine, work, watch)
+        if kind == "spark":
+            engine.spark.sql("SELECT raise_error('this is odd')").collect()
+        engine.spark._jvm.java.util.ArrayDeque().pop()
+        raise AssertionError
+
+    monkeypatch.setattr("replicator.mirror.process", failing)
+    monkeypatch.setattr("replicator.mirror.RETRY_S", (0.0, 0.0))
+    others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
+    row = {"id": 5, "name": "x"}
+    lab.write([DEFINITION, Record("shop", 0, None, others), created(1)])
+    lab.write([Record("shop.shop.others", 0, None, change_event("c", Place(1, 9), "others", after=row))])
+    mirror = lab.mirror()
+    go_through(mirror, None)
+    (reason,) = mirror.summary().paused.values()
+    assert ("this is odd" if kind == "spark" else "java.util.NoSuchElementException") in reason
+    assert lab.rows("others") == [row]
+    monkeypatch.undo()
+    assert lab.catch_up().summary().paused == {}
+    assert [r["id"] for r in lab.rows("orders")] == [1]
 
 
 def test_a_type_that_cannot_be_widened_pauses_the_table(lab: Lab) -> None:

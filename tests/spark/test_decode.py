@@ -13,6 +13,7 @@ from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
 from replicator.model.census import STRAY, UNFAMILIAR
 from replicator.model.commit import OffsetRange
+from replicator.model.record import RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import (
     BINARY,
@@ -186,8 +187,10 @@ def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> 
     table = TableId("shop", "t")
     book.add_schema_changes(
         [
-            schema_change_event(Place(1, 5), "t", columns, ["id"], kind="CREATE"),
-            schema_change_event(Place(1, 50), "t", newer, ["id"], kind="ALTER"),
+            RawRecord(
+                "p", 0, i, 0, None, schema_change_event(Place(1, pos), "t", shape, ["id"], kind="ALTER")
+            )
+            for i, (pos, shape) in enumerate(((5, columns), (50, newer)))
         ]
     )
     epochs = book.epochs(table, None)

@@ -8,11 +8,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
@@ -45,6 +46,7 @@ class MirrorProcess:
     arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     _read_from: int = field(default=0)
+    _family: set[psutil.Process] = field(default_factory=set)
 
     def start(self, **environment: str) -> None:
         self._read_from = self.output.stat().st_size if self.output.exists() else 0
@@ -55,15 +57,16 @@ class MirrorProcess:
                 stderr=output,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | environment,
-                # A JVM of its own goes with it, so that a kill takes both, as a power cut would.
+                # No signal that is meant for the tests reaches it.
                 start_new_session=True,
             )
 
     def kill(self) -> None:
-        """SIGKILL for the process and its JVM."""
+        """SIGKILL for the process and its JVM, as a power cut would."""
         assert self.process is not None
-        with _suppress_gone():
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self._notice_family()
+        self.process.kill()
+        self._kill_family()
         self.process.wait(30)
 
     def stop(self, seconds: float = 240) -> int:
@@ -75,12 +78,29 @@ class MirrorProcess:
     def wait(self, seconds: float) -> int:
         """The exit code. A JVM that a crash left behind is ended too."""
         assert self.process is not None
+        deadline = time.monotonic() + seconds
         try:
-            code = self.process.wait(seconds)
+            while True:
+                # Once the process is gone, nobody knows which JVM was its own.
+                self._notice_family()
+                try:
+                    return self.process.wait(_POLL_S)
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() > deadline:
+                        self.process.kill()
+                        raise
         finally:
-            with _suppress_gone():
-                os.killpg(self.process.pid, signal.SIGKILL)
-        return code
+            self._kill_family()
+
+    def _notice_family(self) -> None:
+        assert self.process is not None
+        self._family.update(family(self.process.pid))
+
+    def _kill_family(self) -> None:
+        for process in self._family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._family.clear()
 
     def lines(self) -> list[dict[str, Any]]:
         """The log lines since the last start."""
@@ -105,12 +125,12 @@ class MirrorProcess:
         return self.output.read_text(errors="replace")[-size:]
 
 
-@contextmanager
-def _suppress_gone() -> Iterator[None]:
+def family(pid: int) -> list[psutil.Process]:
+    """What a process started, and what that did: Java, and the executors that it may have."""
     try:
-        yield
-    except ProcessLookupError:
-        return
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 @contextmanager

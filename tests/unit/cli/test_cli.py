@@ -161,7 +161,7 @@ def test_errors_are_a_line_a_next_step_and_a_code(
     def run(*_: Any, **__: Any) -> None:
         raise error
 
-    stand_in(monkeypatch, "replicator.mirror", run=run)
+    stand_in(monkeypatch, "replicator.process", run=run)
     ran = cli("run")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err.splitlines() == [f"error: {error.message}", f"next:  {error.hint}"]
@@ -173,7 +173,7 @@ def test_an_unforeseen_error_is_still_one_line(
     def run(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("division by zero\nand more")
 
-    stand_in(monkeypatch, "replicator.mirror", run=run)
+    stand_in(monkeypatch, "replicator.process", run=run)
     ran = cli("run")
     assert ran.code == 3
     assert ran.err.splitlines()[0] == "error: ZeroDivisionError: division by zero"
@@ -186,7 +186,7 @@ def test_ctrl_c(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None
     def run(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    stand_in(monkeypatch, "replicator.mirror", run=run)
+    stand_in(monkeypatch, "replicator.process", run=run)
     ran = cli("run")
     assert ran.code == 130
     assert "Traceback" not in ran.err
@@ -199,7 +199,7 @@ def test_run_hands_the_configuration_over(cli: Any, config: Path, monkeypatch: p
         calls.append((settings, options))
         return summary()
 
-    stand_in(monkeypatch, "replicator.mirror", run=run)
+    stand_in(monkeypatch, "replicator.process", run=run)
     ran = cli("run", "--until-caught-up")
     assert (ran.code, ran.out) == (0, "12 events in 2 batches, 9 row changes, 1 tables, 3.0 s\n")
     [(settings, options)] = calls
@@ -208,7 +208,7 @@ def test_run_hands_the_configuration_over(cli: Any, config: Path, monkeypatch: p
 
 
 def test_a_paused_table_has_not_caught_up(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, "replicator.mirror", run=lambda *_, **__: summary({"shop.log": "no key"}))
+    stand_in(monkeypatch, "replicator.process", run=lambda *_, **__: summary({"shop.log": "no key"}))
     ran = cli("run", "--until-caught-up")
     assert (ran.code, ran.err) == (1, "shop.log is paused: no key\n")
     assert cli("run").code == 0
@@ -237,7 +237,7 @@ def test_replay_and_demo_take_folders(cli: Any, config: Path, monkeypatch: pytes
         calls.append(archive)
         return summary()
 
-    stand_in(monkeypatch, "replicator.mirror", replay=replay)
+    stand_in(monkeypatch, "replicator.process", replay=replay)
     stand_in(
         monkeypatch, "replicator.demo", run_demo=lambda folder, *, as_json: calls.append((folder, as_json))
     )

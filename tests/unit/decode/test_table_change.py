@@ -9,6 +9,7 @@ from replicator.decode.schema_book import SchemaBook
 from replicator.decode.table_change import column_types, table_definitions, table_id
 from replicator.errors import DecodeError, MissingSchema
 from replicator.model.position import SourcePosition
+from replicator.model.record import RawRecord
 from replicator.model.table import Column, TableId
 from replicator.model.types import (
     BINARY,
@@ -182,12 +183,26 @@ class TestSchemaBook:
     def book(self, *places: tuple[Place, tuple[ColumnSpec, ...]]) -> SchemaBook:
         book = SchemaBook()
         book.add_schema_changes(
-            schema_change_event(place, "t", columns, ["id"], kind="ALTER") for place, columns in places
+            RawRecord("p", 0, i, 0, None, schema_change_event(place, "t", columns, ["id"], kind="ALTER"))
+            for i, (place, columns) in enumerate(places)
         )
         return book
 
     def spans(self, book: SchemaBook, since: SourcePosition | None = None) -> list[tuple[Any, Any, int]]:
         return [(e.first, e.end, len(e.schema.columns)) for e in book.epochs(self.TABLE, since)]
+
+    def test_what_is_no_schema_change_is_handed_back(self) -> None:
+        values = (
+            b"garbage{",
+            None,
+            schema_change_event(Place(1, 5), "t", self.FIRST, ["id"], kind="CREATE"),
+            b"{}",
+        )
+        book, records = SchemaBook(), [RawRecord("p", 0, i, 7, b"k", value) for i, value in enumerate(values)]
+        bad = book.add_schema_changes(records)
+        assert [b.record for b in bad] == [records[0], records[3]]
+        assert all("not a schema-change event" in b.reason for b in bad)
+        assert self.spans(book) == [(None, None, 1)]
 
     def test_nothing_known(self) -> None:
         with pytest.raises(MissingSchema):

@@ -1,0 +1,173 @@
+"""How a mirror follows its log: Kafka by a Spark stream until it is told to stop, an archive up to its end."""
+
+import json
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from replicator.config import KafkaLog
+from replicator.errors import CommitConflict, LakeUnavailable, LogUnavailable
+from replicator.ledger import chunks, ranges_to_read
+from replicator.mirror import Mirror
+from replicator.model.commit import OffsetRange
+from replicator.observe import get_logger
+from replicator.source.kafka import FETCH_OPTIONS
+from replicator.source.log import Offsets
+from replicator.source.pattern import topic_pattern
+from replicator.spark import check_java, first_line
+
+_LOG: Final = get_logger("replicator.follow")
+_POLL_S: Final = 0.2
+_FIRST_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 30.0
+
+
+def go_through(mirror: Mirror, on_progress: Callable[[int, int], None] | None) -> None:
+    """Take in what the log holds now, piece by piece; `on_progress` hears (events done, events in all)."""
+    first, ends = mirror.engine.log.offsets()
+    mirror.check_log(first)
+    pieces = _pieces(mirror, first, ends, mirror.engine.config.apply.max_events)
+    total = sum(r.count for r in pieces[-1]) if pieces else 0
+    if on_progress is not None:
+        mirror.on_events = _adding_up(on_progress, total)
+    for piece in pieces:
+        if mirror.stopping.is_set():
+            break
+        goal: dict[str, dict[int, int]] = {}
+        for r in piece:
+            goal.setdefault(r.topic, {})[r.partition] = r.end
+        mirror.advance(goal)
+    while mirror.failing and not mirror.stopping.is_set():
+        mirror.await_retry()
+        mirror.advance(ends)
+
+
+def _adding_up(on_progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
+    """Counts finished events, from whichever thread they come."""
+    done, lock = 0, threading.Lock()
+
+    def add(events: int) -> None:
+        nonlocal done
+        with lock:
+            done += events
+            on_progress(done, total)
+
+    return add
+
+
+def _pieces(mirror: Mirror, first: Offsets, ends: Offsets, max_events: int) -> list[tuple[OffsetRange, ...]]:
+    """What the archive has and the lake lacks, as growing goals: each reaches further by at most `max_events`."""
+    missing: list[OffsetRange] = []
+    for topic, partitions in sorted(mirror.wanted(ends).items()):
+        behind = mirror.engine.ledger.progress(mirror.table_of(topic)).behind
+        missing += ranges_to_read(topic, behind, first.get(topic, {}), partitions)
+    cuts = chunks(tuple(missing), max_events)
+    starts = {(r.topic, r.partition): r.start for r in missing}
+    return [
+        tuple(OffsetRange(r.topic, r.partition, starts[r.topic, r.partition], r.end) for r in cut)
+        for cut in cuts
+        if cut
+    ]
+
+
+def follow(mirror: Mirror, log: KafkaLog, *, until_caught_up: bool) -> None:
+    """Run the stream, again and again where the broker goes away, until it is told to stop or has caught up."""
+    wait = _FIRST_RETRY_S
+    while not mirror.stopping.is_set():
+        started = time.monotonic()
+        try:
+            _stream_once(mirror, log, until_caught_up=until_caught_up)
+        except (LogUnavailable, LakeUnavailable, CommitConflict, PySparkException) as error:
+            check_java(mirror.engine.spark)
+            if until_caught_up and not isinstance(error, LogUnavailable):
+                raise
+            if time.monotonic() - started > 2 * _LONGEST_RETRY_S:
+                wait = _FIRST_RETRY_S
+            _LOG.warning("the stream stopped, starting it again", reason=first_line(error), in_seconds=wait)
+            mirror.stopping.wait(wait)
+            wait = min(2 * wait, _LONGEST_RETRY_S)
+        else:
+            if not mirror.failing:
+                return
+            mirror.await_retry()
+
+
+def _stream_once(mirror: Mirror, log: KafkaLog, *, until_caught_up: bool) -> None:
+    first, _ = mirror.engine.log.offsets()
+    mirror.check_log(first)
+    mirror.failure = None
+    # The ledger knows where to start, so each stream gets a checkpoint of its own, to be thrown away.
+    checkpoint = mirror.engine.config.mirror.state_dir / f"checkpoint-{uuid.uuid4().hex}"
+    try:
+        query = _start_stream(mirror, log, checkpoint, first, until_caught_up=until_caught_up)
+        _wait(mirror, query)
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _start_stream(
+    mirror: Mirror, log: KafkaLog, checkpoint: Path, first: Offsets, *, until_caught_up: bool
+) -> StreamingQuery:
+    engine, apply = mirror.engine, mirror.engine.config.apply
+    source = engine.config.source
+    reader = engine.spark.readStream.format("kafka").options(**log.spark_options() | FETCH_OPTIONS)
+    reader = reader.option("subscribePattern", topic_pattern(log.topic_prefix, source.tables, source.exclude))
+    reader = reader.option("maxOffsetsPerTrigger", apply.max_events)
+    reader = reader.option("startingOffsets", _starting_offsets(mirror, first))
+
+    def on_batch(_frame: DataFrame, batch_id: int) -> None:
+        # Spark plans and times the batches; what is read is decided table by table, from the ledger.
+        try:
+            mirror.advance(_batch_end(checkpoint, batch_id))
+        except BaseException as error:
+            mirror.failure = error
+            raise
+
+    writer = reader.load().writeStream
+    writer = writer.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
+    if until_caught_up:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{int(apply.trigger * 1000)} milliseconds").start()
+
+
+def _starting_offsets(mirror: Mirror, first: Offsets) -> str:
+    wanted = mirror.wanted(first)
+    known = mirror.engine.ledger.next_offsets(wanted, {t: mirror.table_of(t) for t in wanted})
+    if not wanted:
+        return "earliest"
+    return json.dumps(
+        {t: {str(p): known.get(t, {}).get(p, begin) for p, begin in ps.items()} for t, ps in wanted.items()}
+    )
+
+
+def _batch_end(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
+    """Where batch `batch_id` ends, from Spark's own offset log: a version, metadata, and a line for each source."""
+    text = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
+    offsets: dict[str, dict[str, int]] = json.loads(text.splitlines()[2])
+    return {topic: {int(p): end for p, end in partitions.items()} for topic, partitions in offsets.items()}
+
+
+def _wait(mirror: Mirror, query: StreamingQuery) -> None:
+    """Wait for the stream's end. A stop lets the batch at work finish first; an error is raised as what it was.
+
+    A table whose next try is due ends it too: without new events Spark makes no batch, a new stream begins with one.
+    """
+    try:
+        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # fractions are taken
+            if (mirror.stopping.is_set() or mirror.retry_due()) and not query.status["isTriggerActive"]:
+                query.stop()
+                return
+    except PySparkException as error:
+        query.stop()
+        failure = mirror.failure
+        if failure is None:
+            raise LogUnavailable(f"Kafka cannot be read: {first_line(error)}") from error
+        raise failure from error

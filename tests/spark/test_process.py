@@ -1,0 +1,104 @@
+"""The mirror as a process of its own, and its Java process, when signals come."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from replicator.archive import ArchiveWriter
+from tests.support.mirror import family
+
+CONFIG = """
+[mirror]
+name = "shop"
+[source]
+tables = ["shop.*"]
+[log]
+kind = "archive"
+path = "archive"
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:lake/catalog.db"
+warehouse = "lake"
+namespace = "shop"
+[spark]
+master = "local[1]"
+driver_memory = "512m"
+conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
+"""
+
+# Instead of going through the archive it keeps Spark at work until it is to stop; then Spark must still be there.
+PROGRAM = """
+from replicator import process
+from replicator.cli import main
+
+def work(mirror, _on_progress):
+    spark = mirror.engine.spark
+    print("ready", spark.range(3).count(), flush=True)
+    while not mirror.stopping.is_set():
+        spark.range(10**8).selectExpr("max(hash(id))").collect()
+    print("counted", spark.range(3).count(), flush=True)
+
+process.go_through = work
+main(["replay", "-c", "replicator.toml", "--from", "archive"])
+"""
+
+
+@contextmanager
+def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """The program at work, in a process group of its own, and its Java process."""
+    (folder / "replicator.toml").write_text(CONFIG)
+    (folder / "lake").mkdir()
+    with ArchiveWriter(folder / "archive", topic_prefix="shop", encoding="json"):
+        pass
+    command = [sys.executable, "-c", PROGRAM]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # The code that the other tests import.
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, env=env, **pipes) as python:
+        try:
+            assert python.stdout is not None
+            assert python.stdout.readline() == "ready 3\n", python.communicate()[1]
+            (java,) = psutil.Process(python.pid).children()
+            yield python, java
+        finally:
+            for process in [*family(python.pid), python]:
+                process.kill()
+
+
+def assert_ends(process: psutil.Process) -> None:
+    """It ends by itself, soon."""
+    process.wait(20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with program(tmp_path) as (python, java):
+        os.killpg(python.pid, number)
+        # As a service manager does that signals every process that it finds.
+        java.send_signal(number)
+        out, err = python.communicate(timeout=60)
+        assert (python.returncode, "counted 3" in out, err.strip()) == (0, True, "")
+        assert_ends(java)
+
+
+def test_java_does_not_outlive_python(tmp_path: Path) -> None:
+    with program(tmp_path) as (python, java):
+        python.kill()
+        assert_ends(java)
+
+
+def test_without_java_it_ends_with_one_clear_line(tmp_path: Path) -> None:
+    with program(tmp_path) as (python, java):
+        java.kill()
+        _, err = python.communicate(timeout=60)
+        error, following = err.strip().splitlines()
+        assert python.returncode == 3
+        assert error == "error: Spark's Java process has ended (signal 9)"
+        assert following.startswith("next:  see spark.log")

@@ -1,0 +1,88 @@
+"""When a stream is started again, and when following ends."""
+
+import threading
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from pyspark.errors import PySparkException
+
+from replicator import follow as module
+from replicator.errors import JavaGone, LakeUnavailable, LogUnavailable
+
+
+class Streams:
+    """Streams that end one after the other as `ends` says; None is a quiet end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: Exception | None) -> None:
+        self.ends = list(ends)
+        self.mirror: Any = Mock(stopping=threading.Event(), failing=False)
+        monkeypatch.setattr(module, "_stream_once", self._once)
+        monkeypatch.setattr(module, "check_java", lambda _: None)
+        monkeypatch.setattr(module, "_FIRST_RETRY_S", 0.0)
+        monkeypatch.setattr(module, "_LOG", Mock())
+
+    def _once(self, *_: Any, **__: Any) -> None:
+        end = self.ends.pop(0)
+        if end is not None:
+            raise end
+
+    def follow(self, *, until_caught_up: bool = False) -> None:
+        module.follow(self.mirror, Mock(), until_caught_up=until_caught_up)
+
+
+def test_outages_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = (LogUnavailable("x"), LakeUnavailable("x"), PySparkException(""), PySparkException("a\nb"), None)
+    streams = Streams(monkeypatch, *ends)
+    streams.follow()
+    assert streams.ends == []
+
+
+def test_only_the_log_is_waited_for_where_the_end_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, LogUnavailable("x"), LakeUnavailable("x"), None)
+    with pytest.raises(LakeUnavailable):
+        streams.follow(until_caught_up=True)
+    assert streams.ends == [None]
+
+
+def test_a_stream_without_java_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, LakeUnavailable("the Java side is gone"), None)
+    monkeypatch.setattr(module, "check_java", Mock(side_effect=JavaGone("ended")))
+    with pytest.raises(JavaGone):
+        streams.follow()
+    assert streams.ends == [None]
+
+
+def test_tables_that_failed_are_tried_again_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, None, None, None)
+    waits: list[int] = []
+
+    def await_retry() -> None:
+        waits.append(len(streams.ends))
+        streams.mirror.failing = len(waits) < 2
+
+    streams.mirror.failing, streams.mirror.await_retry = True, await_retry
+    streams.follow(until_caught_up=True)
+    assert (waits, streams.ends) == ([2, 1], [])
+
+
+def test_a_stop_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, None)
+    streams.mirror.stopping.set()
+    streams.follow()
+    assert streams.ends == [None]
+
+
+def test_an_archive_is_gone_through_until_no_table_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror: Any = Mock(stopping=threading.Event(), failing=True)
+    mirror.engine.log.offsets.return_value = ({"t": {0: 0}}, {"t": {0: 9}})
+    monkeypatch.setattr(module, "_pieces", lambda *_: [])
+
+    def advance(ends: Any) -> None:
+        assert ends == {"t": {0: 9}}
+        mirror.failing = mirror.advance.call_count < 2
+
+    mirror.advance.side_effect = advance
+    module.go_through(mirror, None)
+    assert mirror.advance.call_count == 2
+    assert mirror.await_retry.call_count == 2

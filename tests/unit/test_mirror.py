@@ -1,0 +1,170 @@
+"""What a mirror does where one table's work fails, and where more than that fails."""
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from pyspark.errors import PySparkException
+
+from replicator import mirror as module
+from replicator.batch import Work
+from replicator.config import parse
+from replicator.errors import LakeUnavailable, LogUnavailable
+from replicator.ledger import Progress
+from replicator.mirror import Mirror
+from replicator.model.census import Census
+from replicator.model.commit import CommitMarker, PartitionProgress
+from replicator.model.table import TableId
+from replicator.source.log import Offsets
+
+ENDS: Offsets = {"shop.shop.orders": {0: 5}, "shop.shop.users": {0: 5}}
+
+
+class Scene:
+    """A mirror on a log and a lake that are made up; `broken` has the tables whose work fails, and how."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+        settings = {
+            "mirror": {"name": "shop"},
+            "source": {"tables": ["*.*"]},
+            "log": {"kind": "archive", "path": "archive"},
+            "lake": {"catalog": "jdbc", "uri": "jdbc:sqlite:c.db", "warehouse": "lake", "namespace": "shop"},
+        }
+        self.broken: dict[str, Exception] = {}
+        self.done: list[str] = []
+        self.markers: dict[str, CommitMarker] = {}
+        self.ledger = Mock()
+        self.ledger.progress = self._progress
+        self.log = Mock(topic_prefix="shop", schema_changes=lambda: ())
+        self.log.offsets.return_value = ({topic: {0: 0} for topic in ENDS}, ENDS)
+        self.lake = Mock()
+        engine: Any = SimpleNamespace(
+            spark=Mock(),
+            config=parse(settings, base=tmp_path),
+            log=self.log,
+            lake=self.lake,
+            ledger=self.ledger,
+            book=Mock(add_schema_changes=lambda _: []),
+            quarantine=Mock(),
+        )
+        monkeypatch.setattr(module, "process", self._process)
+        monkeypatch.setattr(module, "fetched", lambda _, works: works)
+        monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
+        self.mirror = Mirror(engine, None)
+
+    def _progress(self, table: TableId) -> Progress:
+        marker = self.markers.get(table.name)
+        return Progress(marker, marker, True)
+
+    def _process(self, _engine: Any, work: Work, _watch: Any) -> Census:
+        if error := self.broken.get(str(work.table)):
+            raise error
+        self.done.append(str(work.table))
+        progress = {r.partition: PartitionProgress(r.end) for r in work.ranges}
+        self.markers[work.table.name] = CommitMarker("shop", 1, 1, {work.topic: progress})
+        return Census({"c": 1}, (), 0, 0, (), progress, None, None)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Scene:
+    return Scene(monkeypatch, tmp_path)
+
+
+def spark_error(text: str = "this file is odd\nand so on") -> PySparkException:
+    return PySparkException(text)
+
+
+def test_a_table_that_fails_three_times_in_a_row_is_paused_alone(scene: Scene) -> None:
+    scene.broken["shop.orders"] = spark_error()
+    for tries in (1, 2, 3):
+        scene.mirror.advance(ENDS)
+        assert bool(scene.mirror.failing) is (tries < 3)
+    assert scene.mirror.summary().paused == {"shop.orders": "this file is odd"}
+    ((table, reason, hint), _) = scene.ledger.pause.call_args
+    assert (table, reason) == (TableId("shop", "orders"), "this file is odd")
+    assert "start the mirror again" in hint
+    assert scene.done == ["shop.users"]
+    assert scene.mirror.advance(ENDS) is None
+
+
+def test_success_in_between_starts_the_count_anew(scene: Scene) -> None:
+    ends: dict[str, dict[int, int]] = {"shop.shop.orders": {0: 0}}
+    for broken in (True, True, False, True, True, False):
+        ends["shop.shop.orders"][0] += 1
+        scene.broken = {"shop.orders": spark_error()} if broken else {}
+        scene.mirror.advance(ends)
+    assert scene.mirror.summary().paused == {}
+    assert scene.done == ["shop.orders"] * 2
+    assert not scene.mirror.failing
+
+
+def test_a_failing_table_waits_a_while(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", (1000.0, 1000.0))
+    scene.broken["shop.orders"] = spark_error()
+    scene.mirror.advance(ENDS)
+    assert scene.mirror.advance(ENDS) is None
+    assert scene.mirror.failing
+    assert not scene.mirror.retry_due()
+
+
+def test_where_every_table_fails_it_is_not_the_tables(scene: Scene) -> None:
+    scene.broken = {"shop.orders": spark_error(), "shop.users": spark_error()}
+    for _ in range(4):
+        with pytest.raises(LakeUnavailable, match="this file is odd"):
+            scene.mirror.advance(ENDS)
+    assert scene.mirror.summary().paused == {}
+
+
+SAME_NAME: Offsets = {"shop.crm.orders": {0: 5}, "shop.shop.orders": {0: 5}}
+
+
+def test_two_tables_never_share_one_in_the_lake(scene: Scene) -> None:
+    scene.mirror.advance(SAME_NAME)
+    assert scene.done == ["crm.orders"]
+    (reason,) = scene.mirror.summary().paused.values()
+    assert reason == "shop.orders and crm.orders would both be orders in the lake, which mirrors crm.orders"
+    ((table, _, hint), _) = scene.ledger.pause.call_args
+    assert table == TableId("shop", "orders")
+    assert "source.tables" in hint
+    assert "namespace" in hint
+
+
+def test_the_table_that_is_in_the_lake_keeps_its_place(scene: Scene) -> None:
+    progress = {"shop.shop.orders": {0: PartitionProgress(2)}}
+    scene.markers["orders"] = CommitMarker("shop", 1, 1, progress)
+    scene.mirror.advance(SAME_NAME)
+    assert scene.done == ["shop.orders"]
+    assert list(scene.mirror.summary().paused) == ["crm.orders"]
+    scene.mirror.advance({"shop.crm.orders": {0: 9}, "shop.shop.orders": {0: 9}})
+    assert scene.done == ["shop.orders"] * 2
+
+
+def test_a_table_keeps_its_place_under_another_topic_prefix(scene: Scene) -> None:
+    progress = {"old.shop.orders": {0: PartitionProgress(2)}}
+    scene.markers["orders"] = CommitMarker("shop", 1, 1, progress)
+    scene.mirror.advance({"shop.shop.orders": {0: 5}})
+    assert scene.done == ["shop.orders"]
+
+
+@pytest.mark.parametrize("gone", ["log", "lake"])
+def test_what_all_tables_need_stops_the_stream(scene: Scene, gone: str) -> None:
+    scene.broken["shop.orders"] = spark_error()
+    error: Exception
+    if gone == "log":
+        error = scene.log.offsets.side_effect = LogUnavailable("no broker")
+    else:
+        error = scene.lake.namespace_properties.side_effect = LakeUnavailable("no catalog")
+    for _ in range(4):
+        with pytest.raises(type(error)):
+            scene.mirror.advance(ENDS)
+    assert scene.mirror.summary().paused == {}
+    assert scene.done == ["shop.users"]
+
+
+@pytest.mark.parametrize("error", [LogUnavailable("x"), LakeUnavailable("x"), ConnectionRefusedError()])
+def test_errors_that_are_no_tables_leave_at_once(scene: Scene, error: Exception) -> None:
+    scene.broken["shop.orders"] = error
+    with pytest.raises(type(error)):
+        scene.mirror.advance(ENDS)
+    assert not scene.mirror.failing
