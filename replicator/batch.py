@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from replicator import census as counting
 from replicator.apply.lake import Lake, LakeTable
 from replicator.apply.publish import Staged, publish
+from replicator.apply.spare import recorded_changes, spared_rows
 from replicator.apply.spec import ENGINE_PROPERTIES, changelog_schema, partition_spec, table_schema
 from replicator.apply.stage import aligned, stage_data
 from replicator.apply.strategy import STRATEGY_PROPERTIES, merge, split
@@ -30,7 +31,7 @@ from replicator.collapse import (
 from replicator.config import Config, TableOptions
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
-from replicator.errors import MissingKey, TablePaused
+from replicator.errors import MissingKey, TablePaused, UnsupportedChange
 from replicator.evolve.plan import merged, plan
 from replicator.failpoints import reach
 from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, control, hold, local_frame
@@ -40,6 +41,7 @@ from replicator.model.change import change_column
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema
+from replicator.model.truncate import Truncate
 from replicator.normalize import from_offset, good_events, normalize
 from replicator.observe import Stopwatch
 from replicator.quarantine import Quarantine
@@ -216,18 +218,26 @@ def _apply_to_mirror(
     table = _mirror_table(engine, work.table, options, schema)
     staged = Staged()
     if census.changes:
-        fresh = after_truncates(from_offset(events.frame, _already_in(base, work)), census.truncates)
+        already = _already_in(base, work)
+        truncates = [t for t in census.truncates if t.offset >= already.get(t.partition, 0)]
+        earlier = (
+            None if base is None else base.unfinished_truncate(work.topic, [r.partition for r in work.ranges])
+        )
+        undoing = truncates if earlier is None else [earlier, *truncates]
+        fresh = after_truncates(from_offset(events.frame, already), undoing)
         keys = _last_changes(engine, fresh, schema, few=events.few)
         try:
             strategy = split if options.strategy == "split" else merge
             rows = surviving_rows(fresh, keys.frame, schema)
+            if truncates and base is not None and not table.is_empty:
+                rows = _with_spared(engine, work, table, schema, base, truncates, rows, keys.frame)
             staged = strategy(
                 engine.lake,
                 table,
                 schema.key,
                 keys.frame,
                 rows,
-                clear=bool(census.truncates),
+                clear=bool(truncates),
                 few=events.few,
             )
         finally:
@@ -235,6 +245,42 @@ def _apply_to_mirror(
     marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
     publish(engine.lake, table, base, marker, staged)
     engine.ledger.committed_mirror(work.table, marker)
+
+
+def _with_spared(
+    engine: Engine,
+    work: Work,
+    table: LakeTable,
+    schema: TableSchema,
+    base: CommitMarker,
+    truncates: Sequence[Truncate],
+    rows: DataFrame,
+    keys: DataFrame,
+) -> DataFrame:
+    """`rows` and those of `table` that changed after the `truncates`, which arrived later from another partition.
+
+    A mirror's rows do not say when they changed, so the changelog has to.
+
+    Raises:
+        UnsupportedChange: there may be such rows, and there is no changelog.
+    """
+    if not any(base.may_reach_beyond(work.topic, t) for t in truncates):
+        return rows
+    changelog = None
+    if engine.config.table(str(work.table)).changelog:
+        changelog = engine.lake.load(engine.config.lake.changes_namespace, work.table.name)
+    if changelog is None:
+        raise UnsupportedChange(
+            f"a TRUNCATE of {work.table} arrived behind later changes from other partitions of its topic, "
+            "and without a changelog nothing tells which rows it spares",
+            "drop the table in the lake and start again; a changelog, or a topic of one partition, prevents this",
+        )
+    offsets = {n: p.next_offset for n, p in base.progress[work.topic].items()}
+    recorded = recorded_changes(engine.lake, changelog, change_column(schema.names), schema.key, offsets)
+    keep = after_truncates(recorded, truncates)
+    columns = table.columns()
+    spared = spared_rows(engine.lake, table, schema.key, keep, keys)
+    return aligned(rows, columns).unionByName(aligned(spared, columns))
 
 
 def _last_changes(engine: Engine, events: DataFrame, schema: TableSchema, *, few: bool) -> Held:
