@@ -118,6 +118,33 @@ def definition(**column: Any) -> Column:
             True,
         ),
         ({"generated": True}, None, True),
+        # Connectors write this for CURRENT_TIMESTAMP and NOW().
+        ({"defaultValueExpression": "1970-01-01 00:00:00", "typeName": "DATETIME", "length": 6}, None, True),
+        ({"defaultValueExpression": "LOCALTIMESTAMP(6)", "typeName": "DATETIME"}, None, True),
+        (
+            {"defaultValueExpression": "2000-01-01 00:00:00", "typeName": "DATETIME"},
+            "2000-01-01 00:00:00",
+            False,
+        ),
+        ({"defaultValueExpression": "1970-01-01", "typeName": "DATE"}, "1970-01-01", False),
+        # Text is what it says.
+        ({"defaultValueExpression": "n/a (none)", "typeName": "VARCHAR"}, "n/a (none)", False),
+        ({"defaultValueExpression": "NOW", "typeName": "CHAR"}, "NOW", False),
+        ({"defaultValueExpression": "now()", "typeName": "TEXT"}, "now()", False),
+        ({"defaultValueExpression": "CURRENT_TIMESTAMP", "typeName": "ENUM"}, "CURRENT_TIMESTAMP", False),
+        (
+            {"defaultValueExpression": "1970-01-01 00:00:00", "typeName": "VARCHAR"},
+            "1970-01-01 00:00:00",
+            False,
+        ),
+        ({"defaultValueExpression": "", "typeName": "VARCHAR"}, "", False),
+        # A calculated one: DEFAULT (1 + 1).
+        ({"optional": False, "hasDefaultValue": True, "defaultValueExpression": None}, None, True),
+        ({"optional": False, "hasDefaultValue": False, "defaultValueExpression": None}, "0", False),
+        ({"defaultValueExpression": "-1.50", "typeName": "DECIMAL", "length": 5, "scale": 2}, "-1.50", False),
+        ({"defaultValueExpression": "TRUE"}, "1", False),
+        ({"defaultValueExpression": "0x1F"}, None, True),
+        ({"defaultValueExpression": "1+1"}, None, True),
     ],
 )
 def test_what_old_rows_get(column: dict[str, Any], fill: str | None, unknown: bool) -> None:
