@@ -135,6 +135,7 @@ def _understood(
     else:
         records = local_frame(engine.spark, work.records)
     with watch.stage("decode"):
+        engine.book.look_at_decimals(work.table, records)
         epochs = (
             engine.book.epochs(work.table, _since(before, work)) if engine.book.knows(work.table) else None
         )

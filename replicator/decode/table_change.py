@@ -1,7 +1,7 @@
 """The source's own table definitions, from Debezium's schema-change topic → `TableSchema`.
 
 JSON without schemas says nothing about types, so they come from here. The encodings are those that the connector
-template sets up (connectors/): precise numbers in NUMERIC form, adaptive microsecond times, binary as base64.
+template sets up (connectors/): adaptive microsecond times, binary as base64. How decimals are written, events tell.
 """
 
 import json
@@ -26,7 +26,7 @@ from replicator.model.types import (
     TIMESTAMPTZ,
     LakeType,
     Wire,
-    decimal,
+    decimal_column,
 )
 
 
@@ -182,11 +182,11 @@ def column_types(  # noqa: PLR0911 one return for each group of types
     if base in ("INT", "INTEGER") and unsigned:
         return LONG, Wire.PLAIN
     if base == "BIGINT" and unsigned:
-        return decimal(20, 0), Wire.PLAIN
+        return decimal_column(20, 0)
     if base in _PLAIN:
         return _PLAIN[base], Wire.PLAIN
     if base in _DECIMALS:
-        return decimal(length or 10, scale or 0), Wire.PLAIN
+        return decimal_column(length or 10, scale or 0)
     if base in _BYTES:
         return BINARY, Wire.PLAIN
     match base:

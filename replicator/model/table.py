@@ -97,6 +97,13 @@ class TableSchema:
         by_name = {c.name: c for c in self.columns}
         return tuple(by_name[name] for name in self.key)
 
+    def with_wire(self, names: Iterable[str], wire: Wire) -> "TableSchema":
+        """The schema with the columns called `names` written as `wire`."""
+        chosen = set(names)
+        return replace(
+            self, columns=tuple(replace(c, wire=wire) if c.name in chosen else c for c in self.columns)
+        )
+
     def without_reserved(self) -> "TableSchema":
         """The schema with every `RESERVED` name replaced by one that a lake table may have."""
         taken = set(self.names)

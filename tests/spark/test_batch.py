@@ -12,7 +12,15 @@ from replicator.model.commit import MARKER_KEY, CommitMarker
 from replicator.model.table import RESERVED
 from replicator.source.log import Offsets
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
-from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
+from tests.oracle.events import (
+    ColumnSpec,
+    Place,
+    change_event,
+    key_of,
+    schema_change_event,
+    with_key_schema,
+    with_value_schema,
+)
 from tests.oracle.model import Record, Source, SourceTable
 from tests.spark.conftest import Lab
 from tests.spark.test_law import PowerCut, power_cut
@@ -381,3 +389,52 @@ def test_a_changelog_that_is_switched_on_later_does_not_empty_the_mirror(lab: La
     lab.catch_up()
     assert sorted(r["id"] for r in lab.rows("orders")) == [3, 5]
     assert len(lab.rows("orders", "shop_changes")) == 7
+
+
+PRICED = (ColumnSpec("id", "bigint", False), ColumnSpec("price", "decimal"))
+
+
+def priced(number: int, price: Any, *, with_schema: bool) -> Record:
+    value = change_event("c", Place(1, 100 + number), "orders", after={"id": number, "price": price})
+    key = key_of({"id": number}, ["id"])
+    if with_schema:
+        value = with_value_schema(value, PRICED, ORDERS)
+        key = with_key_schema(key, PRICED, ["id"], ORDERS)
+    return Record(ORDERS, 0, key, value)
+
+
+@pytest.mark.parametrize("with_schema", [True, False])
+@pytest.mark.parametrize(
+    ("prices", "wanted"),
+    [
+        # 5.00 in base64, and one that is a number as well.
+        (["AfQ=", "1234", None, "AfQ="], ["5.00", "-26588.24", None, "5.00"]),
+        ([None, None, "AfQ=", "1234"], [None, None, "5.00", "-26588.24"]),
+        ([None, None, 12.5, None], [None, None, "12.50", None]),
+        # The connector was set otherwise in between.
+        ([1.5, None, "AfQ=", 2.5], ["1.50", None, "5.00", "2.50"]),
+        (["AfQ=", "AfQ=", 2.5, "1234"], ["5.00", "5.00", "2.50", "-26588.24"]),
+    ],
+)
+def test_decimals_are_read_as_they_are_written(
+    lab: Lab, with_schema: bool, prices: list[Any], wanted: list[str | None]
+) -> None:
+    definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
+    lab.write([Record("shop", 0, None, definition)])
+    lab.write([priced(i, price, with_schema=with_schema) for i, price in enumerate(prices)])
+    mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 2}})
+    mirror.advance({ORDERS: {0: 4}})
+    summary = mirror.summary()
+    assert (summary.paused, summary.quarantined) == ({}, 0)
+    rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
+    assert [None if r["price"] is None else str(r["price"]) for r in rows] == wanted
+
+
+def test_decimals_as_text(lab: Lab) -> None:
+    definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
+    lab.write([Record("shop", 0, None, definition)])
+    lab.write([priced(i, price, with_schema=False) for i, price in enumerate(["-12.30", None, "1234"])])
+    lab.catch_up()
+    rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
+    assert [None if r["price"] is None else str(r["price"]) for r in rows] == ["-12.30", None, "1234.00"]

@@ -41,7 +41,7 @@ def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
 
 
 def decoded(spark: SparkSession, schema: TableSchema, *values: bytes | None) -> list[Row]:
-    frame = decode(records(spark, *values), [Epoch(schema)], schema, RANGES, for_changelog=True)
+    frame = decode(records(spark, *values), [Epoch(schema)], schema, RANGES, for_changelog=True, stray=STRAY)
     return sorted(frame.collect(), key=lambda r: r.offset)
 
 
@@ -81,6 +81,15 @@ CASES: list[tuple[LakeType, Wire, Any, Any]] = [
     (decimal(38, 10), Wire.BASE64_DECIMAL, unscaled(BIG), Decimal(f"{BIG}E-10")),
     (decimal(38, 0), Wire.BASE64_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
     (decimal(20, 0), Wire.BASE64_DECIMAL, unscaled(2**64 - 1), Decimal(2**64 - 1)),
+    (decimal(12, 2), Wire.EITHER_DECIMAL, unscaled(-1234), Decimal("-12.34")),
+    (decimal(12, 2), Wire.EITHER_DECIMAL, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Wire.EITHER_DECIMAL, 7, Decimal("7.00")),
+    (decimal(10, 0), Wire.EITHER_DECIMAL, "1234", Decimal(-2658824)),
+    (decimal(10, 0), Wire.EITHER_DECIMAL, 1234, Decimal(1234)),
+    (decimal(20, 10), Wire.EITHER_DECIMAL, 1e-9, Decimal("1E-9")),
+    (decimal(38, 0), Wire.EITHER_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
+    (decimal(38, 0), Wire.EITHER_DECIMAL, BIG, Decimal(BIG)),
+    (STRING, Wire.EITHER_DECIMAL, 10**60, str(10**60)),
     (BINARY, Wire.BASE64_BITS, b64(b"\x01\x02"), bytearray(b"\x02\x01")),
     (BINARY, Wire.BASE64_BITS, b64(bytes(range(1, 9))), bytearray(range(8, 0, -1))),
     (DATE, Wire.DAYS, 0, date(1970, 1, 1)),
@@ -163,6 +172,40 @@ def test_bad_events(spark: SparkSession, value: bytes, reason: str) -> None:
     assert bytes(bad.raw_key) == b'{"id":1}'
     assert (good.bad, good.op, good.raw_value) == (None, "c", None)
     assert good.after == Row(id=1, q=2, price=Decimal("3.50"))
+
+
+@pytest.mark.parametrize(
+    ("lake_type", "wire", "value"),
+    [
+        (decimal(6, 2), Wire.BASE64_DECIMAL, unscaled(123456789)),
+        (decimal(38, 0), Wire.BASE64_DECIMAL, unscaled(10**50)),
+        (decimal(6, 2), Wire.BASE64_DECIMAL, 1.5),
+        (decimal(6, 2), Wire.BASE64_DECIMAL, "no base64"),
+        (decimal(6, 2), Wire.EITHER_DECIMAL, unscaled(123456789)),
+        (decimal(38, 0), Wire.EITHER_DECIMAL, unscaled(10**50)),
+        (decimal(6, 2), Wire.EITHER_DECIMAL, 123456.78),
+        (decimal(6, 2), Wire.EITHER_DECIMAL, "no base64"),
+        (decimal(6, 2), Wire.EITHER_DECIMAL, {"a": 1}),
+        (decimal(65, 2), Wire.EITHER_DECIMAL, unscaled(10**60 + 1)),
+        (decimal(6, 2), Wire.PLAIN, unscaled(-1)),
+        (decimal(6, 2), Wire.UNSEEN_DECIMAL, 1.5),
+    ],
+)
+def test_decimals_that_cannot_be_read_are_reported(
+    spark: SparkSession, lake_type: LakeType, wire: Wire, value: Any
+) -> None:
+    schema = TableSchema((ID, Column("price", lake_type, wire)), ("id",))
+    rows = [{"id": 1, "price": value}, {"id": 2, "price": None}]
+    events = [
+        change_event("u", Place(1, 5), "t", before=rows[1], after=rows[0]),
+        change_event("d", Place(1, 6), "t", before=rows[0]),
+        change_event("u", Place(1, 7), "t", before=rows[1], after=rows[1]),
+    ]
+    bad = "not JSON of the table's schema"
+    assert [r.bad for r in decoded(spark, schema, *events)] == [bad, bad, None]
+    again = decode(records(spark, events[0]), [Epoch(schema)], schema, RANGES, for_changelog=True)
+    if lake_type.name == "decimal":
+        assert [r.bad for r in again.collect()] == [UNFAMILIAR]
 
 
 def test_tombstones_are_left_out_and_positions_are_read(spark: SparkSession) -> None:
