@@ -31,7 +31,7 @@ from replicator.collapse import (
 from replicator.config import Config, TableOptions
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
-from replicator.errors import MissingKey, TablePaused, UnsupportedChange
+from replicator.errors import MissingKey, MissingSchema, TablePaused, UnsupportedChange
 from replicator.evolve.plan import merged, plan
 from replicator.failpoints import reach
 from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, control, hold, local_frame
@@ -40,8 +40,9 @@ from replicator.model.census import STRAY, UNFAMILIAR, Census
 from replicator.model.change import change_column
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.truncate import Truncate
+from replicator.model.types import STRING
 from replicator.normalize import from_offset, good_events, normalize
 from replicator.observe import Stopwatch
 from replicator.quarantine import Quarantine
@@ -112,6 +113,9 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
         if census.bad:
             with watch.stage("quarantine"):
                 _set_aside(engine, work, options, decoded.frame, census)
+        if not schema.columns and engine.ledger.progress(work.table).behind is None:
+            # Nothing tells yet what the tables look like; the first good event will, and is read with these again.
+            return census
         events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
         if options.changelog:
             with watch.stage("changelog"):
@@ -135,23 +139,57 @@ def _understood(
     else:
         records = local_frame(engine.spark, work.records)
     with watch.stage("decode"):
-        engine.book.look_at_decimals(work.table, records)
-        epochs = (
-            engine.book.epochs(work.table, _since(before, work)) if engine.book.knows(work.table) else None
-        )
-        for stray in (UNFAMILIAR, STRAY):
-            if epochs is None:
-                epochs = engine.book.learn(work.table, records)
-            decoded, schema = _decode(engine, work, records, epochs, options, stray)
-            census = counting.take(control(decoded), work.ranges, before)
-            if not census.unfamiliar:
-                break
-            decoded.release()
-            epochs = None
+        try:
+            decoded, schema, census = _schemas_found(engine, work, options, records, before)
+        except MissingSchema as error:
+            decoded, schema, census = _without_schema(work, options, records, before, error)
     try:
         yield decoded, schema, census
     finally:
         decoded.release()
+
+
+def _schemas_found(
+    engine: Engine,
+    work: Work,
+    options: TableOptions,
+    records: DataFrame,
+    before: Mapping[int, PartitionProgress],
+) -> tuple[Held, TableSchema, Census]:
+    """The records decoded with the schemas that are known, or learned from them where these do not fit."""
+    book, epochs = engine.book, None
+    book.look_at_decimals(work.table, records)
+    if book.knows(work.table):
+        epochs = book.epochs(work.table, _since(before, work))
+    decoded, schema = _decode(
+        engine, work, records, epochs or book.learn(work.table, records), options, UNFAMILIAR
+    )
+    census = counting.take(control(decoded), work.ranges, before)
+    if census.unfamiliar:
+        decoded.release()
+        decoded, schema = _decode(engine, work, records, book.learn(work.table, records), options, STRAY)
+        census = counting.take(control(decoded), work.ranges, before)
+    return decoded, schema, census
+
+
+def _without_schema(
+    work: Work,
+    options: TableOptions,
+    records: DataFrame,
+    before: Mapping[int, PartitionProgress],
+    error: MissingSchema,
+) -> tuple[Held, TableSchema, Census]:
+    """Records of which none has a schema, for quarantine. Raises `error` where one is a change event all the same."""
+    anything = TableSchema((Column("anything", STRING),))
+    frame = decode(
+        records, [Epoch(anything)], anything, work.ranges, for_changelog=options.changelog, stray=STRAY
+    )
+    decoded = hold(frame, few=work.records is not None)
+    census = counting.take(control(decoded), work.ranges, before)
+    if census.changes or census.duplicates:
+        decoded.release()
+        raise error
+    return decoded, TableSchema(()), census
 
 
 def _since(before: Mapping[int, PartitionProgress], work: Work) -> SourcePosition | None:

@@ -438,3 +438,41 @@ def test_decimals_as_text(lab: Lab) -> None:
     lab.catch_up()
     rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
     assert [None if r["price"] is None else str(r["price"]) for r in rows] == ["-12.30", None, "1234.00"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_table_that_begins_with_garbage_goes_on_with_the_first_good_event(
+    lab: Lab, restarted: bool
+) -> None:
+    """Nothing defines the table but the events themselves."""
+    lab.write([*GARBAGE, priced(1, 2.5, with_schema=True), Record(ORDERS, 0, b"k", None)])
+    mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 2}})
+    assert mirror.summary().paused == {}
+    assert len(lab.rows("quarantine", "shop_ops")) == 2
+    if restarted:
+        mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 4}})
+    assert mirror.summary().paused == {}
+    assert [r["id"] for r in lab.rows("orders")] == [1]
+    assert len(lab.rows("orders", "shop_changes")) == 1
+    found = lab.rows("quarantine", "shop_ops")
+    assert sorted(r["offset"] for r in found) == [0, 1]
+    assert all(r["reason"] for r in found)
+
+
+def test_garbage_alone_after_a_restart_is_passed_over(lab: Lab) -> None:
+    lab.write([priced(1, 2.5, with_schema=True)])
+    lab.catch_up()
+    lab.write([*GARBAGE, Record(ORDERS, 0, b"k", None)])
+    mirror = lab.catch_up()
+    assert mirror.summary().paused == {}
+    assert len(lab.rows("quarantine", "shop_ops")) == 2
+    with lab.catalog() as catalog:
+        for namespace in ("shop", "shop_changes"):
+            properties = catalog.load_table((namespace, "orders")).properties
+            assert json.loads(properties[MARKER_KEY])["topics"][ORDERS]["0"]["next"] == 4
+    pausing = lab.config(apply={"on_bad_event": "pause"})
+    lab.write(GARBAGE)
+    (reason,) = lab.catch_up(pausing).summary().paused.values()
+    assert "could not be decoded" in reason
