@@ -291,6 +291,8 @@ def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) 
     fields = []
     for wanted in target.columns:
         own = known.get(wanted.name)
-        value = F.lit(wanted.fill) if own is None else decoded(row.getField(own.written), own)
+        # A constant that Spark knows to be never null would not fit a row that is null as a whole.
+        filled = F.when(row.isNotNull(), F.lit(wanted.fill))
+        value = filled if own is None else decoded(row.getField(own.written), own)
         fields.append(value.cast(spark_type(wanted.type)).alias(wanted.name))
     return F.when(row.isNotNull(), F.struct(*fields))

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
+from replicator.held import hold
 from replicator.model.census import STRAY, UNFAMILIAR
 from replicator.model.commit import OffsetRange
 from replicator.model.table import Column, TableId, TableSchema
@@ -251,6 +252,17 @@ def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> 
     assert [r.offset for r in rows] == [0, 1, 2, 3]
     assert [None if r.after is None else r.after.n for r in rows[:3]] == [7, 9, None]
     assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNFAMILIAR]
+
+
+def test_rows_that_are_all_filled_can_be_held(spark: SparkSession) -> None:
+    """A constant is never null, but the row that it stands in may be."""
+    schema = TableSchema((ID,), ("id",))
+    target = TableSchema((ID, Column("state", STRING, fill="new")), ("id",))
+    values = [change_event("c", Place(1, 5), "t", after={"id": 1}), change_event("t", Place(1, 6), "t")]
+    frame = decode(records(spark, *values), [Epoch(schema)], target, RANGES, for_changelog=True)
+    held = hold(frame, few=True)
+    assert held.rows is not None
+    assert held.rows.column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
 
 
 def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
