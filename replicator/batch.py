@@ -20,6 +20,7 @@ from replicator import census as counting
 from replicator.apply.lake import Lake, LakeTable
 from replicator.apply.publish import Staged, publish
 from replicator.apply.recent import RecentPlaces
+from replicator.apply.spare import recorded_changes, spared_rows
 from replicator.apply.spec import ENGINE_PROPERTIES, changelog_schema, partition_spec, table_schema
 from replicator.apply.stage import aligned, stage_data
 from replicator.apply.strategy import STRATEGY_PROPERTIES, Few, merge, split, split_few
@@ -34,7 +35,7 @@ from replicator.collapse import (
 from replicator.config import Config, TableOptions
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
-from replicator.errors import MissingKey, TablePaused
+from replicator.errors import MissingKey, MissingSchema, TablePaused, UnsupportedChange
 from replicator.evolve.plan import merged, plan
 from replicator.failpoints import reach
 from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, control, hold
@@ -43,7 +44,9 @@ from replicator.model.census import STRAY, UNFAMILIAR, Census
 from replicator.model.change import change_column
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.truncate import Truncate
+from replicator.model.types import STRING
 from replicator.normalize import from_offset, good_events, normalize
 from replicator.observe import Stopwatch
 from replicator.quarantine import Quarantine
@@ -116,6 +119,9 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
         if census.bad:
             with watch.stage("quarantine"):
                 _set_aside(engine, work, options, decoded.frame, census)
+        if not schema.columns and engine.ledger.progress(work.table).behind is None:
+            # Nothing tells yet what the tables look like; the first good event will, and is read with these again.
+            return census
         events = decoded
         if census.bad or census.duplicates:
             events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
@@ -141,22 +147,57 @@ def _understood(
     else:
         records = local_frame(engine.spark, work.records)
     with watch.stage("decode"):
-        epochs = (
-            engine.book.epochs(work.table, _since(before, work)) if engine.book.knows(work.table) else None
-        )
-        for stray in (UNFAMILIAR, STRAY):
-            if epochs is None:
-                epochs = engine.book.learn(work.table, records)
-            decoded, schema = _decode(engine, work, records, epochs, options, stray)
-            census = counting.take(control(decoded), work.ranges, before)
-            if not census.unfamiliar:
-                break
-            decoded.release()
-            epochs = None
+        try:
+            decoded, schema, census = _schemas_found(engine, work, options, records, before)
+        except MissingSchema as error:
+            decoded, schema, census = _without_schema(work, options, records, before, error)
     try:
         yield decoded, schema, census
     finally:
         decoded.release()
+
+
+def _schemas_found(
+    engine: Engine,
+    work: Work,
+    options: TableOptions,
+    records: DataFrame,
+    before: Mapping[int, PartitionProgress],
+) -> tuple[Held, TableSchema, Census]:
+    """The records decoded with the schemas that are known, or learned from them where these do not fit."""
+    book, epochs = engine.book, None
+    book.look_at_decimals(work.table, records)
+    if book.knows(work.table):
+        epochs = book.epochs(work.table, _since(before, work))
+    decoded, schema = _decode(
+        engine, work, records, epochs or book.learn(work.table, records), options, UNFAMILIAR
+    )
+    census = counting.take(control(decoded), work.ranges, before)
+    if census.unfamiliar:
+        decoded.release()
+        decoded, schema = _decode(engine, work, records, book.learn(work.table, records), options, STRAY)
+        census = counting.take(control(decoded), work.ranges, before)
+    return decoded, schema, census
+
+
+def _without_schema(
+    work: Work,
+    options: TableOptions,
+    records: DataFrame,
+    before: Mapping[int, PartitionProgress],
+    error: MissingSchema,
+) -> tuple[Held, TableSchema, Census]:
+    """Records of which none has a schema, for quarantine. Raises `error` where one is a change event all the same."""
+    anything = TableSchema((Column("anything", STRING),))
+    frame = decode(
+        records, [Epoch(anything)], anything, work.ranges, for_changelog=options.changelog, stray=STRAY
+    )
+    decoded = hold(frame, few=work.records is not None)
+    census = counting.take(control(decoded), work.ranges, before)
+    if census.changes or census.duplicates:
+        decoded.release()
+        raise error
+    return decoded, TableSchema(()), census
 
 
 def _since(before: Mapping[int, PartitionProgress], work: Work) -> SourcePosition | None:
@@ -223,31 +264,30 @@ def _apply_to_mirror(
     base = engine.ledger.progress(work.table).mirror
     table = _mirror_table(engine, work.table, options, schema)
     already = _already_in(base, work)
+    truncates = [t for t in census.truncates if t.offset >= already.get(t.partition, 0)]
+    earlier = (
+        None if base is None else base.unfinished_truncate(work.topic, [r.partition for r in work.ranges])
+    )
+    undoing = truncates if earlier is None else [earlier, *truncates]
     marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
     if not census.changes:
         publish(engine.lake, table, base, marker, Staged())
-    elif _plannable(events, options, schema, table, census):
+    elif not undoing and _plannable(events, options, schema, table):
         recent = engine.recent.of(table, schema.key)
         staged, changed = split_few(engine.lake, table, recent, _few(engine, events, already, schema, census))
         head = publish(engine.lake, table, base, marker, staged)
         engine.recent.committed(table, recent, changed or {}, head if changed else None)
     else:
-        fresh = after_truncates(from_offset(events.frame, already), census.truncates)
-        staged = _staged(engine, options, schema, table, replace(events, frame=fresh), census)
+        fresh = after_truncates(from_offset(events.frame, already), undoing)
+        staged = _staged(engine, work, schema, table, base, replace(events, frame=fresh), truncates)
         publish(engine.lake, table, base, marker, staged)
     engine.ledger.committed_mirror(work.table, marker)
 
 
-def _plannable(
-    events: Held, options: TableOptions, schema: TableSchema, table: LakeTable, census: Census
-) -> bool:
-    """Whether the driver can do all but the writing itself."""
+def _plannable(events: Held, options: TableOptions, schema: TableSchema, table: LakeTable) -> bool:
+    """Whether the driver can do all but the writing itself, where nothing is truncated."""
     return (
-        events.few
-        and options.strategy == "split"
-        and not census.truncates
-        and not table.pending_fills()
-        and not _floating_key(schema)
+        events.few and options.strategy == "split" and not table.pending_fills() and not _floating_key(schema)
     )
 
 
@@ -266,20 +306,60 @@ def _floating_key(schema: TableSchema) -> bool:
 
 def _staged(
     engine: Engine,
-    options: TableOptions,
+    work: Work,
     schema: TableSchema,
     table: LakeTable,
+    base: CommitMarker | None,
     events: Held,
-    census: Census,
+    truncates: Sequence[Truncate],
 ) -> Staged:
     keys = _last_changes(engine, events.frame, schema, few=events.few)
     try:
-        strategy = split if options.strategy == "split" else merge
+        strategy = split if engine.config.table(str(work.table)).strategy == "split" else merge
         rows = surviving_rows(events.frame, keys.frame, schema)
-        clear = bool(census.truncates)
-        return strategy(engine.lake, table, schema.key, keys.frame, rows, clear=clear, few=events.few)
+        if truncates and base is not None and not table.is_empty:
+            rows = _with_spared(engine, work, table, schema, base, truncates, rows, keys.frame)
+        return strategy(
+            engine.lake, table, schema.key, keys.frame, rows, clear=bool(truncates), few=events.few
+        )
     finally:
         keys.release()
+
+
+def _with_spared(
+    engine: Engine,
+    work: Work,
+    table: LakeTable,
+    schema: TableSchema,
+    base: CommitMarker,
+    truncates: Sequence[Truncate],
+    rows: DataFrame,
+    keys: DataFrame,
+) -> DataFrame:
+    """`rows` and those of `table` that changed after the `truncates`, which arrived later from another partition.
+
+    A mirror's rows do not say when they changed, so the changelog has to.
+
+    Raises:
+        UnsupportedChange: there may be such rows, and there is no changelog.
+    """
+    if not any(base.may_reach_beyond(work.topic, t) for t in truncates):
+        return rows
+    changelog = None
+    if engine.config.table(str(work.table)).changelog:
+        changelog = engine.lake.load(engine.config.lake.changes_namespace, work.table.name)
+    if changelog is None:
+        raise UnsupportedChange(
+            f"a TRUNCATE of {work.table} arrived behind later changes from other partitions of its topic, "
+            "and without a changelog nothing tells which rows it spares",
+            "drop the table in the lake and start again; a changelog, or a topic of one partition, prevents this",
+        )
+    offsets = {n: p.next_offset for n, p in base.progress[work.topic].items()}
+    recorded = recorded_changes(engine.lake, changelog, change_column(schema.names), schema.key, offsets)
+    keep = after_truncates(recorded, truncates)
+    columns = table.columns()
+    spared = spared_rows(engine.lake, table, schema.key, keep, keys)
+    return aligned(rows, columns).unionByName(aligned(spared, columns))
 
 
 def _last_changes(engine: Engine, events: DataFrame, schema: TableSchema, *, few: bool) -> Held:

@@ -17,9 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.model.census import BAD_CODE, OP_CODES, UNFAMILIAR_CODE, Census, DuplicateRange, Truncate
+from replicator.model.census import BAD_CODE, OP_CODES, UNFAMILIAR_CODE, Census, DuplicateRange
 from replicator.model.commit import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import FILE_SHIFT, SourcePosition
+from replicator.model.truncate import Truncate
 
 _Longs = npt.NDArray[np.int64]
 
@@ -86,13 +87,17 @@ def count(
         duplicates=tuple(duplicates),
         bad=int((codes == BAD_CODE).sum()),
         unfamiliar=unfamiliar,
-        truncates=tuple(
-            Truncate(*(int(numbers[n][i]) for n in ("partition", "offset", "hi", "lo"))) for i in truncated
-        ),
+        truncates=tuple(_truncate({n: int(numbers[n][i]) for n in numbers}, names) for i in truncated),
         progress=progress,
         position=max(highs, default=None),
         watermark_ms=int(times.max()) if len(times) else None,
     )
+
+
+def _truncate(event: Mapping[str, int], names: _TailNames) -> Truncate:
+    partition, offset = event["partition"], event["offset"]
+    position = names.position(partition, offset, event["hi"], event["lo"], event["server_id"])
+    return Truncate(partition, offset, position, event["ts_ms"])
 
 
 def _repeated(

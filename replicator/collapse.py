@@ -16,8 +16,9 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.model.census import OP_CODES, Truncate
+from replicator.model.census import OP_CODES
 from replicator.model.table import TableSchema
+from replicator.model.truncate import RESET_MS, Truncate
 
 _PARTITION_SHIFT: Final = 48
 """Bits for the offset in a place; the rest, 15 bits, number the partition."""
@@ -29,17 +30,19 @@ def place() -> SparkColumn:
 
 
 def after_truncates(events: DataFrame, truncates: Sequence[Truncate]) -> DataFrame:
-    """Leave out what a TRUNCATE removed.
-
-    On its own partition the offset decides, on the others the source position, because a truncate has no key
-    and stands on one partition only.
-    """
+    """Leave out what one of `truncates` undid, and the truncates themselves; see `Truncate.undoes`."""
     events = events.where(F.col("op") != "t")
     for t in truncates:
         own = F.col("partition") == t.partition
-        later = (F.col("hi") > t.hi) | ((F.col("hi") == t.hi) & (F.col("lo") > t.lo))
-        events = events.where(F.when(own, F.col("offset") > t.offset).otherwise(later))
+        events = events.where(F.when(own, F.col("offset") > t.offset).otherwise(~_undone(t)))
     return events
+
+
+def _undone(t: Truncate) -> SparkColumn:
+    hi, lo, ts_ms = F.col("hi"), F.col("lo"), F.coalesce(F.col("ts_ms"), F.lit(0))
+    before = (hi < t.hi) | ((hi == t.hi) & (lo < t.lo))
+    same_log = F.col("server_id").isin(0, t.position.server_id)
+    return F.when(same_log, before & (ts_ms <= t.ts_ms + RESET_MS)).otherwise(ts_ms <= t.ts_ms)
 
 
 def key_names(schema: TableSchema) -> list[str]:

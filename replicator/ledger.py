@@ -16,6 +16,7 @@ from replicator.config import Config
 from replicator.model.census import Census
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.table import TableId
+from replicator.model.truncate import newest
 from replicator.source.log import Offsets
 
 PAUSED_KEY: Final = "replicator.paused."
@@ -108,6 +109,7 @@ def next_marker(
         if partition not in own or own[partition].next_offset < progress.next_offset:
             own[partition], moved = progress, True
     known = None if base is None else base.position
+    known_truncate = [] if base is None or base.truncate is None else [base.truncate]
     watermarks = [
         w for w in (None if base is None else base.watermark_ms, census.watermark_ms) if w is not None
     ]
@@ -119,6 +121,7 @@ def next_marker(
         position=census.position if moved and census.position is not None else known,
         watermark_ms=max(watermarks, default=None),
         committed_ms=time.time_ns() // 1_000_000,
+        truncate=newest([*known_truncate, *census.truncates]),
     )
 
 

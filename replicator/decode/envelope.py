@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from replicator.decode.values import decoded, parsed_type, spark_type
+from replicator.decode.values import decoded, is_given, may_be_unreadable, parsed_type, spark_type
 from replicator.model.census import BAD_CODE, OP_CODES, UNFAMILIAR, UNFAMILIAR_CODE
 from replicator.model.commit import OffsetRange
 from replicator.model.position import FILE_SHIFT
@@ -158,7 +158,7 @@ def _decode_epoch(
     wrapped = epoch.fingerprint != 0
     parsed = events.withColumn("e", _parsed(epoch.schema, wrapped, for_changelog))
     images = parsed.select(*_image_columns(epoch.schema, target, wrapped, for_changelog))
-    judged = images.withColumn("bad", _reason(epoch.schema.key, epoch.fingerprint, stray))
+    judged = images.withColumn("bad", _reason(epoch.schema, epoch.fingerprint, stray, for_changelog))
     return judged.select(*_frame_columns(for_changelog))
 
 
@@ -196,7 +196,24 @@ def _image_columns(
         _lake_row(payload.getField("before"), before, before_target).alias("before"),
         _lake_row(payload.getField("after"), schema.columns, target).alias("after"),
         F.col("e._corrupt").alias("corrupt"),
+        _given(
+            [(payload.getField("before"), c) for c in before]
+            + [(payload.getField("after"), c) for c in schema.columns]
+        ).alias("given"),
     )
+
+
+def _given(values: Sequence[tuple[SparkColumn, Column]]) -> SparkColumn:
+    """How many values are there of those that may be unreadable."""
+    checked = [(row.getField(c.written), c) for row, c in values if may_be_unreadable(c)]
+    return _number_of([F.coalesce(is_given(value, c), F.lit(False)) for value, c in checked])
+
+
+def _number_of(conditions: Sequence[SparkColumn]) -> SparkColumn:
+    total = F.lit(0)
+    for condition in conditions:
+        total += condition.cast("int")
+    return total
 
 
 @lru_cache(_EXPRESSIONS)
@@ -235,14 +252,20 @@ def _code() -> SparkColumn:
 
 
 @lru_cache(_EXPRESSIONS)
-def _reason(key: tuple[str, ...], carried: int, stray: str) -> SparkColumn:
+def _reason(schema: TableSchema, carried: int, stray: str, for_changelog: bool) -> SparkColumn:
     op, before, after = F.col("op"), F.col("before"), F.col("after")
+    columns = [(before, c) for c in (schema.columns if for_changelog else schema.key_columns)]
+    columns += [(after, c) for c in schema.columns]
+    read = _number_of([row.getField(c.name).isNotNull() for row, c in columns if may_be_unreadable(c)])
+    # Decimals may be written in another form than they were: then to look at them again helps.
+    doubtful = stray == UNFAMILIAR and any(c.type.name == "decimal" for c in schema.columns)
+    unreadable = F.lit(UNFAMILIAR if doubtful else "not JSON of the table's schema")
     null_key = F.lit(False)
-    for name in key:
+    for name in schema.key:
         null_key |= F.when(op == "d", before.getField(name)).otherwise(after.getField(name)).isNull()
     return (
         F.when(fingerprint(F.col("value")) != carried, F.lit(stray))
-        .when(F.col("corrupt").isNotNull(), F.lit("not JSON of the table's schema"))
+        .when(F.col("corrupt").isNotNull() | (F.col("given") != read), unreadable)
         .when(op.isNull(), F.lit("no op: not a Debezium change event"))
         .when(~op.isin(*OP_CODES), F.concat(F.lit("unknown op "), op))
         .when(_hi(F.col("source")).isNull(), F.lit("no source position"))
@@ -268,6 +291,8 @@ def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) 
     fields = []
     for wanted in target.columns:
         own = known.get(wanted.name)
-        value = F.lit(wanted.fill) if own is None else decoded(row.getField(own.written), own)
+        # A constant that Spark knows to be never null would not fit a row that is null as a whole.
+        filled = F.when(row.isNotNull(), F.lit(wanted.fill))
+        value = filled if own is None else decoded(row.getField(own.written), own)
         fields.append(value.cast(spark_type(wanted.type)).alias(wanted.name))
     return F.when(row.isNotNull(), F.struct(*fields))

@@ -24,7 +24,7 @@ from replicator.model.types import (
     TIMESTAMPTZ,
     LakeType,
     Wire,
-    decimal,
+    decimal_column,
 )
 
 _BY_NAME: Final[Mapping[str, tuple[LakeType, Wire]]] = {
@@ -61,10 +61,10 @@ _BY_TYPE: Final[Mapping[str, LakeType]] = {
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 
 
-def table_schema(value: bytes, key: bytes | None, *, base64_decimals: bool) -> TableSchema:
+def table_schema(value: bytes, key: bytes | None) -> TableSchema:
     """The table's schema out of one event's `value` and `key`, both with schemas embedded.
 
-    A key without an embedded schema gives the names of its fields.
+    A key without an embedded schema gives the names of its fields. How decimals are written it does not say.
 
     Raises:
         DecodeError: the value has no envelope schema with an `after` struct.
@@ -72,7 +72,7 @@ def table_schema(value: bytes, key: bytes | None, *, base64_decimals: bool) -> T
     try:
         envelope = json.loads(value)["schema"]
         after = next(f for f in envelope["fields"] if f.get("field") == "after")
-        columns = tuple(_column(field, base64_decimals=base64_decimals) for field in after["fields"])
+        columns = tuple(_column(field) for field in after["fields"])
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise DecodeError("the event carries no Debezium envelope schema") from None
     return TableSchema(columns, _key_names(key)).without_reserved()
@@ -91,8 +91,8 @@ def _key_names(key: bytes | None) -> tuple[str, ...]:
     return tuple(document) if isinstance(document, dict) else ()
 
 
-def _column(field: Mapping[str, Any], *, base64_decimals: bool) -> Column:
-    lake_type, wire = _types(field, base64_decimals=base64_decimals)
+def _column(field: Mapping[str, Any]) -> Column:
+    lake_type, wire = _types(field)
     nullable = bool(field.get("optional", False))
     return Column(field["field"], lake_type, wire, nullable, respelt=respelt_labels(_labels(field)))
 
@@ -105,14 +105,13 @@ def _labels(field: Mapping[str, Any]) -> list[str]:
     return [label.replace("\\,", ",") for label in re.split(r"(?<!\\),", allowed)]
 
 
-def _types(field: Mapping[str, Any], *, base64_decimals: bool) -> tuple[LakeType, Wire]:
+def _types(field: Mapping[str, Any]) -> tuple[LakeType, Wire]:
     name = str(field.get("name") or "")
     if name == _DECIMAL:
         parameters = field.get("parameters", {})
         # The precision is missing where the source has none, as for BIGINT UNSIGNED in old versions.
         digits = int(parameters.get("connect.decimal.precision", 38))
-        wire = Wire.BASE64_DECIMAL if base64_decimals else Wire.PLAIN
-        return decimal(digits, int(parameters.get("scale", 0))), wire
+        return decimal_column(digits, int(parameters.get("scale", 0)))
     if name in _BY_NAME:
         return _BY_NAME[name]
     try:

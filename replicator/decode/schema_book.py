@@ -5,28 +5,34 @@ the schema-change topic gives each table's definitions by source position.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from replicator.decode.decimals import form_of, telling_events, undecided
 from replicator.decode.envelope import Epoch, fingerprint
 from replicator.decode.event_schema import table_schema
 from replicator.decode.table_change import TableDefinition, table_definitions
 from replicator.errors import DecodeError, MissingSchema
 from replicator.model.position import FILE_SHIFT, SourcePosition
 from replicator.model.record import BadRecord, RawRecord
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import Wire
+
+_SAMPLE: Final = 50
 
 
 class SchemaBook:
     """Every schema that was seen, for all tables. Safe to use from several threads, one per table."""
 
-    def __init__(self, *, base64_decimals: bool = False) -> None:
-        self._base64_decimals = base64_decimals
+    def __init__(self) -> None:
         self._definitions: dict[TableId, list[TableDefinition]] = {}
         self._current: dict[TableId, Epoch] = {}
+        self._decimals: dict[tuple[TableId, int], Wire] = {}
+        self._looked_at: set[TableId] = set()
         self._lock = threading.Lock()
 
     def add_schema_changes(self, records: Iterable[RawRecord]) -> list[BadRecord]:
@@ -62,9 +68,8 @@ class SchemaBook:
         current = self._current.get(table)
         if current is not None:
             return [current]
-        with self._lock:
-            definitions = list(self._definitions.get(table, ()))
-        epochs = _epochs(definitions, None if since is None else _place(since))
+        defined = self._defined(table, None if since is None else _place(since))
+        epochs = [self._with_decimals(table, epoch) for epoch in defined]
         if not epochs:
             raise MissingSchema(
                 f"no definition of {table} in the schema-change topic",
@@ -99,15 +104,18 @@ class SchemaBook:
         for row in found:
             if row.fingerprint == 0:
                 # Whatever is known by position applies to them; `decode` tells the two groups apart.
-                with self._lock:
-                    epochs += _epochs(list(self._definitions.get(table, ())), None)
+                defined = self._defined(table, None)
+                self._decide(table, defined, bytes(row.sample.value), _carrying(records, 0))
+                epochs += [self._with_decimals(table, epoch) for epoch in defined]
                 continue
             key = None if row.sample.key is None else bytes(row.sample.key)
             try:
-                schema = table_schema(bytes(row.sample.value), key, base64_decimals=self._base64_decimals)
+                schema = table_schema(bytes(row.sample.value), key)
             except DecodeError:
                 continue
-            epochs.append(Epoch(self._completed(table, schema), row.fingerprint))
+            epoch = Epoch(self._completed(table, schema), row.fingerprint)
+            self._decide(table, [epoch], bytes(row.sample.value), _carrying(records, row.fingerprint))
+            epochs.append(self._with_decimals(table, epoch))
         if not epochs:
             raise MissingSchema(
                 f"events of {table} carry no schema, and the schema-change topic has no definition of it",
@@ -116,6 +124,46 @@ class SchemaBook:
         if epochs[-1].fingerprint:
             self._current[table] = epochs[-1]
         return epochs
+
+    def look_at_decimals(self, table: TableId, records: DataFrame) -> None:
+        """Look, once, at a few events without a schema to find out how they write decimals, where there are any."""
+        if table in self._current or table in self._looked_at:
+            return
+        self._looked_at.add(table)
+        if columns := _undecided(self._defined(table, None)):
+            sample = records.where(F.col("value").isNotNull()).select("value").limit(_SAMPLE).collect()
+            found = form_of([bytes(row.value) for row in sample], columns, with_schema=False)
+            self._note_decimals(table, 0, found)
+
+    def _decide(self, table: TableId, epochs: Sequence[Epoch], sample: bytes, own: DataFrame) -> None:
+        """Note how events of one schema write decimals; `own` are such events, `sample` is one; see `decimals`."""
+        columns = _undecided(epochs)
+        if not columns:
+            return
+        carried = epochs[0].fingerprint
+        found = None
+        if (table, carried) not in self._decimals:
+            found = form_of([sample], columns, with_schema=carried != 0)
+        if found is None:
+            telling = telling_events(own, columns, with_schema=carried != 0)
+            found = form_of(telling, columns, with_schema=carried != 0)
+        self._note_decimals(table, carried, found)
+
+    def _note_decimals(self, table: TableId, carried: int, form: Wire | None) -> None:
+        if form is not None:
+            # One that was found differently before: the log has both.
+            known = self._decimals.setdefault((table, carried), form)
+            self._decimals[table, carried] = form if form is known else Wire.EITHER_DECIMAL
+
+    def _with_decimals(self, table: TableId, epoch: Epoch) -> Epoch:
+        wire, names = self._decimals.get((table, epoch.fingerprint)), [c.name for c in _undecided([epoch])]
+        return (
+            epoch if wire is None or not names else replace(epoch, schema=epoch.schema.with_wire(names, wire))
+        )
+
+    def _defined(self, table: TableId, since: int | None) -> list[Epoch]:
+        with self._lock:
+            return _epochs(list(self._definitions.get(table, ())), since)
 
     def with_filled(self, table: TableId, schema: TableSchema) -> TableSchema:
         """`schema` and, behind it, the columns that were added to the table since and filled by the source.
@@ -141,6 +189,15 @@ class SchemaBook:
         with self._lock:
             schemas = [d.schema for d in self._definitions.get(table, ()) if d.schema is not None]
         return schemas[-1] if schemas else TableSchema(())
+
+
+def _carrying(records: DataFrame, carried: int) -> DataFrame:
+    """The records whose schema has this fingerprint."""
+    return records.where(F.col("value").isNotNull() & (fingerprint(F.col("value")) == carried))
+
+
+def _undecided(epochs: Iterable[Epoch]) -> tuple[Column, ...]:
+    return tuple({c.written: c for e in epochs for c in undecided(e.schema.columns)}.values())
 
 
 def _place(position: SourcePosition) -> int:

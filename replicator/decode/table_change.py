@@ -1,7 +1,7 @@
 """The source's own table definitions, from Debezium's schema-change topic → `TableSchema`.
 
 JSON without schemas says nothing about types, so they come from here. The encodings are those that the connector
-template sets up (connectors/): precise numbers in NUMERIC form, adaptive microsecond times, binary as base64.
+template sets up (connectors/): adaptive microsecond times, binary as base64. How decimals are written, events tell.
 """
 
 import json
@@ -26,7 +26,7 @@ from replicator.model.types import (
     TIMESTAMPTZ,
     LakeType,
     Wire,
-    decimal,
+    decimal_column,
 )
 
 
@@ -61,8 +61,11 @@ _BYTES: Final = frozenset({"BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLO
 _DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
 _ATTRIBUTES: Final = re.compile(r"\s+(SIGNED|ZEROFILL|BINARY)\b")
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
-_CONSTANTS: Final = _NUMBERS | {"string", "date", "timestamp"}
-_NOT_CONSTANT: Final = re.compile(r"CURRENT_|NOW\b|LOCALTIME|\(", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
+_NOW: Final = "1970-01-01 00:00:00"
+"""What connectors write for a default of CURRENT_TIMESTAMP or NOW(); the constant itself looks the same."""
 
 
 def table_definitions(value: bytes) -> list[TableDefinition]:
@@ -130,19 +133,40 @@ def _unquoted(label: str) -> str:
 
 
 def _fill(column: Mapping[str, Any], lake_type: LakeType) -> tuple[str | None, bool]:
-    """What rows that are already there get when the column is added; True: only the source knows."""
+    """What rows that are already there get when the column is added; True: only the source knows.
+
+    The default is a constant without its quotes. One that is calculated is null, with `hasDefaultValue` set.
+    """
     if column.get("generated"):
         return None, True
     default = column.get("defaultValueExpression")
     if default is not None:
-        constant = lake_type.name in _CONSTANTS and not _NOT_CONSTANT.search(str(default))
-        return (str(default), False) if constant else (None, True)
+        constant = _constant(str(default), lake_type)
+        return constant, constant is None
     if column.get("optional", True):
         return None, False
+    if column.get("hasDefaultValue"):
+        return None, True
     if column["typeName"].upper() == "ENUM":
         return _unquoted(str(column["enumValues"][0])), False
     implicit = "" if lake_type.name == "string" else "0" if lake_type.name in _NUMBERS else None
     return implicit, implicit is None
+
+
+def _constant(default: str, lake_type: LakeType) -> str | None:
+    """A default as text that the lake's type can take; None for one that is no constant of the type."""
+    match lake_type.name:
+        case "string":
+            return default
+        case "date" if _DAY.fullmatch(default):
+            return default
+        case "timestamp" if _CLOCK.fullmatch(default) and default != _NOW:
+            return default
+        case name if name in _NUMBERS:
+            number = {"TRUE": "1", "FALSE": "0"}.get(default.upper(), default)
+            return number if _NUMBER.fullmatch(number) else None
+        case _:
+            return None
 
 
 def column_types(  # noqa: PLR0911 one return for each group of types
@@ -158,11 +182,11 @@ def column_types(  # noqa: PLR0911 one return for each group of types
     if base in ("INT", "INTEGER") and unsigned:
         return LONG, Wire.PLAIN
     if base == "BIGINT" and unsigned:
-        return decimal(20, 0), Wire.PLAIN
+        return decimal_column(20, 0)
     if base in _PLAIN:
         return _PLAIN[base], Wire.PLAIN
     if base in _DECIMALS:
-        return decimal(length or 10, scale or 0), Wire.PLAIN
+        return decimal_column(length or 10, scale or 0)
     if base in _BYTES:
         return BINARY, Wire.PLAIN
     match base:

@@ -22,8 +22,10 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
+from replicator.decode.decimals import NUMBER
 from replicator.model.table import Column
 from replicator.model.types import LakeType, Wire
 
@@ -39,12 +41,16 @@ _SPARK_TYPES: Final[dict[str, DataType]] = {
     "timestamp": TimestampNTZType(),
     "timestamptz": TimestampType(),
 }
+_WORDS: Final = 4
+"""32-bit words of the largest decimal, of 38 digits."""
+
 _PARSED_AS: Final[dict[Wire, DataType]] = {
     Wire.DAYS: IntegerType(),
     Wire.MILLIS: LongType(),
     Wire.MICROS: LongType(),
     Wire.NANOS: LongType(),
     Wire.BASE64_DECIMAL: BinaryType(),
+    Wire.UNSEEN_DECIMAL: StringType(),
     Wire.BASE64_BITS: BinaryType(),
     Wire.TIME_MILLIS: LongType(),
     Wire.TIME_NANOS: LongType(),
@@ -60,6 +66,8 @@ def spark_type(lake_type: LakeType) -> DataType:
 
 def parsed_type(column: Column) -> DataType:
     """The type as which `from_json` reads the column."""
+    if column.wire is Wire.EITHER_DECIMAL and column.type.name == "decimal":
+        return VariantType()
     return _PARSED_AS.get(column.wire) or spark_type(column.type)
 
 
@@ -87,8 +95,19 @@ def decoded(value: SparkColumn, column: Column) -> SparkColumn:  # noqa: PLR0911
             return _thousandths(value)
         case Wire.BASE64_BITS:
             return _reversed_bytes(value)
-        case Wire.BASE64_DECIMAL:
-            return _decimal(value, column.type)
+        case Wire.BASE64_DECIMAL | Wire.EITHER_DECIMAL | Wire.UNSEEN_DECIMAL:
+            return _decimal_value(value, column)
+
+
+def may_be_unreadable(column: Column) -> bool:
+    """Whether `decoded` makes null of a value that is there but is none of the column's."""
+    return column.wire in (Wire.BASE64_DECIMAL, Wire.EITHER_DECIMAL, Wire.UNSEEN_DECIMAL)
+
+
+def is_given(value: SparkColumn, column: Column) -> SparkColumn:
+    """Whether there is a value at all, read as `parsed_type`."""
+    given = value.isNotNull()
+    return given & ~F.is_variant_null(value) if isinstance(parsed_type(column), VariantType) else given
 
 
 def _respelt(value: SparkColumn, labels: tuple[tuple[str, str], ...]) -> SparkColumn:
@@ -112,15 +131,28 @@ def _reversed_bytes(value: SparkColumn) -> SparkColumn:
     return F.concat(*pieces)
 
 
+def _decimal_value(value: SparkColumn, column: Column) -> SparkColumn:
+    lake_type = column.type
+    if column.wire is Wire.UNSEEN_DECIMAL:
+        return F.lit(None).cast(spark_type(lake_type))
+    if column.wire is Wire.BASE64_DECIMAL:
+        return _decimal(value, lake_type)
+    if lake_type.name != "decimal":
+        return F.when(value.rlike(f"^{NUMBER}$"), value)
+    number = F.try_variant_get(value, "$", str(lake_type))
+    unscaled = F.try_to_binary(F.try_variant_get(value, "$", "string"), F.lit("base64"))
+    return F.when(F.schema_of_variant(value) == "STRING", _decimal(unscaled, lake_type)).otherwise(number)
+
+
 def _decimal(value: SparkColumn, lake_type: LakeType) -> SparkColumn:
-    """Big-endian two's complement bytes as a decimal, up to 16 bytes.
+    """Big-endian two's complement bytes as a decimal, up to 16 bytes; null for more.
 
     The bytes are cut into 32-bit words, because Spark has no wider integer to read hexadecimal digits into. Of a
     negative number -n these are the words of n - 1 with every bit turned, which keeps all steps within 38 digits.
     """
     negative = F.substring(F.hex(value), 1, 1) >= "8"
     digits = F.lpad(F.hex(value), 32, F.when(negative, "F").otherwise("0"))
-    words = [F.conv(F.substring(digits, 1 + 8 * i, 8), 16, 10).cast("decimal(11,0)") for i in range(4)]
+    words = [F.conv(F.substring(digits, 1 + 8 * i, 8), 16, 10).cast("decimal(11,0)") for i in range(_WORDS)]
     words = [F.when(negative, F.lit((1 << 32) - 1).cast("decimal(11,0)") - w).otherwise(w) for w in words]
     size = words[0].cast("decimal(38,0)")
     for word in words[1:]:
@@ -130,4 +162,5 @@ def _decimal(value: SparkColumn, lake_type: LakeType) -> SparkColumn:
     below = F.lit(-1).cast("decimal(1,0)") - F.when(negative, size).otherwise(F.lit(0).cast("decimal(38,0)"))
     unscaled = F.when(negative, below).otherwise(size)
     # Shifting the point in text is exact; decimal division would round.
-    return F.concat(unscaled.cast("string"), F.lit(f"E-{lake_type.scale}")).cast(spark_type(lake_type))
+    text = F.concat(unscaled.cast("string"), F.lit(f"E-{lake_type.scale}"))
+    return F.when(F.length(value) <= _WORDS * 4, text.cast(spark_type(lake_type)))

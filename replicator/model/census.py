@@ -7,6 +7,7 @@ from typing import Final
 from replicator.model.change import RowKind
 from replicator.model.commit import PartitionProgress
 from replicator.model.position import SourcePosition
+from replicator.model.truncate import Truncate
 
 UNFAMILIAR: Final = "a schema that is not known yet"
 """The verdict on events that carry another schema than they were decoded with: learn it and decode again."""
@@ -31,16 +32,6 @@ class DuplicateRange:
     partition: int
     first: int
     last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Truncate:
-    """A TRUNCATE TABLE at this offset and position (hi, lo as in the decoded frame)."""
-
-    partition: int
-    offset: int
-    hi: int
-    lo: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ atomic commit. Its JSON form is schemas/commit-marker-v1.json.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from replicator.model.position import SourcePosition
+from replicator.model.truncate import Truncate
 
 MARKER_KEY: Final = "replicator.marker"
 MARKER_VERSION: Final = 1
@@ -82,6 +83,8 @@ class CommitMarker:
         position: the furthest source position that the table contains.
         watermark_ms: the latest source time that it contains, milliseconds since the epoch.
         committed_ms: when the commit was prepared, milliseconds since the epoch.
+        truncate: the newest TRUNCATE that the table contains: changes from before it may still arrive. Markers
+            of older engines lack it.
     """
 
     mirror: str
@@ -91,11 +94,26 @@ class CommitMarker:
     position: SourcePosition | None = None
     watermark_ms: int | None = None
     committed_ms: int = 0
+    truncate: Truncate | None = None
 
     def next_offset(self, topic: str, partition: int) -> int | None:
         """The first offset of a partition that the table lacks; None: nothing of it is there."""
         progress = self.progress.get(topic, {}).get(partition)
         return None if progress is None else progress.next_offset
+
+    def unfinished_truncate(self, topic: str, partitions: Iterable[int]) -> Truncate | None:
+        """The newest truncate, where one of `partitions` may still bring changes from before it."""
+        t, known = self.truncate, self.progress.get(topic, {})
+        if t is None or t.partition not in known or known[t.partition].next_offset <= t.offset:
+            return None  # There is none, or it stands in another topic.
+        others = [known.get(p) for p in partitions if p != t.partition]
+        return t if any(p is None or not _beyond(p, t) for p in others) else None
+
+    def may_reach_beyond(self, topic: str, truncate: Truncate) -> bool:
+        """Whether the table may have changes of other partitions that happened after `truncate`."""
+        others = [p for n, p in self.progress.get(topic, {}).items() if n != truncate.partition]
+        later = self.watermark_ms is not None and self.watermark_ms > truncate.ts_ms
+        return any(later or _beyond(p, truncate) for p in others)
 
     def to_json(self) -> str:
         """One line of JSON, keys sorted."""
@@ -112,6 +130,7 @@ class CommitMarker:
                 "position": None if self.position is None else self.position.to_json(),
                 "watermark_ms": self.watermark_ms,
                 "committed_ms": self.committed_ms,
+                "truncate": None if self.truncate is None else self.truncate.to_json(),
             },
             sort_keys=True,
             separators=(",", ":"),
@@ -140,7 +159,13 @@ class CommitMarker:
             position=None if value["position"] is None else SourcePosition.from_json(value["position"]),
             watermark_ms=value["watermark_ms"],
             committed_ms=value["committed_ms"],
+            truncate=None if (found := value.get("truncate")) is None else Truncate.from_json(found),
         )
+
+
+def _beyond(progress: PartitionProgress, truncate: Truncate) -> bool:
+    high = progress.high_water
+    return high is not None and not truncate.undoes(high.position, high.kind, high.ts_ms)
 
 
 def _progress_to_json(progress: PartitionProgress) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class Column:
     """One column of a source table as it is decoded and stored.
 
     Attributes:
-        name: the source's name, unchanged, except for a `RESERVED` one, which gets an underscore at its end.
+        name: the source's name, unchanged, except for a `RESERVED` one, which gets an underscore at its end
+            (`lake_names`).
         type: what the lake stores.
         wire: how the events write it.
         nullable: whether the source allows NULL.
@@ -97,17 +98,29 @@ class TableSchema:
         by_name = {c.name: c for c in self.columns}
         return tuple(by_name[name] for name in self.key)
 
+    def with_wire(self, names: Iterable[str], wire: Wire) -> "TableSchema":
+        """The schema with the columns called `names` written as `wire`."""
+        chosen = set(names)
+        return replace(
+            self, columns=tuple(replace(c, wire=wire) if c.name in chosen else c for c in self.columns)
+        )
+
     def without_reserved(self) -> "TableSchema":
         """The schema with every `RESERVED` name replaced by one that a lake table may have."""
-        taken = set(self.names)
-        if not taken & RESERVED:
+        if not RESERVED.intersection(self.names):
             return self
-        names = {name: _free(name, taken) if name in RESERVED else name for name in self.names}
+        names = lake_names(self.names)
         columns = tuple(
             replace(c, name=names[c.name], renamed_from=c.name) if c.name in RESERVED else c
             for c in self.columns
         )
         return TableSchema(columns, tuple(names.get(name, name) for name in self.key))
+
+
+def lake_names(names: Iterable[str]) -> dict[str, str]:
+    """The source's names of all columns of a table → their names in the lake, which differ for `RESERVED` ones."""
+    taken = set(found := tuple(names))
+    return {name: _free(name, taken) if name in RESERVED else name for name in found}
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -93,9 +93,19 @@ class Wire(StrEnum):
     """Nanoseconds since 1970-01-01 00:00, of the wall clock."""
     BASE64_DECIMAL = "base64-decimal"
     """Unscaled value as big-endian two's complement bytes in base64."""
+    UNSEEN_DECIMAL = "unseen-decimal"
+    """A decimal of which no value was seen yet that tells how it is written."""
+    EITHER_DECIMAL = "either-decimal"
+    """A decimal, quoted: in base64, not quoted: a number. One with too many digits for the lake has to be a number."""
     BASE64_BITS = "base64-bits"
     """BIT(n > 1): little-endian bytes in base64."""
     TIME_MILLIS = "time-millis"
     """TIME as milliseconds, stored as microseconds."""
     TIME_NANOS = "time-nanos"
     """TIME as nanoseconds, stored as microseconds."""
+
+
+def decimal_column(precision: int, scale: int) -> tuple[LakeType, Wire]:
+    """Type and encoding of a DECIMAL as far as the source's schema tells them."""
+    lake_type = decimal(precision, scale)
+    return lake_type, Wire.EITHER_DECIMAL if lake_type == STRING else Wire.UNSEEN_DECIMAL

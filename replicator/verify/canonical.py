@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.errors import SchemaError
+from replicator.model.table import lake_names
 
 
 class Kind(StrEnum):
@@ -217,16 +218,19 @@ def checksum_texts(texts: Iterable[bytes]) -> TableChecksum:
 
 
 def canonical_columns(batch: pa.RecordBatch | pa.Table, columns: Sequence[CanonicalColumn]) -> list[pa.Array]:
-    """The canonical texts of `columns`, found by name, of a batch or table.
+    """The canonical texts of `columns`, all that the source's table has, of a batch or table of the mirror.
+
+    They are found by the name that the lake has for the source's (`lake_names`).
 
     Raises:
         SchemaError: a column is missing, or its type does not fit its kind.
     """
     arrays = []
+    names = lake_names(column.name for column in columns)
     for column in columns:
-        if column.name not in batch.schema.names:
+        if names[column.name] not in batch.schema.names:
             raise SchemaError(f"column {column.name!r} of the source is missing in the mirror")
-        values = batch.column(column.name)
+        values = batch.column(names[column.name])
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
         try:

@@ -150,7 +150,7 @@ class Source:
                 self._rename_key: 10,
                 self._add_column: 2,
                 self._widen: 1,
-                self._truncate: 1 if self.truncates else 0,
+                self._truncate: 2 if self.truncates else 0,
             }
             self.random.choices(list(kinds), list(kinds.values()))[0](table)
 

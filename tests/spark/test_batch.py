@@ -13,11 +13,19 @@ from replicator.errors import CommitConflict, FencedError
 from replicator.follow import go_through
 from replicator.model.census import Census
 from replicator.model.commit import MARKER_KEY, CommitMarker
-from replicator.model.table import RESERVED
+from replicator.model.table import lake_names
 from replicator.observe import Stopwatch
 from replicator.source.log import Offsets
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
-from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
+from tests.oracle.events import (
+    ColumnSpec,
+    Place,
+    change_event,
+    key_of,
+    schema_change_event,
+    with_key_schema,
+    with_value_schema,
+)
 from tests.oracle.model import Record, Source, SourceTable
 from tests.spark.conftest import Lab
 from tests.spark.test_law import PowerCut, power_cut
@@ -30,12 +38,18 @@ DEFINITION = Record(
 
 
 def event(
-    op: str, pos: int, *, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
+    op: str,
+    pos: int,
+    *,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    partition: int = 0,
 ) -> Record:
     """A change of the table orders."""
     row = before if op == "d" else after
     key = None if row is None else key_of(row, ["id"])
-    return Record(ORDERS, 0, key, change_event(op, Place(1, pos), "orders", before=before, after=after))
+    value = change_event(op, Place(1, pos), "orders", before=before, after=after)
+    return Record(ORDERS, partition, key, value)
 
 
 def created(number: int, name: str = "new") -> Record:
@@ -107,13 +121,11 @@ def test_names_that_mean_something_elsewhere(lab: Lab, strategy: str) -> None:
     mirror.advance({ORDERS: {0: 4}})
     mirror.advance({ORDERS: {0: 6}})
     assert mirror.summary().paused == {}
-    wanted = [{_in_lake(name): value for name, value in row.items()} for row in (rows[0], changed, rows[3])]
+    in_lake = lake_names(rows[0])
+    wanted = [{in_lake[name]: value for name, value in row.items()} for row in (rows[0], changed, rows[3])]
+    assert in_lake["_file"] == "_file_"
     assert sorted(lab.rows("orders"), key=lambda r: r["k1"]) == wanted
     assert len(lab.rows("orders", "shop_changes")) == 7
-
-
-def _in_lake(name: str) -> str:
-    return name + "_" if name in RESERVED else name
 
 
 def test_a_second_mirror_is_fenced_off(lab: Lab) -> None:
@@ -195,9 +207,8 @@ def test_rows_that_others_moved_are_found_again(lab: Lab) -> None:
         event("u", 200 + n, before={"id": n, "name": "new"}, after={"id": n, "name": "2"}) for n in (1, 2)
     ]
     gone = [event("d", 300 + n, before={"id": n, "name": "2"}) for n in (1, 2)]
-    lab.write(
-        [DEFINITION, created(1), created(2), updates[0], updates[1], gone[0], gone[1], created(1, "again")]
-    )
+    again = event("c", 400, after={"id": 1, "name": "again"})
+    lab.write([DEFINITION, created(1), created(2), *updates, *gone, again])
     mirror = lab.mirror()
     for end in range(1, 8):
         mirror.advance({ORDERS: {0: end}})
@@ -414,3 +425,158 @@ def test_the_report_counts_every_piece_of_a_batch(lab: Lab) -> None:
     report = mirror.advance({ORDERS: {0: 9}})
     assert report is not None
     assert (report.events, dict(report.rows)) == (9, {"INSERT": 9})
+
+
+SCATTERED = [
+    event("c", 101, after={"id": 1, "name": "a"}),
+    event("c", 102, after={"id": 2, "name": "b"}, partition=1),
+    event("t", 200),
+    event("c", 301, after={"id": 3, "name": "c"}, partition=1),
+    event("c", 302, after={"id": 4, "name": "d"}, partition=1),
+    event("d", 303, before={"id": 4, "name": "d"}, partition=1),
+    event("c", 304, after={"id": 5, "name": "e"}),
+]
+"""A table of two partitions that is emptied; the truncate stands on one of them only."""
+
+
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+@pytest.mark.parametrize("cut", [{0: 2}, {1: 2}, {0: 1, 1: 2}, {0: 1, 1: 3}, {0: 3, 1: 1}, {0: 3}])
+def test_a_truncate_on_one_of_several_partitions(lab: Lab, strategy: str, cut: dict[int, int]) -> None:
+    """Older events may come after it, and later ones before it."""
+    lab.write([DEFINITION, *SCATTERED])
+    mirror = lab.mirror(lab.config(apply={"strategy": strategy}))
+    mirror.advance({ORDERS: cut})
+    mirror.advance({ORDERS: {0: 3, 1: 4}})
+    assert mirror.summary().paused == {}
+    assert sorted(r["id"] for r in lab.rows("orders")) == [3, 5]
+    assert len(lab.rows("orders", "shop_changes")) == 7
+
+
+def test_rows_that_a_truncate_spares_keep_their_fills(lab: Lab) -> None:
+    newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "new")]
+    altered = schema_change_event(Place(1, 400), "orders", newer, ["id"], kind="ALTER")
+    lab.write([DEFINITION, *SCATTERED[:2], SCATTERED[3]])
+    lab.catch_up()
+    lab.write([Record("shop", 0, None, altered), SCATTERED[2], SCATTERED[6]])
+    lab.catch_up()
+    assert sorted(lab.rows("orders"), key=lambda r: r["id"]) == [
+        {"id": 3, "name": "c", "state": "new"},
+        {"id": 5, "name": "e", "state": "new"},
+    ]
+
+
+def test_without_a_changelog_a_truncate_that_came_too_late_pauses_the_table(lab: Lab) -> None:
+    lab.write([DEFINITION, *SCATTERED])
+    config = lab.config(apply={"changelog": False})
+    mirror = lab.mirror(config)
+    mirror.advance({ORDERS: {0: 1, 1: 2}})
+    mirror.advance({ORDERS: {0: 3, 1: 4}})
+    (reason,) = mirror.summary().paused.values()
+    assert "TRUNCATE" in reason
+    assert sorted(r["id"] for r in lab.rows("orders")) == [1, 2, 3]
+
+
+def test_without_a_changelog_events_from_before_a_truncate_stay_out(lab: Lab) -> None:
+    lab.write([DEFINITION, *SCATTERED])
+    mirror = lab.mirror(lab.config(apply={"changelog": False}))
+    mirror.advance({ORDERS: {0: 2}})
+    mirror.advance({ORDERS: {0: 3, 1: 1}})
+    mirror.advance({ORDERS: {0: 3, 1: 4}})
+    assert mirror.summary().paused == {}
+    assert sorted(r["id"] for r in lab.rows("orders")) == [3, 5]
+
+
+def test_a_changelog_that_is_switched_on_later_does_not_empty_the_mirror(lab: Lab) -> None:
+    """The log is then read again from its beginning, with truncates that the mirror has long since."""
+    lab.write([DEFINITION, *SCATTERED])
+    lab.catch_up(lab.config(apply={"changelog": False}))
+    lab.catch_up()
+    assert sorted(r["id"] for r in lab.rows("orders")) == [3, 5]
+    assert len(lab.rows("orders", "shop_changes")) == 7
+
+
+PRICED = (ColumnSpec("id", "bigint", False), ColumnSpec("price", "decimal"))
+
+
+def priced(number: int, price: Any, *, with_schema: bool) -> Record:
+    value = change_event("c", Place(1, 100 + number), "orders", after={"id": number, "price": price})
+    key = key_of({"id": number}, ["id"])
+    if with_schema:
+        value = with_value_schema(value, PRICED, ORDERS)
+        key = with_key_schema(key, PRICED, ["id"], ORDERS)
+    return Record(ORDERS, 0, key, value)
+
+
+@pytest.mark.parametrize("with_schema", [True, False])
+@pytest.mark.parametrize(
+    ("prices", "wanted"),
+    [
+        # 5.00 in base64, and one that is a number as well.
+        (["AfQ=", "1234", None, "AfQ="], ["5.00", "-26588.24", None, "5.00"]),
+        ([None, None, "AfQ=", "1234"], [None, None, "5.00", "-26588.24"]),
+        ([None, None, 12.5, None], [None, None, "12.50", None]),
+        # The connector was set otherwise in between.
+        ([1.5, None, "AfQ=", 2.5], ["1.50", None, "5.00", "2.50"]),
+        (["AfQ=", "AfQ=", 2.5, "1234"], ["5.00", "5.00", "2.50", "-26588.24"]),
+    ],
+)
+def test_decimals_are_read_as_they_are_written(
+    lab: Lab, with_schema: bool, prices: list[Any], wanted: list[str | None]
+) -> None:
+    definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
+    lab.write([Record("shop", 0, None, definition)])
+    lab.write([priced(i, price, with_schema=with_schema) for i, price in enumerate(prices)])
+    mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 2}})
+    mirror.advance({ORDERS: {0: 4}})
+    summary = mirror.summary()
+    assert (summary.paused, summary.quarantined) == ({}, 0)
+    rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
+    assert [None if r["price"] is None else str(r["price"]) for r in rows] == wanted
+
+
+def test_decimals_as_text(lab: Lab) -> None:
+    definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
+    lab.write([Record("shop", 0, None, definition)])
+    lab.write([priced(i, price, with_schema=False) for i, price in enumerate(["-12.30", None, "1234"])])
+    lab.catch_up()
+    rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
+    assert [None if r["price"] is None else str(r["price"]) for r in rows] == ["-12.30", None, "1234.00"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_table_that_begins_with_garbage_goes_on_with_the_first_good_event(
+    lab: Lab, restarted: bool
+) -> None:
+    """Nothing defines the table but the events themselves."""
+    lab.write([*GARBAGE, priced(1, 2.5, with_schema=True), Record(ORDERS, 0, b"k", None)])
+    mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 2}})
+    assert mirror.summary().paused == {}
+    assert len(lab.rows("quarantine", "shop_ops")) == 2
+    if restarted:
+        mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 4}})
+    assert mirror.summary().paused == {}
+    assert [r["id"] for r in lab.rows("orders")] == [1]
+    assert len(lab.rows("orders", "shop_changes")) == 1
+    found = lab.rows("quarantine", "shop_ops")
+    assert sorted(r["offset"] for r in found) == [0, 1]
+    assert all(r["reason"] for r in found)
+
+
+def test_garbage_alone_after_a_restart_is_passed_over(lab: Lab) -> None:
+    lab.write([priced(1, 2.5, with_schema=True)])
+    lab.catch_up()
+    lab.write([*GARBAGE, Record(ORDERS, 0, b"k", None)])
+    mirror = lab.catch_up()
+    assert mirror.summary().paused == {}
+    assert len(lab.rows("quarantine", "shop_ops")) == 2
+    with lab.catalog() as catalog:
+        for namespace in ("shop", "shop_changes"):
+            properties = catalog.load_table((namespace, "orders")).properties
+            assert json.loads(properties[MARKER_KEY])["topics"][ORDERS]["0"]["next"] == 4
+    pausing = lab.config(apply={"on_bad_event": "pause"})
+    lab.write(GARBAGE)
+    (reason,) = lab.catch_up(pausing).summary().paused.values()
+    assert "could not be decoded" in reason

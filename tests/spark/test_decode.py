@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
+from replicator.held import hold
 from replicator.model.census import STRAY, UNFAMILIAR
 from replicator.model.commit import OffsetRange
 from replicator.model.record import RawRecord
@@ -42,7 +43,7 @@ def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
 
 
 def decoded(spark: SparkSession, schema: TableSchema, *values: bytes | None) -> list[Row]:
-    frame = decode(records(spark, *values), [Epoch(schema)], schema, RANGES, for_changelog=True)
+    frame = decode(records(spark, *values), [Epoch(schema)], schema, RANGES, for_changelog=True, stray=STRAY)
     return sorted(frame.collect(), key=lambda r: r.offset)
 
 
@@ -82,6 +83,15 @@ CASES: list[tuple[LakeType, Wire, Any, Any]] = [
     (decimal(38, 10), Wire.BASE64_DECIMAL, unscaled(BIG), Decimal(f"{BIG}E-10")),
     (decimal(38, 0), Wire.BASE64_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
     (decimal(20, 0), Wire.BASE64_DECIMAL, unscaled(2**64 - 1), Decimal(2**64 - 1)),
+    (decimal(12, 2), Wire.EITHER_DECIMAL, unscaled(-1234), Decimal("-12.34")),
+    (decimal(12, 2), Wire.EITHER_DECIMAL, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Wire.EITHER_DECIMAL, 7, Decimal("7.00")),
+    (decimal(10, 0), Wire.EITHER_DECIMAL, "1234", Decimal(-2658824)),
+    (decimal(10, 0), Wire.EITHER_DECIMAL, 1234, Decimal(1234)),
+    (decimal(20, 10), Wire.EITHER_DECIMAL, 1e-9, Decimal("1E-9")),
+    (decimal(38, 0), Wire.EITHER_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
+    (decimal(38, 0), Wire.EITHER_DECIMAL, BIG, Decimal(BIG)),
+    (STRING, Wire.EITHER_DECIMAL, 10**60, str(10**60)),
     (BINARY, Wire.BASE64_BITS, b64(b"\x01\x02"), bytearray(b"\x02\x01")),
     (BINARY, Wire.BASE64_BITS, b64(bytes(range(1, 9))), bytearray(range(8, 0, -1))),
     (DATE, Wire.DAYS, 0, date(1970, 1, 1)),
@@ -166,6 +176,40 @@ def test_bad_events(spark: SparkSession, value: bytes, reason: str) -> None:
     assert good.after == Row(id=1, q=2, price=Decimal("3.50"))
 
 
+@pytest.mark.parametrize(
+    ("lake_type", "wire", "value"),
+    [
+        (decimal(6, 2), Wire.BASE64_DECIMAL, unscaled(123456789)),
+        (decimal(38, 0), Wire.BASE64_DECIMAL, unscaled(10**50)),
+        (decimal(6, 2), Wire.BASE64_DECIMAL, 1.5),
+        (decimal(6, 2), Wire.BASE64_DECIMAL, "no base64"),
+        (decimal(6, 2), Wire.EITHER_DECIMAL, unscaled(123456789)),
+        (decimal(38, 0), Wire.EITHER_DECIMAL, unscaled(10**50)),
+        (decimal(6, 2), Wire.EITHER_DECIMAL, 123456.78),
+        (decimal(6, 2), Wire.EITHER_DECIMAL, "no base64"),
+        (decimal(6, 2), Wire.EITHER_DECIMAL, {"a": 1}),
+        (decimal(65, 2), Wire.EITHER_DECIMAL, unscaled(10**60 + 1)),
+        (decimal(6, 2), Wire.PLAIN, unscaled(-1)),
+        (decimal(6, 2), Wire.UNSEEN_DECIMAL, 1.5),
+    ],
+)
+def test_decimals_that_cannot_be_read_are_reported(
+    spark: SparkSession, lake_type: LakeType, wire: Wire, value: Any
+) -> None:
+    schema = TableSchema((ID, Column("price", lake_type, wire)), ("id",))
+    rows = [{"id": 1, "price": value}, {"id": 2, "price": None}]
+    events = [
+        change_event("u", Place(1, 5), "t", before=rows[1], after=rows[0]),
+        change_event("d", Place(1, 6), "t", before=rows[0]),
+        change_event("u", Place(1, 7), "t", before=rows[1], after=rows[1]),
+    ]
+    bad = "not JSON of the table's schema"
+    assert [r.bad for r in decoded(spark, schema, *events)] == [bad, bad, None]
+    again = decode(records(spark, events[0]), [Epoch(schema)], schema, RANGES, for_changelog=True)
+    if lake_type.name == "decimal":
+        assert [r.bad for r in again.collect()] == [UNFAMILIAR]
+
+
 def test_tombstones_are_left_out_and_positions_are_read(spark: SparkSession) -> None:
     delete = change_event("d", Place(1_000_000, 77, 3), "t", before=GOOD)
     (found,) = decoded(spark, SCHEMA, delete, None)
@@ -211,6 +255,17 @@ def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> 
     assert [r.offset for r in rows] == [0, 1, 2, 3]
     assert [None if r.after is None else r.after.n for r in rows[:3]] == [7, 9, None]
     assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNFAMILIAR]
+
+
+def test_rows_that_are_all_filled_can_be_held(spark: SparkSession) -> None:
+    """A constant is never null, but the row that it stands in may be."""
+    schema = TableSchema((ID,), ("id",))
+    target = TableSchema((ID, Column("state", STRING, fill="new")), ("id",))
+    values = [change_event("c", Place(1, 5), "t", after={"id": 1}), change_event("t", Place(1, 6), "t")]
+    frame = decode(records(spark, *values), [Epoch(schema)], target, RANGES, for_changelog=True)
+    held = hold(frame, few=True)
+    assert held.rows is not None
+    assert held.rows.column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
 
 
 def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:

@@ -68,7 +68,7 @@ stories = st.builds(
     Story,
     seed=st.integers(0, 2**32),
     shapes=st.lists(st.sampled_from(["bigint", "composite", "varchar"]), min_size=1, max_size=2).map(tuple),
-    partitions=st.sampled_from([1, 2]),
+    partitions=st.sampled_from([1, 2, 3]),
     with_schemas=st.booleans(),
     transactions=st.integers(5, 120),
     restarts=st.integers(0, 3),
@@ -98,7 +98,6 @@ def live(lab: Lab, story: Story) -> Source:
         story.seed,
         partitions=story.partitions,
         with_schemas=story.with_schemas,
-        truncates=story.partitions == 1,
     )
     source.start(story.shapes, rows=8)
     source.run(story.transactions)

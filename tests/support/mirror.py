@@ -20,6 +20,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from replicator.catalog import open_catalog
 from replicator.config import Config, load
 from replicator.errors import ReplicatorError
+from replicator.model.table import lake_names
 from replicator.verify.canonical import canonical_value
 from replicator.verify.source import SourceTable, describe, sort_key, source_rows, use_utc
 from tests.support.source import SourceDatabase
@@ -176,7 +177,7 @@ class Comparison:
             found = catalog.load_table((self.config.lake.namespace, table.name)).scan().to_arrow()
         except NoSuchTableError:
             return None if not wanted else "not in the lake"
-        lacking = {c.name for c in table.columns} - set(found.column_names)
+        lacking = set(_lake_names(table).values()) - set(found.column_names)
         if lacking:
             return f"columns missing: {lacking}"
         rows = sorted((_canonical(table, row) for row in found.to_pylist()), key=sort_key)
@@ -228,7 +229,12 @@ class Comparison:
 
 
 def _canonical(table: SourceTable, row: Mapping[str, Any]) -> tuple[bytes | None, ...]:
-    return tuple(canonical_value(c.kind, row[c.name]) for c in table.columns)
+    names = _lake_names(table)
+    return tuple(canonical_value(c.kind, row[names[c.name]]) for c in table.columns)
+
+
+def _lake_names(table: SourceTable) -> dict[str, str]:
+    return lake_names(c.name for c in table.columns)
 
 
 def _key(table: SourceTable, image: Sequence[bytes | None]) -> tuple[bytes | None, ...]:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.census import _TailNames, count
-from replicator.model.census import Census, DuplicateRange, Truncate
+from replicator.model.census import Census, DuplicateRange
 from replicator.model.commit import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import FILE_SHIFT, SourcePosition
+from replicator.model.truncate import Truncate
 
 TOPIC = "shop.shop.orders"
 CODES = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4, "bad": 8, "unfamiliar": 9}
@@ -191,7 +192,8 @@ def test_a_bad_event_between_repeats() -> None:
 def test_truncates_are_told_and_a_repeated_one_is_not() -> None:
     truncate = Event("t", 3, 20)
     found = run([Event("c", 3, 10), truncate, Event("c", 3, 30), truncate])
-    assert found.truncates == (Truncate(0, 1, truncate.hi, truncate.lo),)
+    assert found.truncates == (Truncate(0, 1, SourcePosition("mysql-bin.000003", 20), 1000),)
+    assert (found.truncates[0].hi, found.truncates[0].lo) == (truncate.hi, truncate.lo)
 
 
 class Reference:

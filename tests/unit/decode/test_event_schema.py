@@ -32,7 +32,7 @@ def value(*fields: dict[str, Any]) -> bytes:
 
 
 def column(**field: Any) -> Column:
-    (found,) = table_schema(value({"field": "x", **field}), None, base64_decimals=False).columns
+    (found,) = table_schema(value({"field": "x", **field}), None).columns
     return found
 
 
@@ -70,9 +70,13 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
                 "parameters": {"scale": "2", "connect.decimal.precision": "12"},
             },
             decimal(12, 2),
-            Wire.PLAIN,
+            Wire.UNSEEN_DECIMAL,
         ),
-        ({"type": "bytes", "name": DECIMAL, "parameters": {"scale": "0"}}, decimal(38, 0), Wire.PLAIN),
+        (
+            {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "0"}},
+            decimal(38, 0),
+            Wire.UNSEEN_DECIMAL,
+        ),
         (
             {
                 "type": "bytes",
@@ -80,23 +84,13 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
                 "parameters": {"scale": "5", "connect.decimal.precision": "65"},
             },
             STRING,
-            Wire.PLAIN,
+            Wire.EITHER_DECIMAL,
         ),
     ],
 )
 def test_types(field: dict[str, Any], lake_type: LakeType, wire: Wire) -> None:
     found = column(**field)
     assert (found.type, found.wire) == (lake_type, wire)
-
-
-def test_base64_decimals() -> None:
-    field = {
-        "type": "bytes",
-        "name": DECIMAL,
-        "parameters": {"scale": "2", "connect.decimal.precision": "12"},
-    }
-    schema = table_schema(value({"field": "x", **field}), None, base64_decimals=True)
-    assert schema.columns[0].wire is Wire.BASE64_DECIMAL
 
 
 def test_null_is_allowed_where_the_schema_says_so() -> None:
@@ -119,7 +113,7 @@ def test_null_is_allowed_where_the_schema_says_so() -> None:
     ],
 )
 def test_key(key: bytes | None, names: tuple[str, ...]) -> None:
-    assert table_schema(value({"field": "a", "type": "int32"}), key, base64_decimals=False).key == names
+    assert table_schema(value({"field": "a", "type": "int32"}), key).key == names
 
 
 @pytest.mark.parametrize(
@@ -138,4 +132,4 @@ def test_key(key: bytes | None, names: tuple[str, ...]) -> None:
 )
 def test_what_is_no_envelope(text: bytes) -> None:
     with pytest.raises(DecodeError):
-        table_schema(text, None, base64_decimals=False)
+        table_schema(text, None)

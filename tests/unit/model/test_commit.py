@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from replicator.model.commit import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition, binlog_number
+from replicator.model.truncate import Truncate
 
 positions = st.builds(
     SourcePosition,
@@ -33,6 +34,8 @@ markers = st.builds(
     position=st.none() | positions,
     watermark_ms=st.none() | st.integers(0, 2**50),
     committed_ms=st.integers(0, 2**50),
+    truncate=st.none()
+    | st.builds(Truncate, st.integers(0, 99), st.integers(0, 2**62), positions, st.integers(0, 2**50)),
 )
 
 

@@ -1,7 +1,16 @@
 """Schemas of source tables."""
 
-from replicator.model.table import Column, TableSchema, respelt_labels
+from replicator.model.table import Column, TableSchema, lake_names, respelt_labels
 from replicator.model.types import INT, LONG
+
+
+def test_names_in_the_lake() -> None:
+    assert lake_names(["id", "_file", "_pos", "_pos_"]) == {
+        "id": "id",
+        "_file": "_file_",
+        "_pos": "_pos__",
+        "_pos_": "_pos_",
+    }
 
 
 def test_reserved_names_get_an_underscore() -> None:

@@ -206,3 +206,14 @@ def test_a_missing_or_unfit_column_is_named() -> None:
         checksum([batch], [CanonicalColumn("b", Kind.TEXT)])
     with pytest.raises(SchemaError, match="column 'a': str value where the source has number"):
         checksum([batch], [CanonicalColumn("a", Kind.NUMBER)])
+
+
+def test_columns_that_have_another_name_in_the_lake_are_found_by_the_source_s() -> None:
+    columns = [CanonicalColumn(name, Kind.NUMBER) for name in ("id", "_pos", "_pos_", "_file")]
+    source = checksum([pa.table({"id": [1], "a": [2], "b": [3], "c": [4]})], [
+        CanonicalColumn(name, Kind.NUMBER) for name in ("id", "a", "b", "c")
+    ])  # fmt: skip
+    lake = pa.table({"_file_": [4], "id": [1], "_pos__": [2], "_pos_": [3]})
+    assert checksum([lake], columns) == source
+    with pytest.raises(SchemaError, match="'_pos' of the source is missing"):
+        checksum([lake.drop_columns(["_pos__"])], columns)
