@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
 
@@ -136,7 +136,10 @@ class Mirror:
             return None
         self._batches += 1
         # One pool for the whole run: each of its threads has a thread of the JVM and its connection.
-        outcomes = list(self._pool.map(lambda w: self._take_in(w, watch), works))
+        futures = [self._pool.submit(self._take_in, work, watch) for work in works]
+        # Whatever one table raises, no other may still be at work when the caller tries again.
+        wait(futures)
+        outcomes = [future.result() for future in futures]
         self._judge(outcomes)
         report = self._report([piece for outcome in outcomes for piece in outcome.done], watch)
         log_batch(report)

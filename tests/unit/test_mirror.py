@@ -1,5 +1,6 @@
 """What a mirror does where one table's work fails, and where more than that fails."""
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -168,3 +169,25 @@ def test_errors_that_are_no_tables_leave_at_once(scene: Scene, error: Exception)
     with pytest.raises(type(error)):
         scene.mirror.advance(ENDS)
     assert not scene.mirror.failing
+
+
+def test_no_table_is_at_work_any_more_when_a_batch_fails(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller tries again, and two threads must never write one table."""
+    failed, done = threading.Event(), threading.Event()
+
+    def work(_engine: Any, work: Work, _watch: Any) -> Census:
+        if work.table.name == "orders":
+            failed.set()
+            raise LogUnavailable("no broker")
+        assert failed.wait(10)
+        # Long enough for a caller that does not wait to be back.
+        done.wait(0.3)
+        done.set()
+        return Census({}, (), 0, 0, (), {}, None, None)
+
+    monkeypatch.setattr(module, "process", work)
+    with pytest.raises(LogUnavailable):
+        scene.mirror.advance(ENDS)
+    assert done.is_set()
