@@ -269,9 +269,9 @@ class Mirror:
             hint = f"it failed {times} times in a row; mend the cause, then start the mirror again"
             self._pause(table, reason, hint)
             return
-        wait = RETRY_S[times - 1]
-        _LOG.warning("table failed, trying it again", table=str(table), reason=reason, in_seconds=wait)
-        self._failing[table] = _Failing(times, time.monotonic() + wait)
+        delay = RETRY_S[times - 1]
+        _LOG.warning("table failed, trying it again", table=str(table), reason=reason, in_seconds=delay)
+        self._failing[table] = _Failing(times, time.monotonic() + delay)
 
     def _has_place(self, table: TableId) -> bool:
         """Whether the lake's table of this name is for `table`. Where it is another's, `table` is paused."""
