@@ -16,6 +16,8 @@ from replicator.errors import (
     DataLossError,
     DecodeError,
     LakeUnavailable,
+    MissingSchema,
+    ReplicatorError,
     SchemaError,
     TablePaused,
 )
@@ -221,6 +223,9 @@ class Mirror:
                 if self.on_events is not None:
                     self.on_events(work.count)
         except (SchemaError, DecodeError, TablePaused) as error:
+            if isinstance(error, MissingSchema) and self.engine.log.grows:
+                # After an outage of the broker a table's events may be there before its definition.
+                return _Outcome(table, done, error)
             self._pause(table, error.message, error.hint)
             if isinstance(error, TablePaused):
                 self._quarantined += 1
@@ -242,7 +247,14 @@ class Mirror:
         for outcome in outcomes:
             if outcome.done or outcome.failure is None:
                 self._failing.pop(outcome.table, None)
-        failures = [(o.table, o.failure) for o in outcomes if o.failure is not None]
+        for outcome in outcomes:
+            if isinstance(outcome.failure, MissingSchema):
+                self._failed(outcome.table, outcome.failure)
+        failures = [
+            (o.table, o.failure)
+            for o in outcomes
+            if o.failure is not None and not isinstance(o.failure, MissingSchema)
+        ]
         if not failures:
             return
         self._check_surroundings()
@@ -263,10 +275,12 @@ class Mirror:
 
     def _failed(self, table: TableId, error: Exception) -> None:
         times = self._failing[table].times + 1 if table in self._failing else 1
-        reason = first_line(error)
+        reason = error.message if isinstance(error, ReplicatorError) else first_line(error)
         if times > len(RETRY_S):
             del self._failing[table]
             hint = f"it failed {times} times in a row; mend the cause, then start the mirror again"
+            if isinstance(error, ReplicatorError) and error.hint:
+                hint = error.hint
             self._pause(table, reason, hint)
             return
         delay = RETRY_S[times - 1]

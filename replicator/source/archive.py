@@ -16,6 +16,8 @@ from replicator.source.log import Collected, Offsets, data_topic
 class ArchiveChangeLog:
     """The topics in an archive, as its manifest had them when this object was made."""
 
+    grows = False
+
     def __init__(self, path: Path, topic_prefix: str | None = None) -> None:
         self._reader = ArchiveReader(path)
         self.topic_prefix = topic_prefix or self._reader.manifest.topic_prefix

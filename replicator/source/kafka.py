@@ -41,7 +41,14 @@ FETCH_OPTIONS: Final = {
 
 _FETCHED_AT_ONCE: Final = 1_000
 _GATHER_S: Final = 0.02
+_QUIET: Final[Mapping[str, str | int | bool]] = {
+    # While a broker is away the client would write a line for each try to connect, forty a second. What it finds is
+    # raised as an error too.
+    "log_level": 2,
+    "reconnect.backoff.ms": 250,
+}
 _CONSUMER_OPTIONS: Final[Mapping[str, str | int | bool]] = {
+    **_QUIET,
     # Never joined and never committed to; the client wants a name.
     "group.id": "replicator",
     "enable.auto.commit": False,
@@ -69,10 +76,12 @@ def _passes(error: BaseException) -> bool:
 class KafkaChangeLog:
     """The topics of one connector. Reads with isolation level read_committed; commits no offsets."""
 
+    grows = True
+
     def __init__(self, log: KafkaLog) -> None:
         self._log = log
         self.topic_prefix = log.topic_prefix
-        self._admin = AdminClient(log.client_options())
+        self._admin = AdminClient(log.client_options() | dict(_QUIET))
         self._consumer: Consumer | None = None
         self._schema_offsets: dict[int, int] = {}
 

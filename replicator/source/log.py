@@ -29,6 +29,9 @@ class ChangeLog(Protocol):
 
     topic_prefix: str
 
+    grows: bool
+    """Whether what is missing may still come."""
+
     def offsets(self) -> tuple[Offsets, Offsets]:
         """First and next offset of every partition of every data topic, as of now.
 

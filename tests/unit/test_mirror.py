@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from replicator import mirror as module
 from replicator.batch import Work
 from replicator.config import parse
-from replicator.errors import LakeUnavailable, LogUnavailable
+from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema
 from replicator.ledger import Progress
 from replicator.mirror import Mirror
 from replicator.model.census import Census
@@ -191,3 +191,25 @@ def test_no_table_is_at_work_any_more_when_a_batch_fails(
     with pytest.raises(LogUnavailable):
         scene.mirror.advance(ENDS)
     assert done.is_set()
+
+
+@pytest.mark.parametrize(("grows", "tries"), [(True, 3), (False, 1)])
+def test_a_definition_that_is_missing_may_still_come(scene: Scene, grows: bool, tries: int) -> None:
+    """A connector writes it first, but after an outage of the broker the events may be there before it."""
+    scene.log.grows = grows
+    scene.broken["shop.orders"] = MissingSchema("no definition of shop.orders", "write it")
+    for _ in range(tries):
+        assert scene.mirror.summary().paused == {}
+        scene.mirror.advance(ENDS)
+    assert scene.mirror.summary().paused == {"shop.orders": "no definition of shop.orders"}
+    assert scene.done == ["shop.users"]
+
+
+def test_a_table_whose_definition_came_goes_on(scene: Scene) -> None:
+    scene.log.grows = True
+    scene.broken["shop.orders"] = MissingSchema("no definition of shop.orders")
+    scene.mirror.advance(ENDS)
+    scene.broken.clear()
+    scene.mirror.advance(ENDS)
+    assert scene.done == ["shop.users", "shop.orders"]
+    assert scene.mirror.summary().paused == {}
