@@ -194,18 +194,20 @@ class Comparison:
             assert mirror.process is None or mirror.process.poll() is None, f"it ended:\n{mirror.tail()}"
             time.sleep(_POLL_S)
 
-    def assert_changelogs(self) -> int:
+    def assert_changelogs(self, added: Mapping[str, Mapping[str, Any]] | None = None) -> int:
         """Every changelog tells one unbroken story per key that ends in the source's rows. Returns the changes.
 
         Each image before is the image after of the change before it: nothing is missing, nothing there twice.
+        `added` has, by table, the columns that were added meanwhile and what the source gave to the rows there were:
+        changes from before may have null there.
         """
         changes = 0
         with open_catalog(self.config.lake) as catalog:
             for table in self.tables():
-                changes += self._assert_changelog(catalog, table)
+                changes += self._assert_changelog(catalog, table, (added or {}).get(table.name, {}))
         return changes
 
-    def _assert_changelog(self, catalog: Catalog, table: SourceTable) -> int:
+    def _assert_changelog(self, catalog: Catalog, table: SourceTable, added: Mapping[str, Any]) -> int:
         try:
             rows = (
                 catalog.load_table((self.config.lake.changes_namespace, table.name))
@@ -215,6 +217,8 @@ class Comparison:
             )
         except NoSuchTableError:
             return 0
+        for row in rows:
+            row.update({name: value for name, value in added.items() if row[name] is None})
         events = Counter(_place(r["_change"], r, table) for r in rows)
         twice = [place for place, count in events.items() if count > 1]
         assert not twice, f"{table.name}: twice in the changelog: {twice[:5]}"
