@@ -275,7 +275,7 @@ class Mirror:
 
     def _failed(self, table: TableId, error: Exception) -> None:
         times = self._failing[table].times + 1 if table in self._failing else 1
-        reason = error.message if isinstance(error, ReplicatorError) else first_line(error)
+        reason = first_line(error)
         if times > len(RETRY_S):
             del self._failing[table]
             hint = f"it failed {times} times in a row; mend the cause, then start the mirror again"

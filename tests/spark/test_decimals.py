@@ -1,0 +1,50 @@
+"""Decimals in the forms that connectors write them, through whole batches."""
+
+from typing import Any
+
+import pytest
+
+from tests.oracle.events import (
+    Place,
+    schema_change_event,
+)
+from tests.oracle.model import Record
+from tests.spark.batches import ORDERS, PRICED, priced
+from tests.spark.conftest import Lab
+
+
+@pytest.mark.parametrize("with_schema", [True, False])
+@pytest.mark.parametrize(
+    ("prices", "wanted"),
+    [
+        # 5.00 in base64, and one that is a number as well.
+        (["AfQ=", "1234", None, "AfQ="], ["5.00", "-26588.24", None, "5.00"]),
+        ([None, None, "AfQ=", "1234"], [None, None, "5.00", "-26588.24"]),
+        ([None, None, 12.5, None], [None, None, "12.50", None]),
+        # The connector was set otherwise in between.
+        ([1.5, None, "AfQ=", 2.5], ["1.50", None, "5.00", "2.50"]),
+        (["AfQ=", "AfQ=", 2.5, "1234"], ["5.00", "5.00", "2.50", "-26588.24"]),
+    ],
+)
+def test_decimals_are_read_as_they_are_written(
+    lab: Lab, with_schema: bool, prices: list[Any], wanted: list[str | None]
+) -> None:
+    definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
+    lab.write([Record("shop", 0, None, definition)])
+    lab.write([priced(i, price, with_schema=with_schema) for i, price in enumerate(prices)])
+    mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 2}})
+    mirror.advance({ORDERS: {0: 4}})
+    summary = mirror.summary()
+    assert (summary.paused, summary.quarantined) == ({}, 0)
+    rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
+    assert [None if r["price"] is None else str(r["price"]) for r in rows] == wanted
+
+
+def test_decimals_as_text(lab: Lab) -> None:
+    definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
+    lab.write([Record("shop", 0, None, definition)])
+    lab.write([priced(i, price, with_schema=False) for i, price in enumerate(["-12.30", None, "1234"])])
+    lab.catch_up()
+    rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
+    assert [None if r["price"] is None else str(r["price"]) for r in rows] == ["-12.30", None, "1234.00"]
