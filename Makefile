@@ -9,7 +9,7 @@ REPORTS ?= reports
 UV = $$(command -v uv || echo .venv/bin/uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: help setup demo test test-fast test-long lint format bench record-demo clean
+.PHONY: help setup demo test test-fast test-long lint format conformance bench record-demo clean
 
 help:  ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test: lint  ## Everything: linters, units, Spark, and the real MySQL, Kafka and 
 
 test-long: setup  ## The tests on the real stack that take half an hour: all kills, outages, a Spark cluster
 	@REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q -m "long or (stack and not spark)" tests/e2e
+
+conformance: setup  ## Write docs/conformance.md anew from what the tests see on the real stack
+	@REPLICATOR_REQUIRE_STACK=1 $(RUN) pytest -q -m conformance --write-conformance
 
 bench: setup  ## The benchmarks; tables on the screen, JSON in benchmarks/results/
 	@$(RUN) python -m benchmarks

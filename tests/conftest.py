@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from replicator.errors import JavaMissing, StackError
 from replicator.stack import PARTS, LocalStack
+from tests.support.conformance import PAGE, ConformancePage
 from tests.support.source import SourceDatabase
 
 # How long an example takes says more about the machine than about the code.
@@ -19,11 +20,27 @@ settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-conformance",
+        action="store_true",
+        help="write what the tests see into docs/conformance.md instead of comparing it",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Note in the report which tests are those on the real stack, for CI to see that they ran."""
     for item in items:
         if item.get_closest_marker("stack"):
             item.user_properties.append(("needs", "stack"))
+        if "conformance" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.conformance)
+
+
+@pytest.fixture
+def conformance(request: pytest.FixtureRequest) -> ConformancePage:
+    """The page of what tests saw; see `tests.support.conformance`."""
+    return ConformancePage(PAGE, write=request.config.getoption("--write-conformance"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,94 @@
+"""The page of what the tests saw, and how tests write it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.conformance import PAGE, SECTIONS, ConformancePage, parse, render
+
+TYPES = SECTIONS[0]
+FIRST, SECOND, *_ = TYPES.columns
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "docs" / "conformance.md"
+
+
+def write(path: Path, cells: dict[tuple[str, str], str], **area: list[str]) -> None:
+    with ConformancePage(path, write=True).part(TYPES.title, **area) as part:
+        for (row, column), outcome in cells.items():
+            part.record(row, column, outcome)
+
+
+def test_the_committed_page_is_as_tests_write_it() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert render(parse(text)) == text, "written by hand? run: make conformance"
+
+
+def test_parts_of_a_page_are_written_one_by_one(path: Path) -> None:
+    write(path, {("INT", FIRST): "int", ("A|B\\", FIRST): "a \\| b"}, columns=[FIRST])
+    write(path, {("INT", SECOND): "same", ("YEAR", SECOND): "same"}, columns=[SECOND])
+    page = parse(path.read_text(encoding="utf-8"))
+    assert page[TYPES.title] == {
+        "INT": {FIRST: "int", SECOND: "same"},
+        "A|B\\": {FIRST: "a \\| b"},
+        "YEAR": {SECOND: "same"},
+    }
+    assert render(page) == path.read_text(encoding="utf-8")
+
+
+def test_what_was_not_seen_again_goes(path: Path) -> None:
+    write(path, {("INT", FIRST): "int", ("YEAR", FIRST): "int", ("YEAR", SECOND): "same"})
+    write(path, {("INT", FIRST): "long"}, columns=[FIRST])
+    assert parse(path.read_text(encoding="utf-8"))[TYPES.title] == {
+        "INT": {FIRST: "long"},
+        "YEAR": {SECOND: "same"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        ({"INT": "same"}, None),
+        ({"INT": "differs"}, "INT .* page 'same', seen 'differs'"),
+        ({}, "INT .* seen 'nothing'"),
+        ({"INT": "same", "YEAR": "same"}, "YEAR .* page 'nothing'"),
+    ],
+)
+def test_a_page_that_is_out_of_date_fails(path: Path, seen: dict[str, str], told: str | None) -> None:
+    write(path, {("INT", FIRST): "same", ("INT", SECOND): "same"})
+
+    def run() -> None:
+        with ConformancePage(path).part(TYPES.title, columns=[FIRST]) as part:
+            for row, outcome in seen.items():
+                part.record(row, FIRST, outcome)
+
+    if told is None:
+        run()
+        return
+    with pytest.raises(AssertionError, match=told):
+        run()
+
+
+def test_a_block_that_fails_writes_nothing(path: Path) -> None:
+    def run() -> None:
+        with ConformancePage(path, write=True).part(TYPES.title) as part:
+            part.record("INT", FIRST, "int")
+            raise OSError
+
+    with pytest.raises(OSError):
+        run()
+    assert not path.exists()
+
+
+def test_a_part_keeps_to_its_cells(path: Path) -> None:
+    with ConformancePage(path, write=True).part(TYPES.title, rows=["INT"]) as part:
+        with pytest.raises(AssertionError, match="no column"):
+            part.record("INT", "nowhere", "same")
+        with pytest.raises(AssertionError, match="another test's"):
+            part.record("YEAR", FIRST, "same")
+        part.record("INT", FIRST, "int")
+        part.record("INT", FIRST, "int")
+        with pytest.raises(AssertionError, match="then"):
+            part.record("INT", FIRST, "long")
