@@ -13,7 +13,7 @@ from benchmarks.broker import broker, cache_folder
 from benchmarks.engine import Target
 from benchmarks.load import Load, ensure
 from benchmarks.peers import flink
-from benchmarks.processes import Usage
+from benchmarks.processes import StealMeter, Usage
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.workload import Layout
 
@@ -58,12 +58,16 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case with what its last namespace holds. `written_per_changed` are bytes; metadata counts."""
+    """A case with what its last namespace holds. `written_per_changed` are bytes; metadata counts.
+
+    `stolen` is the share of the machine's time that its host gave to others meanwhile.
+    """
 
     case: Case
     look: lake.Look
     events: int
     written_per_changed: float
+    stolen: float
 
     def row(self) -> tuple[object, ...]:
         """For the table."""
@@ -81,12 +85,13 @@ class Outcome:
             (self.look.compacted_read_seconds or 0) * 1000,
             self.written_per_changed,
             f"{self.look.data_files}+{self.look.delete_files}",
+            f"{self.stolen:.0%}",
         )
 
 
 COLUMNS = (
     "engine", "cold s", "cold CPU-s", "warm s", "warm CPU-s", "events/s", "events/CPU-s", "peak MiB",
-    "read ms", "compacted ms", "written/changed", "files",
+    "read ms", "compacted ms", "written/changed", "files", "stolen",
 )  # fmt: skip
 
 
@@ -135,26 +140,34 @@ def _outcomes(
     name: str, load: Load, options: Options, bootstrap: str
 ) -> Iterator[tuple[Outcome | None, list[str]]]:
     """Each case, run, looked at and cleared away before the next; with what is wrong with it."""
-    plans = [("flink", mode, False) for mode in flink.MODES] if options.with_flink else []
-    plans += [("replicator", strategy, log) for strategy in options.strategies for log in (False, True)]
-    for program, kind, changelog in plans:
+    for program, kind, changelog in _plans(options):
         target = Target(
             cache_folder() / "lakes" / f"{name}-{program}-{kind}", bootstrap, options.driver_memory
         )
         shutil.rmtree(target.folder, ignore_errors=True)
         title = f"{program} {kind}{' with changelog' if changelog else ''}"
         CONSOLE.print(f"running {title}")
+        steal = StealMeter()
         try:
             if program == "flink":
                 case = _flink_case(name, load.layout, target, kind, options)
             else:
                 case = _engine_case(name, load.layout, target, kind, options, changelog=changelog)
-            yield _judge(case, target, load)
+            yield _judge(case, target, load, steal.share())
         except RuntimeError as error:
             # The others are still worth their time; the files stay, to be looked into.
             yield None, [f"{name}, {title}: {error}"]
         else:
             shutil.rmtree(target.folder, ignore_errors=True)
+
+
+def _plans(options: Options) -> list[tuple[str, str, bool]]:
+    """(program, strategy or mode, with changelog). What is compared with one another runs one after the other."""
+    ours = [("replicator", strategy, log) for strategy in options.strategies for log in (False, True)]
+    if not options.with_flink:
+        return ours
+    upsert, *others = [("flink", mode, False) for mode in flink.MODES]
+    return [*ours[:1], upsert, *ours[1:], *others]
 
 
 def _flink_case(name: str, layout: Layout, target: Target, mode: str, options: Options) -> Case:
@@ -177,13 +190,13 @@ def _engine_case(
     return Case(name, strategy, changelog, tuple(path.stem for path in measured), cold, tuple(warm))
 
 
-def _judge(case: Case, target: Target, load: Load) -> tuple[Outcome, list[str]]:
+def _judge(case: Case, target: Target, load: Load, stolen: float) -> tuple[Outcome, list[str]]:
     last = case.namespaces[-1]
     probe = target.config("probe", load.layout.prefix)
     look = lake.look(probe, [last], target.log("look"))[last]
     written = sum(lake.written_bytes(target.warehouse, n) for n in (last, f"{last}_changes", f"{last}_ops"))
     wrong = [f"{case.layout}, {case.name}: {line}" for line in lake.differences(load.tables, look.tables)]
-    return Outcome(case, look, load.events, written / load.changed_bytes), wrong
+    return Outcome(case, look, load.events, written / load.changed_bytes, stolen), wrong
 
 
 def _without_tables(look: lake.Look) -> dict[str, object]:

@@ -24,6 +24,27 @@ class Usage:
     peak_rss: int
 
 
+class StealMeter:
+    """How much of this machine's processor time its host gave to others, since the meter was made.
+
+    On a shared host neither seconds nor CPU seconds can be compared where this differs much.
+    """
+
+    def __init__(self) -> None:
+        self._stolen, self._all = _steal_and_all()
+
+    def share(self) -> float:
+        """From 0 to 1."""
+        stolen, every = _steal_and_all()
+        return (stolen - self._stolen) / max(every - self._all, 1e-9)
+
+
+def _steal_and_all() -> tuple[float, float]:
+    times = psutil.cpu_times()
+    # Time of guests is counted among the user's too.
+    return times.steal, sum(times) - times.guest - times.guest_nice
+
+
 class TreeMeter:
     """Samples a process and all its descendants; a process that ends keeps what it had used."""
 

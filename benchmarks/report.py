@@ -12,6 +12,9 @@ from rich.table import Table
 from benchmarks.machine import describe
 
 CONSOLE = Console()
+if not CONSOLE.is_terminal:
+    # Into a file or a pipe: a table must not be cut to the width that a terminal would have.
+    CONSOLE.width = 180
 
 
 @dataclass(frozen=True, slots=True)
