@@ -38,7 +38,7 @@ from replicator.decode.schema_book import SchemaBook
 from replicator.errors import MissingKey, MissingSchema, TablePaused, UnsupportedChange
 from replicator.evolve.plan import merged, plan
 from replicator.failpoints import reach
-from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, control, hold
+from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, RecordSizes, control, hold
 from replicator.ledger import Ledger, next_marker
 from replicator.model.census import STRAY, UNFAMILIAR, Census
 from replicator.model.change import change_column
@@ -50,7 +50,7 @@ from replicator.model.types import STRING
 from replicator.normalize import from_offset, good_events, normalize
 from replicator.observe import Stopwatch
 from replicator.quarantine import Quarantine
-from replicator.source.log import RECORDS, ChangeLog
+from replicator.source.log import RECORDS, ChangeLog, TooLarge
 from replicator.spark import local_frame
 
 
@@ -66,6 +66,7 @@ class Engine:
     book: SchemaBook
     quarantine: Quarantine
     recent: RecentPlaces
+    sizes: RecordSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +90,40 @@ class Work:
 
 def fetched(engine: Engine, works: Sequence[Work]) -> list[Work]:
     """`works`; the small ones with their records, which are fetched together: one question to the log, not one each."""
-    small: list[Work] = []
-    left = FEW_IN_ALL
-    for work in sorted(works, key=lambda w: w.count):
-        if work.count > min(FEW_EVENTS, left):
-            break
-        small.append(work)
-        left -= work.count
-    if not small:
-        return list(works)
-    found = engine.log.fetch([r for work in small for r in work.ranges], FEW_BYTES)
-    if found is None:
-        return list(works)
+    small = _small(works, engine.sizes)
+    found = _fetch(engine.log, engine.sizes, small)
     nothing = RECORDS.empty_table()
     return [replace(w, records=found.get(w.topic, nothing)) if w in small else w for w in works]
+
+
+def _small(works: Sequence[Work], sizes: RecordSizes) -> list[Work]:
+    """The works that the driver takes, by number of events and by what their records were so far."""
+    small: list[Work] = []
+    events_left, bytes_left = FEW_IN_ALL, float(FEW_BYTES)
+    for work in sorted(works, key=lambda w: w.count):
+        if work.count > min(FEW_EVENTS, events_left):
+            break
+        size = sizes.expected(work.topic, work.count)
+        if size > bytes_left:
+            continue
+        small.append(work)
+        events_left -= work.count
+        bytes_left -= size
+    return small
+
+
+def _fetch(log: ChangeLog, sizes: RecordSizes, small: list[Work]) -> Mapping[str, pa.Table]:
+    """Topic → records of the works in `small`, which loses those whose records turn out to be too large."""
+    while small:
+        found = log.fetch([r for work in small for r in work.ranges], FEW_BYTES)
+        if not isinstance(found, TooLarge):
+            for topic, records in found.items():
+                sizes.note(topic, records.column("value").nbytes / len(records))
+            return found
+        # What was read is lost, but only once: this topic's next records are expected to be of that size.
+        sizes.note(found.topic, found.record_bytes)
+        small[:] = [work for work in small if work.topic != found.topic]
+    return {}
 
 
 def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:

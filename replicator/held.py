@@ -23,6 +23,21 @@ FEW_BYTES: Final = 32 << 20
 """Bytes of values that the driver takes in a batch."""
 
 
+class RecordSizes:
+    """How many bytes the records of each topic had when they were last looked at."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, float] = {}
+
+    def note(self, topic: str, record_bytes: float) -> None:
+        """Remember the average of a topic's newest records."""
+        self._bytes[topic] = record_bytes
+
+    def expected(self, topic: str, records: int) -> float:
+        """Bytes that so many records probably have; 0 for a topic that was never looked at."""
+        return records * self._bytes.get(topic, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A frame that was computed; `rows` are its rows where the driver has them."""

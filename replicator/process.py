@@ -18,6 +18,7 @@ from replicator.config import ArchiveLog, Config
 from replicator.decode.schema_book import SchemaBook
 from replicator.errors import UsageError
 from replicator.follow import follow, go_through
+from replicator.held import RecordSizes
 from replicator.ledger import Ledger
 from replicator.mirror import Mirror, OnBatch, RunSummary
 from replicator.quarantine import Quarantine
@@ -83,7 +84,8 @@ def open_mirror(
     ledger.resume_all()
     quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
     return Mirror(
-        Engine(spark, config, log, lake, ledger, SchemaBook(), quarantine, RecentPlaces()), on_batch
+        Engine(spark, config, log, lake, ledger, SchemaBook(), quarantine, RecentPlaces(), RecordSizes()),
+        on_batch,
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from replicator.archive import ArchiveReader, read_events
 from replicator.model.commit import OffsetRange
 from replicator.model.record import RawRecord
-from replicator.source.log import Collected, Offsets, data_topic
+from replicator.source.log import Collected, Offsets, TooLarge, data_topic
 
 
 class ArchiveChangeLog:
@@ -35,7 +35,7 @@ class ArchiveChangeLog:
         frame = spark.read.format("avro").load([str(f) for f in files])
         return frame.where(wanted).select("partition", "offset", "timestamp", "key", "value")
 
-    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | None:
+    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         wanted = {(r.topic, r.partition): r for r in ranges}
         found = Collected(max_bytes)
         for file in self._files(ranges):
@@ -44,8 +44,8 @@ class ArchiveChangeLog:
                 if r is not None and r.start <= event.offset < r.end:
                     place = (event.topic, event.partition, event.offset, event.timestamp)
                     found.add(*place, event.key, event.value)
-            if found.full:
-                return None
+            if too_large := found.too_large:
+                return too_large
         return found.tables()
 
     def schema_changes(self) -> Iterator[RawRecord]:

@@ -16,7 +16,7 @@ from replicator.config import KafkaLog
 from replicator.errors import DataLossError, LogUnavailable
 from replicator.model.commit import OffsetRange
 from replicator.model.record import RawRecord
-from replicator.source.log import Collected, Offsets, data_topic
+from replicator.source.log import Collected, Offsets, TooLarge, data_topic
 
 _TIMEOUT_S: Final = 20.0
 _SPLIT_ABOVE: Final = 50_000
@@ -109,13 +109,13 @@ class KafkaChangeLog:
             "partition", "offset", F.unix_millis("timestamp").alias("timestamp"), "key", "value"
         )
 
-    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | None:
+    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         found = Collected(max_bytes)
         for r, message in self._messages(ranges):
             _, timestamp = message.timestamp()
             found.add(r.topic, r.partition, message.offset() or 0, timestamp, message.key(), message.value())
-            if found.full:
-                return None
+            if too_large := found.too_large:
+                return too_large
         return found.tables()
 
     def schema_changes(self) -> Iterator[RawRecord]:

@@ -1,6 +1,7 @@
 """What a change log offers to the engine, whichever kind it is."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -22,6 +23,14 @@ RECORDS: Final = pa.schema(
     ]
 )
 """Records of one topic; `timestamp` in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """Records that were more bytes than wanted. `topic` has most of them, `record_bytes` a record on average."""
+
+    topic: str
+    record_bytes: float
 
 
 class ChangeLog(Protocol):
@@ -47,10 +56,10 @@ class ChangeLog(Protocol):
         """
         ...
 
-    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | None:
+    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         """The records of `ranges` at once: topic → records (see RECORDS). For few records, as it takes no Spark job.
 
-        None where they are more than `max_bytes` of values.
+        TooLarge where they are more than `max_bytes` of values; it stops reading there.
 
         Raises:
             LogUnavailable: the log does not answer.
@@ -83,17 +92,23 @@ class Collected:
 
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
+        self._bytes: dict[str, int] = {}
         self._columns: dict[str, tuple[list[object], ...]] = {}
 
     @property
-    def full(self) -> bool:
-        """Whether there were more bytes than wanted."""
-        return self._left < 0
+    def too_large(self) -> TooLarge | None:
+        """Set once there were more bytes than wanted."""
+        if self._left >= 0:
+            return None
+        topic = max(self._bytes, key=self._bytes.__getitem__)
+        return TooLarge(topic, self._bytes[topic] / len(self._columns[topic][0]))
 
     def add(
         self, topic: str, partition: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None
     ) -> None:
-        self._left -= len(value or b"")
+        size = len(value or b"")
+        self._left -= size
+        self._bytes[topic] = self._bytes.get(topic, 0) + size
         columns = self._columns.setdefault(topic, tuple([] for _ in RECORDS))
         for column, cell in zip(columns, (partition, offset, timestamp, key, value), strict=True):
             column.append(cell)
