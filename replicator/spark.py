@@ -1,5 +1,6 @@
 """The Spark session that the engine runs in."""
 
+import atexit
 import contextlib
 import logging
 import os
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from replicator.class_archive import class_archive
 from replicator.config import CATALOG_NAME, Config, LakeConfig
 from replicator.errors import JavaGone
 from replicator.jars import find_java, spark_jars
@@ -45,7 +48,8 @@ def build_session(config: Config) -> SparkSession:
         JavaMissing: no usable Java on this machine.
         ReplicatorError: the libraries could not be fetched.
     """
-    os.environ.setdefault("JAVA_HOME", str(find_java().resolve().parent.parent))
+    java = find_java()
+    os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
     # Executors must run the interpreter that has our libraries, not the first python3 on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -55,7 +59,7 @@ def build_session(config: Config) -> SparkSession:
         builder = builder.config(name, value)
     with _console_to(config.mirror.state_dir / "spark.log"):
         if SparkContext._gateway is None:  # noqa: SLF001 no public way
-            SparkContext._ensure_initialized(gateway=_java(config, conf))  # noqa: SLF001
+            SparkContext._ensure_initialized(gateway=_java(config, conf, java))  # noqa: SLF001
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # It logs each error of a foreachBatch function with two stack traces; the mirror reports them itself.
@@ -74,7 +78,7 @@ def _not_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-def _java(config: Config, conf: Mapping[str, str]) -> Any:
+def _java(config: Config, conf: Mapping[str, str], java: Path) -> Any:
     """Start the Java process. It ends with this one, and with nothing else: signals to stop are not for it.
 
     Python answers them; the tables at work need Java for their commits. Where Python is killed, Java reads the end of
@@ -83,11 +87,14 @@ def _java(config: Config, conf: Mapping[str, str]) -> Any:
     # What concerns SQL is read from the context later; passwords of the catalog would stand in the list of processes.
     early = [(name, value) for name, value in conf.items() if not name.startswith("spark.sql.")]
     settings = SparkConf(loadDefaults=False).setMaster(config.spark.master).setAll(early)
+    classes = class_archive(java, [*spark_jars(), Path(pyspark.__file__).parent / "jars"])
+    settings.set("spark.driver.defaultJavaOptions", " ".join(classes.java_options()))
     # A terminal and a shell signal the whole process group.
     gateway: Any = launch_gateway(settings, {"start_new_session": True})
     # A service manager signals every process that it finds.
     signals = gateway.jvm.sun.misc
     signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
+    atexit.register(classes.keep, gateway.proc)
     return gateway
 
 

@@ -1,0 +1,67 @@
+"""Java's classes, kept between starts in a file as Java has them in memory (class-data sharing).
+
+Reading and checking some 20,000 classes is most of what a fresh Java process does in its first seconds. The first
+process with these libraries writes the file when it ends; later ones map it. Java itself refuses a file that was made
+by another Java or with other libraries, and then starts without.
+"""
+
+import hashlib
+import os
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from replicator.jars import default_cache
+
+_PATIENCE_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The file at `path`, and where this process writes it if it is not there."""
+
+    path: Path
+
+    @property
+    def is_there(self) -> bool:
+        return self.path.exists()
+
+    @property
+    def _unfinished(self) -> Path:
+        return self.path.with_suffix(f".{os.getpid()}")
+
+    def java_options(self) -> tuple[str, ...]:
+        """What tells Java to use the file, or to write it when it ends; quoted as Spark wants it."""
+        quiet = ("-Xlog:disable", "-Xlog:all=error:stderr")
+        if self.is_there:
+            return (shlex.quote(f"-XX:SharedArchiveFile={self.path}"), *quiet)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return (shlex.quote(f"-XX:ArchiveClassesAtExit={self._unfinished}"), *quiet)
+
+    def keep(self, java: "subprocess.Popen[bytes]") -> None:
+        """End `java`, which was started with these options, wait for the file that it writes, and keep that.
+
+        Nothing to do where the file was there before.
+        """
+        if self.is_there:
+            return
+        try:
+            if java.stdin is not None:
+                java.stdin.close()
+            if java.wait(_PATIENCE_S) == 0:
+                self._unfinished.replace(self.path)
+        except (OSError, subprocess.TimeoutExpired):
+            # The next process tries again; this one only would have started sooner with it.
+            pass
+        finally:
+            self._unfinished.unlink(missing_ok=True)
+
+
+def class_archive(java: Path, libraries: list[Path], cache: Path | None = None) -> ClassArchive:
+    """The archive for a program of `libraries` on `java`; another Java or library has another one."""
+    parts = [java.resolve(), *libraries]
+    stamps = [f"{part} {part.stat().st_mtime_ns} {part.stat().st_size}" for part in parts]
+    name = hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:16]
+    return ClassArchive((cache or default_cache()) / "classes" / f"{name}.jsa")

@@ -1,0 +1,51 @@
+"""Java's classes are kept by the first process that ends well, and used by the next."""
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from replicator.class_archive import ClassArchive, class_archive
+from replicator.jars import find_java
+
+IVY = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+
+
+def start(archive: ClassArchive, program: str = "org.apache.ivy.Main") -> "subprocess.Popen[bytes]":
+    options = shlex.split(" ".join(archive.java_options()))
+    command = [str(find_java()), *options, "-cp", str(IVY), program, "-version"]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def test_the_first_process_writes_it_and_the_next_uses_it(tmp_path: Path) -> None:
+    archive = class_archive(find_java(), [IVY], tmp_path / "a cache")
+    archive.keep(start(archive))
+    assert archive.is_there
+    assert [f"-XX:SharedArchiveFile={archive.path}"] == shlex.split(archive.java_options()[0])
+    with start(archive) as java:
+        java.wait()
+        archive.keep(java)
+    assert java.returncode == 0
+    assert list(archive.path.parent.iterdir()) == [archive.path]
+
+
+def test_a_process_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    archive = class_archive(find_java(), [IVY], tmp_path)
+    archive.keep(start(archive, "no.such.Program"))
+    assert list(archive.path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("change", ["other.jar", "newer"])
+def test_other_libraries_have_another_one(tmp_path: Path, change: str) -> None:
+    library = tmp_path / "some.jar"
+    library.write_bytes(b"1")
+    before = class_archive(find_java(), [library], tmp_path)
+    if change == "newer":
+        library.write_bytes(b"22")
+    else:
+        library = library.rename(tmp_path / change)
+    assert class_archive(find_java(), [library], tmp_path).path != before.path
