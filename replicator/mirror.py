@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import Engine, Work, fetched, process
+from replicator.definitions import source_definition
 from replicator.errors import (
     CommitConflict,
     DataLossError,
@@ -19,6 +20,7 @@ from replicator.errors import (
     MissingSchema,
     ReplicatorError,
     SchemaError,
+    SourceError,
     TablePaused,
 )
 from replicator.ledger import chunks, ranges_to_read
@@ -82,6 +84,7 @@ class Mirror:
         self._paused: dict[TableId, str] = {}
         self._failing: dict[TableId, _Failing] = {}
         self._owners: dict[str, TableId] = {}
+        self._asked_source: set[TableId] = set()
         self._first: Offsets = {}
         self._batches = 0
         self._events = 0
@@ -226,6 +229,9 @@ class Mirror:
             if isinstance(error, MissingSchema) and self.engine.log.grows:
                 # After an outage of the broker a table's events may be there before its definition.
                 return _Outcome(table, done, error)
+            if isinstance(error, MissingSchema) and self._defined_by_source(table):
+                again = self._take_in(works[len(done) :], watch)
+                return _Outcome(table, [*done, *again.done], again.failure)
             self._pause(table, error.message, error.hint)
             if isinstance(error, TablePaused):
                 self._quarantined += 1
@@ -278,6 +284,8 @@ class Mirror:
         reason = first_line(error)
         if times > len(RETRY_S):
             del self._failing[table]
+            if isinstance(error, MissingSchema) and self._defined_by_source(table):
+                return
             hint = f"it failed {times} times in a row; mend the cause, then start the mirror again"
             if isinstance(error, ReplicatorError) and error.hint:
                 hint = error.hint
@@ -286,6 +294,25 @@ class Mirror:
         delay = RETRY_S[times - 1]
         _LOG.warning("table failed, trying it again", table=str(table), reason=reason, in_seconds=delay)
         self._failing[table] = _Failing(times, time.monotonic() + delay)
+
+    def _defined_by_source(self, table: TableId) -> bool:
+        """Whether the source says, now for the first time, how a table is defined of which the log says nothing."""
+        source = self.engine.config.source
+        if source.url is None or table in self._asked_source:
+            return False
+        self._asked_source.add(table)
+        try:
+            schema = source_definition(source, table)
+        except SourceError as error:
+            _LOG.warning(
+                "the source could not be asked for a definition", table=str(table), reason=error.message
+            )
+            return False
+        if schema is None:
+            return False
+        _LOG.warning("types come from the source as it is now", table=str(table), columns=len(schema.columns))
+        self.engine.book.define(table, schema)
+        return True
 
     def _has_place(self, table: TableId) -> bool:
         """Whether the lake's table of this name is for `table`. Where it is another's, `table` is paused."""

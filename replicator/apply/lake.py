@@ -26,7 +26,7 @@ from replicator.model.schema_change import (
     fills_to_json,
     pending_fills,
 )
-from replicator.model.types import LakeType
+from replicator.model.types import VECTOR, LakeType
 
 _ICEBERG_ERRORS: Final = "org.apache.iceberg.exceptions."
 
@@ -95,7 +95,7 @@ class LakeTable:
         return bool(self.java.spec().isPartitioned())
 
     def columns(self) -> dict[str, LakeType]:
-        """The columns of primitive type, in order."""
+        """The columns of the source, in order; a changelog's own struct is none of them."""
         return dict(_columns(self.schema_json()))
 
     def schema_json(self) -> str:
@@ -125,7 +125,14 @@ class LakeTable:
 @lru_cache(1024)
 def _columns(schema_json: str) -> tuple[tuple[str, LakeType], ...]:
     fields = json.loads(schema_json)["fields"]
-    return tuple((f["name"], LakeType.parse(f["type"])) for f in fields if isinstance(f["type"], str))
+    return tuple((f["name"], LakeType.parse(text)) for f in fields if (text := _type_text(f["type"])))
+
+
+def _type_text(kind: Any) -> str | None:
+    """A type of Iceberg's JSON as `LakeType` spells it; None for one that no column of a source has."""
+    if isinstance(kind, str):
+        return kind
+    return f"list<{kind['element']}>" if kind["type"] == "list" and isinstance(kind["element"], str) else None
 
 
 class JavaClasses:
@@ -154,6 +161,13 @@ class JavaClasses:
         self.collections: Any = getattr(jvm, "java.util.Collections")
         self.hash_map: Any = getattr(jvm, "java.util.HashMap")
         self.string: Any = getattr(jvm, "java.lang.String")
+
+    def type_of(self, lake_type: LakeType) -> Any:
+        """Iceberg's Java object of a type."""
+        if lake_type == VECTOR:
+            # Iceberg numbers the elements itself when the column is added.
+            return self.types.ListType.ofOptional(1, self.types.FloatType.get())
+        return self.types.fromPrimitiveString(str(lake_type))
 
 
 class Lake:
@@ -226,7 +240,7 @@ class Lake:
             for change in changes:
                 match change:
                     case AddColumn(column, after):
-                        update.addColumn(None, column.name, types.fromPrimitiveString(str(column.type)))
+                        update.addColumn(None, column.name, self.classes.type_of(column.type))
                         if after is None:
                             update.moveFirst(column.name)
                         else:

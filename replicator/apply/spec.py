@@ -30,7 +30,7 @@ def table_schema(schema: TableSchema) -> str:
             "id": ids[c.name],
             "name": c.name,
             "required": c.name in schema.key,
-            "type": _type(c.type.name, str(c.type)),
+            "type": _type(c.type.name, str(c.type), ids[c.name]),
         }
         for c in schema.columns
     ]
@@ -48,7 +48,7 @@ def changelog_schema(schema: TableSchema, change_column: str) -> str:
     """A changelog's schema: the source's columns, all optional, and the struct of `normalize`."""
     count = len(schema.columns)
     fields: list[dict[str, Any]] = [
-        {"id": i, "name": c.name, "required": False, "type": _type(c.type.name, str(c.type))}
+        {"id": i, "name": c.name, "required": False, "type": _type(c.type.name, str(c.type), i)}
         for i, c in enumerate(schema.columns, start=1)
     ]
     inner = [
@@ -90,7 +90,11 @@ def partition_spec(schema: TableSchema, partition: Sequence[PartitionField]) -> 
     return json.dumps({"spec-id": 0, "fields": fields})
 
 
-def _type(name: str, text: str) -> str:
+def _type(name: str, text: str, column: int = 0) -> str | dict[str, Any]:
+    if name == "list<float>":
+        # Ids have to differ; the catalog gives new ones.
+        element = 10_000 + column
+        return {"type": "list", "element-id": element, "element": "float", "element-required": False}
     return text.replace(" ", "") if name == "decimal" else text
 
 

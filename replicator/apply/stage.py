@@ -54,7 +54,10 @@ def _aligned(
 
 def spark_type_name(lake_type: LakeType) -> str:
     """The type as Spark SQL writes it."""
-    return {"timestamp": "timestamp_ntz", "timestamptz": "timestamp"}.get(lake_type.name, str(lake_type))
+    return _SQL_NAMES.get(lake_type.name, str(lake_type))
+
+
+_SQL_NAMES: Final = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp", "list<float>": "array<float>"}
 
 
 def stage_data(lake: Lake, table: LakeTable, rows: DataFrame) -> list[Any]:

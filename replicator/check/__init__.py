@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from replicator.archive import ArchiveReader
 from replicator.check.lake import check_lake
-from replicator.check.log import check_connector, check_topics
+from replicator.check.log import check_connector, check_topics, losses
 from replicator.check.log_facts import read_connector, read_topics
 from replicator.check.machine import check_machine
 from replicator.check.result import CheckResult, Status, fail, ok, warn, worst
 from replicator.check.source import check_source
 from replicator.check.source_facts import read_source_facts
 from replicator.config import Config, KafkaLog
-from replicator.errors import ReplicatorError
+from replicator.errors import CheckFailed, ReplicatorError
 
-__all__ = ["CheckResult", "Status", "run_checks", "worst"]
+__all__ = ["CheckResult", "Status", "refuse_losses", "run_checks", "worst"]
 
 
 def run_checks(config: Config) -> list[CheckResult]:
@@ -34,6 +34,26 @@ def run_checks(config: Config) -> list[CheckResult]:
     with ThreadPoolExecutor(len(areas)) as pool:
         answers = pool.map(lambda area: _area(area[0], area[1], config), areas)
         return [result for results in answers for result in results]
+
+
+def refuse_losses(config: Config) -> None:
+    """Look at the connector, where Kafka Connect is configured, before a mirror trusts its events.
+
+    Raises:
+        CheckFailed: it loses data in a way that log.allow_lossy does not name.
+        ConnectError: Kafka Connect cannot be reached.
+    """
+    if not isinstance(config.log, KafkaLog) or config.log.connect_url is None:
+        return
+    connector = read_connector(config.log)
+    found = {} if connector is None else losses(connector.options, config.log.allow_lossy)
+    if found:
+        told = "; ".join(f"{option} = {text}" for option, text in found.items())
+        names = ", ".join(f'"{option}"' for option in found)
+        raise CheckFailed(
+            f"the connector loses data: {told}",
+            f"run: replicator connect, which sets it right; or allow it: allow_lossy = [{names}] in [log]",
+        )
 
 
 def _area(name: str, checks: Callable[[Config], Iterable[CheckResult]], config: Config) -> list[CheckResult]:
@@ -74,4 +94,4 @@ def _connector(config: Config) -> list[CheckResult]:
         ]
     connector = read_connector(config.log)
     reached = ok("connector: reachable", f"Kafka Connect at {config.log.connect_url}")
-    return [reached, *check_connector(connector)]
+    return [reached, *check_connector(connector, config.log.allow_lossy)]

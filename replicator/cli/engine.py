@@ -14,6 +14,7 @@ import typer
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 
 if TYPE_CHECKING:
+    from replicator.config import Config
     from replicator.mirror import RunSummary
     from replicator.record import RecordProgress
 
@@ -55,7 +56,8 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
     Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. Ctrl-C or SIGTERM stops it
     after the batch at hand. It may be killed at any time: started again, it goes on from what the lake holds.
     A second process for the same mirror is refused. With --until-caught-up it exits with 1 where a table is
-    paused, because that table has not caught up.
+    paused, because that table has not caught up. A connector whose settings lose data is refused (exit code 1),
+    unless log.allow_lossy names them.
 
     \b
     Examples:
@@ -68,9 +70,23 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
 
     settings = load(config)
     setup_logging()
+    _look_at_connector(settings)
     from replicator.process import run as run_mirror
 
     _finish(run_mirror(settings, until_caught_up=until_caught_up), complete=until_caught_up)
+
+
+def _look_at_connector(settings: "Config") -> None:
+    """Refuse a connector that loses data; one that cannot be asked is no reason to stop, its events are there."""
+    import structlog
+
+    from replicator.check import refuse_losses
+    from replicator.errors import ConnectError
+
+    try:
+        refuse_losses(settings)
+    except ConnectError as error:
+        structlog.get_logger().warning("the connector's settings were not looked at", reason=error.message)
 
 
 def record(

@@ -69,7 +69,8 @@ class KafkaLog(Section):
     """`[log] kind = "kafka"`: Debezium's topics.
 
     `options` are librdkafka's names (`security.protocol`, `sasl.username`, …), one set for both clients: the
-    Spark side gets their Java counterparts. `schemas`, `partitions` and `connect_url` serve `connect`.
+    Spark side gets their Java counterparts. `schemas`, `partitions` and `connect_url` serve `connect`. `allow_lossy`
+    names options of the connector that may lose data.
     """
 
     kind: Literal["kafka"]
@@ -79,6 +80,7 @@ class KafkaLog(Section):
     schemas: bool = False
     partitions: Annotated[int, Field(ge=1)] = 1
     connect_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    allow_lossy: tuple[str, ...] = ()
     options: dict[str, OptionValue] = {}
 
     @field_validator("options")

@@ -35,7 +35,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from replicator.decode.values import decoded, is_given, may_be_unreadable, parsed_type, spark_type
+from replicator.decode.values import (
+    decoded,
+    is_given,
+    is_wide,
+    may_be_unreadable,
+    parsed_type,
+    quoted_numbers,
+    spark_type,
+)
 from replicator.model.census import BAD_CODE, OP_CODES, UNFAMILIAR, UNFAMILIAR_CODE
 from replicator.model.commit import OffsetRange
 from replicator.model.position import FILE_SHIFT
@@ -179,7 +187,8 @@ def _parsed(schema: TableSchema, wrapped: bool, for_changelog: bool) -> SparkCol
         ]
     )
     whole = StructType([StructField("payload", envelope), corrupt]) if wrapped else envelope
-    return F.from_json(F.col("value").cast("string"), whole, {"columnNameOfCorruptRecord": "_corrupt"})
+    text = quoted_numbers(F.col("value").cast("string"), schema.columns)
+    return F.from_json(text, whole, {"columnNameOfCorruptRecord": "_corrupt"})
 
 
 @lru_cache(_EXPRESSIONS)
@@ -258,7 +267,7 @@ def _reason(schema: TableSchema, carried: int, stray: str, for_changelog: bool) 
     columns += [(after, c) for c in schema.columns]
     read = _number_of([row.getField(c.name).isNotNull() for row, c in columns if may_be_unreadable(c)])
     # Decimals may be written in another form than they were: then to look at them again helps.
-    doubtful = stray == UNFAMILIAR and any(c.type.name == "decimal" for c in schema.columns)
+    doubtful = stray == UNFAMILIAR and any(c.type.name == "decimal" or is_wide(c) for c in schema.columns)
     unreadable = F.lit(UNFAMILIAR if doubtful else "not JSON of the table's schema")
     null_key = F.lit(False)
     for name in schema.key:

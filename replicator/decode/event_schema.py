@@ -7,58 +7,12 @@ the columns are the fields of `after`. Semantic names (`io.debezium.time.MicroTi
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
+from replicator.decode import mapping
 from replicator.errors import DecodeError
-from replicator.model.table import Column, TableSchema, respelt_labels
-from replicator.model.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    LakeType,
-    Wire,
-    decimal_column,
-)
-
-_BY_NAME: Final[Mapping[str, tuple[LakeType, Wire]]] = {
-    "io.debezium.time.Date": (DATE, Wire.DAYS),
-    "org.apache.kafka.connect.data.Date": (DATE, Wire.DAYS),
-    "io.debezium.time.Timestamp": (TIMESTAMP, Wire.MILLIS),
-    "org.apache.kafka.connect.data.Timestamp": (TIMESTAMP, Wire.MILLIS),
-    "io.debezium.time.MicroTimestamp": (TIMESTAMP, Wire.MICROS),
-    "io.debezium.time.NanoTimestamp": (TIMESTAMP, Wire.NANOS),
-    "io.debezium.time.ZonedTimestamp": (TIMESTAMPTZ, Wire.PLAIN),
-    "io.debezium.time.MicroTime": (LONG, Wire.PLAIN),
-    "io.debezium.time.Time": (LONG, Wire.TIME_MILLIS),
-    "org.apache.kafka.connect.data.Time": (LONG, Wire.TIME_MILLIS),
-    "io.debezium.time.NanoTime": (LONG, Wire.TIME_NANOS),
-    "io.debezium.data.Bits": (BINARY, Wire.BASE64_BITS),
-}
-_BY_TYPE: Final[Mapping[str, LakeType]] = {
-    "boolean": BOOLEAN,
-    "int8": INT,
-    "int16": INT,
-    "int32": INT,
-    "int64": LONG,
-    "float": FLOAT,
-    "float32": FLOAT,
-    "double": DOUBLE,
-    "float64": DOUBLE,
-    "string": STRING,
-    "bytes": BINARY,
-    # Structs (geometry) and arrays (vectors) are kept as the JSON text they arrive in.
-    "struct": STRING,
-    "array": STRING,
-    "map": STRING,
-}
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import STRING, LakeType, Wire, decimal_column
 
 
 def table_schema(value: bytes, key: bytes | None) -> TableSchema:
@@ -94,27 +48,31 @@ def _key_names(key: bytes | None) -> tuple[str, ...]:
 def _column(field: Mapping[str, Any]) -> Column:
     lake_type, wire = _types(field)
     nullable = bool(field.get("optional", False))
-    return Column(field["field"], lake_type, wire, nullable, respelt=respelt_labels(_labels(field)))
+    size = None
+    if field.get("name") == mapping.DECIMAL and lake_type == STRING:
+        size = int(field["parameters"].get("scale", 0))
+    labels = mapping.respelt_labels(_labels(field))
+    return Column(field["field"], lake_type, wire, nullable, respelt=labels, size=size)
 
 
 def _labels(field: Mapping[str, Any]) -> list[str]:
-    """The labels of an ENUM; in the list that the schema has, a backslash stands before a comma inside a label."""
-    if field.get("name") != "io.debezium.data.Enum":
+    """The labels of an ENUM or SET as they stand in the DDL; in the schema's list, a comma inside has a backslash."""
+    if field.get("name") not in (mapping.ENUM, mapping.ENUM_SET):
         return []
     allowed = str(field.get("parameters", {}).get("allowed", ""))
-    return [label.replace("\\,", ",") for label in re.split(r"(?<!\\),", allowed)]
+    # Backslashes come in pairs with what they escape, so that none before a separator is taken for its escape.
+    labels = re.findall(r"((?:[^\\,]|\\.)*)(?:,|$)", allowed, flags=re.DOTALL)
+    return [label.replace("\\,", ",") for label in labels]
 
 
 def _types(field: Mapping[str, Any]) -> tuple[LakeType, Wire]:
     name = str(field.get("name") or "")
-    if name == _DECIMAL:
+    if name == mapping.DECIMAL:
         parameters = field.get("parameters", {})
         # The precision is missing where the source has none, as for BIGINT UNSIGNED in old versions.
         digits = int(parameters.get("connect.decimal.precision", 38))
         return decimal_column(digits, int(parameters.get("scale", 0)))
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    try:
-        return _BY_TYPE[field["type"]], Wire.PLAIN
-    except KeyError:
-        raise DecodeError(f"column {field.get('field')!r}: unknown type {field.get('type')!r}") from None
+    known = mapping.FORMS.get(name) or mapping.FORMS.get(str(field["type"]))
+    if known is None or name in mapping.REFUSED:
+        raise DecodeError(f"column {field.get('field')!r}: unknown type {name or field['type']!r}")
+    return known

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from replicator.decode.decimals import form_of, telling_events, undecided
 from replicator.decode.envelope import Epoch, fingerprint
 from replicator.decode.event_schema import table_schema
+from replicator.decode.mapping import reconciled
 from replicator.decode.table_change import TableDefinition, table_definitions
 from replicator.errors import DecodeError, MissingSchema
 from replicator.model.position import FILE_SHIFT, SourcePosition
@@ -23,6 +24,7 @@ from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import Wire
 
 _SAMPLE: Final = 50
+_FROM_THE_START: Final = SourcePosition("binlog.000000", 0)
 
 
 class SchemaBook:
@@ -58,6 +60,11 @@ class SchemaBook:
             known = self._definitions.setdefault(definition.table, [])
             if not known or _place(known[-1].position) <= _place(definition.position):
                 known.append(definition)
+
+    def define(self, table: TableId, schema: TableSchema) -> None:
+        """Take the source's word for how a table is defined, where the schema-change topic has nothing of it."""
+        with self._lock:
+            self._definitions.setdefault(table, [TableDefinition(table, _FROM_THE_START, 0, schema)])
 
     def epochs(self, table: TableId, since: SourcePosition | None) -> list[Epoch]:
         """The schemas that events of `table` after `since` may have, as far as is known without looking at them.
@@ -177,11 +184,7 @@ class SchemaBook:
     def _completed(self, table: TableId, schema: TableSchema) -> TableSchema:
         """An event's schema with what only definitions say: fills, and the key where the event has none."""
         newest, current = self._newest(table), self._current.get(table)
-        columns = [
-            c if known is None else replace(c, fill=known.fill, fill_unknown=known.fill_unknown)
-            for c in schema.columns
-            for known in (newest.column(c.name),)
-        ]
+        columns = [_defined(c, newest.column(c.name)) for c in schema.columns]
         key = schema.key or newest.key or (current.schema.key if current is not None else ())
         return TableSchema(tuple(columns), key)
 
@@ -189,6 +192,17 @@ class SchemaBook:
         with self._lock:
             schemas = [d.schema for d in self._definitions.get(table, ()) if d.schema is not None]
         return schemas[-1] if schemas else TableSchema(())
+
+
+def _defined(column: Column, known: Column | None) -> Column:
+    """A column of an event's schema with what only its definition says."""
+    if known is None:
+        return column
+    lake_type, wire = reconciled((column.type, column.wire), (known.type, known.wire))
+    size = known.size if wire is Wire.LATIN1 else column.size
+    return replace(
+        column, type=lake_type, wire=wire, size=size, fill=known.fill, fill_unknown=known.fill_unknown
+    )
 
 
 def _carrying(records: DataFrame, carried: int) -> DataFrame:

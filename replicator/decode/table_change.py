@@ -6,28 +6,15 @@ template sets up (connectors/): adaptive microsecond times, binary as base64. Ho
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
+from replicator.decode import mapping
 from replicator.errors import DecodeError
 from replicator.model.position import SourcePosition
-from replicator.model.table import Column, TableId, TableSchema, respelt_labels
-from replicator.model.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    LakeType,
-    Wire,
-    decimal_column,
-)
+from replicator.model.table import Column, TableId, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +28,14 @@ class TableDefinition:
     ddl: str | None = None
 
 
-_PLAIN: Final[Mapping[str, LakeType]] = {
-    "TINYINT": INT,
-    "BOOL": INT,
-    "BOOLEAN": INT,
-    "SMALLINT": INT,
-    "MEDIUMINT": INT,
-    "INT": INT,
-    "INTEGER": INT,
-    "BIGINT": LONG,
-    "YEAR": INT,
-    "DOUBLE": DOUBLE,
-    "DOUBLE PRECISION": DOUBLE,
-    "REAL": DOUBLE,
-    "TIMESTAMP": TIMESTAMPTZ,
-    "TIME": LONG,
-}
-_BYTES: Final = frozenset({"BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
-_DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
-_ATTRIBUTES: Final = re.compile(r"\s+(SIGNED|ZEROFILL|BINARY)\b")
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
+_WIDE: Final = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME: Final = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
+_COMPUTED: Final = re.compile(r"\b(AS|DEFAULT)\s*\(", re.IGNORECASE)
+"""What stands in the DDL of a column whose values are computed; definitions say nothing of it."""
+_STRINGS: Final = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\"""", re.DOTALL)
 _CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 _NOW: Final = "1970-01-01 00:00:00"
 """What connectors write for a default of CURRENT_TIMESTAMP or NOW(); the constant itself looks the same."""
@@ -103,7 +76,7 @@ def _definition(
     definition = change["table"]
     columns = sorted(definition["columns"], key=lambda c: c["position"])
     key = tuple(definition.get("primaryKeyColumnNames") or ())
-    schema = TableSchema(tuple(_column(c) for c in columns), key).without_reserved()
+    schema = TableSchema(tuple(_column(c, ddl or "") for c in columns), key).without_reserved()
     return TableDefinition(table, position, ts_ms, schema, ddl)
 
 
@@ -119,85 +92,135 @@ def table_id(text: str) -> TableId:
     return TableId(parts[-2], parts[-1])
 
 
-def _column(column: Mapping[str, Any]) -> Column:
-    lake_type, wire = column_types(str(column["typeName"]), column.get("length"), column.get("scale"))
-    fill, unknown = _fill(column, lake_type)
-    nullable = bool(column.get("optional", True))
+def _column(column: Mapping[str, Any], ddl: str) -> Column:
+    length, scale = column.get("length"), column.get("scale")
+    kind = mapping.declared(str(column["typeName"]), length, scale, column.get("charsetName"))
+    lake_type, wire = mapping.stored(kind)
     labels = [_unquoted(label) for label in column.get("enumValues") or ()]
-    respelt = respelt_labels(labels) if column["typeName"].upper() == "ENUM" else ()
-    return Column(column["name"], lake_type, wire, nullable, fill, unknown, respelt)
+    fill, unknown = _fill(column, kind, lake_type.name, labels, ddl)
+    return Column(
+        column["name"],
+        lake_type,
+        wire,
+        bool(column.get("optional", True)),
+        fill,
+        unknown,
+        mapping.respelt_labels(labels),
+        size=mapping.kept_size(kind),
+    )
 
 
 def _unquoted(label: str) -> str:
-    return label[1:-1] if len(label) > 1 and label[0] == label[-1] == "'" else label
+    """A label without its quotes; backslashes stay as the DDL has them."""
+    if len(label) < 2 or label[0] != label[-1] or label[0] not in "'\"":
+        return label
+    return label[1:-1].replace(label[0] * 2, label[0])
 
 
-def _fill(column: Mapping[str, Any], lake_type: LakeType) -> tuple[str | None, bool]:
+def _fill(
+    column: Mapping[str, Any], kind: mapping.Declared, lake: str, labels: Sequence[str], ddl: str
+) -> tuple[str | None, bool]:
     """What rows that are already there get when the column is added; True: only the source knows.
 
-    The default is a constant without its quotes. One that is calculated is null, with `hasDefaultValue` set.
+    The default is the text of a literal without the quotes around it, as `ddl` has it.
     """
     if column.get("generated"):
         return None, True
     default = column.get("defaultValueExpression")
     if default is not None:
-        constant = _constant(str(default), lake_type)
+        constant = _constant(str(default), kind, lake, ddl)
         return constant, constant is None
+    if (column.get("hasDefaultValue") and not column.get("optional", True)) or _is_computed(
+        column["name"], ddl
+    ):
+        return None, True
     if column.get("optional", True):
         return None, False
-    if column.get("hasDefaultValue"):
-        return None, True
-    if column["typeName"].upper() == "ENUM":
-        return _unquoted(str(column["enumValues"][0])), False
-    implicit = "" if lake_type.name == "string" else "0" if lake_type.name in _NUMBERS else None
+    implicit = _implicit(kind, lake, labels)
     return implicit, implicit is None
 
 
-def _constant(default: str, lake_type: LakeType) -> str | None:
-    """A default as text that the lake's type can take; None for one that is no constant of the type."""
-    match lake_type.name:
+def _is_computed(name: str, ddl: str) -> bool:
+    """Whether `ddl` gives the column an expression, of which definitions say nothing."""
+    quoted, bare = re.escape(name.replace("`", "``")), re.escape(name)
+    bald = _STRINGS.sub(lambda m: "_" * len(m[0]), ddl)
+    found = re.search(rf"(`{quoted}`|(?<![\w$`]){bare}(?![\w$`]))\s", bald, re.IGNORECASE)
+    return found is not None and _COMPUTED.search(_clause(bald[found.end() :])) is not None
+
+
+def _clause(text: str) -> str:
+    """The text up to the first comma or closing parenthesis that is outside of parentheses."""
+    depth, end = 0, len(text)
+    for piece in re.finditer("[(),]", text):
+        match piece[0]:
+            case "(":
+                depth += 1
+            case ")" | "," if depth == 0:
+                end = piece.start()
+                break
+            case ")":
+                depth -= 1
+    return text[:end]
+
+
+def _implicit(kind: mapping.Declared, lake: str, labels: Sequence[str]) -> str | None:
+    """What MySQL puts into a column that allows no NULL and has no default."""
+    if kind.name == "ENUM":
+        return mapping.unescaped(labels[0]).rstrip(" ")
+    match lake:
+        case "string" if kind.name == "JSON":
+            return None
         case "string":
-            return default
+            return _wide("0", kind) if kind.name in _WIDE else ""
+        case "boolean":
+            return "false"
+        case _ if lake in _NUMBERS:
+            return "0"
+        case "binary" if kind.name.startswith("VAR") or kind.name.endswith("BLOB"):
+            return ""
+        case _:
+            return None
+
+
+def _constant(default: str, kind: mapping.Declared, lake: str, ddl: str) -> str | None:
+    """A default as text that the lake's type can take; None for one that is no constant of the type."""
+    match lake:
+        case "string":
+            return _wide(default, kind) if kind.name in _WIDE else _literal(default, ddl)
         case "date" if _DAY.fullmatch(default):
             return default
         case "timestamp" if _CLOCK.fullmatch(default) and default != _NOW:
             return default
-        case name if name in _NUMBERS:
+        case "boolean":
+            return {"1": "true", "TRUE": "true", "0": "false", "FALSE": "false"}.get(default.upper())
+        case "long" if kind.name == "TIME":
+            return _microseconds(default)
+        case "int" if kind.name == "YEAR" and len(default) != 4:
+            return None
+        case _ if lake in _NUMBERS:
             number = {"TRUE": "1", "FALSE": "0"}.get(default.upper(), default)
             return number if _NUMBER.fullmatch(number) else None
         case _:
             return None
 
 
-def column_types(  # noqa: PLR0911 one return for each group of types
-    type_name: str, length: int | None, scale: int | None
-) -> tuple[LakeType, Wire]:
-    """Lake type and wire encoding of a MySQL type such as ``BIGINT UNSIGNED``.
+def _wide(number: str, kind: mapping.Declared) -> str | None:
+    """A decimal that the lake keeps as text, with all the digits that it has there."""
+    return f"{Decimal(number):.{kind.scale or 0}f}" if _NUMBER.fullmatch(number) else None
 
-    What is not known is kept as text.
-    """
-    name = _ATTRIBUTES.sub("", type_name.upper().strip())
-    unsigned = name.endswith(" UNSIGNED")
-    base = name.removesuffix(" UNSIGNED")
-    if base in ("INT", "INTEGER") and unsigned:
-        return LONG, Wire.PLAIN
-    if base == "BIGINT" and unsigned:
-        return decimal_column(20, 0)
-    if base in _PLAIN:
-        return _PLAIN[base], Wire.PLAIN
-    if base in _DECIMALS:
-        return decimal_column(length or 10, scale or 0)
-    if base in _BYTES:
-        return BINARY, Wire.PLAIN
-    match base:
-        case "FLOAT":
-            # FLOAT(25) and up is a DOUBLE in MySQL.
-            return (DOUBLE if scale is None and (length or 0) > 24 else FLOAT), Wire.PLAIN
-        case "DATE":
-            return DATE, Wire.DAYS
-        case "DATETIME":
-            return TIMESTAMP, Wire.MICROS if (length or 0) > 3 else Wire.MILLIS
-        case "BIT":
-            return (BOOLEAN, Wire.PLAIN) if (length or 1) == 1 else (BINARY, Wire.BASE64_BITS)
-        case _:
-            return STRING, Wire.PLAIN
+
+def _literal(text: str, ddl: str) -> str:
+    """The meaning of a text default, which is doubly quoted where `ddl` has it in double quotes."""
+    single = text.replace("''", "'")
+    if '""' in single and f'"{single}"' in ddl:
+        return mapping.unescaped(single.replace('""', '"'))
+    return mapping.unescaped(single)
+
+
+def _microseconds(text: str) -> str | None:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    sign, hours, minutes, seconds, fraction = found.groups()
+    total = (int(hours) * 3600 + int(minutes) * 60 + int(seconds)) * 1_000_000
+    return f"{sign}{total + int((fraction or '').ljust(6, '0'))}"

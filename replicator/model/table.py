@@ -49,8 +49,9 @@ class Column:
         fill: what the source puts into rows that are already there when the column is added, as text;
             None: NULL. MySQL fills NOT NULL columns without a default too, with 0 or ''.
         fill_unknown: the source fills by an expression (``CURRENT_TIMESTAMP``), whose value no event tells.
-        respelt: ENUM labels that events may write differently, as (in the event, in the source).
+        respelt: ENUM and SET labels that events may write differently, as (in the event, in the source).
         renamed_from: the source's name where `name` is another one.
+        size: digits behind the point of a DECIMAL that is kept as text; bytes up to which `Wire.LATIN1` is padded.
     """
 
     name: str
@@ -61,16 +62,12 @@ class Column:
     fill_unknown: bool = False
     respelt: tuple[tuple[str, str], ...] = ()
     renamed_from: str | None = None
+    size: int | None = None
 
     @property
     def written(self) -> str:
         """The name that events use."""
         return self.renamed_from or self.name
-
-
-def respelt_labels(labels: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The labels of an ENUM that streamed events write with a backslash before each comma, which snapshots do not."""
-    return tuple((label.replace(",", "\\,"), label) for label in labels if "," in label)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,25 @@ MAX_DECIMAL_PRECISION: Final = 38
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _WIDENINGS: Final = frozenset({("int", "long"), ("float", "double")})
 _PRIMITIVES: Final = frozenset(
-    {"boolean", "int", "long", "float", "double", "string", "binary", "date", "timestamp", "timestamptz"}
+    {
+        "boolean",
+        "int",
+        "long",
+        "float",
+        "double",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamptz",
+        "list<float>",
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LakeType:
-    """A primitive Iceberg type; `precision` and `scale` only for ``decimal``."""
+    """An Iceberg type: a primitive one or ``list<float>``. `precision` and `scale` are those of ``decimal``."""
 
     name: str
     precision: int = 0
@@ -38,7 +50,7 @@ class LakeType:
         """Read Iceberg's own spelling, ``decimal(12, 2)`` or ``timestamptz``.
 
         Raises:
-            ValueError: `text` names no primitive type that the engine writes.
+            ValueError: `text` names no type that the engine writes.
         """
         if match := _DECIMAL.fullmatch(text.strip()):
             return decimal(int(match[1]), int(match[2]))
@@ -67,6 +79,7 @@ BINARY: Final = LakeType("binary")
 DATE: Final = LakeType("date")
 TIMESTAMP: Final = LakeType("timestamp")
 TIMESTAMPTZ: Final = LakeType("timestamptz")
+VECTOR: Final = LakeType("list<float>")
 
 
 def decimal(precision: int, scale: int) -> LakeType:
@@ -96,13 +109,23 @@ class Wire(StrEnum):
     UNSEEN_DECIMAL = "unseen-decimal"
     """A decimal of which no value was seen yet that tells how it is written."""
     EITHER_DECIMAL = "either-decimal"
-    """A decimal, quoted: in base64, not quoted: a number. One with too many digits for the lake has to be a number."""
+    """A decimal, quoted: in base64, not quoted: a number."""
     BASE64_BITS = "base64-bits"
     """BIT(n > 1): little-endian bytes in base64."""
     TIME_MILLIS = "time-millis"
     """TIME as milliseconds, stored as microseconds."""
     TIME_NANOS = "time-nanos"
     """TIME as nanoseconds, stored as microseconds."""
+    YEAR = "year"
+    """A year; the year 0000 arrives as 1900, which is none of MySQL's."""
+    FLAG = "flag"
+    """BOOLEAN, which is TINYINT(1) in MySQL: true, false or a number, stored as a number."""
+    SET = "set"
+    """Labels with commas between them."""
+    GEOMETRY = "geometry"
+    """A struct of WKB and SRID, stored as EWKB: WKB that holds the SRID where there is one."""
+    LATIN1 = "latin1"
+    """Bytes as text of the same code points: columns that were declared as text of the character set binary."""
 
 
 def decimal_column(precision: int, scale: int) -> tuple[LakeType, Wire]:

@@ -13,6 +13,9 @@ wide a column the lake took, nor on how the driver hands values over.
 | datetime  | YYYY-MM-DD HH:MM:SS.ffffff, the wall clock of DATETIME, UTC of TIMESTAMP                   |
 | time      | microseconds, negative or above a day where the source has that                            |
 | json      | parsed, keys sorted, no spaces, numbers that are whole without a fraction                  |
+| vector    | the elements as 32-bit floats, little-endian, in lower-case hex                            |
+
+A zero date, which MySQL may hold and the lake cannot, is the text that MySQL shows.
 
 Row text: for each column in order `-` for NULL, else the length of the value's text in bytes, a colon, and
 the text. Row hash: MD5 of the row text as two unsigned 64-bit numbers, big-endian. Table checksum: both
@@ -21,6 +24,8 @@ numbers summed over all rows modulo 2^64, so that order does not matter and dupl
 
 import hashlib
 import json
+import re
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -47,6 +52,7 @@ class Kind(StrEnum):
     DATETIME = "datetime"
     TIME = "time"
     JSON = "json"
+    VECTOR = "vector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +120,16 @@ def _bytes(value: Any) -> str:
 
 
 def _date(value: Any) -> str:
+    if isinstance(value, str) and _ZERO.fullmatch(value):
+        return value
     if isinstance(value, datetime) or not isinstance(value, date):
         raise TypeError("not a date")
     return value.isoformat()
 
 
 def _datetime(value: Any) -> str:
+    if isinstance(value, str) and _ZERO.fullmatch(value):
+        return value
     if not isinstance(value, datetime):
         raise TypeError("not a date and time")
     plain = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
@@ -130,16 +140,30 @@ def _time(value: Any) -> str:
     return str(value // timedelta(microseconds=1) if isinstance(value, timedelta) else int(value))
 
 
+def _vector(value: Any) -> str:
+    return value.lower() if isinstance(value, str) else struct.pack(f"<{len(value)}f", *value).hex()
+
+
 @lru_cache(maxsize=10_000)
 def _json(value: str) -> str:
-    parsed = json.loads(value, parse_float=_json_float)
+    parsed = json.loads(value, parse_float=_json_float, parse_int=_json_int)
     return json.dumps(parsed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _json_float(text: str) -> float | int:
     number = float(text)
-    # Whole numbers up to here are exact as doubles, so 2.0 and 2 are one value.
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    # 2.0 and 2 are one value.
+    return int(number) if number.is_integer() and abs(number) < _JSON_INTEGERS else number
+
+
+def _json_int(text: str) -> float | int:
+    number = int(text)
+    return number if abs(number) < _JSON_INTEGERS else float(number)
+
+
+_JSON_INTEGERS = 2**64
+"""MySQL has no greater integers; those that look so are doubles, however they are written."""
+_ZERO = re.compile(r"(0000-\d\d-\d\d|\d{4}-00-\d\d|\d{4}-\d\d-00)( \d\d:\d\d:\d\d(\.\d+)?)?")
 
 
 _SCALAR: dict[Kind, Callable[[Any], str]] = {
@@ -151,6 +175,7 @@ _SCALAR: dict[Kind, Callable[[Any], str]] = {
     Kind.DATETIME: _datetime,
     Kind.TIME: _time,
     Kind.JSON: _json,
+    Kind.VECTOR: _vector,
 }
 
 

@@ -21,6 +21,10 @@ from replicator.verify.canonical import (
 
 BATCH_ROWS = 10_000
 
+_GEOMETRIES = (
+    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+    *("geomcollection", "geometrycollection"),
+)
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"), Kind.NUMBER),
     **dict.fromkeys(("float", "double"), Kind.FLOAT),
@@ -32,6 +36,9 @@ _KINDS = {
     **dict.fromkeys(("datetime", "timestamp"), Kind.DATETIME),
     "time": Kind.TIME,
     "json": Kind.JSON,
+    "bit": Kind.BYTES,
+    **dict.fromkeys(_GEOMETRIES, Kind.BYTES),
+    "vector": Kind.VECTOR,
 }
 
 Connection: TypeAlias = "pymysql.Connection[Cursor]"
@@ -93,10 +100,24 @@ def describe(connection: Connection, database: str, table: str) -> SourceTable:
         if kind is None:
             raise SchemaError(f"{database}.{table}.{name}: values of type {column_type} cannot be compared")
         columns.append(CanonicalColumn(name, kind))
-        # A FLOAT is printed with six digits; as a double it shows all that it holds.
-        column = quoted(name)
-        expressions.append(f"CAST({column} AS DOUBLE)" if data_type == "float" else column)
+        expressions.append(_expression(quoted(name), data_type))
     return SourceTable(database, table, tuple(columns), key, tuple(expressions))
+
+
+def _expression(column: str, data_type: str) -> str:
+    """How a column is read so that nothing of it is lost."""
+    if data_type == "float":
+        # It is printed with six digits; as a double it shows all that it holds.
+        return f"CAST({column} AS DOUBLE)"
+    if data_type == "vector":
+        return f"HEX({column})"
+    if data_type in _GEOMETRIES:
+        # Four bytes of SRID and then WKB, made EWKB.
+        marked = (
+            f"CONCAT(SUBSTRING({column}, 5, 4), x'20', SUBSTRING({column}, 1, 4), SUBSTRING({column}, 10))"
+        )
+        return f"IF(ST_SRID({column}) = 0, SUBSTRING({column}, 5), {marked})"
+    return column
 
 
 def source_batches(connection: Connection, table: SourceTable) -> Iterator[list[pa.Array]]:

@@ -33,28 +33,36 @@ COLUMNS = (
     ("h", "TIME(6)", "'-838:59:58.5'", b"-3020398500000"),
     ("j", "JSON", '\'{"b": 2.0, "a": [1, "🦊"]}\'', '{"a":[1,"🦊"],"b":2}'.encode()),
     ("x", "INT", "NULL", None),
+    ("k", "BIT(9)", "b'100000001'", b"0101"),
+    ("p", "POINT", "ST_GeomFromText('POINT(0 0)')", b"0101000000" + b"00" * 16),
+    (
+        "q",
+        "POINT SRID 4326",
+        "ST_GeomFromText('POINT(0 0)', 4326)",
+        b"0101000020e6100000" + b"00" * 16,
+    ),
+    ("zero", "DATE", "'0000-00-00'", b"0000-00-00"),
+    ("zeroes", "DATETIME(3)", "'0000-00-00 00:00:00'", b"0000-00-00 00:00:00.000"),
 )
 
 
 def test_every_kind_of_column(source_database: SourceDatabase) -> None:
-    source_database.execute(
-        f"CREATE TABLE kinds ({', '.join(f'{name} {kind}' for name, kind, _, _ in COLUMNS)})",
-        f"INSERT INTO kinds VALUES ({', '.join(value for _, _, value, _ in COLUMNS)})",
-    )
     with source_database.connect(charset="utf8mb4") as connection:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_mode = ''")
+            cursor.execute(
+                f"CREATE TABLE kinds ({', '.join(f'{name} {kind}' for name, kind, _, _ in COLUMNS)})"
+            )
+            cursor.execute(f"INSERT INTO kinds VALUES ({', '.join(value for _, _, value, _ in COLUMNS)})")
         use_utc(connection)
         table = describe(connection, source_database.name, "kinds")
         assert table.key == ("id",)
         assert source_rows(connection, table) == [tuple(text for _, _, _, text in COLUMNS)]
 
 
-def test_a_type_that_cannot_be_compared_is_named(source_database: SourceDatabase) -> None:
-    source_database.execute("CREATE TABLE places (id INT PRIMARY KEY, at POINT)")
-    with source_database.connect() as connection:
-        with pytest.raises(SchemaError, match=r"places\.at: values of type point"):
-            describe(connection, source_database.name, "places")
-        with pytest.raises(SchemaError, match="no table"):
-            describe(connection, source_database.name, "nothing")
+def test_a_table_that_is_not_there(source_database: SourceDatabase) -> None:
+    with source_database.connect() as connection, pytest.raises(SchemaError, match="no table"):
+        describe(connection, source_database.name, "nothing")
 
 
 def test_a_database_is_read_at_one_position(source_database: SourceDatabase) -> None:

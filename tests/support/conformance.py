@@ -28,6 +28,8 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "conformance.md"
 ENCODINGS: Final = ("JSON with schemas", "JSON without schemas")
 """The encodings that events may have, as the page calls them."""
 
+TYPE_PATHS: Final = ("snapshot", "binlog", "new table")
+
 _TITLE: Final = """# Conformance
 
 What the tests saw on a real MySQL server, Kafka broker and Debezium connector, cell by cell. Generated:
@@ -56,10 +58,17 @@ SECTIONS: Final = (
     Section(
         "Column types",
         "Values read from the lake beside those that `SELECT` gives, extremes and NULL among them, as canonical text "
-        "(`replicator/verify/canonical.py`). *Same*: every value, of rows that the snapshot read, and of rows that "
-        "were inserted, updated and deleted later and came by the binlog.",
+        "(`replicator/verify/canonical.py`). *Snapshot*: rows that the connector's snapshot read. *Binlog*: rows of "
+        "the same tables that were inserted, updated and deleted later, images before the change included. *New "
+        "table*: rows of a table that was created later. *Same*: every value; else what a value of the source became.",
         "MySQL",
-        ("Iceberg", *(f"{path}, {encoding}" for encoding in ENCODINGS for path in ("snapshot", "binlog"))),
+        ("Iceberg", *(f"{path}, {encoding}" for encoding in ENCODINGS for path in TYPE_PATHS), "why"),
+    ),
+    Section(
+        "Defaults of added columns",
+        "What rows that were there hold after `ALTER TABLE … ADD COLUMN`. *Same*: what the source gave them.",
+        "column",
+        (*ENCODINGS, "why"),
     ),
 )
 
@@ -110,7 +119,7 @@ class ConformancePage:
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self._path = path
-        self._write = write
+        self.write = write
 
     @contextmanager
     def part(
@@ -123,7 +132,7 @@ class ConformancePage:
         page = parse(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
         present = page.get(title, {})
         wanted = part.written_into(present)
-        if self._write:
+        if self.write:
             self._path.parent.mkdir(exist_ok=True)
             self._path.write_text(render(page | {title: wanted}), encoding="utf-8")
         elif differing := _differing(present, wanted):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.check.log import check_connector, check_topics
+from replicator.check.log import check_connector, check_topics, losses
 from replicator.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.check.result import CheckResult
 from replicator.config import Config, parse
@@ -15,6 +15,7 @@ SAFE = {
     "skipped.operations": "none",
     "bigint.unsigned.handling.mode": "precise",
     "event.converting.failure.handling.mode": "fail",
+    "enable.time.adjuster": "false",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
 }
@@ -78,19 +79,25 @@ def test_no_connector_and_states() -> None:
         ("skipped.operations", "t", "fail"),
         ("skipped.operations", "d", "fail"),
         ("decimal.handling.mode", "double", "fail"),
+        ("decimal.handling.mode", "string", "warn"),
         ("event.processing.failure.handling.mode", "skip", "fail"),
         ("inconsistent.schema.handling.mode", "warn", "fail"),
-        ("event.converting.failure.handling.mode", None, "warn"),
-        ("bigint.unsigned.handling.mode", None, "warn"),
-        ("bigint.unsigned.handling.mode", "long", "warn"),
+        ("event.converting.failure.handling.mode", None, "fail"),
+        ("event.converting.failure.handling.mode", "skip", "fail"),
+        ("enable.time.adjuster", None, "fail"),
+        ("bigint.unsigned.handling.mode", None, "fail"),
+        ("bigint.unsigned.handling.mode", "long", "fail"),
         ("snapshot.mode", "no_data", "warn"),
         ("binary.handling.mode", "hex", "fail"),
         ("connector.class", "io.debezium.connector.postgresql.PostgresConnector", "fail"),
         ("value.converter", "io.confluent.connect.avro.AvroConverter", "fail"),
-        ("include.schema.changes", "false", "fail"),
+        ("include.schema.changes", "false", "warn"),
         ("time.precision.mode", "connect", "fail"),
-        ("column.exclude.list", "shop.users.email", "warn"),
-        ("column.mask.hash.SHA-256.with.salt.x", "shop.users.email", "warn"),
+        ("time.precision.mode", "isostring", "fail"),
+        ("time.precision.mode", "nanoseconds", "fail"),
+        ("column.exclude.list", "shop.users.email", "fail"),
+        ("column.mask.hash.SHA-256.with.salt.x", "shop.users.email", "fail"),
+        ("snapshot.select.statement.overrides.shop.users", "SELECT 1", "fail"),
     ],
 )
 def test_options_that_lose_data(option: str, value: str | None, status: str) -> None:
@@ -102,9 +109,29 @@ def test_options_that_lose_data(option: str, value: str | None, status: str) -> 
     assert found[f"connector: {option}"].status == status
 
 
-def test_time_modes_may_differ_where_events_carry_schemas() -> None:
-    options = SAFE | {"value.converter.schemas.enable": "true", "time.precision.mode": "connect"}
-    assert trouble(check_connector(connector(options))) == {}
+def test_microseconds_need_schemas() -> None:
+    options = SAFE | {"time.precision.mode": "microseconds"}
+    found = trouble(check_connector(connector(options)))
+    assert found["connector: time.precision.mode"].status == "fail"
+    assert trouble(check_connector(connector(options | {"value.converter.schemas.enable": "true"}))) == {}
+
+
+LOSSY = SAFE | {"decimal.handling.mode": "double", "column.mask.with.5.chars": "shop.users.email"}
+
+
+def test_losses_that_are_allowed_by_name() -> None:
+    allowed = ("decimal.handling.mode", "column.mask.")
+    found = trouble(check_connector(connector(LOSSY), allowed))
+    assert {result.status for result in found.values()} == {"warn"}
+    assert losses(LOSSY, allowed) == {}
+    assert losses(LOSSY, ("column.mask.with.5.chars", "decimal.handling.mode")) == {}
+    assert losses(LOSSY, ("column.",)).keys() == {"decimal.handling.mode", "column.mask.with.5.chars"}
+
+
+def test_losses_are_told_with_what_is_lost() -> None:
+    assert losses(SAFE, ()) == {}
+    assert losses(LOSSY, ())["decimal.handling.mode"].startswith("double: ")
+    assert losses({}, ()).keys() >= {"skipped.operations", "bigint.unsigned.handling.mode"}
 
 
 def test_transforms() -> None:

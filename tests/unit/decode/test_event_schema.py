@@ -19,6 +19,7 @@ from replicator.model.types import (
     STRING,
     TIMESTAMP,
     TIMESTAMPTZ,
+    VECTOR,
     LakeType,
     Wire,
     decimal,
@@ -50,7 +51,12 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
         ({"type": "double"}, DOUBLE, Wire.PLAIN),
         ({"type": "string"}, STRING, Wire.PLAIN),
         ({"type": "bytes"}, BINARY, Wire.PLAIN),
-        ({"type": "struct", "name": "io.debezium.data.geometry.Point"}, STRING, Wire.PLAIN),
+        ({"type": "struct", "name": "io.debezium.data.geometry.Point"}, BINARY, Wire.GEOMETRY),
+        ({"type": "struct", "name": "io.debezium.data.geometry.Geometry"}, BINARY, Wire.GEOMETRY),
+        ({"type": "struct", "name": "of somebody else"}, STRING, Wire.PLAIN),
+        ({"type": "array", "name": "io.debezium.data.FloatVector"}, VECTOR, Wire.PLAIN),
+        ({"type": "string", "name": "io.debezium.data.Enum"}, STRING, Wire.PLAIN),
+        ({"type": "string", "name": "io.debezium.data.EnumSet"}, STRING, Wire.SET),
         ({"type": "array"}, STRING, Wire.PLAIN),
         ({"type": "int32", "name": "io.debezium.time.Date"}, DATE, Wire.DAYS),
         ({"type": "int64", "name": "io.debezium.time.Timestamp"}, TIMESTAMP, Wire.MILLIS),
@@ -62,7 +68,7 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
         ({"type": "int64", "name": "io.debezium.time.NanoTime"}, LONG, Wire.TIME_NANOS),
         ({"type": "bytes", "name": "io.debezium.data.Bits"}, BINARY, Wire.BASE64_BITS),
         ({"type": "string", "name": "io.debezium.data.Json"}, STRING, Wire.PLAIN),
-        ({"type": "int32", "name": "io.debezium.time.Year"}, INT, Wire.PLAIN),
+        ({"type": "int32", "name": "io.debezium.time.Year"}, INT, Wire.YEAR),
         (
             {
                 "type": "bytes",
@@ -91,6 +97,35 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 def test_types(field: dict[str, Any], lake_type: LakeType, wire: Wire) -> None:
     found = column(**field)
     assert (found.type, found.wire) == (lake_type, wire)
+
+
+def test_a_wide_decimal_keeps_its_scale() -> None:
+    parameters = {"scale": "5", "connect.decimal.precision": "65"}
+    assert column(type="bytes", name=DECIMAL, parameters=parameters).size == 5
+
+
+@pytest.mark.parametrize(
+    ("allowed", "respelt"),
+    [
+        ("a,b", ()),
+        (",x", ()),
+        ("", ()),
+        ("b\\, c,d", (("b\\, c", "b, c"),)),
+        ("back\\\\slash,x", (("back\\\\slash", "back\\slash"),)),
+        ("ends\\\\,x", (("ends\\\\", "ends\\"),)),
+        ("x y ,z", (("x y ", "x y"),)),
+        ('it\'s,say "x"', ()),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Enum", "EnumSet"])
+def test_labels_that_events_write_differently(kind: str, allowed: str, respelt: tuple[Any, ...]) -> None:
+    found = column(type="string", name=f"io.debezium.data.{kind}", parameters={"allowed": allowed})
+    assert found.respelt == respelt
+
+
+def test_times_as_iso_text_are_refused() -> None:
+    with pytest.raises(DecodeError, match="IsoTime"):
+        column(type="string", name="io.debezium.time.IsoTime")
 
 
 def test_null_is_allowed_where_the_schema_says_so() -> None:

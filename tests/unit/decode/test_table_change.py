@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from replicator.decode.mapping import declared, kept_size, reconciled, stored
 from replicator.decode.schema_book import SchemaBook
-from replicator.decode.table_change import column_types, table_definitions, table_id
+from replicator.decode.table_change import table_definitions, table_id
 from replicator.errors import DecodeError, MissingSchema
 from replicator.model.position import SourcePosition
 from replicator.model.record import RawRecord
@@ -22,6 +23,7 @@ from replicator.model.types import (
     STRING,
     TIMESTAMP,
     TIMESTAMPTZ,
+    VECTOR,
     LakeType,
     Wire,
     decimal,
@@ -34,7 +36,7 @@ from tests.oracle.events import ColumnSpec, Place, schema_change_event
     [
         ("TINYINT", 1, None, INT, Wire.PLAIN),
         ("TINYINT UNSIGNED", None, None, INT, Wire.PLAIN),
-        ("BOOLEAN", None, None, INT, Wire.PLAIN),
+        ("BOOLEAN", None, None, INT, Wire.FLAG),
         ("SMALLINT UNSIGNED ZEROFILL", 5, None, INT, Wire.PLAIN),
         ("MEDIUMINT", None, None, INT, Wire.PLAIN),
         ("INT", 11, None, INT, Wire.PLAIN),
@@ -43,15 +45,15 @@ from tests.oracle.events import ColumnSpec, Place, schema_change_event
         ("INT UNSIGNED ZEROFILL", 10, None, LONG, Wire.PLAIN),
         ("BIGINT", None, None, LONG, Wire.PLAIN),
         ("BIGINT UNSIGNED", None, None, decimal(20, 0), Wire.UNSEEN_DECIMAL),
-        ("YEAR", 4, None, INT, Wire.PLAIN),
+        ("YEAR", 4, None, INT, Wire.YEAR),
         ("DECIMAL", 12, 2, decimal(12, 2), Wire.UNSEEN_DECIMAL),
         ("DECIMAL UNSIGNED", 12, 2, decimal(12, 2), Wire.UNSEEN_DECIMAL),
         ("NUMERIC", None, None, decimal(10, 0), Wire.UNSEEN_DECIMAL),
-        ("DECIMAL", 65, 30, STRING, Wire.EITHER_DECIMAL),
+        ("DECIMAL", 65, 30, STRING, Wire.UNSEEN_DECIMAL),
         ("FLOAT", None, None, FLOAT, Wire.PLAIN),
         ("FLOAT", 24, None, FLOAT, Wire.PLAIN),
         ("FLOAT", 53, None, DOUBLE, Wire.PLAIN),
-        ("FLOAT", 30, 2, FLOAT, Wire.PLAIN),
+        ("FLOAT", 7, 4, DOUBLE, Wire.PLAIN),
         ("DOUBLE", None, None, DOUBLE, Wire.PLAIN),
         ("DOUBLE PRECISION", None, None, DOUBLE, Wire.PLAIN),
         ("REAL", None, None, DOUBLE, Wire.PLAIN),
@@ -68,24 +70,63 @@ from tests.oracle.events import ColumnSpec, Place, schema_change_event
         ("VARCHAR", 200, None, STRING, Wire.PLAIN),
         ("LONGTEXT", None, None, STRING, Wire.PLAIN),
         ("ENUM", 1, None, STRING, Wire.PLAIN),
-        ("SET", None, None, STRING, Wire.PLAIN),
+        ("SET", None, None, STRING, Wire.SET),
         ("JSON", None, None, STRING, Wire.PLAIN),
         ("BINARY", 16, None, BINARY, Wire.PLAIN),
         ("VARBINARY", 16, None, BINARY, Wire.PLAIN),
         ("MEDIUMBLOB", None, None, BINARY, Wire.PLAIN),
-        ("GEOMETRY", None, None, STRING, Wire.PLAIN),
+        ("GEOMETRY", None, None, BINARY, Wire.GEOMETRY),
+        ("GEOMCOLLECTION", None, None, BINARY, Wire.GEOMETRY),
+        ("VECTOR", 3, None, VECTOR, Wire.PLAIN),
+        ("INT ZEROFILL", 6, None, LONG, Wire.PLAIN),
         ("SOMETHING NEW", None, None, STRING, Wire.PLAIN),
     ],
 )
 def test_types(name: str, length: int | None, scale: int | None, lake_type: LakeType, wire: Wire) -> None:
-    assert column_types(name, length, scale) == (lake_type, wire)
+    assert stored(declared(name, length, scale)) == (lake_type, wire)
 
 
-def definition(**column: Any) -> Column:
+@pytest.mark.parametrize(
+    ("name", "length", "scale", "charset", "size"),
+    [
+        ("DECIMAL", 65, 30, None, 30),
+        ("DECIMAL", 39, None, None, 0),
+        ("DECIMAL", 12, 2, None, None),
+        ("CHAR", 6, None, "binary", 6),
+        ("VARCHAR", 6, None, "binary", None),
+        ("CHAR", 6, None, "latin1", None),
+    ],
+)
+def test_sizes(name: str, length: int, scale: int | None, charset: str | None, size: int | None) -> None:
+    assert kept_size(declared(name, length, scale, charset)) == size
+
+
+@pytest.mark.parametrize(
+    ("carried", "defined", "found"),
+    [
+        # BOOLEAN in the DDL, which events cannot tell from BIT(1).
+        ((BOOLEAN, Wire.PLAIN), (INT, Wire.FLAG), (INT, Wire.FLAG)),
+        ((BOOLEAN, Wire.PLAIN), (BOOLEAN, Wire.PLAIN), (BOOLEAN, Wire.PLAIN)),
+        # REAL in the DDL.
+        ((FLOAT, Wire.PLAIN), (DOUBLE, Wire.PLAIN), (DOUBLE, Wire.PLAIN)),
+        ((STRING, Wire.PLAIN), (BINARY, Wire.LATIN1), (BINARY, Wire.LATIN1)),
+        # Bytes that the connector was told to write as base64.
+        ((STRING, Wire.PLAIN), (BINARY, Wire.PLAIN), (BINARY, Wire.PLAIN)),
+        # Decimals that it was told to write as text.
+        ((STRING, Wire.PLAIN), (decimal(9, 2), Wire.UNSEEN_DECIMAL), (STRING, Wire.PLAIN)),
+        ((LONG, Wire.PLAIN), (INT, Wire.PLAIN), (LONG, Wire.PLAIN)),
+    ],
+)
+def test_an_event_s_schema_beside_the_definition(carried: Any, defined: Any, found: Any) -> None:
+    assert reconciled(carried, defined) == found
+
+
+def definition(ddl: str | None = None, **column: Any) -> Column:
     described = {"name": "x", "typeName": "INT", "position": 1, "optional": True, "enumValues": []} | column
     table = {"primaryKeyColumnNames": ["x"], "columns": [described]}
     record = {
         "source": {"file": "b.000001", "pos": 4},
+        "ddl": ddl,
         "tableChanges": [{"type": "ALTER", "id": '"d"."t"', "table": table}],
     }
     (found,) = table_definitions(json.dumps(record).encode())
@@ -145,11 +186,72 @@ def definition(**column: Any) -> Column:
         ({"defaultValueExpression": "-1.50", "typeName": "DECIMAL", "length": 5, "scale": 2}, "-1.50", False),
         ({"defaultValueExpression": "TRUE"}, "1", False),
         ({"defaultValueExpression": "0x1F"}, None, True),
+        # As connectors write the text of a literal.
+        (
+            {"defaultValueExpression": "it''s \"x\" \\\\ `b`", "typeName": "VARCHAR"},
+            'it\'s "x" \\ `b`',
+            False,
+        ),
+        ({"defaultValueExpression": "it\\'s", "typeName": "VARCHAR"}, "it's", False),
+        ({"defaultValueExpression": "it''s", "typeName": "ENUM"}, "it's", False),
+        ({"defaultValueExpression": "a\\nb", "typeName": "VARCHAR"}, "a\nb", False),
+        ({"optional": False, "typeName": "ENUM", "enumValues": ["'it''s'"]}, "it's", False),
+        ({"optional": False, "typeName": "DECIMAL", "length": 60, "scale": 3}, "0.000", False),
+        (
+            {"defaultValueExpression": "1.5", "typeName": "DECIMAL", "length": 60, "scale": 3},
+            "1.500",
+            False,
+        ),
+        ({"defaultValueExpression": "1", "typeName": "BIT", "length": 1}, "true", False),
+        ({"optional": False, "typeName": "BIT", "length": 1}, "false", False),
+        ({"defaultValueExpression": "TRUE", "typeName": "BOOLEAN"}, "1", False),
+        ({"defaultValueExpression": "-12:34:56.5", "typeName": "TIME"}, "-45296500000", False),
+        ({"defaultValueExpression": "12", "typeName": "TIME"}, None, True),
+        ({"defaultValueExpression": "24", "typeName": "YEAR"}, None, True),
+        ({"defaultValueExpression": "2024", "typeName": "YEAR"}, "2024", False),
+        ({"defaultValueExpression": "00ff", "typeName": "VARBINARY", "length": 9}, None, True),
+        ({"optional": False, "typeName": "VARBINARY", "length": 9}, "", False),
+        ({"optional": False, "typeName": "BINARY", "length": 9}, None, True),
+        ({"optional": False, "typeName": "JSON"}, None, True),
         ({"defaultValueExpression": "1+1"}, None, True),
     ],
 )
 def test_what_old_rows_get(column: dict[str, Any], fill: str | None, unknown: bool) -> None:
     found = definition(**column)
+    assert (found.fill, found.fill_unknown) == (fill, unknown)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "column", "fill", "unknown"),
+    [
+        # Definitions do not say that a column is computed.
+        ("ALTER TABLE t ADD x INT AS (id * 2) STORED", {}, None, True),
+        ("ALTER TABLE t ADD x CHAR(9) NOT NULL DEFAULT (UUID())", {"optional": False}, None, True),
+        ("ALTER TABLE t ADD x INT NOT NULL", {"optional": False}, "0", False),
+        ("ALTER TABLE t ADD `x` INT NOT NULL, ADD y INT AS (x + 1)", {"optional": False}, "0", False),
+        (
+            "ALTER TABLE t ADD y SET('x (', ',') DEFAULT (1), ADD X INT NOT NULL",
+            {"optional": False},
+            "0",
+            False,
+        ),
+        ("ALTER TABLE t ADD (y INT, x DECIMAL(9, 2) NOT NULL DEFAULT (1))", {"optional": False}, None, True),
+        (
+            'ALTER TABLE t ADD x CHAR(9) DEFAULT "say ""x"" it\'s"',
+            {"typeName": "CHAR", "defaultValueExpression": 'say ""x"" it\'\'s'},
+            'say "x" it\'s',
+            False,
+        ),
+        (
+            "ALTER TABLE t ADD x CHAR(9) DEFAULT 'two \"\" quotes'",
+            {"typeName": "CHAR", "defaultValueExpression": 'two "" quotes'},
+            'two "" quotes',
+            False,
+        ),
+    ],
+)
+def test_what_only_the_ddl_says(ddl: str, column: dict[str, Any], fill: str | None, unknown: bool) -> None:
+    found = definition(ddl=ddl, **column)
     assert (found.fill, found.fill_unknown) == (fill, unknown)
 
 

@@ -151,4 +151,4 @@ def test_the_recording_is_what_the_demo_promises() -> None:
     assert topics == {"shop"} | {f"shop.{table}" for table in source.tables}
     assert len(source.tables) >= 6
     kinds = {column.kind for table in source.tables.values() for column in table.columns}
-    assert kinds == set(Kind)
+    assert kinds == set(Kind) - {Kind.VECTOR}  # which no server before MySQL 9 has

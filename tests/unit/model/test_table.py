@@ -1,6 +1,6 @@
 """Schemas of source tables."""
 
-from replicator.model.table import Column, TableSchema, lake_names, respelt_labels
+from replicator.model.table import Column, TableSchema, lake_names
 from replicator.model.types import INT, LONG
 
 
@@ -20,7 +20,3 @@ def test_reserved_names_get_an_underscore() -> None:
     assert [c.written for c in found.columns] == ["_file", "_pos", "_pos_", "pos"]
     assert found.key == ("_file_", "pos")
     assert found.without_reserved() is found
-
-
-def test_labels_with_commas() -> None:
-    assert respelt_labels(["a", "b, c,d"]) == (("b\\, c\\,d", "b, c,d"),)

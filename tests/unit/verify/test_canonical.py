@@ -56,6 +56,16 @@ MOMENT = datetime(2024, 2, 29, 23, 59, 59, 120)  # noqa: DTZ001 - DATETIME is a 
         (Kind.TIME, timedelta(hours=-30, microseconds=1), "-107999999999"),
         (Kind.TIME, -107999999999, "-107999999999"),
         (Kind.JSON, '{"b": [1.0, 2.50, null], "a": "é"}', '{"a":"é","b":[1,2.5,null]}'),
+        # Doubles, however they are written, and the greatest integer.
+        (Kind.JSON, "[1e300, 1e19, 1e22]", f"[1e+300,{10**19},1e+22]"),
+        (Kind.JSON, f"[{10**300}, {10**19}, {10**22}]", f"[1e+300,{10**19},1e+22]"),
+        (Kind.JSON, "[18446744073709551615, 9007199254740993]", "[18446744073709551615,9007199254740993]"),
+        (Kind.VECTOR, [1.0, -0.0, 0.1], "0000803f00000080cdcccc3d"),
+        (Kind.VECTOR, "0000803F00000080CDCCCC3D", "0000803f00000080cdcccc3d"),
+        # What MySQL may hold and Python cannot.
+        (Kind.DATE, "0000-00-00", "0000-00-00"),
+        (Kind.DATE, "2024-02-00", "2024-02-00"),
+        (Kind.DATETIME, "0000-00-00 00:00:00", "0000-00-00 00:00:00"),
     ],
 )
 def test_texts(kind: Kind, value: Any, text: str) -> None:

@@ -1,0 +1,29 @@
+"""The encodings that events may have: each test of this kind runs once for every one of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.support.source import SourceDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a connector writes events.
+
+    Attributes:
+        name: what docs/conformance.md calls it; one of `tests.support.conformance.ENCODINGS`.
+        log: the lines that the mirror's `[log]` section has for it, on the given database; `connect` sets the
+            connector's converters up from them.
+    """
+
+    name: str
+    log: Callable[[SourceDatabase], str]
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+
+ENCODINGS = (
+    Encoding("JSON with schemas", lambda _: "schemas = true"),
+    Encoding("JSON without schemas", lambda _: "schemas = false"),
+)

@@ -1,0 +1,40 @@
+"""What a Kafka topic holds, for tests that look at the log itself."""
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+
+def ends(bootstrap_servers: str, prefix: str) -> dict[str, int]:
+    """Topic → records that it ever had, of the topics of one connector; the schema-change topic is among them."""
+    consumer = _consumer(bootstrap_servers)
+    try:
+        topics = consumer.list_topics(timeout=20).topics
+        return {
+            name: sum(
+                consumer.get_watermark_offsets(TopicPartition(name, p), timeout=20)[1]
+                for p in topic.partitions
+            )
+            for name, topic in topics.items()
+            if name == prefix or name.startswith(f"{prefix}.")
+        }
+    finally:
+        consumer.close()
+
+
+def records(bootstrap_servers: str, topic: str) -> list[Message]:
+    """Every record of a topic with one partition."""
+    consumer, found = _consumer(bootstrap_servers), list[Message]()
+    try:
+        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while not found or found[-1].offset() + 1 < end:
+            message = consumer.poll(20)
+            assert message is not None, f"{topic} ended at {len(found)} of {end}"
+            assert message.error() is None
+            found.append(message)
+    finally:
+        consumer.close()
+    return found
+
+
+def _consumer(bootstrap_servers: str) -> Consumer:
+    return Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "test", "enable.auto.commit": False})
