@@ -10,6 +10,10 @@ import typer
 from replicator.cli.options import DEFAULT_CONFIG, ConfigFile
 from replicator.errors import UsageError
 
+_URL = "mysql://replicator@127.0.0.1:3306/shop"
+_BROKER = "127.0.0.1:9092"
+_CONNECT = "http://127.0.0.1:8083"
+
 
 def init(
     file: Annotated[Path, typer.Argument(metavar="[FILE]", help="Where to write it.")] = DEFAULT_CONFIG,
@@ -17,9 +21,11 @@ def init(
     name: Annotated[
         str | None, typer.Option(help="The mirror's name; by default the database, else the file's name.")
     ] = None,
-    url: Annotated[
-        str, typer.Option(help="The MySQL server, without a password.")
-    ] = "mysql://replicator@127.0.0.1:3306/shop",
+    url: Annotated[str, typer.Option(help="The MySQL server, without a password.")] = _URL,
+    stack: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Take the addresses of the local stack of this folder."),
+    ] = None,
     tables: Annotated[
         list[str] | None, typer.Option("--table", help="A pattern of tables to mirror; may be repeated.")
     ] = None,
@@ -27,8 +33,8 @@ def init(
     password_env: Annotated[
         str | None, typer.Option(help="The environment variable that will hold the password.")
     ] = None,
-    bootstrap_servers: Annotated[str, typer.Option(help="The Kafka broker.")] = "127.0.0.1:9092",
-    connect_url: Annotated[str, typer.Option(help="Kafka Connect's REST address.")] = "http://127.0.0.1:8083",
+    bootstrap_servers: Annotated[str, typer.Option(help="The Kafka broker.")] = _BROKER,
+    connect_url: Annotated[str, typer.Option(help="Kafka Connect's REST address.")] = _CONNECT,
     topic_prefix: Annotated[str | None, typer.Option(help="First part of every topic's name.")] = None,
     warehouse: Annotated[
         str, typer.Option(help="Where the lake's files go: a folder or an s3:// URL.")
@@ -41,12 +47,15 @@ def init(
     says which environment variable holds it.
 
     \b
-    Example:
+    Examples:
       replicator init shop.toml --url mysql://replicator@db:3306/shop --table 'shop.*'
+      replicator init --stack .replicator/stack
     """
     from replicator.config.template import Answers, write_config
     from replicator.config.values import parse_source_url
 
+    if stack is not None:
+        url, bootstrap_servers, connect_url = _addresses(stack, url)
     try:
         database = parse_source_url(url).database
     except ValueError as error:
@@ -66,8 +75,28 @@ def init(
     write_config(file, answers, replace=force)
     typer.echo(f"Wrote {file}.\n")
     typer.echo("Next:")
-    typer.echo(f"  export {answers.password_env}=…           the password of the MySQL user")
-    typer.echo(f"  replicator check -c {file}     what is missing, and how to get it")
+    password = "…" if stack is None else f"$(replicator stack password --dir {stack})"
+    for step, meaning in (
+        (f"export {answers.password_env}={password}", "the password of the MySQL user"),
+        (f"replicator check -c {file}", "what is missing, and how to get it"),
+    ):
+        typer.echo(f"  {step:<36}  {meaning}")
+
+
+def _addresses(stack: Path, url: str) -> tuple[str, str, str]:
+    """The local stack's MySQL, with the database of `url`, its broker and its Connect worker."""
+    from replicator.config.values import parse_source_url
+    from replicator.stack import load_state
+
+    state = load_state(stack.absolute())
+    found = None if state is None else state.endpoints()
+    if found is None or not (found.mysql_port and found.bootstrap_servers and found.connect_url):
+        raise UsageError(
+            f"no local stack runs in {stack}", "start one: replicator stack up, or leave --stack out"
+        )
+    database = parse_source_url(url).database or ""
+    mysql = f"mysql://{found.mysql_user}@{found.mysql_host}:{found.mysql_port}/{database}"
+    return mysql, found.bootstrap_servers, found.connect_url
 
 
 def _word(name: str) -> str:

@@ -27,6 +27,13 @@ Folder = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where data, 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
 DEFAULT_FOLDER = Path(".replicator/stack")
 
+_TRY = """
+Try it:
+  replicator stack sql "CREATE DATABASE shop"
+  replicator stack sql "CREATE TABLE shop.guests (id INT PRIMARY KEY, name VARCHAR(80))"
+  replicator stack sql "INSERT INTO shop.guests VALUES (1, 'Ada'), (2, 'Linus')"
+  replicator init --stack {folder}"""
+
 
 @app.command()
 def up(
@@ -91,6 +98,47 @@ def show(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def sql(
+    statements: Annotated[str, typer.Argument(help="SQL, with semicolons between statements.")],
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Run SQL on the stack's MySQL as root, and print the rows that it gives.
+
+    \b
+    Example:
+      replicator stack sql "SHOW DATABASES"
+    """
+    from replicator.stack.client import run_sql
+
+    for names, rows in run_sql(_running_mysql(folder), statements):
+        table = Table(*names, box=None, pad_edge=False)
+        for row in rows:
+            table.add_row(*("NULL" if cell is None else str(cell) for cell in row))
+        Console(width=200 if not Console().is_terminal else None, markup=False).print(table)
+
+
+@app.command()
+def password(folder: Folder = DEFAULT_FOLDER) -> None:
+    """Print the password of the stack's MySQL user `replicator`.
+
+    \b
+    Example:
+      export SHOP_PASSWORD=$(replicator stack password)
+    """
+    typer.echo(_running_mysql(folder).mysql_password)
+
+
+def _running_mysql(folder: Path) -> "Endpoints":
+    from replicator.stack import load_state
+
+    state = load_state(folder.absolute())
+    found = None if state is None else state.endpoints()
+    if found is None or not found.mysql_port:
+        raise UsageError(f"no MySQL runs in {folder}", "start it: replicator stack up")
+    return found
+
+
 def _stack(folder: Path, report: object = None) -> "LocalStack | DockerStack":
     """The stack that was started in a folder, of whichever kind."""
     from replicator.stack import DockerStack, LocalStack, Options, load_state
@@ -124,6 +172,8 @@ def _print_endpoints(found: "Endpoints", folder: Path) -> None:
     if found.connect_url:
         typer.echo(f"Kafka Connect  {found.connect_url}")
     typer.echo(f"Passwords are in {folder / 'stack.json'}. Stop it with: replicator stack down")
+    if found.mysql_port and found.bootstrap_servers and found.connect_url:
+        typer.echo(_TRY.format(folder=folder))
 
 
 def _print_status(parts: "list[PartStatus]") -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pymysql import connect
 from typer.testing import CliRunner
 
 from replicator.cli.stack import app
 from replicator.config import load
 from replicator.connect import register
-from replicator.errors import ConnectError
+from replicator.errors import ConnectError, UsageError
 from replicator.stack import PARTS, LocalStack
 from tests.support.source import SourceDatabase
 
@@ -139,6 +140,15 @@ def test_the_command_starts_shows_and_stops_a_stack_that_outlives_it(
     assert parts["mysql"]["address"] == f"127.0.0.1:{port}"
     assert not parts["kafka"]["running"]
     process = psutil.Process(parts["mysql"]["pid"])
+
+    ran = run.invoke(app, ["sql", *folder, "CREATE DATABASE a; CREATE TABLE a.t (id INT, x VARCHAR(9))"])
+    assert (ran.exit_code, ran.stdout) == (0, "")
+    ran = run.invoke(app, ["sql", *folder, "INSERT INTO a.t VALUES (1, NULL), (2, '[x]'); SELECT * FROM a.t"])
+    assert [line.split() for line in ran.stdout.splitlines()] == [["id", "x"], ["1", "NULL"], ["2", "[x]"]]
+    refused = run.invoke(app, ["sql", *folder, "SELEC"])
+    assert isinstance(refused.exception, UsageError)
+    password = run.invoke(app, ["password", *folder]).stdout.strip()
+    connect(host="127.0.0.1", port=port, user="replicator", password=password).close()
 
     down = run.invoke(app, ["down", *folder])
     assert down.stdout == "Stopped: mysql.\n"

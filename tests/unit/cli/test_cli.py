@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from replicator.cli import main
-from replicator.config import Config, load
+from replicator.config import Config, KafkaLog, load
 from replicator.errors import (
     ConfigError,
     FencedError,
@@ -20,6 +20,7 @@ from replicator.errors import (
     ReplicatorError,
     UsageError,
 )
+from replicator.stack.state import StackState, save_state
 
 COMMANDS = ("demo", "init", "check", "connect", "run", "status", "record", "replay", "stack")
 
@@ -272,6 +273,23 @@ def test_init_writes_a_file_that_loads(cli: Any, tmp_path: Path) -> None:
     again = cli("init", "crm.toml")
     assert (again.code, again.err.splitlines()[0]) == (2, "error: crm.toml exists already")
     assert cli("init", "crm.toml", "--force").code == 0
+
+
+def test_init_takes_the_addresses_of_a_local_stack(cli: Any, tmp_path: Path) -> None:
+    absent = cli("init", "--stack", "stack")
+    assert (absent.code, absent.err.splitlines()[0]) == (2, "error: no local stack runs in stack")
+    folder = tmp_path / "stack"
+    folder.mkdir()
+    ports = {"mysql": 1001, "kafka": 1002, "connect": 1003}
+    save_state(folder, StackState(provider="docker", ports=ports))
+    ran = cli("init", "--stack", "stack")
+    assert ran.code == 0, ran.err
+    assert "export SHOP_PASSWORD=$(replicator stack password --dir stack)" in ran.out
+    config = load(tmp_path / "replicator.toml")
+    assert isinstance(config.log, KafkaLog)
+    assert config.source.url is not None
+    found = (config.source.url.port, config.log.bootstrap_servers, config.log.connect_url)
+    assert found == (1001, "127.0.0.1:1002", "http://127.0.0.1:1003")
 
 
 def test_init_refuses_a_password(cli: Any, tmp_path: Path) -> None:
