@@ -50,9 +50,7 @@ def sqlalchemy_uri(jdbc: str, user: str | None = None, password: str | None = No
 
 def sqlite_file(lake: LakeConfig) -> Path | None:
     """The file of a SQLite catalog, whether or not it exists; None for any other catalog."""
-    prefix = "jdbc:sqlite:"
-    uri = lake.uri or ""
-    return Path(uri.removeprefix(prefix).split("?")[0]) if uri.startswith(prefix) else None
+    return lake.catalog_file
 
 
 @contextmanager

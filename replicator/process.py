@@ -77,6 +77,9 @@ def open_mirror(
     config: Config, log: ChangeLog, spark: SparkSession, on_batch: OnBatch | None = None
 ) -> Mirror:
     """A mirror on a session that is there already, with its namespaces in the lake."""
+    if (catalog := config.lake.catalog_file) is not None:
+        # SQLite makes the file, but not the folder.
+        catalog.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lake = Lake(spark)
     for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
         lake.ensure_namespace(namespace)

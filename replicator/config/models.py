@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -153,6 +154,12 @@ class LakeConfig(Section):
     def ops_namespace(self) -> str:
         """Where quarantine and other operational tables are."""
         return f"{self.namespace}_ops"
+
+    @property
+    def catalog_file(self) -> Path | None:
+        """The file of a SQLite catalog, whether or not it exists; None for any other catalog."""
+        prefix, uri = "jdbc:sqlite:", self.uri or ""
+        return Path(uri.removeprefix(prefix).split("?")[0]) if uri.startswith(prefix) else None
 
     def catalog_options(self) -> dict[str, str]:
         """`options` with secrets included: never log them."""

@@ -76,7 +76,6 @@ class SceneMaker:
         generated = random_tables(tables)
         with self._database.connect() as connection:
             create_tables(connection, generated)
-        (self._folder / "lake").mkdir(exist_ok=True)
         text = self._database.config_text(self._folder, extra).replace("[lake]", f"{log}\n[lake]")
         scene = Scene(self._database, generated, self._folder / "mirror.toml", self._folder)
         scene.config.write_text(text)

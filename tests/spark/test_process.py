@@ -54,7 +54,6 @@ main(["replay", "-c", "replicator.toml", "--from", "archive"])
 def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """The program at work, in a process group of its own, and its Java process."""
     (folder / "replicator.toml").write_text(CONFIG)
-    (folder / "lake").mkdir()
     with ArchiveWriter(folder / "archive", topic_prefix="shop", encoding="json"):
         pass
     command = [sys.executable, "-c", PROGRAM]
