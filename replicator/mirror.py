@@ -11,7 +11,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import Engine, Work, fetched, process
-from replicator.definitions import source_definition
 from replicator.errors import (
     CommitConflict,
     DataLossError,
@@ -301,6 +300,9 @@ class Mirror:
         if source.url is None or table in self._asked_source:
             return False
         self._asked_source.add(table)
+        # SQLAlchemy takes a second to import, and hardly any mirror needs it.
+        from replicator.definitions import source_definition  # noqa: PLC0415
+
         try:
             schema = source_definition(source, table)
         except SourceError as error:

@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from replicator.archive import ArchiveReader
-from replicator.check.lake import check_lake
 from replicator.check.log import check_connector, check_topics, losses
 from replicator.check.log_facts import read_connector, read_topics
 from replicator.check.machine import check_machine
 from replicator.check.result import CheckResult, Status, fail, ok, warn, worst
-from replicator.check.source import check_source
-from replicator.check.source_facts import read_source_facts
 from replicator.config import Config, KafkaLog
 from replicator.errors import CheckFailed, ReplicatorError
 
@@ -27,7 +24,7 @@ def run_checks(config: Config) -> list[CheckResult]:
         ("source: reachable", _source),
         ("log: reachable", _log),
         ("connector: reachable", _connector),
-        ("lake: reachable", check_lake),
+        ("lake: reachable", _lake),
         ("machine", check_machine),
     )
     # Each area may wait for a server that does not answer; none needs another's answer.
@@ -66,8 +63,17 @@ def _area(name: str, checks: Callable[[Config], Iterable[CheckResult]], config: 
 def _source(config: Config) -> list[CheckResult]:
     if config.source.url is None:
         return []
+    from replicator.check.source import check_source  # noqa: PLC0415 - heavy, and `run` needs none of it
+    from replicator.check.source_facts import read_source_facts  # noqa: PLC0415
+
     facts = read_source_facts(config)
     return [ok("source: reachable", f"{config.source.url} as {facts.user}"), *check_source(facts, config)]
+
+
+def _lake(config: Config) -> Iterable[CheckResult]:
+    from replicator.check.lake import check_lake  # noqa: PLC0415 - heavy, and `run` needs none of it
+
+    return check_lake(config)
 
 
 def _log(config: Config) -> list[CheckResult]:

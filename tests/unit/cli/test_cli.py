@@ -338,3 +338,13 @@ def test_help_is_quick() -> None:
     assert not heavy.intersection(loaded)
     # Generous: a busy machine must not fail the test, what is loaded decides.
     assert fastest < 2
+
+
+def test_a_mirror_starts_without_what_only_looking_needs() -> None:
+    """SQLAlchemy and PyIceberg take more than a second to import."""
+    program = (
+        "import sys; from replicator.check import refuse_losses; import replicator.process; "
+        "print(sorted({'sqlalchemy', 'pyiceberg', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
