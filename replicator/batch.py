@@ -14,6 +14,7 @@ from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from replicator import census as counting
@@ -21,18 +22,26 @@ from replicator.apply.lake import Lake, LakeTable
 from replicator.apply.publish import Staged, publish
 from replicator.apply.recent import RecentPlaces
 from replicator.apply.spare import recorded_changes, spared_rows
-from replicator.apply.spec import ENGINE_PROPERTIES, changelog_schema, partition_spec, table_schema
+from replicator.apply.spec import (
+    ENGINE_PROPERTIES,
+    changelog_schema,
+    folder_name,
+    partition_spec,
+    table_schema,
+)
 from replicator.apply.stage import aligned, stage_data
 from replicator.apply.strategy import STRATEGY_PROPERTIES, Few, merge, split, split_few
 from replicator.collapse import (
     after_truncates,
     few_last_changes,
     few_net_changes,
+    key_columns,
+    key_names,
     key_places,
     last_changes,
     surviving_rows,
 )
-from replicator.config import Config, TableOptions
+from replicator.config import ColumnRuleBook, Config, TableOptions
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
 from replicator.errors import MissingKey, MissingSchema, TablePaused, UnsupportedChange
@@ -42,9 +51,10 @@ from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, RecordSizes
 from replicator.ledger import Ledger, next_marker
 from replicator.model.census import STRAY, UNFAMILIAR, Census
 from replicator.model.change import change_column
+from replicator.model.columns import RULES_KEY, check_unchanged, rules_from_json, rules_to_json
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
-from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.table import SOURCE_KEY, Column, TableId, TableSchema
 from replicator.model.truncate import Truncate
 from replicator.model.types import STRING
 from replicator.normalize import from_offset, good_events, normalize
@@ -67,13 +77,15 @@ class Engine:
     quarantine: Quarantine
     recent: RecentPlaces
     sizes: RecordSizes
+    rules: ColumnRuleBook
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one table has to take in: `ranges` of its topic, as part of batch number `batch`.
 
-    `records` are those of the ranges, where they are few and were fetched already (see `fetched`).
+    `records` are those of the ranges, where they are few and were fetched already (see `fetched`). `again`: they
+    were in quarantine, and what came after them may be in the lake; see `process_again`.
     """
 
     table: TableId
@@ -81,6 +93,7 @@ class Work:
     ranges: tuple[OffsetRange, ...]
     batch: int
     records: pa.Table | None = None
+    again: bool = False
 
     @property
     def count(self) -> int:
@@ -139,7 +152,7 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
     with _understood(engine, work, options, watch) as (decoded, schema, census):
         if census.bad:
             with watch.stage("quarantine"):
-                _set_aside(engine, work, options, decoded.frame, census)
+                _set_aside(engine, work, options, decoded.frame)
         if not schema.columns and engine.ledger.progress(work.table).behind is None:
             # Nothing tells yet what the tables look like; the first good event will, and is read with these again.
             return census
@@ -153,7 +166,35 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
         with watch.stage("apply"):
             _apply_to_mirror(engine, work, options, schema, events, census)
         reach("after-commit")
+        engine.quarantine.settle(work.table, work.ranges, decoded.frame)
     return census
+
+
+def process_again(engine: Engine, work: Work, watch: Stopwatch) -> dict[tuple[int, int], str]:
+    """Take in events that were in quarantine, `work.records`, which their table has passed. It may be repeated.
+
+    The changelog gets those that it has not. The mirror gets those after which nothing happened to their keys.
+    Returns partition and offset of the events that still cannot be applied → the reason.
+
+    Raises:
+        SchemaError: the table cannot take them; nothing of them was applied.
+        FencedError, CommitConflict: as in `process`.
+    """
+    options = engine.config.table(str(work.table))
+    if not options.changelog:
+        raise UnsupportedChange(
+            f"{work.table} has no changelog, and so nothing tells whether its rows changed after these events",
+            "make a new snapshot of the table, then drop the events: replicator quarantine drop",
+        )
+    with _understood(engine, work, options, watch) as (decoded, schema, census):
+        rows = decoded.frame.where(F.col("bad").isNotNull()).select("partition", "offset", "bad").collect()
+        if census.changes:
+            events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
+            _append_changelog(engine, work, schema, events, census)
+            reach("between-commits")
+            _apply_to_mirror(engine, work, options, schema, events, census)
+            reach("after-commit")
+    return {(row.partition, row.offset): row.bad for row in rows}
 
 
 @contextmanager
@@ -161,7 +202,7 @@ def _understood(
     engine: Engine, work: Work, options: TableOptions, watch: Stopwatch
 ) -> Iterator[tuple[Held, TableSchema, Census]]:
     """The decoded events of the batch, materialized once and released at the end, their schema and their census."""
-    behind = engine.ledger.progress(work.table).behind
+    behind = None if work.again else engine.ledger.progress(work.table).behind
     before = {} if behind is None else behind.progress.get(work.topic, {})
     if work.records is None:
         records = engine.log.read(engine.spark, work.ranges)
@@ -233,9 +274,12 @@ def _decode(
 ) -> tuple[Held, TableSchema]:
     """The decoded frame, kept in memory once it was computed."""
     if options.key:
-        epochs = [replace(e, schema=replace(e.schema, key=options.key)) for e in epochs]
+        epochs = [replace(e, schema=e.schema.with_key(options.key)) for e in epochs]
     schema = engine.book.with_filled(work.table, merged([e.schema for e in epochs]))
     _check_key(schema, options)
+    if rules := engine.rules.of(str(work.table)):
+        epochs = [replace(e, schema=rules.read(e.schema)) for e in epochs]
+        schema = rules.shielded(schema, str(work.table))
     decoded = decode(records, epochs, schema, work.ranges, for_changelog=options.changelog, stray=stray)
     return hold(decoded, few=work.records is not None), schema
 
@@ -254,19 +298,27 @@ def _check_key(schema: TableSchema, options: TableOptions) -> None:
             )
 
 
-def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataFrame, census: Census) -> None:
-    engine.quarantine.add(work.table, work.topic, decoded, work.batch)
+def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataFrame) -> None:
+    redacted = bool(engine.rules.of(str(work.table)))
+    engine.quarantine.add(work.table, work.topic, decoded, work.batch, redacted=redacted)
     if options.on_bad_event == "pause":
-        raise TablePaused(
-            f"{census.bad} events of {work.topic} could not be decoded; they are in quarantine",
-            "look at their reasons, mend the cause and start the mirror again",
-        )
+        bad = decoded.where(F.col("bad").isNotNull()).select("partition", "offset").collect()
+        waiting = {(row.partition, row.offset) for row in bad} - engine.quarantine.dropped(work.topic)
+        if waiting:
+            raise TablePaused(
+                f"{len(waiting)} events of {work.topic} could not be decoded; they are in quarantine",
+                "see their reasons with: replicator quarantine list; mend the cause, or drop them there, "
+                "and start the mirror again",
+            )
 
 
 def _append_changelog(engine: Engine, work: Work, schema: TableSchema, events: Held, census: Census) -> None:
     base = engine.ledger.progress(work.table).changelog
     table = _changelog_table(engine, work.table, schema)
-    fresh = from_offset(events.frame, _already_in(base, work))
+    if work.again:
+        fresh = _unrecorded(engine, work, table, schema, events.frame)
+    else:
+        fresh = from_offset(events.frame, _already_in(base, work))
     files = []
     if census.changes:
         rows = normalize(fresh, schema)
@@ -284,16 +336,23 @@ def _apply_to_mirror(
 ) -> None:
     base = engine.ledger.progress(work.table).mirror
     table = _mirror_table(engine, work.table, options, schema)
+    if work.again:
+        events = replace(events, frame=_not_superseded(engine, work, schema, base, events.frame))
     already = _already_in(base, work)
     truncates = [t for t in census.truncates if t.offset >= already.get(t.partition, 0)]
-    earlier = (
-        None if base is None else base.unfinished_truncate(work.topic, [r.partition for r in work.ranges])
-    )
+    earlier = None
+    if base is not None:
+        partitions = [r.partition for r in work.ranges]
+        earlier = (
+            base.known_truncate(work.topic)
+            if work.again
+            else base.unfinished_truncate(work.topic, partitions)
+        )
     undoing = truncates if earlier is None else [earlier, *truncates]
     marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
     if not census.changes:
         publish(engine.lake, table, base, marker, Staged())
-    elif not undoing and _plannable(events, options, schema, table):
+    elif not undoing and not work.again and _plannable(events, options, schema, table):
         recent = engine.recent.of(table, schema.key)
         staged, changed = split_few(engine.lake, table, recent, _few(engine, events, already, schema, census))
         head = publish(engine.lake, table, base, marker, staged)
@@ -364,7 +423,7 @@ def _with_spared(
     Raises:
         UnsupportedChange: there may be such rows, and there is no changelog.
     """
-    if not any(base.may_reach_beyond(work.topic, t) for t in truncates):
+    if not work.again and not any(base.may_reach_beyond(work.topic, t) for t in truncates):
         return rows
     changelog = None
     if engine.config.table(str(work.table)).changelog:
@@ -383,6 +442,39 @@ def _with_spared(
     return aligned(rows, columns).unionByName(aligned(spared, columns))
 
 
+def _unrecorded(
+    engine: Engine, work: Work, changelog: LakeTable, schema: TableSchema, events: DataFrame
+) -> DataFrame:
+    """The events that the changelog has not; a replay that was broken off may have left them there."""
+    ends = {r.partition: r.end for r in work.ranges}
+    there = recorded_changes(engine.lake, changelog, change_column(schema.names), (), ends)
+    return events.join(
+        F.broadcast(there.select("partition", "offset", "hi")), ["partition", "offset", "hi"], "left_anti"
+    )
+
+
+def _not_superseded(
+    engine: Engine, work: Work, schema: TableSchema, base: CommitMarker | None, events: DataFrame
+) -> DataFrame:
+    """The events after which the changelog has no change of the same key: only they tell how a row is now."""
+    changelog = engine.lake.load(engine.config.lake.changes_namespace, work.table.name)
+    if changelog is None or base is None:
+        return events
+    names = key_names(schema)
+    ends = {n: p.next_offset for n, p in base.progress.get(work.topic, {}).items()}
+    later = recorded_changes(engine.lake, changelog, change_column(schema.names), schema.key, ends)
+    keyed = events.where(F.col("op") != "t").select(
+        *key_columns(schema), "partition", F.col("offset").alias("own")
+    )
+    superseded = (
+        later.join(F.broadcast(keyed), [*names, "partition"])
+        .where(F.col("offset") > F.col("own"))
+        .select("partition", F.col("own").alias("offset"))
+        .distinct()
+    )
+    return events.join(F.broadcast(superseded), ["partition", "offset"], "left_anti")
+
+
 def _last_changes(engine: Engine, events: DataFrame, schema: TableSchema, *, few: bool) -> Held:
     places = key_places(events, schema)
     if not few or _floating_key(schema):
@@ -393,7 +485,7 @@ def _last_changes(engine: Engine, events: DataFrame, schema: TableSchema, *, few
 
 def _already_in(marker: CommitMarker | None, work: Work) -> dict[int, int]:
     """Partition → offset up to which a table has this batch's events; only where it has any of them."""
-    if marker is None:
+    if marker is None or work.again:
         return {}
     known = {r.partition: marker.next_offset(work.topic, r.partition) for r in work.ranges}
     return {r.partition: n for r in work.ranges if (n := known[r.partition]) is not None and n > r.start}
@@ -404,10 +496,13 @@ def _mirror_table(engine: Engine, table: TableId, options: TableOptions, schema:
     lake = engine.lake
     own = dict(STRATEGY_PROPERTIES[options.strategy]) | dict(options.properties)
     present = lake.load(engine.config.lake.namespace, table.name)
+    own |= _rules_property(present, schema, table)
     if present is None:
         spec = partition_spec(schema, options.partition) if options.partition else None
-        properties = dict(ENGINE_PROPERTIES) | own
-        return lake.create(engine.config.lake.namespace, table.name, table_schema(schema), spec, properties)
+        properties = {**ENGINE_PROPERTIES, SOURCE_KEY: str(table), **own}
+        namespace = engine.config.lake.namespace
+        location = _location(engine, namespace, table)
+        return lake.create(namespace, table.name, table_schema(schema), spec, properties, location)
     lake.set_properties(present, own)
     if changes := plan(present.columns(), schema):
         lake.alter(present, changes, fill=True)
@@ -418,9 +513,32 @@ def _changelog_table(engine: Engine, table: TableId, schema: TableSchema) -> Lak
     """The changelog table, created or evolved so that it holds rows of `schema`."""
     lake, namespace = engine.lake, engine.config.lake.changes_namespace
     present = lake.load(namespace, table.name)
+    rules = _rules_property(present, schema, table)
     if present is None:
         text = changelog_schema(schema, change_column(schema.names))
-        return lake.create(namespace, table.name, text, None, dict(ENGINE_PROPERTIES))
+        properties = {**ENGINE_PROPERTIES, SOURCE_KEY: str(table), **rules}
+        return lake.create(namespace, table.name, text, None, properties, _location(engine, namespace, table))
+    lake.set_properties(present, rules)
     if changes := plan(present.columns(), schema):
         lake.alter(present, changes, fill=False)
     return present
+
+
+def _location(engine: Engine, namespace: str, table: TableId) -> str | None:
+    """Where a table's files go whose name is not fit for a path; None: where the catalog puts them."""
+    lake, folder = engine.config.lake, folder_name(table.name)
+    if folder is None or lake.catalog != "jdbc" or lake.warehouse is None:
+        return None
+    return f"{lake.warehouse.rstrip('/')}/{namespace}/{folder}"
+
+
+def _rules_property(present: LakeTable | None, schema: TableSchema, table: TableId) -> dict[str, str]:
+    """The property that records the column rules, for a table that has or is to have any.
+
+    Raises:
+        UnfitColumns: the table was written under other rules.
+    """
+    recorded = {} if present is None else rules_from_json(present.property(RULES_KEY))
+    columns = () if present is None else present.columns()
+    rules = check_unchanged(recorded, columns, schema, str(table))
+    return {RULES_KEY: rules_to_json(rules)} if rules else {}

@@ -59,6 +59,11 @@ def key_places(events: DataFrame, schema: TableSchema) -> DataFrame:
     return events.select(*_key_places(schema.key))
 
 
+def key_columns(schema: TableSchema) -> list[SparkColumn]:
+    """The key of each of `events` (see `key_places`) as columns k0, k1, …"""
+    return list(_key_places(schema.key)[:-1])
+
+
 @lru_cache(1024)
 def _key_places(key: tuple[str, ...]) -> tuple[SparkColumn, ...]:
     return (*(_key_value(column).alias(f"k{i}") for i, column in enumerate(key)), place().alias("place"))

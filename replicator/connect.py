@@ -56,7 +56,7 @@ def connector_config(config: Config) -> dict[str, str]:
         "user": server.user,
         "password": password,
         "server_id": str(_server_id(log.topic_prefix)),
-        "databases": ",".join(dict.fromkeys(_regex(pattern.split(".", 1)[0]) for pattern in patterns)),
+        "databases": ",".join(dict.fromkeys(_regex(name) for p in patterns for name in _databases(p))),
         "tables": table_patterns(patterns, config.source.exclude),
         "schemas": "true" if log.schemas else "false",
         "partitions": str(log.partitions),
@@ -82,6 +82,12 @@ def table_patterns(include: Iterable[str], exclude: Iterable[str] = ()) -> str:
     """
     without = "|".join(map(_regex, exclude))
     return ",".join((f"(?!(?:{without})$)" if without else "") + _regex(pattern) for pattern in include)
+
+
+def _databases(pattern: str) -> list[str]:
+    """What a pattern's database may be: where a name has dots, each of them may be the one before the table."""
+    parts = pattern.split(".")
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
 def _regex(pattern: str) -> str:

@@ -20,6 +20,8 @@
     ├── SchemaError                 exit 3   one table's schema, the other tables are unaffected
     │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
     │   ├── MissingKey                       a table without a key that rows can be matched by
+    │   ├── UnfitColumns                     column rules that do not fit the table
+    │   ├── SharedTopic                      several tables write to one topic
     │   └── MissingSchema                    events without a schema, of a table that is not defined anywhere
     ├── TablePaused                 exit 3   one table stops, as configured, until somebody looks
     ├── JavaGone                    exit 3   Spark's Java process ended under the mirror
@@ -132,6 +134,14 @@ class UnsupportedChange(SchemaError):
 
 class MissingKey(SchemaError):
     """A table without a key that rows can be matched by."""
+
+
+class UnfitColumns(SchemaError):
+    """Column rules that do not fit the table, or not what was written by earlier ones."""
+
+
+class SharedTopic(SchemaError):
+    """Several tables write to one topic."""
 
 
 class MissingSchema(SchemaError):

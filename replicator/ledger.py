@@ -182,12 +182,15 @@ class Ledger:
         )
         self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), text)
 
-    def resume_all(self) -> None:
-        """Forget every pause: a start is the operator's word that causes were mended."""
+    def resume_all(self) -> list[str]:
+        """Forget every pause: a start is the operator's word that causes were mended. Returns the paused tables."""
+        paused = []
         namespace = self._config.lake.ops_namespace
         for key in self._lake.namespace_properties(namespace):
             if key.startswith(PAUSED_KEY):
                 self._lake.set_namespace_property(namespace, key, None)
+                paused.append(key.removeprefix(PAUSED_KEY))
+        return paused
 
     def _read(self, table: TableId) -> Progress:
         lake, options = self._config.lake, self._config.table(str(table))

@@ -19,6 +19,7 @@ from replicator.errors import (
     MissingSchema,
     ReplicatorError,
     SchemaError,
+    SharedTopic,
     SourceError,
     TablePaused,
 )
@@ -29,6 +30,7 @@ from replicator.model.table import TableId
 from replicator.observe import BatchReport, Stopwatch, get_logger, log_batch
 from replicator.source.log import Offsets, data_topic
 from replicator.spark import first_line
+from replicator.topics import TopicTables
 
 _LOG: Final = get_logger("replicator.mirror")
 _COMMIT_ATTEMPTS: Final = 3
@@ -79,7 +81,7 @@ class Mirror:
         self._on_batch = on_batch
         self._pool = ThreadPoolExecutor(engine.config.apply.parallel_tables, "table")
         self._started = time.monotonic()
-        self._tables: dict[str, TableId] = {}
+        self._topics = TopicTables(engine.log, engine.book, engine.config.includes)
         self._paused: dict[TableId, str] = {}
         self._failing: dict[TableId, _Failing] = {}
         self._owners: dict[str, TableId] = {}
@@ -94,12 +96,7 @@ class Mirror:
 
     def table_of(self, topic: str) -> TableId:
         """The source table whose changes a data topic carries."""
-        if topic not in self._tables:
-            names = data_topic(topic, self.engine.log.topic_prefix)
-            if names is None:
-                raise DecodeError(f"{topic} is not the topic of a table")
-            self._tables[topic] = TableId(*names)
-        return self._tables[topic]
+        return self._topics.table(topic)
 
     def wanted(self, offsets: Offsets) -> dict[str, Mapping[int, int]]:
         """The topics of tables that are mirrored."""
@@ -112,6 +109,8 @@ class Mirror:
             DataLossError: the log no longer has events that come next for some table.
         """
         self._first = first
+        # They tell which tables the topics carry.
+        self._read_schema_changes()
         wanted = self.wanted(first)
         self.engine.ledger.load({self.table_of(topic) for topic in wanted})
         for topic, partitions in wanted.items():
@@ -204,7 +203,7 @@ class Mirror:
                 continue
             behind = engine.ledger.progress(table).behind
             ranges = ranges_to_read(topic, behind, self._first.get(topic, {}), partitions)
-            if ranges and self._has_place(table):
+            if ranges and self._has_place(table) and self._has_topic(table, topic):
                 pieces = chunks(ranges, engine.config.apply.max_events)
                 plans.append([Work(table, topic, piece, self._batches + 1) for piece in pieces])
         # A table's later pieces wait until the one before is in the lake; only first pieces are fetched together.
@@ -318,9 +317,10 @@ class Mirror:
 
     def _has_place(self, table: TableId) -> bool:
         """Whether the lake's table of this name is for `table`. Where it is another's, `table` is paused."""
-        if table.name not in self._owners:
-            self._owners[table.name] = self._owner(table)
-        owner = self._owners[table.name]
+        name = table.name.casefold() if self.engine.config.lake.folds_case else table.name
+        if name not in self._owners:
+            self._owners[name] = self._owner(table)
+        owner = self._owners[name]
         if owner != table:
             self._pause(
                 table,
@@ -329,11 +329,20 @@ class Mirror:
             )
         return owner == table
 
+    def _has_topic(self, table: TableId, topic: str) -> bool:
+        """Whether the topic carries this table alone. Where it does not, `table` is paused."""
+        try:
+            self._topics.check_alone(topic)
+        except SharedTopic as error:
+            self._pause(table, error.message, error.hint)
+            return False
+        return True
+
     def _owner(self, table: TableId) -> TableId:
         """The table whose events the lake's table of the same name has; `table` where it has none of others."""
         prefix = self.engine.log.topic_prefix
         topics = self.engine.ledger.progress(table).topics
-        found = {TableId(*names) for topic in topics if (names := data_topic(topic, prefix))}
+        found = {self.table_of(topic) for topic in topics if data_topic(topic, prefix)}
         return table if not found or table in found else min(found)
 
     def _must_wait(self, table: TableId) -> bool:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from replicator.apply.lake import Lake
 from replicator.apply.recent import RecentPlaces
 from replicator.batch import Engine
-from replicator.config import ArchiveLog, Config
+from replicator.config import ArchiveLog, ColumnRuleBook, Config
 from replicator.decode.schema_book import SchemaBook
 from replicator.errors import UsageError
 from replicator.follow import follow, go_through
@@ -65,7 +65,8 @@ def replay(
 @contextlib.contextmanager
 def _started(config: Config, log: ChangeLog, on_batch: OnBatch | None) -> Iterator[Mirror]:
     """A mirror that is the only one on this machine and stops on SIGTERM and Ctrl-C."""
-    with _only_one(config):
+    ColumnRuleBook(config)  # A key that is missing should be said before the JVM starts.
+    with only_one(config):
         log.offsets()  # A log that cannot be reached should be said before the JVM starts.
         with running_session(config) as spark:
             mirror = open_mirror(config, log, spark, on_batch)
@@ -76,24 +77,38 @@ def _started(config: Config, log: ChangeLog, on_batch: OnBatch | None) -> Iterat
 def open_mirror(
     config: Config, log: ChangeLog, spark: SparkSession, on_batch: OnBatch | None = None
 ) -> Mirror:
-    """A mirror on a session that is there already, with its namespaces in the lake."""
+    """A mirror on a session that is there already, with its namespaces in the lake. Its tables resume."""
+    engine = open_engine(config, log, spark)
+    engine.quarantine.watch(engine.ledger.resume_all())
+    return Mirror(engine, on_batch)
+
+
+def open_engine(config: Config, log: ChangeLog, spark: SparkSession) -> Engine:
+    """What a mirror works with."""
+    rules = ColumnRuleBook(config)
     if (catalog := config.lake.catalog_file) is not None:
         # SQLite makes the file, but not the folder.
         catalog.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lake = Lake(spark)
     for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
         lake.ensure_namespace(namespace)
-    ledger = Ledger(lake, config)
-    ledger.resume_all()
     quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
-    return Mirror(
-        Engine(spark, config, log, lake, ledger, SchemaBook(), quarantine, RecentPlaces(), RecordSizes()),
-        on_batch,
+    return Engine(
+        spark=spark,
+        config=config,
+        log=log,
+        lake=lake,
+        ledger=Ledger(lake, config),
+        book=SchemaBook(),
+        quarantine=quarantine,
+        recent=RecentPlaces(),
+        sizes=RecordSizes(),
+        rules=rules,
     )
 
 
 @contextlib.contextmanager
-def _only_one(config: Config) -> Iterator[None]:
+def only_one(config: Config) -> Iterator[None]:
     """Hold the mirror's lock on this machine. Raises UsageError where another process has it."""
     folder = config.mirror.state_dir
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

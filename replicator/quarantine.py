@@ -3,20 +3,25 @@
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.apply.lake import Lake, LakeTable
 from replicator.apply.publish import Staged, publish
 from replicator.apply.spec import ENGINE_PROPERTIES
-from replicator.apply.stage import stage_data
-from replicator.model.commit import CommitMarker
+from replicator.apply.stage import spark_type_name, stage_data
+from replicator.apply.strategy import split
+from replicator.model.commit import CommitMarker, OffsetRange
+from replicator.model.quarantined import RESOLVED_FIELDS, EventPlace, Resolution
 from replicator.model.record import BadRecord
-from replicator.model.table import TableId
+from replicator.model.schema_change import AddColumn
+from replicator.model.table import Column, TableId
+from replicator.model.types import LakeType
 from replicator.spark import local_frame
 
 QUARANTINE: Final = "quarantine"
@@ -31,7 +36,9 @@ _FIELDS: Final = (
     ("value", "binary"),
     ("reason", "string"),
     ("quarantined_at", "timestamptz"),
+    *RESOLVED_FIELDS,
 )
+_KEY: Final = ("topic", "partition", "offset")
 _ARROW: Final = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -39,6 +46,7 @@ _ARROW: Final = {
     "binary": pa.binary(),
     "timestamptz": pa.timestamp("ms", tz="UTC"),
 }
+_PLACES: Final = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 _SCHEMA: Final = json.dumps(
     {
         "type": "struct",
@@ -59,19 +67,30 @@ class Quarantine:
         self._namespace = namespace
         self._mirror = mirror
         self._lock = threading.Lock()
+        self._watched: set[str] = set()
 
-    def add(self, table: TableId, topic: str, decoded: DataFrame, batch: int) -> None:
-        """Append the bad events of a decoded frame; those that are there already are left out."""
+    def add(
+        self, table: TableId, topic: str, decoded: DataFrame, batch: int, *, redacted: bool = False
+    ) -> None:
+        """Append the bad events of a decoded frame; those that are there already are left out.
+
+        `redacted` ones come without key and value: what cannot be decoded cannot be masked either.
+        """
+        nothing = F.lit(None).cast("binary")
         rows = decoded.where(F.col("bad").isNotNull()).select(
             F.lit(str(table)).alias("table"),
             F.lit(topic).alias("topic"),
             "partition",
             "offset",
             F.timestamp_millis("timestamp").alias("timestamp"),
-            F.col("raw_key").alias("key"),
-            F.col("raw_value").alias("value"),
-            F.col("bad").alias("reason"),
+            (nothing if redacted else F.col("raw_key")).alias("key"),
+            (nothing if redacted else F.col("raw_value")).alias("value"),
+            (_without_words(F.col("bad")) if redacted else F.col("bad")).alias("reason"),
             F.current_timestamp().alias("quarantined_at"),
+            *[
+                F.lit(None).cast(spark_type_name(LakeType.parse(kind))).alias(name)
+                for name, kind in RESOLVED_FIELDS
+            ],
         )
         with self._lock:
             target = self._table()
@@ -94,14 +113,87 @@ class Quarantine:
                 self._append(target, local_frame(self._lake.spark, _rows(fresh)), batch)
             return fresh
 
+    def resolve(self, places: Collection[EventPlace], resolution: Resolution) -> int:
+        """Note in one commit what became of the events at `places` and forget their payload. Returns how many waited.
+
+        Those that are resolved already stay as they are, so it may be repeated.
+        """
+        with self._lock:
+            target = self._lake.load(self._namespace, QUARANTINE)
+            if target is None or target.is_empty or not places:
+                return 0
+            target = self._table()
+            columns = list(zip(*[(p.topic, p.partition, p.offset) for p in sorted(places)], strict=True))
+            chosen = local_frame(
+                self._lake.spark, pa.table(dict(zip(_KEY, columns, strict=True)), schema=_PLACES)
+            )
+            there = self._read(target).where(F.col("state").isNull())
+            rows = there.join(F.broadcast(chosen), list(_KEY), "left_semi").toArrow()
+            if not rows.num_rows:
+                return 0
+            changed = _resolved(rows, resolution, time.time_ns() // 1_000_000)
+            keys = changed.select(_KEY).rename_columns([f"k{i}" for i in range(len(_KEY))])
+            new, old = (local_frame(self._lake.spark, found) for found in (changed, keys))
+            staged = split(self._lake, target, _KEY, old, new, clear=False, few=True)
+            self._publish(target, staged, 0)
+            return int(rows.num_rows)
+
+    def dropped(self, topic: str) -> set[tuple[int, int]]:
+        """Partition and offset of the events of a topic that were dropped."""
+        with self._lock:
+            target = self._table()
+            if target.is_empty:
+                return set()
+            rows = self._read(target).where(
+                (F.col("topic") == topic) & (F.col("state") == Resolution.DROPPED)
+            )
+            return {(row.partition, row.offset) for row in rows.select("partition", "offset").collect()}
+
+    def watch(self, tables: Iterable[str]) -> None:
+        """Note that `tables` were paused: what they wait for may be in quarantine, and be read better now."""
+        self._watched.update(tables)
+
+    def settle(self, table: TableId, ranges: Sequence[OffsetRange], decoded: DataFrame) -> None:
+        """Events of a table that was paused, which could be applied now with all of `ranges`, are resolved."""
+        if str(table) not in self._watched:
+            return
+        self._watched.discard(str(table))
+        target = self._lake.load(self._namespace, QUARANTINE)
+        if target is None or target.is_empty:
+            return
+        target = self._table()
+        waiting = self._read(target).where((F.col("topic") == ranges[0].topic) & F.col("state").isNull())
+        still_bad = decoded.where(F.col("bad").isNotNull()).select("partition", "offset")
+        places = waiting.join(still_bad, ["partition", "offset"], "left_anti").select(*_KEY).collect()
+        ends = {r.partition: r for r in ranges}
+        taken = [
+            EventPlace(*place)
+            for place in places
+            if (r := ends.get(place.partition)) is not None and r.start <= place.offset < r.end
+        ]
+        self.resolve(taken, Resolution.REPLAYED)
+        if any((r := ends.get(place.partition)) is not None and place.offset >= r.end for place in places):
+            self._watched.add(str(table))
+
     def _table(self) -> LakeTable:
         present = self._lake.load(self._namespace, QUARANTINE)
-        return present or self._lake.create(
-            self._namespace, QUARANTINE, _SCHEMA, None, dict(ENGINE_PROPERTIES)
-        )
+        if present is None:
+            return self._lake.create(self._namespace, QUARANTINE, _SCHEMA, None, dict(ENGINE_PROPERTIES))
+        names = list(present.columns())
+        lacking = [(name, kind) for name, kind in RESOLVED_FIELDS if name not in names]
+        if lacking:
+            after = [names[-1], *(name for name, _ in lacking)]
+            added = [
+                AddColumn(Column(n, LakeType.parse(k)), a) for (n, k), a in zip(lacking, after, strict=False)
+            ]
+            self._lake.alter(present, added, fill=False)
+        return present
 
     def _append(self, target: LakeTable, rows: DataFrame, batch: int) -> None:
         files = stage_data(self._lake, target, rows.select(*[name for name, _ in _FIELDS]))
+        self._publish(target, Staged(files), batch)
+
+    def _publish(self, target: LakeTable, staged: Staged, batch: int) -> None:
         base = target.marker()
         marker = CommitMarker(
             mirror=self._mirror,
@@ -109,20 +201,39 @@ class Quarantine:
             batch=batch,
             committed_ms=time.time_ns() // 1_000_000,
         )
-        publish(self._lake, target, base, marker, Staged(files))
+        publish(self._lake, target, base, marker, staged)
 
     def _places(self, target: LakeTable, topic: str) -> DataFrame:
         """Where the events of a topic that are in quarantine stand; few, as quarantine is the exception."""
-        there = self._lake.spark.read.format("iceberg").load(target.sql_name)
-        return there.where(F.col("topic") == topic).select("partition", "offset")
+        return self._read(target).where(F.col("topic") == topic).select("partition", "offset")
+
+    def _read(self, target: LakeTable) -> DataFrame:
+        return self._lake.spark.read.table(target.sql_name)
+
+
+def _without_words(reason: SparkColumn) -> SparkColumn:
+    """A reason without what it repeats from the event."""
+    return F.when(reason.startswith("unknown op "), F.lit("unknown op")).otherwise(reason)
 
 
 def _rows(bad: Sequence[BadRecord]) -> pa.Table:
     now = time.time_ns() // 1_000_000
     rows = [
-        (None, r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, b.reason, now)
+        (None, r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, b.reason, now, None, None)
         for b in bad
         for r in (b.record,)
     ]
     schema = pa.schema([(name, _ARROW[kind]) for name, kind in _FIELDS])
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+def _resolved(rows: pa.Table, resolution: Resolution, now_ms: int) -> pa.Table:
+    """Rows of the quarantine table as they are once something became of them."""
+    count = rows.num_rows
+    values = {
+        "key": pa.nulls(count, pa.binary()),
+        "value": pa.nulls(count, pa.binary()),
+        "state": pa.array([str(resolution)] * count, pa.string()),
+        "resolved_at": pa.array([now_ms] * count, _ARROW["timestamptz"]),
+    }
+    return pa.table({name: values.get(name, rows.column(name)) for name, _ in _FIELDS})

@@ -1,6 +1,7 @@
 """Where a mirror is, read from the lake itself: no Java, no Spark, and no help from a running process."""
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from replicator.catalog import newest_marker, open_catalog, sqlite_file, tables_
 from replicator.config import Config, KafkaLog
 from replicator.errors import LogError, LogUnavailable
 from replicator.model.commit import CommitMarker
+from replicator.model.table import SOURCE_KEY
+from replicator.source.pattern import topic_pattern
 
 TableState = Literal["current", "behind", "paused", "unknown"]
 Ends = Mapping[tuple[str, int], int]
@@ -45,7 +48,7 @@ class TableStatus:
         lag_seconds: 0 when current, else the age of the newest change; None when unknown.
         committed_ms: when the last commit was made, milliseconds since the epoch.
         commits: how many commits the mirror has had.
-        quarantined: events of this table in quarantine.
+        quarantined: events of this table that wait in quarantine.
         data_files, delete_files, bytes: what the mirror's current snapshot consists of.
     """
 
@@ -120,13 +123,18 @@ def _assemble(config: Config, lake: _Lake) -> MirrorStatus:
         name: found for name, table in lake.mirrors.items() if (found := newest_marker(table)) is not None
     }
     started = {topic for marker in markers.values() for topic in marker.progress}
+    ours = re.compile(topic_pattern(prefix.removesuffix("."), config.source.tables, config.source.exclude))
     waiting = sorted({topic for (topic, _), end in (ends or {}).items() if end > 0 and topic not in started})
-    sources = (topic.removeprefix(prefix) for topic in waiting if topic.startswith(prefix))
     return MirrorStatus(
         mirror=config.mirror.name,
         namespace=config.lake.namespace,
         tables=tuple(_table(lake, name, marker, prefix, ends, now_ms) for name, marker in markers.items()),
-        not_started=tuple(source for source in sources if config.includes(source)),
+        not_started=tuple(
+            source
+            for topic in waiting
+            if ours.fullmatch(topic)
+            if not config.source.excludes(source := topic.removeprefix(prefix))
+        ),
         paused=lake.paused,
         quarantined=lake.quarantined.total(),
         log_problem=problem,
@@ -139,7 +147,7 @@ def _table(
     mirror, changelog = lake.mirrors[name], lake.changelogs.get(name)
     behind = None if ends is None else events_behind(marker, ends)
     summary = _summary(mirror)
-    sources = sorted(topic.removeprefix(prefix) for topic in marker.progress)
+    sources = _sources(mirror, marker, prefix)
     paused = not lake.paused.keys().isdisjoint(sources)
     return TableStatus(
         table=".".join(mirror.name()),
@@ -159,6 +167,12 @@ def _table(
         delete_files=summary["total-delete-files"],
         bytes=summary["total-files-size"],
     )
+
+
+def _sources(mirror: Table, marker: CommitMarker, prefix: str) -> list[str]:
+    """The source tables of a mirror: as recorded when it was made; else, of older ones, as its topics are called."""
+    recorded = mirror.properties.get(SOURCE_KEY)
+    return [recorded] if recorded else sorted(topic.removeprefix(prefix) for topic in marker.progress)
 
 
 def events_behind(marker: CommitMarker, ends: Ends) -> int:
@@ -193,11 +207,15 @@ def _summary(table: Table) -> Counter[str]:
 
 
 def _quarantined(catalog: Catalog, config: Config) -> Counter[str | None]:
-    """Events in quarantine by source table; None for records that are of no table."""
+    """Events that wait in quarantine by source table; None for records that are of no table."""
     name = (config.lake.ops_namespace, "quarantine")
     if not catalog.table_exists(name):
         return Counter()
-    tables = catalog.load_table(name).scan(selected_fields=("table",)).to_arrow().column("table")
+    table = catalog.load_table(name)
+    scan = table.scan(selected_fields=("table",))
+    if "state" in table.schema().column_names:
+        scan = scan.filter("state IS NULL")
+    tables = scan.to_arrow().column("table")
     return Counter({entry["values"]: entry["counts"] for entry in tables.value_counts().to_pylist()})
 
 

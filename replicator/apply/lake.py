@@ -102,6 +102,11 @@ class LakeTable:
         """The table's schema in Iceberg's JSON form: in one call what a call for each field would tell."""
         return str(self.classes.schema_parser.toJson(self.java.schema()))
 
+    def property(self, key: str) -> str | None:
+        """One of the table's properties."""
+        value = self.java.properties().get(key)
+        return None if value is None else str(value)
+
     def pending_fills(self) -> dict[str, str]:
         """Added columns whose old rows still lack the source's value → that value."""
         return fills_from_json(self.java.properties().get(PENDING_FILLS_KEY))
@@ -215,15 +220,26 @@ class Lake:
         return LakeTable(namespace, name, java, self.classes)
 
     def create(
-        self, namespace: str, name: str, schema_json: str, spec_json: str | None, properties: dict[str, str]
+        self,
+        namespace: str,
+        name: str,
+        schema_json: str,
+        spec_json: str | None,
+        properties: dict[str, str],
+        location: str | None = None,
     ) -> LakeTable:
-        """Create a table from Iceberg's JSON forms of its schema and partition spec."""
+        """Create a table from Iceberg's JSON forms of its schema and partition spec.
+
+        Without a `location` the catalog says where its files go.
+        """
         with lake_errors(f"table {namespace}.{name} cannot be created"):
             schema = self.classes.schema_parser.fromJson(schema_json)
             builder = self._catalog.buildTable(self._identifier(namespace, name), schema)
             if spec_json is not None:
                 spec = self.classes.partition_spec_parser.fromJson(schema, spec_json)
                 builder = builder.withPartitionSpec(spec)
+            if location is not None:
+                builder = builder.withLocation(location)
             for key, value in properties.items():
                 builder = builder.withProperty(key, value)
             return LakeTable(namespace, name, builder.create(), self.classes)

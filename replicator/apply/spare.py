@@ -21,7 +21,7 @@ def recorded_changes(
     `change` is the changelog's struct column. Columns: k0, k1, … (the key), partition, offset, op, hi, lo, ts_ms,
     server_id.
     """
-    rows = lake.spark.read.format("iceberg").load(changelog.sql_name)
+    rows = lake.spark.read.table(changelog.sql_name)
     at = F.col(quoted(change))
     number = F.substring_index(at.getField("file"), ".", -1).cast("long")
     kind = F.when(at.getField("op").isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
@@ -50,7 +50,7 @@ def spared_rows(
         )
 
     row = F.struct(*[value(name).alias(name) for name in columns]).alias("row")
-    there = lake.spark.read.format("iceberg").load(table.sql_name)
+    there = lake.spark.read.table(table.sql_name)
     keyed = there.select(*[F.col(quoted(c)).alias(n) for c, n in zip(key, names, strict=True)], row)
     kept = keyed.join(keep.select(*names).distinct(), names, "left_semi")
     return kept.join(but.select(*names), names, "left_anti").select("row.*")

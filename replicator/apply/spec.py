@@ -3,11 +3,13 @@
 The JSON forms are those of Iceberg's table spec, "Appendix C: JSON serialization".
 """
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from replicator.errors import ConfigError
+from replicator.errors import UnfitColumns
 from replicator.model.change import CHANGE_FIELDS
 from replicator.model.partition import PartitionField
 from replicator.model.table import TableSchema
@@ -70,24 +72,35 @@ def partition_spec(schema: TableSchema, partition: Sequence[PartitionField]) -> 
     """The partition spec of a table made from `table_schema(schema)`.
 
     Raises:
-        ConfigError: a partition field names a column that the table does not have.
+        UnfitColumns: a partition field names a column that the source's table does not have.
     """
-    ids = {name: i for i, name in enumerate(schema.names, start=1)}
+    ids = {c.written: i for i, c in enumerate(schema.columns, start=1)}
+    taken = set(schema.names)
     fields = []
     for number, part in enumerate(partition):
         if part.column not in ids:
-            raise ConfigError(
+            raise UnfitColumns(
                 f"partition {part}: the table has no column {part.column}", f"its columns: {', '.join(ids)}"
             )
+        name = _field_name(part, schema.columns[ids[part.column] - 1].name, taken)
+        taken.add(name)
         fields.append(
             {
-                "name": _field_name(part),
+                "name": name,
                 "transform": _transform(part),
                 "source-id": ids[part.column],
                 "field-id": 1000 + number,
             }
         )
     return json.dumps({"spec-id": 0, "fields": fields})
+
+
+def folder_name(table: str) -> str | None:
+    """A folder for the files of a table whose name is not fit for paths in every store; None where it is."""
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", table):
+        return None
+    readable = re.sub(r"[^A-Za-z0-9-]+", "_", table)
+    return f"{readable}-{hashlib.sha256(table.encode()).hexdigest()[:12]}"
 
 
 def _type(name: str, text: str, column: int = 0) -> str | dict[str, Any]:
@@ -113,7 +126,11 @@ def _transform(part: PartitionField) -> str:
     )
 
 
-def _field_name(part: PartitionField) -> str:
-    return (
-        part.column if part.transform == "identity" else f"{part.column}_{part.transform.removesuffix('s')}"
-    )
+def _field_name(part: PartitionField, column: str, taken: set[str]) -> str:
+    """The field's name, which may be a column's only where it has that column's own values."""
+    if part.transform == "identity":
+        return column
+    name = f"{column}_{part.transform.removesuffix('s')}"
+    while name in taken:
+        name += "_"
+    return name

@@ -80,7 +80,7 @@ def matching_positions(
 ) -> DataFrame:
     """File and position of the rows in a snapshot of `table` whose key is in `keys` (columns k0, k1, …)."""
     names = [f"k{i}" for i in range(len(key_columns))]
-    target = lake.spark.read.format("iceberg").option("snapshot-id", str(snapshot_id)).load(table.sql_name)
+    target = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
     wanted = [F.col(_quote(column)).alias(name) for column, name in zip(key_columns, names, strict=True)]
     places = target.select(*wanted, F.col("_file").alias("file_path"), F.col("_pos").alias("pos"))
     return places.join(F.broadcast(keys.select(*names)), names, "left_semi").select("file_path", "pos")

@@ -63,11 +63,13 @@ def _area(name: str, checks: Callable[[Config], Iterable[CheckResult]], config: 
 def _source(config: Config) -> list[CheckResult]:
     if config.source.url is None:
         return []
-    from replicator.check.source import check_source  # noqa: PLC0415 - heavy, and `run` needs none of it
+    from replicator.check.columns import check_columns  # noqa: PLC0415 - heavy, and `run` needs none of it
+    from replicator.check.source import check_source  # noqa: PLC0415
     from replicator.check.source_facts import read_source_facts  # noqa: PLC0415
 
     facts = read_source_facts(config)
-    return [ok("source: reachable", f"{config.source.url} as {facts.user}"), *check_source(facts, config)]
+    reached = ok("source: reachable", f"{config.source.url} as {facts.user}")
+    return [reached, *check_source(facts, config), *check_columns(facts, config)]
 
 
 def _lake(config: Config) -> Iterable[CheckResult]:

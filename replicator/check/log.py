@@ -1,11 +1,13 @@
 """Do the topics and the connector carry everything? Pure: from facts to results."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from replicator.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.check.result import CheckResult, fail, listing, ok, warn
 from replicator.config import Config
+from replicator.source.pattern import topic_pattern
 
 _DAY_MS = 86_400_000
 _MYSQL_CONNECTOR = "io.debezium.connector.mysql.MySqlConnector"
@@ -97,7 +99,13 @@ _LEAVING_OUT = (
 def check_topics(topics: tuple[TopicFacts, ...], config: Config) -> list[CheckResult]:
     """Every check of the topics, in the order of the report."""
     prefix = config.log.topic_prefix
-    tables = [topic for topic in topics if config.includes(topic.name.removeprefix(f"{prefix}."))]
+    excluded = config.source.excludes
+    ours = re.compile(topic_pattern(prefix or "", config.source.tables, config.source.exclude))
+    tables = [
+        topic
+        for topic in topics
+        if ours.fullmatch(topic.name) and not excluded(topic.name.removeprefix(f"{prefix}."))
+    ]
     if not tables:
         return [
             warn(

@@ -37,6 +37,8 @@ class TableFacts:
 
     Attributes:
         has_primary_key: a primary key, or a unique key whose columns allow no NULL.
+        columns: the names of its columns.
+        key_columns: those of its primary key.
         wide_decimals: columns of type DECIMAL with more than 38 digits.
         cascades: names of foreign keys by which another table's change alters this table's rows.
     """
@@ -44,6 +46,8 @@ class TableFacts:
     database: str
     name: str
     has_primary_key: bool = True
+    columns: tuple[str, ...] = ()
+    key_columns: tuple[str, ...] = ()
     wide_decimals: tuple[str, ...] = ()
     cascades: tuple[str, ...] = ()
 
@@ -82,6 +86,8 @@ def _variables(connection: Connection) -> dict[str, str]:
 
 def _tables(connection: Connection, config: Config) -> tuple[TableFacts, ...]:
     keyed = _pairs(connection, _KEYED)
+    columns = _by_table(connection, _COLUMNS)
+    key_columns = _by_table(connection, _KEY_COLUMNS)
     decimals = _by_table(connection, _WIDE_DECIMALS)
     cascades = _by_table(connection, _CASCADES)
     return tuple(
@@ -89,6 +95,8 @@ def _tables(connection: Connection, config: Config) -> tuple[TableFacts, ...]:
             database,
             name,
             (database, name) in keyed,
+            tuple(columns[database, name]),
+            tuple(key_columns[database, name]),
             tuple(decimals[database, name]),
             tuple(cascades[database, name]),
         )
@@ -105,6 +113,14 @@ _KEYED = f"""
     SELECT table_schema, table_name FROM information_schema.statistics
     WHERE non_unique = 0 AND table_schema NOT IN {_SYSTEM}
     GROUP BY table_schema, table_name, index_name HAVING SUM(nullable = 'YES' OR column_name IS NULL) = 0
+"""
+_COLUMNS = f"""
+    SELECT table_schema, table_name, column_name FROM information_schema.columns
+    WHERE table_schema NOT IN {_SYSTEM} ORDER BY ordinal_position
+"""
+_KEY_COLUMNS = f"""
+    SELECT table_schema, table_name, column_name FROM information_schema.statistics
+    WHERE index_name = 'PRIMARY' AND table_schema NOT IN {_SYSTEM} ORDER BY seq_in_index
 """
 _WIDE_DECIMALS = f"""
     SELECT table_schema, table_name, column_name FROM information_schema.columns

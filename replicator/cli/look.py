@@ -8,7 +8,7 @@ from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 
 
 def check(config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
-    """Say whether source, log and lake are fit, and what to do if not.
+    """Say whether source, log and lake are fit, or what to do.
 
     Looks at MySQL's settings and the user's privileges, at the tables, at the topics and the connector's
     options that lose data, at the lake and at this machine. Changes nothing. Exits with 1 where a mirror

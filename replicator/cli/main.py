@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from replicator.cli import engine, look, setup, stack
+from replicator.cli import engine, look, quarantine, setup, stack
 from replicator.errors import ReplicatorError
 
 DEBUG_VARIABLE = "REPLICATOR_DEBUG"
@@ -67,6 +67,7 @@ app.command("run")(engine.run)
 app.command("status")(look.status)
 app.command("record")(engine.record)
 app.command("replay")(engine.replay)
+app.add_typer(quarantine.app, name="quarantine", short_help="Look at, replay or drop events set aside.")
 app.add_typer(stack.app, name="stack", short_help="Start, stop or look at a local MySQL, Kafka and Connect.")
 
 

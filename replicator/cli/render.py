@@ -1,5 +1,6 @@
 """What `check` and `status` print: a table for people, JSON for programs."""
 
+import base64
 import json
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     # Each command loads its own part: together they cost a second.
     from replicator.check import CheckResult, Status
+    from replicator.model.quarantined import QuarantinedEvent, Replayed
     from replicator.status import MirrorStatus, TableStatus
 
 _COLOURS = {
@@ -89,9 +91,94 @@ def _notes(status: "MirrorStatus") -> list[str]:
         notes.append(f"In the log, not in the lake yet: {', '.join(status.not_started)}")
     if status.quarantined:
         notes.append(
-            f"{status.quarantined:,} events are in {status.namespace}_ops.quarantine, each with its reason."
+            f"{status.quarantined:,} events are in quarantine, each with its reason: replicator quarantine list"
         )
     return notes
+
+
+def print_quarantine(
+    events: "Sequence[QuarantinedEvent]", total: int, *, payload: bool, as_json: bool
+) -> None:
+    """The report of `quarantine list`: `events` of `total` that fit."""
+    if as_json:
+        _print_json({"version": 1, "total": total, "events": [_event_json(event) for event in events]})
+        return
+    if not events:
+        print("No such event is in quarantine.")
+        return
+    table = _table("event", "table", "set aside", "bytes", "reason")
+    table.columns[3].justify = "right"
+    now = time.time()
+    for event in events:
+        state = "" if event.resolution is None else f"{event.resolution}: "
+        size = "-" if event.value is None else f"{len(event.value):,}"
+        table.add_row(
+            Text(str(event.place)),
+            Text(event.table or "(schema changes)"),
+            Text(f"{duration(now - event.quarantined_ms / 1000)} ago"),
+            Text(size),
+            Text(state + event.reason),
+        )
+        if payload:
+            for name, part in (("key", event.key), ("value", event.value)):
+                table.add_row(
+                    "", "", Text(name), "", Text("-" if part is None else part.decode(errors="replace"))
+                )
+    console = _console()
+    console.print(table)
+    if total > len(events):
+        console.print(f"{total - len(events):,} more; show them with --limit {total}")
+
+
+def _event_json(event: "QuarantinedEvent") -> dict[str, object]:
+    return {
+        "id": str(event.place),
+        "topic": event.place.topic,
+        "partition": event.place.partition,
+        "offset": event.place.offset,
+        "table": event.table,
+        "timestamp_ms": event.timestamp_ms,
+        "quarantined_ms": event.quarantined_ms,
+        "reason": event.reason,
+        "state": event.resolution or "waiting",
+        "resolved_ms": event.resolved_ms,
+        **_bytes_json("key", event.key),
+        **_bytes_json("value", event.value),
+    }
+
+
+def _bytes_json(name: str, value: bytes | None) -> dict[str, str | None]:
+    """Text as it is, anything else in base64 under a name that says so."""
+    try:
+        return {name: None if value is None else value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value or b"").decode()}
+
+
+def print_replayed(done: "Replayed", *, as_json: bool) -> None:
+    """The report of `quarantine replay`."""
+    told = [(str(place), reason) for place, reason in (*done.bad, *done.refused)]
+    told += [
+        (str(place), "the log no longer has it, and quarantine keeps no payload of it") for place in done.gone
+    ]
+    if as_json:
+        _print_json(
+            {
+                "version": 1,
+                "replayed": [str(place) for place in done.taken],
+                "ahead": [str(place) for place in done.ahead],
+                "left": [{"id": place, "reason": reason} for place, reason in told],
+            }
+        )
+        return
+    console = _console()
+    console.print(f"{len(done.taken):,} replayed, {len(told):,} left in quarantine.")
+    if done.ahead:
+        console.print(
+            f"{len(done.ahead):,} have not been reached by their table yet: replicator run takes them in."
+        )
+    for place, reason in told:
+        console.print(Text(f"{place}  {reason}", style="yellow"))
 
 
 def duration(seconds: float) -> str:

@@ -5,11 +5,13 @@ config.includes("shop.orders")           # is this table mirrored?
 config.table("shop.orders").strategy     # one table's options, defaults filled in
 """
 
+from replicator.config.columns import ColumnRuleBook
 from replicator.config.loading import load, parse
 from replicator.config.models import (
     CATALOG_NAME,
     ApplyConfig,
     ArchiveLog,
+    ColumnsConfig,
     Config,
     KafkaLog,
     LakeConfig,
@@ -28,6 +30,8 @@ __all__ = [
     "CATALOG_NAME",
     "ApplyConfig",
     "ArchiveLog",
+    "ColumnRuleBook",
+    "ColumnsConfig",
     "Config",
     "KafkaLog",
     "LakeConfig",

@@ -12,8 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from replicator.config.kafka import java_client_options
 from replicator.config.paths import CatalogUri, LocalPath, Warehouse
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
-from replicator.config.values import Partition, SourceUrl, TableName, TablePattern, Trigger, Url
+from replicator.config.values import (
+    ColumnPattern,
+    Partition,
+    SourceUrl,
+    TableName,
+    TablePattern,
+    Trigger,
+    Url,
+)
 from replicator.errors import ConfigError
+from replicator.model.columns import Blank, FixedText, KeepLast, Mask, RuleSet
 from replicator.model.partition import PartitionField
 
 Strategy = Literal["split", "merge", "copy-on-write"]
@@ -61,9 +70,11 @@ class SourceConfig(Section):
 
     def includes(self, table: str) -> bool:
         """Whether `database.table` is mirrored: some pattern of `tables` fits and none of `exclude`."""
-        return any(fnmatchcase(table, pattern) for pattern in self.tables) and not any(
-            fnmatchcase(table, pattern) for pattern in self.exclude
-        )
+        return any(fnmatchcase(table, pattern) for pattern in self.tables) and not self.excludes(table)
+
+    def excludes(self, table: str) -> bool:
+        """Whether some pattern of `exclude` fits `database.table`."""
+        return any(fnmatchcase(table, pattern) for pattern in self.exclude)
 
 
 class KafkaLog(Section):
@@ -146,6 +157,11 @@ class LakeConfig(Section):
         return self
 
     @property
+    def folds_case(self) -> bool:
+        """Whether the catalog takes names that differ only in letter case for one."""
+        return self.catalog in ("hive", "glue") or (self.uri or "").startswith("jdbc:mysql")
+
+    @property
     def changes_namespace(self) -> str:
         """Where the changelogs are."""
         return f"{self.namespace}_changes"
@@ -189,6 +205,57 @@ class SparkConfig(Section):
         return reveal_all(self.conf)
 
 
+class MaskConfig(Section):
+    """What stands in place of a masked column's values: one of three."""
+
+    text: str | None = None
+    keep_last: Annotated[int, Field(ge=1)] | None = None
+    null: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if [self.text, self.keep_last, self.null].count(None) != 2:
+            raise ValueError('give one of { text = "***" }, { keep_last = 4 }, { null = true }')
+        return self
+
+    def mask(self) -> Mask:
+        """The rule that it means."""
+        if self.text is not None:
+            return FixedText(self.text)
+        return Blank() if self.keep_last is None else KeepLast(self.keep_last)
+
+
+class ColumnsConfig(Section):
+    """Which columns are mirrored, and which are masked or hashed before anything is written.
+
+    Names of columns, in which * and ? stand for any letters, in any letter case.
+    """
+
+    include: tuple[ColumnPattern, ...] = ()
+    exclude: tuple[ColumnPattern, ...] = ()
+    hash: tuple[ColumnPattern, ...] = ()
+    mask: dict[ColumnPattern, MaskConfig] = {}
+
+    @model_validator(mode="after")
+    def _one_rule_each(self) -> Self:
+        seen: set[str] = set()
+        for pattern in (*self.exclude, *self.hash, *self.mask):
+            if pattern.casefold() in seen:
+                raise ValueError(f'"{pattern}" stands under two of exclude, hash and mask; keep one')
+            seen.add(pattern.casefold())
+        return self
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self.include or self.exclude or self.hash or self.mask)
+
+
+class MirrorColumnsConfig(ColumnsConfig):
+    """`[columns]`: the rules for columns of all tables, and the key of all hashes."""
+
+    hash_key: Secret | None = None
+
+
 class TableConfig(Section):
     """`[[table]]`: what differs for one table."""
 
@@ -198,6 +265,7 @@ class TableConfig(Section):
     strategy: Strategy | None = None
     changelog: bool | None = None
     on_bad_event: OnBadEvent | None = None
+    columns: ColumnsConfig = ColumnsConfig()
     properties: dict[str, str] = {}
 
 
@@ -211,7 +279,15 @@ class TableOptions:
     strategy: Strategy
     changelog: bool
     on_bad_event: OnBadEvent
+    columns: ColumnsConfig
     properties: Mapping[str, str]
+
+
+def _loses(name: str, rules: ColumnsConfig) -> bool:
+    """Whether a column would be left out or masked."""
+    masks = tuple((pattern, mask.mask()) for pattern, mask in rules.mask.items() if name not in rules.hash)
+    found = RuleSet(rules.include, rules.exclude, masks=masks)
+    return found.leaves_out(name) or found.shield(name) is not None
 
 
 class Config(Section):
@@ -223,6 +299,7 @@ class Config(Section):
     lake: LakeConfig
     apply: ApplyConfig = ApplyConfig()
     spark: SparkConfig = SparkConfig()
+    columns: MirrorColumnsConfig = MirrorColumnsConfig()
     tables: Annotated[tuple[TableConfig, ...], Field(alias="table")] = ()
 
     @model_validator(mode="after")
@@ -235,7 +312,23 @@ class Config(Section):
                 raise ValueError(f'[[table]] "{name}" stands twice; keep one')
             if not self.source.includes(name):
                 raise ValueError(f'[[table]] "{name}" is not among source.tables, so it would have no effect')
+        self._check_columns()
         return self
+
+    def _check_columns(self) -> None:
+        hashes = [*self.columns.hash, *(pattern for table in self.tables for pattern in table.columns.hash)]
+        if hashes and self.columns.hash_key is None:
+            raise ValueError(
+                f'column "{hashes[0]}" is to be hashed, but there is no key for it; '
+                'set hash_key = { env = "NAME" } in [columns]'
+            )
+        for table in self.tables:
+            for name in table.key:
+                if _loses(name, table.columns) or _loses(name, self.columns):
+                    raise ValueError(
+                        f'[[table]] "{table.name}": column "{name}" is in the key, so it cannot be left out or masked; '
+                        "hash it instead"
+                    )
 
     def includes(self, table: str) -> bool:
         """Whether `database.table` is mirrored."""
@@ -251,5 +344,6 @@ class Config(Section):
             strategy=own.strategy or self.apply.strategy,
             changelog=self.apply.changelog if own.changelog is None else own.changelog,
             on_bad_event=own.on_bad_event or self.apply.on_bad_event,
+            columns=own.columns,
             properties=own.properties,
         )

@@ -104,8 +104,17 @@ def _table_name(value: object) -> str:
     return value
 
 
+def _column_pattern(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(
+            f'{_shown(value)} is not a column name; write "email", or with * and ? for any letters'
+        )
+    return value
+
+
 Trigger = Annotated[float, PlainValidator(parse_trigger)]
 Url = Annotated[SourceUrl, PlainValidator(parse_source_url)]
 Partition = Annotated[PartitionField, PlainValidator(_partition)]
 TablePattern = Annotated[str, PlainValidator(_table_pattern)]
 TableName = Annotated[str, PlainValidator(_table_name)]
+ColumnPattern = Annotated[str, PlainValidator(_column_pattern)]

@@ -35,6 +35,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from replicator.decode.shields import shielded
 from replicator.decode.values import (
     decoded,
     is_given,
@@ -302,6 +303,10 @@ def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) 
         own = known.get(wanted.name)
         # A constant that Spark knows to be never null would not fit a row that is null as a whole.
         filled = F.when(row.isNotNull(), F.lit(wanted.fill))
-        value = filled if own is None else decoded(row.getField(own.written), own)
+        value = (
+            filled
+            if own is None
+            else shielded(decoded(row.getField(own.written), own), own.type, wanted.shield)
+        )
         fields.append(value.cast(spark_type(wanted.type)).alias(wanted.name))
     return F.when(row.isNotNull(), F.struct(*fields))

@@ -11,7 +11,7 @@ from typing import Any
 
 from replicator.decode import mapping
 from replicator.errors import DecodeError
-from replicator.model.table import Column, TableSchema
+from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING, LakeType, Wire, decimal_column
 
 
@@ -30,6 +30,16 @@ def table_schema(value: bytes, key: bytes | None) -> TableSchema:
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise DecodeError("the event carries no Debezium envelope schema") from None
     return TableSchema(columns, _key_names(key)).without_reserved()
+
+
+def source_table(value: bytes) -> TableId | None:
+    """The table that an event names as its source; None where it names none."""
+    try:
+        document = json.loads(value)
+        source = document.get("payload", document)["source"]
+        return TableId(str(source["db"]), str(source["table"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _key_names(key: bytes | None) -> tuple[str, ...]:

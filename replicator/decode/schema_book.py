@@ -20,7 +20,7 @@ from replicator.decode.table_change import TableDefinition, table_definitions
 from replicator.errors import DecodeError, MissingSchema
 from replicator.model.position import FILE_SHIFT, SourcePosition
 from replicator.model.record import BadRecord, RawRecord
-from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.table import Column, TableId, TableSchema, topic_name
 from replicator.model.types import Wire
 
 _SAMPLE: Final = 50
@@ -28,13 +28,18 @@ _FROM_THE_START: Final = SourcePosition("binlog.000000", 0)
 
 
 class SchemaBook:
-    """Every schema that was seen, for all tables. Safe to use from several threads, one per table."""
+    """Every schema that was seen, for all tables. Safe to use from several threads, one per table.
+
+    `revision` is another number each time a definition comes.
+    """
 
     def __init__(self) -> None:
         self._definitions: dict[TableId, list[TableDefinition]] = {}
         self._current: dict[TableId, Epoch] = {}
         self._decimals: dict[tuple[TableId, int], Wire] = {}
         self._looked_at: set[TableId] = set()
+        self._by_topic: dict[str, set[TableId]] = {}
+        self.revision = 0
         self._lock = threading.Lock()
 
     def add_schema_changes(self, records: Iterable[RawRecord]) -> list[BadRecord]:
@@ -57,6 +62,8 @@ class SchemaBook:
 
     def _add(self, definitions: Iterable[TableDefinition]) -> None:
         for definition in definitions:
+            self.revision += 1
+            self._by_topic.setdefault(topic_name(definition.table), set()).add(definition.table)
             known = self._definitions.setdefault(definition.table, [])
             if not known or _place(known[-1].position) <= _place(definition.position):
                 known.append(definition)
@@ -65,6 +72,12 @@ class SchemaBook:
         """Take the source's word for how a table is defined, where the schema-change topic has nothing of it."""
         with self._lock:
             self._definitions.setdefault(table, [TableDefinition(table, _FROM_THE_START, 0, schema)])
+
+    def tables_called(self, topic: str) -> set[TableId]:
+        """The tables that are defined, and not dropped, whose topic has this name (without the prefix)."""
+        with self._lock:
+            called = self._by_topic.get(topic, ())
+            return {t for t in called if self._definitions[t] and self._definitions[t][-1].schema is not None}
 
     def epochs(self, table: TableId, since: SourcePosition | None) -> list[Epoch]:
         """The schemas that events of `table` after `since` may have, as far as is known without looking at them.

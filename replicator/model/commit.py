@@ -101,11 +101,18 @@ class CommitMarker:
         progress = self.progress.get(topic, {}).get(partition)
         return None if progress is None else progress.next_offset
 
-    def unfinished_truncate(self, topic: str, partitions: Iterable[int]) -> Truncate | None:
-        """The newest truncate, where one of `partitions` may still bring changes from before it."""
+    def known_truncate(self, topic: str) -> Truncate | None:
+        """The newest truncate, where it stands in `topic`."""
         t, known = self.truncate, self.progress.get(topic, {})
         if t is None or t.partition not in known or known[t.partition].next_offset <= t.offset:
             return None  # There is none, or it stands in another topic.
+        return t
+
+    def unfinished_truncate(self, topic: str, partitions: Iterable[int]) -> Truncate | None:
+        """The newest truncate, where one of `partitions` may still bring changes from before it."""
+        t, known = self.known_truncate(topic), self.progress.get(topic, {})
+        if t is None:
+            return None
         others = [known.get(p) for p in partitions if p != t.partition]
         return t if any(p is None or not _beyond(p, t) for p in others) else None
 

@@ -1,10 +1,14 @@
 """Names and schemas of source tables."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from replicator.model.types import LakeType, Wire
+
+if TYPE_CHECKING:
+    from replicator.model.columns import Shield
 
 RESERVED: Final = frozenset(
     {
@@ -23,6 +27,10 @@ RESERVED: Final = frozenset(
     }
 )
 """Columns that Iceberg has in every table; it refuses to read one that has a column called so itself."""
+
+
+SOURCE_KEY: Final = "replicator.source-table"
+"""Table property: the source table, `database.table`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,6 +60,7 @@ class Column:
         respelt: ENUM and SET labels that events may write differently, as (in the event, in the source).
         renamed_from: the source's name where `name` is another one.
         size: digits behind the point of a DECIMAL that is kept as text; bytes up to which `Wire.LATIN1` is padded.
+        shield: what is done to each value before it is written; `type` is the type afterwards.
     """
 
     name: str
@@ -63,6 +72,7 @@ class Column:
     respelt: tuple[tuple[str, str], ...] = ()
     renamed_from: str | None = None
     size: int | None = None
+    shield: "Shield | None" = None
 
     @property
     def written(self) -> str:
@@ -72,10 +82,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Columns in the source's order and the names of the key columns (empty: no key)."""
+    """Columns in the source's order and the names of the key columns (empty: no key).
+
+    `left_out` are the source's columns that the configuration leaves out.
+    """
 
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column | None:
         """The column called `name`, or None."""
@@ -95,6 +109,11 @@ class TableSchema:
         by_name = {c.name: c for c in self.columns}
         return tuple(by_name[name] for name in self.key)
 
+    def with_key(self, names: Iterable[str]) -> "TableSchema":
+        """The schema with another key; `names` are the source's."""
+        in_lake = {c.written: c.name for c in self.columns}
+        return replace(self, key=tuple(in_lake.get(name, name) for name in names))
+
     def with_wire(self, names: Iterable[str], wire: Wire) -> "TableSchema":
         """The schema with the columns called `names` written as `wire`."""
         chosen = set(names)
@@ -112,6 +131,11 @@ class TableSchema:
             for c in self.columns
         )
         return TableSchema(columns, tuple(names.get(name, name) for name in self.key))
+
+
+def topic_name(table: TableId) -> str:
+    """What Debezium calls the table's topic, without the prefix: an underscore for what Kafka does not allow."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", str(table))
 
 
 def lake_names(names: Iterable[str]) -> dict[str, str]:

@@ -5,10 +5,16 @@ from collections.abc import Sequence
 
 
 def topic_pattern(prefix: str, tables: Sequence[str], exclude: Sequence[str]) -> str:
-    """Matches ``prefix.database.table`` where some glob of `tables` fits and none of `exclude`."""
+    """Matches the topic of every table that some glob of `tables` fits and none of `exclude`.
+
+    It may match topics of other tables too, because a topic's name does not tell the table (see `replicator.topics`):
+    which ones are mirrored is decided by the tables' own names.
+    """
     start = _literal(prefix + ".")
     wanted = "|".join(_glob(pattern) for pattern in tables)
-    refused = f"(?!(?:{'|'.join(_glob(pattern) for pattern in exclude)})$)" if exclude else ""
+    # What an underscore stands for may be wanted.
+    certain = [_glob(pattern) for pattern in exclude if re.fullmatch(r"[A-Za-z0-9.*?-]+", pattern)]
+    refused = f"(?!(?:{'|'.join(certain)})$)" if certain else ""
     return f"^{start}{refused}(?:{wanted})$"
 
 
@@ -19,16 +25,11 @@ def _glob(pattern: str) -> str:
         end = pattern.find("]", i + 2) if char == "[" else -1
         if char == "*":
             text += ".*"
-        elif char == "?":
+        elif char == "?" or end > 0:
             text += "."
-        elif end > 0:
-            inside = pattern[i + 1 : end]
-            negation = "^" if inside.startswith("!") else ""
-            # Java reads more characters inside a class than a glob does.
-            text += "[" + negation + re.sub(r"([\\\[\]^&])", r"\\\1", inside[len(negation) :]) + "]"
-            i = end
+            i = max(i, end)
         else:
-            text += _literal(char)
+            text += _literal(char) if re.fullmatch(r"[A-Za-z0-9._-]", char) else "_"
         i += 1
     return text
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from replicator.config import Config, parse
+from replicator.config import Config, SourceConfig, parse
 from replicator.connect import connector_config, register, table_patterns
 from replicator.errors import ConfigError, ConnectError
 
@@ -96,6 +96,15 @@ def test_table_patterns_match_what_the_mirror_includes() -> None:
     ]
     matched = [name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns)]
     assert matched == ["shop.orders", "shop.logs", "crm.client_1", "odd.a,b"]
+
+
+def test_every_dot_may_end_the_database() -> None:
+    dotted = connector_config(
+        config().model_copy(
+            update={"source": SourceConfig(url=config().source.url, tables=("my.shop.*", "shop.t"))}
+        )
+    )
+    assert dotted["database.include.list"] == r"my,my\.shop,shop"
 
 
 def test_keys_of_the_configuration_become_message_keys() -> None:

@@ -46,7 +46,7 @@ class Scene:
             log=self.log,
             lake=self.lake,
             ledger=self.ledger,
-            book=Mock(add_schema_changes=lambda _: []),
+            book=Mock(add_schema_changes=lambda _: [], tables_called=lambda _: set(), revision=0),
             quarantine=Mock(),
         )
         monkeypatch.setattr(module, "process", self._process)

@@ -1,14 +1,15 @@
 """SQL and Iceberg JSON: names of any characters, types, partitions."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from replicator.apply import sql
-from replicator.apply.spec import changelog_schema, partition_spec, table_schema
-from replicator.errors import ConfigError
+from replicator.apply.spec import changelog_schema, folder_name, partition_spec, table_schema
+from replicator.errors import UnfitColumns
 from replicator.model.change import change_column
 from replicator.model.partition import parse_partition
 from replicator.model.table import Column, TableSchema
@@ -105,5 +106,36 @@ def test_partition_fields(text: str, name: str, transform: str, source: int) -> 
 
 
 def test_a_partition_of_no_column() -> None:
-    with pytest.raises(ConfigError, match="no column nope"):
+    with pytest.raises(UnfitColumns, match="no column nope"):
         partition_spec(TableSchema((Column("id", INT),), ("id",)), [parse_partition("days(nope)")])
+
+
+def test_partitions_go_by_the_names_of_the_source() -> None:
+    """A reserved name is another one in the lake, and a field's name gives way to a column's."""
+    names = ("_pos", "_pos_", "_pos___bucket", "id", "id_bucket")
+    schema = TableSchema(tuple(Column(name, INT) for name in names), ("id",)).without_reserved()
+    fields = [
+        parse_partition(text) for text in ("bucket(4, `_pos`)", "bucket(4, id)", "bucket(8, id)", "`_pos`")
+    ]
+    found = json.loads(partition_spec(schema, fields))["fields"]
+    assert [(f["name"], f["source-id"]) for f in found] == [
+        ("_pos___bucket_", 1),
+        ("id_bucket_", 4),
+        ("id_bucket__", 4),
+        ("_pos__", 1),
+    ]
+
+
+@pytest.mark.parametrize("name", ["orders", "Orders_2", "a.b-c", "_x"])
+def test_plain_names_need_no_folder_of_their_own(name: str) -> None:
+    assert folder_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a/b", "..", ".", "größe", "日本語", "a?b", "a#b", "-a", "", "x" + chr(10)]
+)
+def test_other_names_get_a_folder_that_fits_every_store(name: str) -> None:
+    folder = folder_name(name)
+    assert folder is not None
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", folder)
+    assert folder != folder_name(name + "_")

@@ -22,56 +22,7 @@ from replicator.errors import (
 )
 from replicator.stack.state import StackState, save_state
 
-COMMANDS = ("demo", "init", "check", "connect", "run", "status", "record", "replay", "stack")
-
-
-class Ran:
-    """What one call printed and how it ended."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REPLICATOR_DEBUG", raising=False)
-    monkeypatch.delenv("REPLICATOR_CONFIG", raising=False)
-
-    def run(*arguments: str) -> Ran:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        captured = capsys.readouterr()
-        return Ran(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
-
-
-@pytest.fixture
-def config(cli: Any, tmp_path: Path) -> Path:
-    """A configuration of an empty archive and no lake."""
-    from replicator.archive import ArchiveWriter
-
-    ArchiveWriter(tmp_path / "recorded", topic_prefix="shop", encoding="json").close()
-    file = tmp_path / "replicator.toml"
-    file.write_text(
-        """
-[mirror]
-name = "shop"
-[source]
-tables = ["shop.*"]
-[log]
-kind = "archive"
-path = "recorded"
-topic_prefix = "shop"
-[lake]
-catalog = "jdbc"
-uri = "jdbc:sqlite:lake/catalog.db"
-warehouse = "lake"
-namespace = "shop"
-"""
-    )
-    return file
+COMMANDS = ("demo", "init", "check", "connect", "run", "status", "record", "replay", "quarantine", "stack")
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
@@ -103,7 +54,7 @@ def test_help_lists_every_command_and_teaches_the_first_steps(cli: Any) -> None:
     assert "..." not in shown.out.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "stack"])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("quarantine", "stack")])
 def test_every_command_has_an_example(cli: Any, command: str) -> None:
     shown = cli(command, "--help")
     assert shown.code == 0
@@ -127,7 +78,10 @@ def test_wrong_use_exits_with_2(cli: Any, arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize("command", ["check", "connect", "run", "status", "record --to x", "replay --from x"])
+@pytest.mark.parametrize(
+    "command",
+    ["check", "connect", "run", "status", "record --to x", "replay --from x", "quarantine list"],
+)
 def test_every_command_says_where_a_configuration_comes_from(cli: Any, command: str) -> None:
     ran = cli(*command.split(), "-c", "missing.toml")
     assert ran.code == 2

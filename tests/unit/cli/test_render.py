@@ -47,4 +47,4 @@ def test_a_row_per_table_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
         assert text in shown
     assert "In the log, not in the lake yet: shop.new" in shown
     assert "shop.log is paused: no key" in shown
-    assert "5 events are in shop_ops.quarantine" in shown
+    assert "5 events are in quarantine, each with its reason: replicator quarantine list" in shown

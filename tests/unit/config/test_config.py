@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from replicator.config import ArchiveLog, Config, KafkaLog, load, parse
+from replicator.config import ArchiveLog, ColumnRuleBook, Config, KafkaLog, load, parse
 from replicator.errors import ConfigError
+from replicator.model.columns import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.partition import PartitionField
 
 GOOD = """\
@@ -129,7 +130,7 @@ def test_values_are_frozen(file: Path) -> None:
         (
             "[apply]",
             "[zzz]",
-            "21: zzz: unknown section; there are apply, lake, log, mirror, source, spark, table",
+            "21: zzz: unknown section; there are apply, columns, lake, log, mirror, source, spark, table",
         ),
         (
             'trigger = "10 seconds"',
@@ -361,3 +362,60 @@ def test_remote_places_stay_as_they_are(file: Path) -> None:
     )
     config = loaded(file, text.replace('warehouse = "lake"', 'warehouse = "s3://bucket/lake"'))
     assert (config.lake.uri, config.lake.warehouse) == ("https://c/api", "s3://bucket/lake")
+
+
+COLUMNS = """
+[columns]
+hash = ["email"]
+hash_key = { env = "HASH_KEY" }
+mask = { card = { keep_last = 4 } }
+
+[[table]]
+name = "shop.users"
+key = ["id"]
+columns = { include = ["id", "e*"], mask = { "n?te" = { text = "***" }, born = { null = true } } }
+"""
+
+
+def test_column_rules_and_their_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = loaded(file, GOOD + COLUMNS)
+    with pytest.raises(ConfigError, match="HASH_KEY is not set"):
+        ColumnRuleBook(config)
+    monkeypatch.setenv("HASH_KEY", "too short")
+    with pytest.raises(ConfigError, match="shorter than 16 bytes") as caught:
+        ColumnRuleBook(config)
+    assert "too short" not in str(caught.value)
+    monkeypatch.setenv("HASH_KEY", "k" * 16)
+    book = ColumnRuleBook(config)
+    users, orders = book.of("shop.users"), book.of("shop.orders")
+    assert users.leaves_out("name")
+    assert not users.leaves_out("Email")
+    assert (users.shield("NOTE"), users.shield("born")) == (FixedText("***"), Blank())
+    assert users.shield("email") == orders.shield("email") == KeyedHash(b"k" * 16)
+    assert orders.shield("card") == KeepLast(4)
+    assert not ColumnRuleBook(loaded(file, GOOD)).of("shop.users")
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ('exclude = ["a"]\nhash = ["A"]', '"A" stands under two of exclude, hash and mask; keep one'),
+        ("mask = { a = {} }", 'give one of { text = "***" }, { keep_last = 4 }, { null = true }'),
+        ("mask = { a = { keep_last = 0 } }", "must be at least 1, not 0"),
+        ('mask = { a = { text = "x", null = true } }', "give one of"),
+        ('hash = ["a"]', 'column "a" is to be hashed, but there is no key for it; set hash_key'),
+        ('hash_key = "hunter2"', "a secret never stands in this file"),
+        ('exclude = [""]', "is not a column name"),
+        (
+            'exclude = ["i*"]',
+            'column "id" is in the key, so it cannot be left out or masked; hash it instead',
+        ),
+        ('include = ["total"]', 'column "id" is in the key'),
+        ("mask = { ID = { keep_last = 1 } }", 'column "id" is in the key'),
+    ],
+)
+def test_mistakes_in_column_rules(file: Path, rules: str, expected: str) -> None:
+    keyed = '[[table]]\nname = "shop.users"\nkey = ["id"]\n'
+    (line,) = mistakes(file, f"{GOOD}\n[columns]\n{rules}\n{keyed}")
+    assert expected in line
+    assert "hunter2" not in line

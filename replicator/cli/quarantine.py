@@ -1,0 +1,191 @@
+"""`replicator quarantine`: look at events that were set aside, apply them after all, or drop them."""
+
+# ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.errors import UsageError
+
+if TYPE_CHECKING:
+    from replicator.model.quarantined import Wanted
+
+app = typer.Typer(
+    help="""Events that could not be decoded or applied: look at them, apply them after all, or drop them.
+
+Each has a reason, and is known by its place in the log, TOPIC:PARTITION:OFFSET.
+
+\b
+  replicator quarantine list              what is there, and why
+  (mend the cause, stop the mirror)
+  replicator quarantine replay            the lake takes them in
+  replicator quarantine drop --id …       what is not wanted
+""",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="DATABASE.TABLE", help="Only events of this source table. Repeatable."),
+]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Only where the reason has this text.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help='Only what was set aside since: "2 hours", "3 days", or 2026-01-31T12:00 (UTC).'
+    ),
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id", metavar="TOPIC:PARTITION:OFFSET", help="Only this event, as the list shows it. Repeatable."
+    ),
+]
+_UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+
+
+@app.command("list")
+def show(  # noqa: PLR0917 typer's options
+    config: ConfigFile = DEFAULT_CONFIG,
+    table: Tables = None,
+    reason: Reason = None,
+    since: Since = None,
+    ids: Ids = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most so many, the oldest first.")] = 100,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those that were replayed or dropped; their payload is gone.")
+    ] = False,
+    payload: Annotated[bool, typer.Option("--payload", help="Show key and value of each event too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is in quarantine, and why.
+
+    Reads the lake itself, without Java, whether or not the mirror runs. Events of tables whose columns are
+    masked or left out are kept without their payload.
+
+    \b
+    Examples:
+      replicator quarantine list -c shop.toml
+      replicator quarantine list --table shop.orders --since "2 hours" --payload
+      replicator quarantine list --json | jq -r '.events[].reason' | sort | uniq -c
+    """
+    from replicator.cli.render import print_quarantine
+    from replicator.config import load
+    from replicator.quarantined import read_quarantine
+
+    found = read_quarantine(load(config), _wanted(table, reason, since, ids, resolved=everything))
+    print_quarantine(found[:limit], len(found), payload=payload, as_json=as_json)
+
+
+@app.command()
+def replay(
+    config: ConfigFile = DEFAULT_CONFIG,
+    table: Tables = None,
+    reason: Reason = None,
+    since: Since = None,
+    ids: Ids = None,
+    as_json: AsJson = False,
+) -> None:
+    """Apply events of the quarantine after all, once the cause is mended.
+
+    Without options all of them. The mirror must not run: stop it, replay, start it again. An event never
+    replaces what happened to its row later: the changelog tells, and gets each event once, however often
+    the command is killed and repeated. Events whose table has not come to them yet are left to
+    `replicator run`. Exits with 1 where some still cannot be applied.
+
+    \b
+    Examples:
+      replicator quarantine replay -c shop.toml
+      replicator quarantine replay --table shop.orders --reason "not JSON"
+    """
+    from replicator.cli.render import print_replayed
+    from replicator.config import load
+    from replicator.observe import setup_logging
+
+    settings = load(config)
+    setup_logging()
+    from replicator.redo import replay_quarantined
+
+    done = replay_quarantined(settings, _wanted(table, reason, since, ids))
+    print_replayed(done, as_json=as_json)
+    raise typer.Exit(0 if done.complete else 1)
+
+
+@app.command()
+def drop(
+    config: ConfigFile = DEFAULT_CONFIG,
+    table: Tables = None,
+    reason: Reason = None,
+    since: Since = None,
+    ids: Ids = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Give up events of the quarantine.
+
+    Their payload is removed; place and reason stay, for the record. A table that pauses for bad events
+    (on_bad_event = "pause") passes over dropped ones at its next start. Asks before it drops. Without
+    options all events are meant. The mirror must not run. Exits with 1 where no event fits.
+
+    \b
+    Examples:
+      replicator quarantine drop -c shop.toml --id shop.shop.orders:0:17
+      replicator quarantine drop --table shop.orders --reason "not JSON" --yes
+    """
+    from replicator.config import load
+    from replicator.quarantined import read_quarantine
+
+    settings = load(config)
+    found = read_quarantine(settings, _wanted(table, reason, since, ids))
+    if not found:
+        typer.echo("No such event is in quarantine.")
+        raise typer.Exit(1)
+    if not yes:
+        for event in found[:10]:
+            typer.echo(f"{event.place}  {event.reason}")
+        if len(found) > 10:
+            typer.echo(f"… and {len(found) - 10:,} more")
+        if not typer.confirm(f"Drop {_events(len(found))} for good?"):
+            raise typer.Exit(1)
+    from replicator.redo import drop_quarantined
+
+    dropped = drop_quarantined(settings, [event.place for event in found])
+    typer.echo(f"{_events(dropped)} dropped.")
+
+
+def _events(count: int) -> str:
+    return "1 event" if count == 1 else f"{count:,} events"
+
+
+def _wanted(
+    tables: list[str] | None,
+    reason: str | None,
+    since: str | None,
+    ids: list[str] | None,
+    *,
+    resolved: bool = False,
+) -> "Wanted":
+    from replicator.model.quarantined import EventPlace, Wanted
+
+    try:
+        places = tuple(map(EventPlace.parse, ids or ()))
+    except ValueError as error:
+        raise UsageError(f"--id: {error}") from error
+    return Wanted(tuple(tables or ()), reason, None if since is None else _since_ms(since), places, resolved)
+
+
+def _since_ms(text: str) -> int:
+    number, _, unit = text.strip().partition(" ")
+    seconds = _UNITS.get(unit.strip().removesuffix("s"))
+    if seconds is not None and number.isdigit():
+        return round((datetime.now(UTC).timestamp() - int(number) * seconds) * 1000)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f'--since: {text!r} is no time; write "2 hours", "3 days", or 2026-01-31T12:00'
+        ) from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

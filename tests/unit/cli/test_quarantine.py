@@ -1,0 +1,123 @@
+"""`replicator quarantine` as a user calls it."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.cli.quarantine import _since_ms
+from replicator.errors import UsageError
+from replicator.model.quarantined import EventPlace, QuarantinedEvent, Replayed, Resolution, Wanted
+from tests.unit.cli.test_cli import stand_in
+
+PLACE = EventPlace("shop.shop.orders", 0, 17)
+WAITING = QuarantinedEvent(PLACE, "shop.orders", 5, 1_700_000_000_000, "not JSON", b"k", b"garb\xff")
+OLD = QuarantinedEvent(
+    EventPlace("shop", 0, 3),
+    None,
+    5,
+    1_600_000_000_000,
+    "odd",
+    None,
+    None,
+    Resolution.DROPPED,
+    1_650_000_000_000,
+)
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
+    """A quarantine of two events; what was asked of it."""
+    asked: list[Wanted] = []
+
+    def read(_: Any, wanted: Wanted) -> list[QuarantinedEvent]:
+        asked.append(wanted)
+        return wanted.of([WAITING, OLD])
+
+    stand_in(monkeypatch, "replicator.quarantined", read_quarantine=read)
+    return asked
+
+
+def test_list(cli: Any, config: Path, there: list[Wanted]) -> None:
+    ran = cli("quarantine", "list", "--payload")
+    assert ran.code == 0
+    for shown in ("shop.shop.orders:0:17", "shop.orders", "not JSON", "garb\ufffd"):
+        assert shown in ran.out
+    assert "odd" not in ran.out
+    ran = cli("quarantine", "list", "--all", "--limit", "1")
+    assert "(schema changes)" in ran.out
+    assert "dropped: odd" in ran.out
+    assert "1 more; show them with --limit 2" in ran.out
+    assert "No such event" in cli("quarantine", "list", "--table", "shop.other").out
+
+
+def test_list_for_programs(cli: Any, config: Path, there: list[Wanted]) -> None:
+    found = json.loads(cli("quarantine", "list", "--json", "--all").out)
+    assert (found["version"], found["total"]) == (1, 2)
+    old, waiting = found["events"]
+    assert (old["state"], old["table"], old["value"]) == ("dropped", None, None)
+    assert (waiting["id"], waiting["state"], waiting["key"]) == (str(PLACE), "waiting", "k")
+    assert waiting["value_base64"] == "Z2FyYv8="
+
+
+def test_filters(cli: Any, config: Path, there: list[Wanted]) -> None:
+    options = ["--table", "shop.orders", "--table", "shop.b", "--reason", "json", "--id", str(PLACE)]
+    cli("quarantine", "list", *options, "--since", "2020-01-31T12:00")
+    at = round(datetime(2020, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
+    assert there == [Wanted(("shop.orders", "shop.b"), "json", at, (PLACE,))]
+    ran = cli("quarantine", "list", "--id", "17")
+    assert (ran.code, "TOPIC:PARTITION:OFFSET" in ran.err) == (2, True)
+
+
+def test_times() -> None:
+    now = datetime.now(UTC).timestamp() * 1000
+    assert abs(now - 7_200_000 - _since_ms("2 hours")) < 5000
+    assert abs(now - 86_400_000 - _since_ms("1 day")) < 5000
+    assert _since_ms("2020-01-31T12:00+02:00") == _since_ms("2020-01-31T10:00")
+    with pytest.raises(UsageError, match="--since"):
+        _since_ms("soon")
+
+
+def test_replay(cli: Any, config: Path, there: list[Wanted], monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [
+        Replayed(taken=[PLACE], ahead=[PLACE]),
+        Replayed(bad=[(PLACE, "still not JSON")], gone=[PLACE]),
+    ] * 2
+    stand_in(monkeypatch, "replicator.redo", replay_quarantined=lambda *_: answers.pop(0))
+    ran = cli("quarantine", "replay")
+    assert (ran.code, "1 replayed, 0 left" in ran.out, "1 have not been reached" in ran.out) == (
+        0,
+        True,
+        True,
+    )
+    ran = cli("quarantine", "replay")
+    assert ran.code == 1
+    assert "0 replayed, 2 left" in ran.out
+    assert "still not JSON" in ran.out
+    found = json.loads(cli("quarantine", "replay", "--json").out)
+    assert found == {"version": 1, "replayed": [str(PLACE)], "ahead": [str(PLACE)], "left": []}
+
+
+def test_drop_asks_first(
+    cli: Any,
+    config: Path,
+    there: list[Wanted],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dropped: list[list[EventPlace]] = []
+
+    def drop(_: Any, places: list[EventPlace]) -> int:
+        dropped.append(places)
+        return len(places)
+
+    stand_in(monkeypatch, "replicator.redo", drop_quarantined=drop)
+    monkeypatch.setattr("typer.confirm", lambda _: False)
+    assert cli("quarantine", "drop").code == 1
+    assert dropped == []
+    ran = cli("quarantine", "drop", "--yes")
+    assert (ran.code, "1 event dropped." in ran.out) == (0, True)
+    assert dropped == [[PLACE]]
+    ran = cli("quarantine", "drop", "--table", "shop.other", "--yes")
+    assert (ran.code, "No such event" in ran.out) == (1, True)
