@@ -24,6 +24,21 @@ ENGINE_PROPERTIES: Final[Mapping[str, str]] = {
 }
 
 
+_MOMENTS: Final = frozenset({"timestamp", "timestamptz"})
+_DAYS: Final = _MOMENTS | {"date"}
+_CUT: Final = frozenset({"int", "long", "decimal", "string", "binary"})
+_FIT: Final[Mapping[str, frozenset[str]]] = {
+    "identity": _CUT | _DAYS | {"boolean", "float", "double"},
+    "bucket": _CUT | _DAYS,
+    "truncate": _CUT,
+    "years": _DAYS,
+    "months": _DAYS,
+    "days": _DAYS,
+    "hours": _MOMENTS,
+}
+"""Transform → lake types that it takes; Iceberg's table spec, "Partition Transforms"."""
+
+
 def table_schema(schema: TableSchema) -> str:
     """A mirror's schema: the source's columns; the key is required and is the identifier."""
     ids = {name: i for i, name in enumerate(schema.names, start=1)}
@@ -72,7 +87,8 @@ def partition_spec(schema: TableSchema, partition: Sequence[PartitionField]) -> 
     """The partition spec of a table made from `table_schema(schema)`.
 
     Raises:
-        UnfitColumns: a partition field names a column that the source's table does not have.
+        UnfitColumns: a partition field names a column that the source's table does not have, or one of a type that
+            its transform does not take.
     """
     ids = {c.written: i for i, c in enumerate(schema.columns, start=1)}
     taken = set(schema.names)
@@ -82,7 +98,13 @@ def partition_spec(schema: TableSchema, partition: Sequence[PartitionField]) -> 
             raise UnfitColumns(
                 f"partition {part}: the table has no column {part.column}", f"its columns: {', '.join(ids)}"
             )
-        name = _field_name(part, schema.columns[ids[part.column] - 1].name, taken)
+        column = schema.columns[ids[part.column] - 1]
+        if column.type.name not in _FIT[part.transform]:
+            raise UnfitColumns(
+                f"partition {part}: the lake has {part.column} as {column.type}, which has no {part.transform}",
+                f"{part.transform} takes: {', '.join(sorted(_FIT[part.transform]))}",
+            )
+        name = _field_name(part, column.name, taken)
         taken.add(name)
         fields.append(
             {

@@ -96,8 +96,9 @@ def record(
 ) -> None:
     """Copy the mirror's Kafka topics into an event archive.
 
-    An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. Goes
-    on from where the archive ends. Without --until-caught-up it follows the topics until Ctrl-C or SIGTERM.
+    An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. It
+    holds the events as they are: columns that are masked in the lake are not masked there. Goes on from where
+    the archive ends. Without --until-caught-up it follows the topics until Ctrl-C or SIGTERM.
 
     \b
     Example:

@@ -83,13 +83,19 @@ def _definition(
 def table_id(text: str) -> TableId:
     """Read ``"shop"."orders"``, the form that table changes use; a rename lists old and new, the new counts.
 
+    Debezium leaves a name as it is, unquoted, that begins or ends with a quote itself.
+
     Raises:
         ValueError: the text is no table id.
     """
-    parts = [part.replace('""', '"') for part in re.findall(r'"((?:[^"]|"")*)"', text)]
-    if len(parts) < 2:
-        raise ValueError(f"not a table id: {text}")
-    return TableId(parts[-2], parts[-1])
+    quoted = r'"((?:[^"]|"")*)"'
+    if found := re.fullmatch(rf"(?:.*,)?{quoted}\.{quoted}", text, re.DOTALL):
+        return TableId(*(part.replace('""', '"') for part in found.groups()))
+    if found := re.fullmatch(rf'("[^.]*|.*")\.{quoted}', text, re.DOTALL):
+        return TableId(found[1], found[2].replace('""', '"'))
+    if found := re.fullmatch(rf'{quoted}\.(".*|.*")', text, re.DOTALL):
+        return TableId(found[1].replace('""', '"'), found[2])
+    raise ValueError(f"not a table id: {text}")
 
 
 def _column(column: Mapping[str, Any], ddl: str) -> Column:

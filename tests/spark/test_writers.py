@@ -124,3 +124,18 @@ def test_small_batches_search_only_the_base(lab: Lab) -> None:
             mirror.advance({ORDERS: {0: end}})
     assert searched == [1, 1], "key 1 in the base, the new key 60, and then key 1 is known"
     assert sorted(r["id"] for r in lab.rows("orders")) == [1, 2, 60]
+
+
+def test_a_table_is_searched_as_it_was(lab: Lab) -> None:
+    lab.write([DEFINITION, created(1), created(2)])
+    mirror = lab.mirror()
+    lake, found = mirror.engine.lake, []
+    keys = mirror.engine.spark.createDataFrame([(1,), (2,)], "k0 bigint")
+    for end in (1, 2):
+        mirror.advance({ORDERS: {0: end}})
+        table = lake.load("shop", "orders")
+        assert table is not None
+        found.append((table, table.snapshot_id))
+    (_, first), (table, second) = found
+    counts = [matching_positions(lake, table, at, ["id"], keys).count() for at in (first, second) if at]
+    assert counts == [1, 2]

@@ -70,6 +70,13 @@ SECTIONS: Final = (
         "column",
         (*ENCODINGS, "why"),
     ),
+    Section(
+        "Names",
+        "Names of databases, tables and columns, rows by snapshot and by binlog. *Same*: the lake's table or column "
+        "has the source's name, and its rows are the source's.",
+        "name with",
+        ("database", "table", "column", "key and partition"),
+    ),
 )
 
 Cells = dict[str, dict[str, str]]

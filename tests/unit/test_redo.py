@@ -1,13 +1,17 @@
 """Where replayed records come from."""
 
+from pathlib import Path
 from unittest.mock import Mock
 
 import pyarrow as pa
+import pytest
 
-from replicator.errors import DataLossError
+from replicator.config import parse
+from replicator.errors import DataLossError, UsageError
 from replicator.model.commit import OffsetRange
-from replicator.model.quarantined import EventPlace, QuarantinedEvent
-from replicator.redo import _ranges, _records
+from replicator.model.quarantined import EventPlace, QuarantinedEvent, Replayed, Wanted
+from replicator.process import only_one
+from replicator.redo import _ranges, _records, drop_quarantined, replay_quarantined
 from replicator.source.log import RECORDS
 
 
@@ -38,3 +42,20 @@ def test_records_without_payload_are_read_from_the_log_as_long_as_it_has_them() 
 def test_one_range_for_each_partition() -> None:
     places = [EventPlace("t", 1, 9), EventPlace("t", 0, 4), EventPlace("t", 1, 5)]
     assert _ranges("t", places) == (OffsetRange("t", 0, 4, 5), OffsetRange("t", 1, 5, 10))
+
+
+def test_nothing_is_replayed_or_dropped_while_the_mirror_runs(tmp_path: Path) -> None:
+    config = parse(
+        {
+            "mirror": {"name": "shop", "state_dir": "state"},
+            "source": {"tables": ["shop.*"]},
+            "log": {"kind": "archive", "path": "archive"},
+            "lake": {"catalog": "jdbc", "uri": "jdbc:sqlite:c.db", "warehouse": "lake", "namespace": "shop"},
+        },
+        base=tmp_path,
+    )
+    with only_one(config):
+        for call in (lambda: drop_quarantined(config, []), lambda: replay_quarantined(config, Wanted())):
+            with pytest.raises(UsageError, match="already running"):
+                call()
+    assert replay_quarantined(config, Wanted()) == Replayed()

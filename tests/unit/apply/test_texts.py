@@ -110,6 +110,12 @@ def test_a_partition_of_no_column() -> None:
         partition_spec(TableSchema((Column("id", INT),), ("id",)), [parse_partition("days(nope)")])
 
 
+@pytest.mark.parametrize("text", ["days(id)", "hours(price)", "months(`a``b. c`)", "truncate(3, at)"])
+def test_a_partition_of_another_type(text: str) -> None:
+    with pytest.raises(UnfitColumns, match="which has no"):
+        partition_spec(SCHEMA, [parse_partition(text)])
+
+
 def test_partitions_go_by_the_names_of_the_source() -> None:
     """A reserved name is another one in the lake, and a field's name gives way to a column's."""
     names = ("_pos", "_pos_", "_pos___bucket", "id", "id_bucket")

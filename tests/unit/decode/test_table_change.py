@@ -296,6 +296,10 @@ def test_what_is_no_schema_change(text: bytes) -> None:
         ('"shop"."orders"', TableId("shop", "orders")),
         ('"my.shop"."a ""b"""', TableId("my.shop", 'a "b"')),
         ('"shop"."old","shop"."new"', TableId("shop", "new")),
+        ('"shop"."a, ""b"".c"', TableId("shop", 'a, "b".c')),
+        ('my.ü `b` "q"."in. there"', TableId('my.ü `b` "q"', "in. there")),
+        ('"shop".te"', TableId("shop", 'te"')),
+        ('"shop"."te', TableId("shop", '"te')),
     ],
 )
 def test_table_ids(text: str, table: TableId) -> None:
