@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from replicator.decode.event_schema import source_table
 from replicator.decode.schema_book import SchemaBook
-from replicator.errors import DecodeError, SharedTopic
+from replicator.errors import DataLossError, DecodeError, SharedTopic
 from replicator.model.commit import OffsetRange
 from replicator.model.table import TableId
-from replicator.source.log import ChangeLog, TooLarge, data_topic
+from replicator.source.log import ChangeLog, Offsets, TooLarge, data_topic
 
 _LOOKED_AT = 20
 _LOOK_BYTES = 1 << 30
@@ -28,7 +28,8 @@ class TopicTables:
         self._book = book
         self._includes = includes
         self._found: dict[str, TableId] = {}
-        self._told: dict[str, TableId | None] = {}
+        self._told: dict[str, TableId] = {}
+        self._offsets: tuple[Offsets, Offsets] = ({}, {})
         self._revision = -1
 
     def table(self, topic: str) -> TableId:
@@ -36,9 +37,12 @@ class TopicTables:
         if self._book.revision != self._revision:
             self._found.clear()
             self._revision = self._book.revision
-        if topic not in self._found:
-            self._found[topic] = self._table(topic)
-        return self._found[topic]
+        if topic in self._found:
+            return self._found[topic]
+        table, certain = self._table(topic)
+        if certain:
+            self._found[topic] = table
+        return table
 
     def check_alone(self, topic: str) -> None:
         """Raises SharedTopic where several tables that are mirrored write to the topic."""
@@ -52,19 +56,20 @@ class TopicTables:
                 "connector with another topic prefix",
             )
 
-    def _table(self, topic: str) -> TableId:
+    def _table(self, topic: str) -> tuple[TableId, bool]:
+        """The table, and whether that is certain: a topic without any event may turn out to be another's."""
         names = data_topic(topic, self._log.topic_prefix)
         if names is None:
             raise DecodeError(f"{topic} is not the topic of a table")
         if defined := self._defined(topic):
-            return defined[0]
+            return defined[0], True
         by_name = TableId(*names)
         # Only an underscore may stand for something else, and only a second dot leaves open where the database ends.
         if "_" not in str(by_name) and "." not in by_name.name:
-            return by_name
-        if topic not in self._told:
-            self._told[topic] = self._as_told_by_events(topic)
-        return self._told[topic] or by_name
+            return by_name, True
+        if topic not in self._told and (told := self._as_told_by_events(topic)) is not None:
+            self._told[topic] = told
+        return self._told.get(topic, by_name), topic in self._told
 
     def _defined(self, topic: str) -> list[TableId]:
         """The tables of that topic's name which are mirrored; where none is, all that are called so."""
@@ -72,12 +77,14 @@ class TopicTables:
         return [table for table in tables if self._includes(str(table))] or tables
 
     def _as_told_by_events(self, topic: str) -> TableId | None:
-        first, ends = self._log.offsets()
-        for partition, start in first.get(topic, {}).items():
-            end = min(ends[topic][partition], start + _LOOKED_AT)
-            if start >= end:
-                continue
-            records = self._log.fetch([OffsetRange(topic, partition, start, end)], _LOOK_BYTES)
+        if not self._first_events(topic):
+            self._offsets = self._log.offsets()
+        for events in self._first_events(topic):
+            try:
+                records = self._log.fetch([events], _LOOK_BYTES)
+            except DataLossError:
+                self._offsets = ({}, {})  # The log begins later by now.
+                return None
             if isinstance(records, TooLarge) or topic not in records:
                 continue
             values = records[topic].column("value").to_pylist()
@@ -85,3 +92,12 @@ class TopicTables:
                 if value is not None and (table := source_table(value)) is not None:
                     return table
         return None
+
+    def _first_events(self, topic: str) -> list[OffsetRange]:
+        """Where a few events are, partition by partition; none as far as is known for an empty topic."""
+        first, ends = self._offsets
+        ranges = [
+            OffsetRange(topic, partition, start, min(ends[topic][partition], start + _LOOKED_AT))
+            for partition, start in first.get(topic, {}).items()
+        ]
+        return [r for r in ranges if r.count]

@@ -180,9 +180,8 @@ def _shielded(column: Column, shield: Shield | None) -> Column:
         return replace(column, shield=shield, fill=None, fill_unknown=False)
     text = None if column.fill is None else canonical_text(column.fill, column.type)
     fill = None if text is None else shield.of_text(text)
-    return replace(
-        column, type=STRING, shield=shield, fill=fill, fill_unknown=column.fill is not None and fill is None
-    )
+    unknown = column.fill_unknown or (column.fill is not None and fill is None)
+    return replace(column, type=STRING, shield=shield, fill=fill, fill_unknown=unknown)
 
 
 def canonical_text(constant: str, lake_type: LakeType) -> str | None:

@@ -68,9 +68,14 @@ def test_without_definitions_events_tell() -> None:
         topics.table("shop.transaction")
 
 
-def test_without_any_event_the_name_has_to_do() -> None:
-    topics = TopicTables(log({"shop.shop.a_b": []}), SchemaBook(), lambda _: True)
+def test_without_any_event_the_name_has_to_do_until_there_is_one() -> None:
+    events: dict[str, list[bytes]] = {"shop.shop.a_b": []}
+    source = log(events)
+    topics = TopicTables(source, SchemaBook(), lambda _: True)
     assert topics.table("shop.shop.a_b") == TableId("shop", "a_b")
+    events["shop.shop.a_b"].append(change_event("c", Place(1, 5), "a b", after={"id": 1}))
+    source.offsets.return_value = ({"shop.shop.a_b": {0: 0}}, {"shop.shop.a_b": {0: 1}})
+    assert topics.table("shop.shop.a_b") == TableId("shop", "a b")
 
 
 def test_two_tables_of_one_topic() -> None:
