@@ -30,7 +30,7 @@ from replicator.apply.spec import (
     table_schema,
 )
 from replicator.apply.stage import aligned, stage_data
-from replicator.apply.strategy import STRATEGY_PROPERTIES, Few, merge, split, split_few
+from replicator.apply.strategy import STRATEGY_PROPERTIES, Few, by_identity, merge, split, split_few
 from replicator.collapse import (
     after_truncates,
     few_last_changes,
@@ -39,12 +39,14 @@ from replicator.collapse import (
     key_names,
     key_places,
     last_changes,
+    net_rows,
+    since_snapshot,
     surviving_rows,
 )
 from replicator.config import ColumnRuleBook, Config, TableOptions
-from replicator.decode.envelope import Epoch, decode
+from replicator.decode.envelope import EVENT_DETAILS, TAIL, Epoch, decode, mark
 from replicator.decode.schema_book import SchemaBook
-from replicator.errors import MissingKey, MissingSchema, TablePaused, UnsupportedChange
+from replicator.errors import MissingKey, MissingSchema, TablePaused, UnknownPast, UnsupportedChange
 from replicator.evolve.plan import merged, plan
 from replicator.failpoints import reach
 from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, RecordSizes, control, hold
@@ -54,6 +56,7 @@ from replicator.model.change import change_column
 from replicator.model.columns import RULES_KEY, check_unchanged, rules_from_json, rules_to_json
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
+from replicator.model.snapshot import SnapshotRead, follow
 from replicator.model.table import SOURCE_KEY, Column, TableId, TableSchema
 from replicator.model.truncate import Truncate
 from replicator.model.types import STRING
@@ -81,6 +84,24 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
+class Emptied:
+    """What removes from a table what was there before: truncates, and snapshots that replace it."""
+
+    truncates: Sequence[Truncate] = ()
+    snapshots: Sequence[SnapshotRead] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.truncates or self.snapshots)
+
+    def spares(self, changes: DataFrame) -> DataFrame:
+        """Of `changes` (decoded events, or the changelog's) those that came after all of it."""
+        changes = after_truncates(changes, self.truncates)
+        for snapshot in self.snapshots:
+            changes = since_snapshot(changes, snapshot)
+        return changes
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """What one table has to take in: `ranges` of its topic, as part of batch number `batch`.
 
@@ -90,6 +111,7 @@ class Work:
 
     table: TableId
     topic: str
+    topic_id: str | None
     ranges: tuple[OffsetRange, ...]
     batch: int
     records: pa.Table | None = None
@@ -156,15 +178,21 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
         if not schema.columns and engine.ledger.progress(work.table).behind is None:
             # Nothing tells yet what the tables look like; the first good event will, and is read with these again.
             return census
+        if engine.ledger.progress(work.table).awaits_snapshot(work.topic):
+            if not census.changes:
+                return census
+            _check_beginning(work, census)
         events = decoded
-        if census.bad or census.duplicates:
+        if not census.all_to_apply:
             events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
+        alone = _stands_alone(engine, work, options, schema)
         if options.changelog:
             with watch.stage("changelog"):
-                _append_changelog(engine, work, schema, events, census)
+                _append_changelog(engine, work, schema, events, census, alone=alone)
         reach("between-commits")
-        with watch.stage("apply"):
-            _apply_to_mirror(engine, work, options, schema, events, census)
+        if not alone:
+            with watch.stage("apply"):
+                _apply_to_mirror(engine, work, options, schema, events, census)
         reach("after-commit")
         engine.quarantine.settle(work.table, work.ranges, decoded.frame)
     return census
@@ -188,13 +216,47 @@ def process_again(engine: Engine, work: Work, watch: Stopwatch) -> dict[tuple[in
         )
     with _understood(engine, work, options, watch) as (decoded, schema, census):
         rows = decoded.frame.where(F.col("bad").isNotNull()).select("partition", "offset", "bad").collect()
+        if census.changes and not schema.key:
+            raise UnsupportedChange(
+                f"{work.table} has no key, and so nothing tells whether its rows changed after these events",
+                "make a new snapshot of the table, then drop the events: replicator quarantine drop",
+            )
         if census.changes:
             events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
-            _append_changelog(engine, work, schema, events, census)
+            _append_changelog(engine, work, schema, events, census, alone=False)
             reach("between-commits")
             _apply_to_mirror(engine, work, options, schema, events, census)
             reach("after-commit")
     return {(row.partition, row.offset): row.bad for row in rows}
+
+
+def _check_beginning(work: Work, census: Census) -> None:
+    """Raises UnknownPast where a topic that was made anew does not begin with a snapshot."""
+    if not census.begins_with_snapshot:
+        raise UnknownPast(
+            f"{work.topic} was deleted and made anew, and does not begin with a snapshot: what happened to "
+            f"{work.table} in between is not in the log",
+            "drop the table in the lake, and let the connector take a new snapshot; then start the mirror again",
+        )
+
+
+def _stands_alone(engine: Engine, work: Work, options: TableOptions, schema: TableSchema) -> bool:
+    """Whether the table gets a changelog and no mirror, as it is configured to where there is no key.
+
+    Raises:
+        UnknownPast: it has a key now, and a changelog of which the log has the beginning no longer at hand.
+    """
+    progress = engine.ledger.progress(work.table)
+    if not schema.columns:
+        return progress.mirror is None
+    alone = not schema.key and options.keyless == "changelog"
+    if progress.stands_alone and not alone:
+        raise UnknownPast(
+            f"{work.table} has a key now; so far it has a changelog and no mirror",
+            f'set keyless = "identity" under [[table]] name = "{work.table}" and start the mirror again: '
+            "it is then made from the beginning of the log",
+        )
+    return alone
 
 
 @contextmanager
@@ -212,7 +274,7 @@ def _understood(
         try:
             decoded, schema, census = _schemas_found(engine, work, options, records, before)
         except MissingSchema as error:
-            decoded, schema, census = _without_schema(work, options, records, before, error)
+            decoded, schema, census = _without_schema(work, records, before, error)
     try:
         yield decoded, schema, census
     finally:
@@ -234,28 +296,33 @@ def _schemas_found(
     decoded, schema = _decode(
         engine, work, records, epochs or book.learn(work.table, records), options, UNFAMILIAR
     )
-    census = counting.take(control(decoded), work.ranges, before)
+    census = _census(decoded, work, before)
     if census.unfamiliar:
         decoded.release()
         decoded, schema = _decode(engine, work, records, book.learn(work.table, records), options, STRAY)
-        census = counting.take(control(decoded), work.ranges, before)
+        census = _census(decoded, work, before)
     return decoded, schema, census
+
+
+def _census(decoded: Held, work: Work, before: Mapping[int, PartitionProgress]) -> Census:
+    def details(partition: int, first: int, last: int) -> pa.Table:
+        inside = (F.col("partition") == partition) & F.col("offset").between(first, last)
+        return decoded.frame.where(inside).select(*EVENT_DETAILS, mark().alias("mark")).toArrow()
+
+    return counting.take(control(decoded), work.ranges, before, details)
 
 
 def _without_schema(
     work: Work,
-    options: TableOptions,
     records: DataFrame,
     before: Mapping[int, PartitionProgress],
     error: MissingSchema,
 ) -> tuple[Held, TableSchema, Census]:
     """Records of which none has a schema, for quarantine. Raises `error` where one is a change event all the same."""
     anything = TableSchema((Column("anything", STRING),))
-    frame = decode(
-        records, [Epoch(anything)], anything, work.ranges, for_changelog=options.changelog, stray=STRAY
-    )
+    frame = decode(records, [Epoch(anything)], anything, work.ranges, for_changelog=True, stray=STRAY)
     decoded = hold(frame, few=work.records is not None)
-    census = counting.take(control(decoded), work.ranges, before)
+    census = _census(decoded, work, before)
     if census.changes or census.duplicates:
         decoded.release()
         raise error
@@ -276,19 +343,29 @@ def _decode(
     if options.key:
         epochs = [replace(e, schema=e.schema.with_key(options.key)) for e in epochs]
     schema = engine.book.with_filled(work.table, merged([e.schema for e in epochs]))
-    _check_key(schema, options)
+    _check_key(schema, options, work)
     if rules := engine.rules.of(str(work.table)):
         epochs = [replace(e, schema=rules.read(e.schema)) for e in epochs]
         schema = rules.shielded(schema, str(work.table))
-    decoded = decode(records, epochs, schema, work.ranges, for_changelog=options.changelog, stray=stray)
-    return hold(decoded, few=work.records is not None), schema
+    whole = options.changelog or not schema.key
+    few = work.records is not None
+    tail = FEW_EVENTS if few else TAIL
+    decoded = decode(records, epochs, schema, work.ranges, for_changelog=whole, stray=stray, tail=tail)
+    return hold(decoded, few=few), schema
 
 
-def _check_key(schema: TableSchema, options: TableOptions) -> None:
-    if not schema.key:
+def _check_key(schema: TableSchema, options: TableOptions, work: Work) -> None:
+    if not schema.key and options.keyless == "pause":
         raise MissingKey(
             f"{options.name} has no primary key, so its rows cannot be told apart",
-            f'name a unique key: key = ["…"] under [[table]] name = "{options.name}"',
+            f'name a unique key: key = ["…"] under [[table]] name = "{options.name}"; or set keyless there',
+        )
+    if not schema.key and options.keyless == "identity" and any(r.partition for r in work.ranges):
+        raise MissingKey(
+            f"{options.name} has no key, and its topic several partitions: "
+            "which of its events came first cannot be told",
+            "give it a topic of one partition, name a unique key (key), or mirror only its changes: "
+            'keyless = "changelog"',
         )
     for name in schema.key:
         if schema.column(name) is None:
@@ -312,7 +389,9 @@ def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataF
             )
 
 
-def _append_changelog(engine: Engine, work: Work, schema: TableSchema, events: Held, census: Census) -> None:
+def _append_changelog(
+    engine: Engine, work: Work, schema: TableSchema, events: Held, census: Census, *, alone: bool
+) -> None:
     base = engine.ledger.progress(work.table).changelog
     table = _changelog_table(engine, work.table, schema)
     if work.again:
@@ -326,7 +405,7 @@ def _append_changelog(engine: Engine, work: Work, schema: TableSchema, events: H
             engine.lake, table, aligned(rows, table.columns(), struct=change_column(schema.names))
         )
     reach("after-changelog-files")
-    marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
+    marker = replace(_marker(engine, work, base, census), alone=alone)
     publish(engine.lake, table, base, marker, Staged(files))
     engine.ledger.committed_changelog(work.table, marker)
 
@@ -348,8 +427,16 @@ def _apply_to_mirror(
             if work.again
             else base.unfinished_truncate(work.topic, partitions)
         )
-    undoing = truncates if earlier is None else [earlier, *truncates]
-    marker = next_marker(engine.config.mirror.name, work.batch, work.topic, base, census)
+    at_once = not schema.key or not options.changelog
+    snapshot, replacing = None if base is None else base.snapshot, list[SnapshotRead]()
+    if not work.again:
+        snapshot, replacing = _snapshots(work, base, schema, census, already, at_once=at_once)
+    marker = replace(_marker(engine, work, base, census), snapshot=snapshot)
+    if at_once:
+        truncates += [s.begins() for s in replacing]
+        replacing = []
+    emptied = Emptied(truncates, replacing)
+    undoing = replace(emptied, truncates=[*([] if earlier is None else [earlier]), *truncates])
     if not census.changes:
         publish(engine.lake, table, base, marker, Staged())
     elif not undoing and not work.again and _plannable(events, options, schema, table):
@@ -358,22 +445,64 @@ def _apply_to_mirror(
         head = publish(engine.lake, table, base, marker, staged)
         engine.recent.committed(table, recent, changed or {}, head if changed else None)
     else:
-        fresh = after_truncates(from_offset(events.frame, already), undoing)
-        staged = _staged(engine, work, schema, table, base, replace(events, frame=fresh), truncates)
-        publish(engine.lake, table, base, marker, staged)
+        fresh = replace(events, frame=undoing.spares(from_offset(events.frame, already)))
+        stage = _staged if schema.key else _staged_by_identity
+        publish(engine.lake, table, base, marker, stage(engine, work, schema, table, base, fresh, emptied))
     engine.ledger.committed_mirror(work.table, marker)
+
+
+def _marker(engine: Engine, work: Work, base: CommitMarker | None, census: Census) -> CommitMarker:
+    return next_marker(engine.config.mirror.name, work.batch, work.topic, work.topic_id, base, census)
+
+
+def _snapshots(
+    work: Work,
+    base: CommitMarker | None,
+    schema: TableSchema,
+    census: Census,
+    already: Mapping[int, int],
+    *,
+    at_once: bool,
+) -> tuple[SnapshotRead | None, list[SnapshotRead]]:
+    """See `model.snapshot.follow`.
+
+    Raises:
+        UnknownPast: rows were read once more by an ad-hoc snapshot, and the table has no key.
+    """
+    known = None if base is None else base.snapshot
+    read = [
+        s
+        for s in census.snapshots
+        # What began before the place that the table has reached is known, or was replaced since.
+        if s.is_of(known) or all(offset >= already.get(p, 0) for p, offset in s.starts.items())
+    ]
+    ad_hoc = census.chunk_reads or any(not s.is_initial for s in read)
+    if ad_hoc and base is not None and not schema.key:
+        raise UnknownPast(
+            f"an ad-hoc snapshot read rows of {work.table} that may be there already; the table has no key, "
+            "so they cannot be told apart",
+            "drop the table in the lake, and let the connector take a new snapshot into a new topic; "
+            'or mirror only its changes: keyless = "changelog"',
+        )
+    # Markers of older engines do not say which snapshot their rows are of.
+    filled = base is not None and (base.position is not None or base.awaits_snapshot(work.topic))
+    return follow(known, read, filled=filled, furthest=census.position, at_once=at_once)
 
 
 def _plannable(events: Held, options: TableOptions, schema: TableSchema, table: LakeTable) -> bool:
     """Whether the driver can do all but the writing itself, where nothing is truncated."""
     return (
-        events.few and options.strategy == "split" and not table.pending_fills() and not _floating_key(schema)
+        events.few
+        and options.strategy == "split"
+        and bool(schema.key)
+        and not table.pending_fills()
+        and not _floating_key(schema)
     )
 
 
 def _few(engine: Engine, events: Held, already: dict[int, int], schema: TableSchema, census: Census) -> Few:
     rows = events.rows
-    if rows is None or census.bad or census.duplicates or already:
+    if rows is None or already or not census.all_to_apply:
         rows = from_offset(events.frame, already).toArrow()
     net = few_net_changes(rows, schema)
     after = cast("StructType", events.frame.schema["after"].dataType)
@@ -384,6 +513,22 @@ def _floating_key(schema: TableSchema) -> bool:
     return any(c.type.name in ("float", "double") for c in schema.key_columns)
 
 
+def _staged_by_identity(
+    engine: Engine,
+    work: Work,  # noqa: ARG001 the signature is that of _staged
+    schema: TableSchema,
+    table: LakeTable,
+    base: CommitMarker | None,  # noqa: ARG001
+    events: Held,
+    emptied: Emptied,
+) -> Staged:
+    net = hold(net_rows(events.frame, schema), few=events.few)
+    try:
+        return by_identity(engine.lake, table, schema.names, net.frame, clear=bool(emptied))
+    finally:
+        net.release()
+
+
 def _staged(
     engine: Engine,
     work: Work,
@@ -391,17 +536,16 @@ def _staged(
     table: LakeTable,
     base: CommitMarker | None,
     events: Held,
-    truncates: Sequence[Truncate],
+    emptied: Emptied,
 ) -> Staged:
     keys = _last_changes(engine, events.frame, schema, few=events.few)
     try:
         strategy = split if engine.config.table(str(work.table)).strategy == "split" else merge
         rows = surviving_rows(events.frame, keys.frame, schema)
-        if truncates and base is not None and not table.is_empty:
-            rows = _with_spared(engine, work, table, schema, base, truncates, rows, keys.frame)
-        return strategy(
-            engine.lake, table, schema.key, keys.frame, rows, clear=bool(truncates), few=events.few
-        )
+        clear = bool(emptied)
+        if clear and base is not None and not table.is_empty:
+            rows = _with_spared(engine, work, table, schema, base, emptied, rows, keys.frame)
+        return strategy(engine.lake, table, schema.key, keys.frame, rows, clear=clear, few=events.few)
     finally:
         keys.release()
 
@@ -412,18 +556,20 @@ def _with_spared(
     table: LakeTable,
     schema: TableSchema,
     base: CommitMarker,
-    truncates: Sequence[Truncate],
+    emptied: Emptied,
     rows: DataFrame,
     keys: DataFrame,
 ) -> DataFrame:
-    """`rows` and those of `table` that changed after the `truncates`, which arrived later from another partition.
+    """`rows` and those of `table` that are spared, because they changed after it was `emptied`.
 
-    A mirror's rows do not say when they changed, so the changelog has to.
+    A truncate's later changes may have arrived before it, from another partition; what a snapshot sends arrives before
+    its end. A mirror's rows do not say when they changed, so the changelog has to.
 
     Raises:
         UnsupportedChange: there may be such rows, and there is no changelog.
     """
-    if not work.again and not any(base.may_reach_beyond(work.topic, t) for t in truncates):
+    late = any(base.may_reach_beyond(work.topic, t) for t in emptied.truncates)
+    if not work.again and not emptied.snapshots and not late:
         return rows
     changelog = None
     if engine.config.table(str(work.table)).changelog:
@@ -434,9 +580,9 @@ def _with_spared(
             "and without a changelog nothing tells which rows it spares",
             "drop the table in the lake and start again; a changelog, or a topic of one partition, prevents this",
         )
-    offsets = {n: p.next_offset for n, p in base.progress[work.topic].items()}
+    offsets = {n: p.next_offset for n, p in base.progress.get(work.topic, {}).items()}
     recorded = recorded_changes(engine.lake, changelog, change_column(schema.names), schema.key, offsets)
-    keep = after_truncates(recorded, truncates)
+    keep = emptied.spares(recorded)
     columns = table.columns()
     spared = spared_rows(engine.lake, table, schema.key, keep, keys)
     return aligned(rows, columns).unionByName(aligned(spared, columns))

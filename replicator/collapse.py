@@ -17,6 +17,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.model.census import OP_CODES
+from replicator.model.change import NET
+from replicator.model.position import FILE_SHIFT
+from replicator.model.snapshot import SnapshotRead
 from replicator.model.table import TableSchema
 from replicator.model.truncate import RESET_MS, Truncate
 
@@ -38,10 +41,22 @@ def after_truncates(events: DataFrame, truncates: Sequence[Truncate]) -> DataFra
     return events
 
 
+def since_snapshot(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
+    """Leave out what came before `snapshot` read the table.
+
+    Where it sent rows, the log's order tells; what other partitions have, the source's.
+    """
+    number, pos, _ = snapshot.position.order
+    since = F.col("hi") >= (number << FILE_SHIFT) + pos
+    for partition, offset in snapshot.starts.items():
+        since = F.when(F.col("partition") == partition, F.col("offset") >= offset).otherwise(since)
+    return events.where(since)
+
+
 def _undone(t: Truncate) -> SparkColumn:
     hi, lo, ts_ms = F.col("hi"), F.col("lo"), F.coalesce(F.col("ts_ms"), F.lit(0))
     before = (hi < t.hi) | ((hi == t.hi) & (lo < t.lo))
-    same_log = F.col("server_id").isin(0, t.position.server_id)
+    same_log = (F.lit(0) == t.position.server_id) | F.col("server_id").isin(0, t.position.server_id)
     return F.when(same_log, before & (ts_ms <= t.ts_ms + RESET_MS)).otherwise(ts_ms <= t.ts_ms)
 
 
@@ -117,6 +132,26 @@ def few_last_changes(places: pa.Table) -> pa.Table:
     names = [name for name in places.column_names if name != "place"]
     grouped = places.group_by(names).aggregate([("place", "max"), ("place", "count")])
     return grouped.rename_columns([*names, "place", "events"]).select([*names, "place", "events"])
+
+
+def net_rows(events: DataFrame, schema: TableSchema) -> DataFrame:
+    """What good events without truncates come to in a table without a key: each row with how many more of it there are.
+
+    Rows (columns k0, k1, … in `schema`'s order) are the same where all their values are; order does not matter. Rows
+    of which there are as many as before are left out.
+    """
+    came = F.struct(F.lit(1).alias("n"), F.col("after").alias("row"))
+    went = F.struct(F.lit(-1).alias("n"), F.col("before").alias("row"))
+    images = (
+        F.when(F.col("op") == "u", F.array(went, came))
+        .when(F.col("op") == "d", F.array(went))
+        .otherwise(F.array(came))
+    )
+    names = [f"k{i}" for i in range(len(schema.columns))]
+    row = F.col("image.row")
+    values = [row.getField(column).alias(name) for column, name in zip(schema.names, names, strict=True)]
+    each = events.select(F.explode(images).alias("image")).select(*values, F.col("image.n").alias("n"))
+    return each.groupBy(*names).agg(F.sum("n").cast("int").alias(NET)).where(F.col(NET) != 0)
 
 
 def _key_value(column: str) -> SparkColumn:

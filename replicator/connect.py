@@ -64,6 +64,14 @@ def connector_config(config: Config) -> dict[str, str]:
     }
     template: dict[str, str] = json.loads(resource(TEMPLATE).read_text())
     settings = {name: Template(value).substitute(values) for name, value in template.items()}
+    if log.transactions:
+        settings["provide.transaction.metadata"] = "true"
+    if table := config.source.signal_table:
+        settings["signal.data.collection"] = table
+        # A signal is a row of a table that is followed.
+        settings["table.include.list"] += "," + _literal(table)
+        if (database := _literal(table.split(".", 1)[0])) not in settings["database.include.list"].split(","):
+            settings["database.include.list"] += "," + database
     if keys := _message_keys(config):
         settings["message.key.columns"] = keys
     return settings | _history_clients(log)

@@ -17,11 +17,13 @@
     │   ├── CommitConflict                   a commit lost a race and could not be repeated
     │   └── LakeUnavailable                  catalog or warehouse cannot be reached
     ├── DecodeError                 exit 3   an event that cannot be understood
-    ├── SchemaError                 exit 3   one table's schema, the other tables are unaffected
+    ├── SchemaError                 exit 3   one table's schema or rows, the other tables are unaffected
     │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
     │   ├── MissingKey                       a table without a key that rows can be matched by
     │   ├── UnfitColumns                     column rules that do not fit the table
     │   ├── SharedTopic                      several tables write to one topic
+    │   ├── MissingRows                      changes of rows that the mirror does not have
+    │   ├── UnknownPast                      a topic that was made anew and does not begin with a snapshot
     │   └── MissingSchema                    events without a schema, of a table that is not defined anywhere
     ├── TablePaused                 exit 3   one table stops, as configured, until somebody looks
     ├── JavaGone                    exit 3   Spark's Java process ended under the mirror
@@ -125,7 +127,7 @@ class DecodeError(ReplicatorError):
 
 
 class SchemaError(ReplicatorError):
-    """One table's schema; the other tables are unaffected."""
+    """One table's schema or rows; the other tables are unaffected."""
 
 
 class UnsupportedChange(SchemaError):
@@ -142,6 +144,14 @@ class UnfitColumns(SchemaError):
 
 class SharedTopic(SchemaError):
     """Several tables write to one topic."""
+
+
+class MissingRows(SchemaError):
+    """Changes of rows that the mirror does not have: it is not what the source was."""
+
+
+class UnknownPast(SchemaError):
+    """Nothing tells what happened to a table before the events that come next."""
 
 
 class MissingSchema(SchemaError):

@@ -33,7 +33,7 @@ _LONGEST_RETRY_S: Final = 30.0
 def go_through(mirror: Mirror, on_progress: Callable[[int, int], None] | None) -> None:
     """Take in what the log holds now, piece by piece; `on_progress` hears (events done, events in all)."""
     first, ends = mirror.engine.log.offsets()
-    mirror.check_log(first)
+    mirror.check_log(first, ends)
     pieces = _pieces(mirror, first, ends, mirror.engine.config.apply.max_events)
     total = sum(r.count for r in pieces[-1]) if pieces else 0
     if on_progress is not None:
@@ -67,7 +67,9 @@ def _pieces(mirror: Mirror, first: Offsets, ends: Offsets, max_events: int) -> l
     """What the archive has and the lake lacks, as growing goals: each reaches further by at most `max_events`."""
     missing: list[OffsetRange] = []
     for topic, partitions in sorted(mirror.wanted(ends).items()):
-        behind = mirror.engine.ledger.progress(mirror.table_of(topic)).behind
+        if not mirror.engine.ledger.knows(table := mirror.table_of(topic)):
+            continue
+        behind = mirror.engine.ledger.progress(table).behind
         missing += ranges_to_read(topic, behind, first.get(topic, {}), partitions)
     cuts = chunks(tuple(missing), max_events)
     starts = {(r.topic, r.partition): r.start for r in missing}
@@ -101,27 +103,29 @@ def follow(mirror: Mirror, log: KafkaLog, *, until_caught_up: bool) -> None:
 
 
 def _stream_once(mirror: Mirror, log: KafkaLog, *, until_caught_up: bool) -> None:
-    first, _ = mirror.engine.log.offsets()
-    mirror.check_log(first)
+    first, ends = mirror.engine.log.offsets()
+    mirror.check_log(first, ends)
     mirror.failure = None
     # The ledger knows where to start, so each stream gets a checkpoint of its own, to be thrown away.
     checkpoint = mirror.engine.config.mirror.state_dir / f"checkpoint-{uuid.uuid4().hex}"
     try:
-        query = _start_stream(mirror, log, checkpoint, first, until_caught_up=until_caught_up)
+        query = _start_stream(mirror, log, checkpoint, first, ends, until_caught_up=until_caught_up)
         _wait(mirror, query)
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def _start_stream(
-    mirror: Mirror, log: KafkaLog, checkpoint: Path, first: Offsets, *, until_caught_up: bool
+    mirror: Mirror, log: KafkaLog, checkpoint: Path, first: Offsets, ends: Offsets, *, until_caught_up: bool
 ) -> StreamingQuery:
     engine, apply = mirror.engine, mirror.engine.config.apply
     source = engine.config.source
     reader = engine.spark.readStream.format("kafka").options(**log.spark_options() | FETCH_OPTIONS)
-    reader = reader.option("subscribePattern", topic_pattern(log.topic_prefix, source.tables, source.exclude))
+    reader = reader.option(
+        "subscribePattern", topic_pattern(log.topic_prefix, source.tables, source.left_out)
+    )
     reader = reader.option("maxOffsetsPerTrigger", apply.max_events)
-    reader = reader.option("startingOffsets", _starting_offsets(mirror, first))
+    reader = reader.option("startingOffsets", _starting_offsets(mirror, first, ends))
 
     def on_batch(_frame: DataFrame, batch_id: int) -> None:
         # Spark plans and times the batches; what is read is decided table by table, from the ledger.
@@ -138,13 +142,17 @@ def _start_stream(
     return writer.trigger(processingTime=f"{int(apply.trigger * 1000)} milliseconds").start()
 
 
-def _starting_offsets(mirror: Mirror, first: Offsets) -> str:
+def _starting_offsets(mirror: Mirror, first: Offsets, ends: Offsets) -> str:
+    """Where the stream starts: only a plan, so that a table that cannot go on must not keep the stream from it."""
     wanted = mirror.wanted(first)
     known = mirror.engine.ledger.next_offsets(wanted, {t: mirror.table_of(t) for t in wanted})
     if not wanted:
         return "earliest"
     return json.dumps(
-        {t: {str(p): known.get(t, {}).get(p, begin) for p, begin in ps.items()} for t, ps in wanted.items()}
+        {
+            t: {str(p): min(known.get(t, {}).get(p, begin), ends[t][p]) for p, begin in ps.items()}
+            for t, ps in wanted.items()
+        }
     )
 
 

@@ -73,4 +73,4 @@ def control(held: Held) -> pa.Table:
 
 
 _NUMBERS: Final = ("partition", "offset", "code", "hi", "lo", "ts_ms", "server_id")
-_NAMES: Final = ("file", "gtid")
+_NAMES: Final = ("file", "gtid", "nth", "mark")

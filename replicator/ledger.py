@@ -8,11 +8,13 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from replicator.apply.lake import Lake
+from replicator.apply.publish import Staged, publish
 from replicator.config import Config
+from replicator.errors import LakeUnavailable
 from replicator.model.census import Census
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.table import TableId
@@ -30,21 +32,35 @@ _PROPERTY_TEXT: Final = 400
 class Progress:
     """The markers of one source table's two lake tables; None where there is nothing yet.
 
-    `changelog_wanted` is False for a table that is mirrored without a changelog.
+    `changelog_wanted` is False for a table that is mirrored without a changelog, `may_stand_alone` is True where one
+    without a key is to have a changelog only.
     """
 
     mirror: CommitMarker | None
     changelog: CommitMarker | None
     changelog_wanted: bool
+    may_stand_alone: bool = False
 
     @property
     def behind(self) -> CommitMarker | None:
         """The marker of the table that has less: from there on events must be read. None: from the beginning."""
         if not self.changelog_wanted:
             return self.mirror
+        if self.stands_alone:
+            return self.changelog
         if self.mirror is None or self.changelog is None:
             return None
         return min(self.mirror, self.changelog, key=_reach)
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether there is a changelog that has no mirror beside it, and needs none."""
+        alone = self.changelog is not None and self.changelog.alone
+        return self.may_stand_alone and self.mirror is None and alone
+
+    def awaits_snapshot(self, topic: str) -> bool:
+        """Whether `topic` was made anew, and the lake has nothing of it yet."""
+        return any(m is not None and m.awaits_snapshot(topic) for m in (self.mirror, self.changelog))
 
     @property
     def topics(self) -> frozenset[str]:
@@ -97,7 +113,12 @@ def chunks(ranges: tuple[OffsetRange, ...], max_events: int) -> list[tuple[Offse
 
 
 def next_marker(
-    mirror: str, batch: int, topic: str, base: CommitMarker | None, census: Census
+    mirror: str,
+    batch: int,
+    topic: str,
+    topic_id: str | None,
+    base: CommitMarker | None,
+    census: Census,
 ) -> CommitMarker:
     """The marker of the commit that adds what `census` counted to a table whose newest marker is `base`."""
     before: Mapping[str, Mapping[int, PartitionProgress]] = {} if base is None else base.progress
@@ -108,6 +129,7 @@ def next_marker(
         # A table that was ahead stays so: where the mirror catches up after a crash, the changelog has more.
         if partition not in own or own[partition].next_offset < progress.next_offset:
             own[partition], moved = progress, True
+    ids: Mapping[str, str] = {} if base is None else base.topic_ids
     known = None if base is None else base.position
     known_truncate = [] if base is None or base.truncate is None else [base.truncate]
     watermarks = [
@@ -122,6 +144,7 @@ def next_marker(
         watermark_ms=max(watermarks, default=None),
         committed_ms=time.time_ns() // 1_000_000,
         truncate=newest([*known_truncate, *census.truncates]),
+        topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
     )
 
 
@@ -138,11 +161,56 @@ class Ledger:
         self._config = config
         self._progress: dict[TableId, Progress] = {}
 
-    def load(self, tables: Iterable[TableId]) -> None:
-        """Read the markers of `tables` from the lake, several at a time."""
+    def load(self, tables: Iterable[TableId]) -> dict[TableId, LakeUnavailable]:
+        """Read the markers of `tables` from the lake, several at a time. Returns those that cannot be read, and why."""
+        failures: dict[TableId, LakeUnavailable] = {}
+
+        def read(table: TableId) -> None:
+            try:
+                self._progress[table] = self._read(table)
+            except LakeUnavailable as error:
+                self._progress.pop(table, None)
+                failures[table] = error
+
         with ThreadPoolExecutor(_LOADERS) as pool:
-            for table, progress in pool.map(lambda t: (t, self._read(t)), list(tables)):
-                self._progress[table] = progress
+            list(pool.map(read, list(tables)))
+        return failures
+
+    def knows(self, table: TableId) -> bool:
+        """Whether what the lake has of a table was read."""
+        return table in self._progress
+
+    @property
+    def knows_nothing(self) -> bool:
+        """Whether that was done for no table."""
+        return not self._progress
+
+    def is_another_topic(self, table: TableId, topic: str, topic_id: str | None) -> bool:
+        """Whether the lake has events of `topic` from when it was another topic of the same name."""
+        if topic_id is None:
+            return False
+        progress = self.progress(table)
+        markers = [m for m in (progress.mirror, progress.changelog) if m is not None]
+        return any(m.topic_ids.get(topic, topic_id) != topic_id for m in markers)
+
+    def begin_anew(self, table: TableId, topic: str, topic_id: str | None) -> None:
+        """Forget, in the lake, which offsets of `topic` a table has, because it is another topic now.
+
+        Raises:
+            FencedError: another process writes this mirror.
+            CommitConflict: something else was committed to the table; try again.
+        """
+        progress, lake = self.progress(table), self._config.lake
+        places = [(lake.changes_namespace, progress.changelog, self.committed_changelog)]
+        # The changelog goes first, as with every batch: where the mirror is behind, nothing is forgotten.
+        places.append((lake.namespace, progress.mirror, self.committed_mirror))
+        for namespace, base, note in places:
+            target = None if base is None else self._lake.load(namespace, table.name)
+            if base is None or target is None:
+                continue
+            marker = base.with_new_topic(topic, topic_id)
+            publish(self._lake, target, base, marker, Staged())
+            note(table, marker)
 
     def progress(self, table: TableId) -> Progress:
         """What the lake has of a table; reads it where that was not done yet."""
@@ -157,17 +225,19 @@ class Ledger:
     def committed_mirror(self, table: TableId, marker: CommitMarker) -> None:
         """Note a commit that this process made."""
         known = self._progress[table]
-        self._progress[table] = Progress(marker, known.changelog, known.changelog_wanted)
+        self._progress[table] = replace(known, mirror=marker)
 
     def committed_changelog(self, table: TableId, marker: CommitMarker) -> None:
         """Note a commit that this process made."""
         known = self._progress[table]
-        self._progress[table] = Progress(known.mirror, marker, known.changelog_wanted)
+        self._progress[table] = replace(known, changelog=marker)
 
     def next_offsets(self, topics: Offsets, table_of: Mapping[str, TableId]) -> dict[str, dict[int, int]]:
         """Topic → partition → the first offset that the lake lacks, for partitions it has something of."""
         found: dict[str, dict[int, int]] = {}
         for topic, partitions in topics.items():
+            if not self.knows(table_of[topic]):
+                continue
             behind = self.progress(table_of[topic]).behind
             for partition in partitions:
                 offset = None if behind is None else behind.next_offset(topic, partition)
@@ -200,4 +270,5 @@ class Ledger:
             None if mirror is None else mirror.marker(),
             None if changelog is None else changelog.marker(),
             options.changelog,
+            options.keyless == "changelog",
         )

@@ -13,7 +13,6 @@ from pyspark.errors import PySparkException
 from replicator.batch import Engine, Work, fetched, process
 from replicator.errors import (
     CommitConflict,
-    DataLossError,
     DecodeError,
     LakeUnavailable,
     MissingSchema,
@@ -102,26 +101,60 @@ class Mirror:
         """The topics of tables that are mirrored."""
         return {t: ps for t, ps in offsets.items() if self.engine.config.includes(str(self.table_of(t)))}
 
-    def check_log(self, first: Offsets) -> None:
-        """Compare what the lake has with where the log begins.
+    def check_log(self, first: Offsets, ends: Offsets) -> None:
+        """Compare what the lake has with where the log begins and ends.
+
+        A table whose topic is another one now gets a new epoch; one whose topic lacks events is paused.
 
         Raises:
-            DataLossError: the log no longer has events that come next for some table.
+            LakeUnavailable: no table can be read.
         """
         self._first = first
         # They tell which tables the topics carry.
         self._read_schema_changes()
-        wanted = self.wanted(first)
-        self.engine.ledger.load({self.table_of(topic) for topic in wanted})
-        for topic, partitions in wanted.items():
-            behind = self.engine.ledger.progress(self.table_of(topic)).behind
-            for partition, begin in partitions.items():
-                known = None if behind is None else behind.next_offset(topic, partition)
-                if known is not None and known < begin:
-                    raise DataLossError(
-                        f"{topic} partition {partition}: the lake needs offset {known} next, the log begins at {begin}",
-                        "replay an archive that has them, or drop the table in the lake and bootstrap it again",
-                    )
+        topics = {topic: self.table_of(topic) for topic in self.wanted(first)}
+        self._read_markers(set(topics.values()) - self._paused.keys())
+        for topic, table in topics.items():
+            if self.engine.ledger.knows(table) and table not in self._paused:
+                self._check_topic(topic, table, first[topic], ends.get(topic, {}))
+
+    def _read_markers(self, tables: set[TableId]) -> None:
+        """Read what the lake has of all tables. One that cannot be read fails alone, where the lake answers."""
+        failures = self.engine.ledger.load(tables)
+        if failures and self.engine.ledger.knows_nothing:
+            raise next(iter(failures.values()))
+        for table, error in failures.items():
+            if not self._must_wait(table):
+                self._failed(table, error)
+
+    def _check_topic(
+        self, topic: str, table: TableId, first: Mapping[int, int], ends: Mapping[int, int]
+    ) -> None:
+        ledger = self.engine.ledger
+        if ledger.is_another_topic(table, topic, self.engine.log.topic_id(topic)):
+            _LOG.warning("the topic was deleted and made anew", topic=topic, table=str(table))
+            ledger.begin_anew(table, topic, self.engine.log.topic_id(topic))
+        behind = ledger.progress(table).behind
+        if behind is None:
+            return
+        for partition, begin in first.items():
+            known = behind.next_offset(topic, partition)
+            if known is not None and known < begin:
+                self._pause(
+                    table,
+                    f"{topic} partition {partition}: the lake needs offset {known} next, the log begins at {begin}",
+                    "replay an archive that has them, or drop the table in the lake and take a new snapshot of it",
+                )
+                return
+            end = ends.get(partition, begin)
+            if known is not None and known > end and self.engine.log.grows:
+                self._pause(
+                    table,
+                    f"{topic} partition {partition} ends at offset {end}, and the lake has events up to {known}: "
+                    "the log has lost its newest events, and what comes next would be taken for them",
+                    "drop the table in the lake and take a new snapshot of it; then start the mirror again",
+                )
+                return
 
     def advance(self, ends: Offsets) -> BatchReport | None:
         """Bring every mirrored table up to `ends`, several at a time; None where all were there already.
@@ -156,7 +189,14 @@ class Mirror:
         self._bad_records += self.engine.book.add_schema_changes(self.engine.log.schema_changes())
         if not self._bad_records:
             return
-        for bad in self.engine.quarantine.add_records(self._bad_records, self._batches + 1):
+        try:
+            added = self.engine.quarantine.add_records(self._bad_records, self._batches + 1)
+        except (PySparkException, Py4JJavaError, LakeUnavailable) as error:
+            self.engine.lake.namespace_properties(self.engine.config.lake.ops_namespace)
+            # Only the table of quarantine is at fault; they are kept, and no table has to wait for them.
+            _LOG.error("schema changes cannot go to quarantine, trying it again", reason=first_line(error))
+            return
+        for bad in added:
             record = bad.record
             _LOG.warning(
                 "a schema change cannot be read and went to quarantine",
@@ -199,13 +239,14 @@ class Mirror:
         engine, plans = self.engine, []
         for topic, partitions in sorted(self.wanted(ends).items()):
             table = self.table_of(topic)
-            if table in self._paused or self._must_wait(table):
+            if table in self._paused or self._must_wait(table) or not self._readable(table):
                 continue
             behind = engine.ledger.progress(table).behind
             ranges = ranges_to_read(topic, behind, self._first.get(topic, {}), partitions)
             if ranges and self._has_place(table) and self._has_topic(table, topic):
                 pieces = chunks(ranges, engine.config.apply.max_events)
-                plans.append([Work(table, topic, piece, self._batches + 1) for piece in pieces])
+                topic_id = engine.log.topic_id(topic)
+                plans.append([Work(table, topic, topic_id, piece, self._batches + 1) for piece in pieces])
         # A table's later pieces wait until the one before is in the lake; only first pieces are fetched together.
         first = fetched(engine, [works[0] for works in plans])
         plans = [[work, *works[1:]] for work, works in zip(first, plans, strict=True)]
@@ -233,7 +274,8 @@ class Mirror:
             self._pause(table, error.message, error.hint)
             if isinstance(error, TablePaused):
                 self._quarantined += 1
-        except (PySparkException, Py4JJavaError) as error:
+        except (PySparkException, Py4JJavaError, LakeUnavailable) as error:
+            # A lake that is away for one table may be so for all; `_judge` finds out.
             failure = error
         return _Outcome(table, done, failure)
 
@@ -269,12 +311,13 @@ class Mirror:
                 "check that the lake's warehouse can be written to and that Spark has memory enough",
             )
         for table, failure in failures:
-            self._failed(table, failure)
+            # One that cannot be read any more was noticed just now.
+            if self.engine.ledger.knows(table):
+                self._failed(table, failure)
 
     def _check_surroundings(self) -> None:
         """Ask log and lake for something; where Java is gone, the lake does not answer."""
-        first, _ = self.engine.log.offsets()
-        self.check_log(first)
+        self.check_log(*self.engine.log.offsets())
         self.engine.lake.namespace_properties(self.engine.config.lake.ops_namespace)
 
     def _failed(self, table: TableId, error: Exception) -> None:
@@ -285,7 +328,7 @@ class Mirror:
             if isinstance(error, MissingSchema) and self._defined_by_source(table):
                 return
             hint = f"it failed {times} times in a row; mend the cause, then start the mirror again"
-            if isinstance(error, ReplicatorError) and error.hint:
+            if isinstance(error, ReplicatorError) and error.hint and not isinstance(error, LakeUnavailable):
                 hint = error.hint
             self._pause(table, reason, hint)
             return
@@ -344,6 +387,12 @@ class Mirror:
         topics = self.engine.ledger.progress(table).topics
         found = {self.table_of(topic) for topic in topics if data_topic(topic, prefix)}
         return table if not found or table in found else min(found)
+
+    def _readable(self, table: TableId) -> bool:
+        """Whether the lake tells how far a table is; tries it again where it did not."""
+        if not self.engine.ledger.knows(table):
+            self._read_markers({table})
+        return self.engine.ledger.knows(table)
 
     def _must_wait(self, table: TableId) -> bool:
         return table in self._failing and self._failing[table].retry_at > time.monotonic()

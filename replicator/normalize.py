@@ -28,8 +28,8 @@ from replicator.model.table import TableSchema
 
 
 def good_events(decoded: DataFrame, duplicates: Sequence[DuplicateRange]) -> DataFrame:
-    """The events to apply: neither bad nor delivered before."""
-    good = F.col("bad").isNull()
+    """The events to apply: neither bad nor delivered before, and about a row or the table."""
+    good = F.col("bad").isNull() & (F.col("op") != "m")
     for d in duplicates:
         good &= ~(
             (F.col("partition") == d.partition)
@@ -57,7 +57,8 @@ def _records() -> SparkColumn:
     before = _record(RowKind.UPDATE_BEFORE, F.col("before"))
     after = _record(RowKind.UPDATE_AFTER, F.col("after"))
     images = (
-        F.when(F.col("op") == "u", F.array(before, after))
+        F.when((F.col("op") == "u") & F.col("before").isNull(), F.array(after))
+        .when(F.col("op") == "u", F.array(before, after))
         .when(F.col("op") == "d", F.array(_record(RowKind.DELETE, F.col("before"))))
         .when(F.col("op") == "t", F.array(_record(RowKind.TRUNCATE, F.col("after"))))
         .otherwise(F.array(_record(RowKind.INSERT, F.col("after"))))

@@ -99,7 +99,7 @@ def _replay_table(engine: Engine, table: TableId, topic: str, events: Sequence[Q
         return done
     lost = set(gone)
     places = [e.place for e in passed if e.place not in lost]
-    work = Work(table, topic, _ranges(topic, places), 0, records, again=True)
+    work = Work(table, topic, None, _ranges(topic, places), 0, records, again=True)
     try:
         bad = process_again(engine, work, Stopwatch())
     except SchemaError as error:

@@ -5,7 +5,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -36,7 +36,7 @@ class TableStatus:
     """One mirrored table.
 
     Attributes:
-        table: its name in the lake, `namespace.name`.
+        table: its name in the lake, `namespace.name`; of a table that has a changelog only, the changelog's.
         source: the source table, `database.table`.
         state: current (contains all that the log holds), behind, paused (stopped at an event, see
             `MirrorStatus.paused`), or unknown (the log cannot be reached).
@@ -119,6 +119,12 @@ class _Lake:
 def _assemble(config: Config, lake: _Lake) -> MirrorStatus:
     prefix, ends, problem = _log(config)
     now_ms = time.time_ns() // 1_000_000
+    alone = {
+        name: table
+        for name, table in lake.changelogs.items()
+        if name not in lake.mirrors and (found := newest_marker(table)) is not None and found.alone
+    }
+    lake = replace(lake, mirrors={**lake.mirrors, **alone})
     markers = {
         name: found for name, table in lake.mirrors.items() if (found := newest_marker(table)) is not None
     }

@@ -111,6 +111,9 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()
     if staged.data or staged.deletes:
         _stamped(_rows(transaction, staged), text).commit()
+    elif staged.branch is not None:
+        # SQL made the snapshots of the branch, without the marker.
+        _stamped(transaction.newFastAppend(), text).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().removeBranch(staged.branch).commit()
     properties = transaction.updateProperties().set(MARKER_KEY, text)

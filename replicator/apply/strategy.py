@@ -8,11 +8,12 @@ and sorts the whole target.
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.window import Window
 
 from replicator.apply import sql
 from replicator.apply.lake import Lake, LakeTable, lake_errors
@@ -27,7 +28,9 @@ from replicator.apply.stage import (
     stage_deletes,
     stage_few_deletes,
 )
+from replicator.errors import MissingRows
 from replicator.failpoints import reach
+from replicator.model.change import NET
 from replicator.model.types import LakeType
 from replicator.spark import local_frame
 
@@ -127,6 +130,78 @@ def _positions(lake: Lake, table: LakeTable, recent: Recent, keys: pa.Table) -> 
 
 def _tuples(rows: pa.Table) -> list[Key]:
     return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def by_identity(
+    lake: Lake, table: LakeTable, source: Sequence[str], net: DataFrame, *, clear: bool
+) -> Staged:
+    """Stage net changes of a table without a key: as many rows go or come as `net` says (see `collapse.net_rows`).
+
+    `source` names the columns k0, k1, … of `net`.
+
+    Raises:
+        MissingRows: fewer rows are there than are to go.
+    """
+    branch, snapshot_id = (None, table.snapshot_id) if clear else _filled(lake, table)
+    columns = table.columns()
+    names = [f"k{i}" for i in range(len(source))]
+    came = net.where(F.col(NET) > 0).withColumn("copy", F.explode(F.array_repeat(F.lit(0), F.col(NET))))
+    rows = came.select(*[F.col(name).alias(column) for name, column in zip(names, source, strict=True)])
+    data = stage_data(lake, table, aligned(rows, columns))
+    reach("after-data-files")
+    went = net.where(F.col(NET) < 0)
+    wanted = int(went.agg(F.coalesce(-F.sum(NET), F.lit(0)).alias("n")).collect()[0].n)
+    deletes: list[Any] = []
+    if wanted:
+        places = _some_positions(lake, table, None if clear else snapshot_id, columns, source, went)
+        if places is None or places.num_rows < wanted or snapshot_id is None:
+            found = 0 if places is None else places.num_rows
+            raise MissingRows(
+                f"{wanted} rows of {table.namespace}.{table.name} are to be removed or changed, and {found} of them "
+                "are there; the table has no key, so rows are told apart by all their values",
+                "drop the table in the lake and take a new snapshot of it, or mirror only its changes: "
+                'keyless = "changelog"',
+            )
+        deletes = stage_few_deletes(lake, table, snapshot_id, places)
+        reach("after-delete-files")
+    return Staged(data, deletes, clear=clear and not table.is_empty, branch=branch, fills_done=True)
+
+
+def _some_positions(
+    lake: Lake,
+    table: LakeTable,
+    snapshot_id: int | None,
+    columns: Mapping[str, LakeType],
+    source: Sequence[str],
+    went: DataFrame,
+) -> pa.Table | None:
+    """Where rows of a snapshot stand that equal those of `went`, of each as many as are to go; None in an empty table.
+
+    Which of several equal rows goes does not matter.
+    """
+    if snapshot_id is None or table.is_empty:
+        return None
+    names = [f"k{i}" for i in range(len(source))]
+    there = lake.spark.read.format("iceberg").option("snapshot-id", str(snapshot_id)).load(table.sql_name)
+    there = there.select(
+        *[F.col(sql.quoted(column)).alias(f"t{i}") for i, column in enumerate(source)],
+        F.col("_file").alias("file_path"),
+        F.col("_pos").alias("pos"),
+    )
+    gone = went.select(
+        *[
+            F.col(name).cast(spark_type_name(columns[column])).alias(name)
+            for name, column in zip(names, source, strict=True)
+        ],
+        (-F.col(NET)).alias("wanted"),
+    )
+    same = F.lit(True)
+    for i in range(len(source)):
+        same &= F.col(f"t{i}").eqNullSafe(F.col(f"k{i}"))
+    matches = there.join(F.broadcast(gone), same).select(*names, "wanted", "file_path", "pos")
+    order = Window.partitionBy(*names).orderBy("file_path", "pos")
+    chosen = matches.withColumn("nth", F.row_number().over(order)).where(F.col("nth") <= F.col("wanted"))
+    return chosen.select("file_path", "pos").toArrow().cast(POSITIONS)
 
 
 def merge(

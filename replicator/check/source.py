@@ -74,7 +74,8 @@ def _binlog(facts: SourceFacts) -> Iterator[CheckResult]:
         "source: binlog_transaction_compression",
         get("binlog_transaction_compression", "OFF"),
         good="OFF",
-        advice="compressed transactions share positions: keep GTIDs on, or SET PERSIST it to OFF",
+        advice="events of a compressed transaction share one position: set log.transactions = true and run connect, "
+        "or SET PERSIST it to OFF",
     )
 
 
@@ -195,11 +196,19 @@ def _tables(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
 
 def _keys(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
     keyless = [str(t) for t in facts.tables if not t.has_primary_key and not config.table(str(t)).key]
-    if keyless:
+    pausing = [table for table in keyless if config.table(table).keyless == "pause"]
+    if pausing:
         yield fail(
             "source: primary keys",
+            f"none on {listing(pausing)}",
+            "add a primary key, or set key = [...] or keyless in a [[table]], or name the table in source.exclude",
+        )
+    elif keyless:
+        yield warn(
+            "source: primary keys",
             f"none on {listing(keyless)}",
-            "add a primary key, or set key = [...] in a [[table]], or name the table in source.exclude",
+            "rows are told apart by all their values, which is slower and needs a topic of one partition; "
+            "a primary key, or key = [...] in a [[table]], is better",
         )
     elif facts.tables:
         yield ok("source: primary keys", "every table has one")

@@ -20,6 +20,7 @@ from replicator.config.values import (
     TablePattern,
     Trigger,
     Url,
+    glob_literal,
 )
 from replicator.errors import ConfigError
 from replicator.model.columns import Blank, FixedText, KeepLast, Mask, RuleSet
@@ -27,6 +28,10 @@ from replicator.model.partition import PartitionField
 
 Strategy = Literal["split", "merge", "copy-on-write"]
 OnBadEvent = Literal["quarantine", "pause"]
+Keyless = Literal["identity", "changelog", "pause"]
+
+HELPER_TABLES = tuple(f"*._*_{end}" for end in ("gho", "ghc", "ghr", "del", "new", "old"))
+"""What gh-ost and pt-online-schema-change call the tables that they work with, `database.table` patterns."""
 
 CATALOG_NAME = "lake"
 """The catalog's name in Spark and PyIceberg alike: the JDBC catalog stores it in every row."""
@@ -59,6 +64,8 @@ class SourceConfig(Section):
     password: Secret | None = None
     tables: Annotated[tuple[TablePattern, ...], Field(min_length=1)]
     exclude: tuple[TablePattern, ...] = ()
+    helper_tables: bool = False
+    signal_table: TableName | None = None
 
     def server(self) -> SourceUrl:
         """The server's address. Raises ConfigError where the file names none (an archive needs no server)."""
@@ -68,21 +75,32 @@ class SourceConfig(Section):
             )
         return self.url
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Patterns of tables that are not mirrored: `exclude`, the signal table, and helper tables unless wanted.
+
+        The connector reads the latter two all the same: signals arrive by the one, and without the others it does
+        not know the table that one of them is renamed to.
+        """
+        helpers = () if self.helper_tables else HELPER_TABLES
+        signals = () if self.signal_table is None else (glob_literal(self.signal_table),)
+        return (*self.exclude, *signals, *helpers)
+
     def includes(self, table: str) -> bool:
-        """Whether `database.table` is mirrored: some pattern of `tables` fits and none of `exclude`."""
+        """Whether `database.table` is mirrored: some pattern of `tables` fits and none of `left_out`."""
         return any(fnmatchcase(table, pattern) for pattern in self.tables) and not self.excludes(table)
 
     def excludes(self, table: str) -> bool:
-        """Whether some pattern of `exclude` fits `database.table`."""
-        return any(fnmatchcase(table, pattern) for pattern in self.exclude)
+        """Whether some pattern of `left_out` fits `database.table`."""
+        return any(fnmatchcase(table, pattern) for pattern in self.left_out)
 
 
 class KafkaLog(Section):
     """`[log] kind = "kafka"`: Debezium's topics.
 
     `options` are librdkafka's names (`security.protocol`, `sasl.username`, …), one set for both clients: the
-    Spark side gets their Java counterparts. `schemas`, `partitions` and `connect_url` serve `connect`. `allow_lossy`
-    names options of the connector that may lose data.
+    Spark side gets their Java counterparts. `schemas`, `partitions`, `transactions` and `connect_url` serve `connect`.
+    `allow_lossy` names options of the connector that may lose data.
     """
 
     kind: Literal["kafka"]
@@ -91,6 +109,7 @@ class KafkaLog(Section):
     format: Literal["json"] = "json"
     schemas: bool = False
     partitions: Annotated[int, Field(ge=1)] = 1
+    transactions: bool = False
     connect_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
     allow_lossy: tuple[str, ...] = ()
     options: dict[str, OptionValue] = {}
@@ -191,6 +210,7 @@ class ApplyConfig(Section):
     strategy: Strategy = "split"
     changelog: bool = True
     on_bad_event: OnBadEvent = "quarantine"
+    keyless: Keyless = "identity"
 
 
 class SparkConfig(Section):
@@ -266,6 +286,7 @@ class TableConfig(Section):
     changelog: bool | None = None
     on_bad_event: OnBadEvent | None = None
     columns: ColumnsConfig = ColumnsConfig()
+    keyless: Keyless | None = None
     properties: dict[str, str] = {}
 
 
@@ -280,6 +301,7 @@ class TableOptions:
     changelog: bool
     on_bad_event: OnBadEvent
     columns: ColumnsConfig
+    keyless: Keyless
     properties: Mapping[str, str]
 
 
@@ -312,6 +334,13 @@ class Config(Section):
                 raise ValueError(f'[[table]] "{name}" stands twice; keep one')
             if not self.source.includes(name):
                 raise ValueError(f'[[table]] "{name}" is not among source.tables, so it would have no effect')
+            options = self.table(name)
+            if options.keyless == "changelog" and not options.changelog:
+                raise ValueError(
+                    f'[[table]] "{name}" has keyless = "changelog" and changelog = false; keep one'
+                )
+        if self.apply.keyless == "changelog" and not self.apply.changelog:
+            raise ValueError('[apply] has keyless = "changelog" and changelog = false; keep one')
         self._check_columns()
         return self
 
@@ -345,5 +374,6 @@ class Config(Section):
             changelog=self.apply.changelog if own.changelog is None else own.changelog,
             on_bad_event=own.on_bad_event or self.apply.on_bad_event,
             columns=own.columns,
+            keyless=own.keyless or self.apply.keyless,
             properties=own.properties,
         )

@@ -98,6 +98,11 @@ def _table_pattern(value: object) -> str:
     return value
 
 
+def glob_literal(text: str) -> str:
+    """A pattern that only `text` fits."""
+    return re.sub(r"([*?\[])", r"[\1]", text)
+
+
 def _table_name(value: object) -> str:
     if not isinstance(value, str) or not all(value.partition(".")):
         raise ValueError(f'{_shown(value)} is not a table name; write "database.table", as in "shop.orders"')

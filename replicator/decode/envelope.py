@@ -5,8 +5,8 @@ The decoded frame has one row for each record that is not a tombstone, in these 
 ==========  =========  ==========================================================================================
 partition   int        partition of the topic
 offset      long       offset in that partition
-op          string     c u d r t; null where `bad` is set
-code        byte       the same as a number: OP_CODES, BAD_CODE, UNFAMILIAR_CODE
+op          string     c u d r t m; null where `bad` is set
+code        byte       the same as a number: OP_CODES and the other codes of `model.census`
 hi          long       binlog file number << 40 | position in the file: orders events of one server
 lo          long       row in the event << 1 | (0 for d and t, else 1): orders rows of one event
 ts_ms       long       the source's time, milliseconds since the epoch
@@ -14,6 +14,8 @@ server_id   long       the server that wrote the event
 file        string     binlog file, and
 gtid        string     the transaction; without a changelog only where `near_end`
 near_end    boolean    one of the last events of its range
+mark        long       a hash of op and both rows, which tells an event from its neighbours; only where `near_end`
+nth         long       its number in its transaction, where the connector counts them
 before      struct     the row before, lake types; null for c and r; only its key without a changelog
 after       struct     the row after, lake types; null for d and t
 bad         string     why the event cannot be applied; null for a good one
@@ -45,7 +47,15 @@ from replicator.decode.values import (
     quoted_numbers,
     spark_type,
 )
-from replicator.model.census import BAD_CODE, OP_CODES, UNFAMILIAR, UNFAMILIAR_CODE
+from replicator.model.census import (
+    BAD_CODE,
+    CHUNK_READ_CODE,
+    LAST_READ_CODE,
+    MESSAGE_CODE,
+    OP_CODES,
+    UNFAMILIAR,
+    UNFAMILIAR_CODE,
+)
 from replicator.model.commit import OffsetRange
 from replicator.model.position import FILE_SHIFT
 from replicator.model.table import Column, TableSchema
@@ -58,9 +68,13 @@ _SOURCE_FIELDS: Final = StructType(
         StructField("server_id", LongType()),
         StructField("gtid", StringType()),
         StructField("ts_ms", LongType()),
+        StructField("snapshot", StringType()),
     ]
 )
-_TAIL: Final = 16
+TAIL: Final = 16
+"""Offsets at the end of a range of which more is told where events are many."""
+
+_TRANSACTION_FIELDS: Final = StructType([StructField("total_order", LongType())])
 _EXPRESSIONS: Final = 1024
 _SCHEMA_START: Final = '{"schema":'
 _PAYLOAD: Final = '"payload":'
@@ -83,6 +97,15 @@ class Epoch:
     end: int | None = None
 
 
+EVENT_DETAILS: Final = ("offset", "gtid", "nth")
+"""What tells events apart that stand at one place, besides `mark`."""
+
+
+def mark() -> SparkColumn:
+    """Of a decoded frame: a hash of op and both rows."""
+    return F.xxhash64("op", "before", "after")
+
+
 def fingerprint(value: SparkColumn) -> SparkColumn:
     """Hash of the schema in a JSON event, 0 where it has none.
 
@@ -103,6 +126,7 @@ def decode(
     *,
     for_changelog: bool,
     stray: str = UNFAMILIAR,
+    tail: int = TAIL,
 ) -> DataFrame:
     """Decode records of one table (partition, offset, timestamp, key, value) to the frame above.
 
@@ -113,8 +137,9 @@ def decode(
         ranges: what `records` was read from.
         for_changelog: whether everything is wanted that a changelog row needs; a mirror needs less.
         stray: the verdict on events that carry a schema which no epoch has.
+        tail: how many offsets of each range count as its end.
     """
-    events = records.where(F.col("value").isNotNull()).withColumn("near_end", _near_end(ranges))
+    events = records.where(F.col("value").isNotNull()).withColumn("near_end", _near_end(ranges, tail))
     frames = [
         _decode_epoch(_of_epoch(events, epoch, epochs), epoch, target, for_changelog, stray)
         for epoch in epochs
@@ -152,12 +177,12 @@ def _at_its_time(epoch: Epoch) -> SparkColumn:
     return F.coalesce(condition, F.lit(True))
 
 
-def _near_end(ranges: Sequence[OffsetRange]) -> SparkColumn:
+def _near_end(ranges: Sequence[OffsetRange], tail: int) -> SparkColumn:
     """The last few offsets of each range; the furthest event, which markers name, is among them.
 
     A map, because numbers would stand in the code that Spark generates, and every batch would compile it anew.
     """
-    ends = F.create_map(*[F.lit(n) for r in ranges for n in (r.partition, r.end - _TAIL)])
+    ends = F.create_map(*[F.lit(n) for r in ranges for n in (r.partition, r.end - tail)])
     return F.coalesce(F.col("offset") >= F.element_at(ends, F.col("partition")), F.lit(False))
 
 
@@ -184,6 +209,7 @@ def _parsed(schema: TableSchema, wrapped: bool, for_changelog: bool) -> SparkCol
             StructField("after", _parsed_row(schema.columns)),
             StructField("source", _SOURCE_FIELDS),
             StructField("op", StringType()),
+            StructField("transaction", _TRANSACTION_FIELDS),
             corrupt,
         ]
     )
@@ -203,6 +229,7 @@ def _image_columns(
         *(F.col(name) for name in ("partition", "offset", "timestamp", "key", "value", "near_end")),
         payload.getField("op").alias("op"),
         payload.getField("source").alias("source"),
+        payload.getField("transaction").getField("total_order").alias("nth"),
         _lake_row(payload.getField("before"), before, before_target).alias("before"),
         _lake_row(payload.getField("after"), schema.columns, target).alias("after"),
         F.col("e._corrupt").alias("corrupt"),
@@ -244,6 +271,8 @@ def _frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         F.when(named, source.getField("file")).alias("file"),
         F.when(named, source.getField("gtid")).alias("gtid"),
         F.col("near_end"),
+        F.when(F.col("near_end"), mark()).alias("mark"),
+        F.col("nth"),
         F.col("before"),
         F.col("after"),
         F.col("bad"),
@@ -254,8 +283,11 @@ def _frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
 
 
 def _code() -> SparkColumn:
-    bad, op = F.col("bad"), F.col("op")
+    bad, op, snapshot = F.col("bad"), F.col("op"), F.col("source").getField("snapshot")
     code = F.when(bad == UNFAMILIAR, F.lit(UNFAMILIAR_CODE)).when(bad.isNotNull(), F.lit(BAD_CODE))
+    code = code.when((op == "r") & (snapshot == "incremental"), F.lit(CHUNK_READ_CODE))
+    code = code.when((op == "r") & snapshot.startswith("last"), F.lit(LAST_READ_CODE))
+    code = code.when(op == "m", F.lit(MESSAGE_CODE))
     for name, number in OP_CODES.items():
         code = code.when(op == name, F.lit(number))
     return code.cast("tinyint")
@@ -277,11 +309,12 @@ def _reason(schema: TableSchema, carried: int, stray: str, for_changelog: bool) 
         F.when(fingerprint(F.col("value")) != carried, F.lit(stray))
         .when(F.col("corrupt").isNotNull() | (F.col("given") != read), unreadable)
         .when(op.isNull(), F.lit("no op: not a Debezium change event"))
-        .when(~op.isin(*OP_CODES), F.concat(F.lit("unknown op "), op))
+        .when(~op.isin(*OP_CODES, "m"), F.concat(F.lit("unknown op "), op))
         .when(_hi(F.col("source")).isNull(), F.lit("no source position"))
-        .when(op == "t", F.lit(None))
+        .when(op.isin("t", "m"), F.lit(None))
         .when((op == "d") & before.isNull(), F.lit("delete without a before-image"))
         .when((op != "d") & after.isNull(), F.lit("no after-image"))
+        .when(F.lit(not schema.key) & (op == "u") & before.isNull(), F.lit("update without a before-image"))
         .when(null_key, F.lit("null in the key"))
     )
 

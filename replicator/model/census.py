@@ -7,6 +7,7 @@ from typing import Final
 from replicator.model.change import RowKind
 from replicator.model.commit import PartitionProgress
 from replicator.model.position import SourcePosition
+from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 
 UNFAMILIAR: Final = "a schema that is not known yet"
@@ -17,6 +18,15 @@ STRAY: Final = "no schema that can be read"
 
 OP_CODES: Final[Mapping[str, int]] = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4}
 """Debezium's op as a number, as decoded frames have it."""
+
+CHUNK_READ_CODE: Final = -1
+"""The number of a row (op r) that an incremental snapshot read: part of a table, between other changes."""
+
+LAST_READ_CODE: Final = -2
+"""The number of the last row (op r) of a snapshot that read the whole table."""
+
+MESSAGE_CODE: Final = 7
+"""The number of an event that says nothing about a row (op m)."""
 
 BAD_CODE: Final = 8
 """The number of an event that cannot be applied."""
@@ -47,6 +57,10 @@ class Census:
         progress: partition → how far it has come with this batch.
         position: the furthest position of the batch, None where it has only snapshot rows or nothing.
         watermark_ms: the latest source time in it.
+        messages: events that say nothing about a row; they are passed over.
+        snapshots: the snapshots that the batch has rows of, in the order in which they began.
+        chunk_reads: whether it has rows that an incremental snapshot read.
+        begins_with_snapshot: whether the first event of some partition is a row of one of these.
     """
 
     events: Mapping[str, int]
@@ -57,6 +71,15 @@ class Census:
     progress: Mapping[int, PartitionProgress]
     position: SourcePosition | None
     watermark_ms: int | None
+    messages: int = 0
+    snapshots: tuple[SnapshotRead, ...] = ()
+    chunk_reads: bool = False
+    begins_with_snapshot: bool = False
+
+    @property
+    def all_to_apply(self) -> bool:
+        """Whether every event is to be applied."""
+        return not (self.bad or self.duplicates or self.messages)
 
     @property
     def changes(self) -> int:

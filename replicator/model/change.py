@@ -15,6 +15,9 @@ class RowKind(StrEnum):
     TRUNCATE = "TRUNCATE"
 
 
+NET: Final = "net"
+"""In net changes of a table without a key, the column that says how often a row came, less how often it went."""
+
 CHANGE_FIELDS: Final = (
     ("kind", "string"),
     ("op", "string"),

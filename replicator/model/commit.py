@@ -6,11 +6,13 @@ atomic commit. Its JSON form is schemas/commit-marker-v1.json.
 """
 
 import json
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from replicator.model.position import SourcePosition
+from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 
 MARKER_KEY: Final = "replicator.marker"
@@ -44,18 +46,52 @@ class HighWater:
         kind: 0 after a delete or truncate, 1 after anything else, because a key update
             sends a delete and a create from one position.
         ts_ms: the latest source time seen, milliseconds since the epoch.
+        nth: the number of the furthest event in its transaction, where the connector counts them.
+        seen: how many events stand at this very place in the file. They are the rows of one statement; or, where the
+            source compresses its transactions, all rows of a whole one.
+        head: what tells the first of these events from one another (`decode.envelope.mark`), in order.
+        marks: the same of the last of them.
+        plain: whether the rows at this place were numbered in order, as those of one statement are.
+        resent: how many of them a restarted connector has sent again so far; None where it is not about to.
     """
 
     position: SourcePosition
     kind: int
     ts_ms: int
+    nth: int | None = None
+    seen: int = 1
+    head: tuple[int, ...] = ()
+    marks: tuple[int, ...] = ()
+    plain: bool = True
+    resent: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"position": self.position.to_json(), "kind": self.kind, "ts_ms": self.ts_ms}
+        return {
+            "position": self.position.to_json(),
+            "kind": self.kind,
+            "ts_ms": self.ts_ms,
+            "nth": self.nth,
+            "seen": self.seen,
+            "head": list(self.head),
+            "marks": list(self.marks),
+            "plain": self.plain,
+            "resent": self.resent,
+        }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "HighWater":
-        return cls(SourcePosition.from_json(value["position"]), value["kind"], value["ts_ms"])
+        return cls(
+            SourcePosition.from_json(value["position"]),
+            value["kind"],
+            value["ts_ms"],
+            # Markers of older engines lack what follows.
+            value.get("nth"),
+            value.get("seen", 1),
+            tuple(value.get("head", ())),
+            tuple(value.get("marks", ())),
+            value.get("plain", True),
+            value.get("resent"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +121,10 @@ class CommitMarker:
         committed_ms: when the commit was prepared, milliseconds since the epoch.
         truncate: the newest TRUNCATE that the table contains: changes from before it may still arrive. Markers
             of older engines lack it.
+        topic_ids: topic → what tells it from a later one of the same name, where that is known. A topic that is here
+            and not in `progress` was made anew, and nothing of it was taken in yet.
+        snapshot: the newest snapshot of the whole table that it contains rows of.
+        alone: this is the changelog of a table without a key that has no mirror.
     """
 
     mirror: str
@@ -95,11 +135,31 @@ class CommitMarker:
     watermark_ms: int | None = None
     committed_ms: int = 0
     truncate: Truncate | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    snapshot: SnapshotRead | None = None
+    alone: bool = False
 
     def next_offset(self, topic: str, partition: int) -> int | None:
         """The first offset of a partition that the table lacks; None: nothing of it is there."""
         progress = self.progress.get(topic, {}).get(partition)
         return None if progress is None else progress.next_offset
+
+    def awaits_snapshot(self, topic: str) -> bool:
+        """Whether `topic` was made anew, so that only a snapshot tells what happened in between."""
+        return topic in self.topic_ids and topic not in self.progress
+
+    def with_new_topic(self, topic: str, topic_id: str | None) -> "CommitMarker":
+        """The marker of a commit after which the table has nothing of `topic`, which is another one now."""
+        ids = {t: known for t, known in self.topic_ids.items() if t != topic}
+        return replace(
+            self,
+            sequence=self.sequence + 1,
+            progress={t: partitions for t, partitions in self.progress.items() if t != topic},
+            committed_ms=time.time_ns() // 1_000_000,
+            truncate=None,
+            snapshot=None,
+            topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
+        )
 
     def known_truncate(self, topic: str) -> Truncate | None:
         """The newest truncate, where it stands in `topic`."""
@@ -138,6 +198,9 @@ class CommitMarker:
                 "watermark_ms": self.watermark_ms,
                 "committed_ms": self.committed_ms,
                 "truncate": None if self.truncate is None else self.truncate.to_json(),
+                "topic_ids": dict(self.topic_ids),
+                "snapshot": None if self.snapshot is None else self.snapshot.to_json(),
+                "alone": self.alone,
             },
             sort_keys=True,
             separators=(",", ":"),
@@ -167,6 +230,9 @@ class CommitMarker:
             watermark_ms=value["watermark_ms"],
             committed_ms=value["committed_ms"],
             truncate=None if (found := value.get("truncate")) is None else Truncate.from_json(found),
+            topic_ids=value.get("topic_ids", {}),
+            snapshot=None if (found := value.get("snapshot")) is None else SnapshotRead.from_json(found),
+            alone=value.get("alone", False),
         )
 
 

@@ -37,9 +37,9 @@ class Truncate:
     def undoes(self, position: SourcePosition, kind: int, ts_ms: int) -> bool:
         """Whether a change of another partition (`kind` as in `HighWater`) came before it.
 
-        Positions of two servers cannot be compared, so time has to do; a snapshot's rows name no server (0).
+        Positions of two servers cannot be compared, so time has to do; snapshots name no server (0).
         """
-        if position.server_id not in (0, self.position.server_id):
+        if self.position.server_id and position.server_id not in (0, self.position.server_id):
             return ts_ms <= self.ts_ms
         before = (*position.order, kind) < (*self.position.order, 0)
         return before and ts_ms <= self.ts_ms + RESET_MS

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -84,15 +84,27 @@ class KafkaChangeLog:
         self._admin = AdminClient(log.client_options() | dict(_QUIET))
         self._consumer: Consumer | None = None
         self._schema_offsets: dict[int, int] = {}
+        self._topic_ids: dict[str, str] = {}
 
     def offsets(self) -> tuple[Offsets, Offsets]:
-        topics = self._partitions()
-        places = [
-            TopicPartition(t, p) for t, ps in topics.items() for p in ps if data_topic(t, self.topic_prefix)
-        ]
+        topics = {t: ps for t, ps in self._partitions().items() if data_topic(t, self.topic_prefix)}
+        self._topic_ids = self._ids(list(topics))
+        places = [TopicPartition(t, p) for t, ps in topics.items() for p in ps]
         return self._list_offsets(places, OffsetSpec.earliest()), self._list_offsets(
             places, OffsetSpec.latest()
         )
+
+    def topic_id(self, topic: str) -> str | None:
+        return self._topic_ids.get(topic)
+
+    def _ids(self, topics: list[str]) -> dict[str, str]:
+        if not topics:
+            return {}
+        try:
+            futures = self._admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S)
+            return {topic: str(future.result().topic_id) for topic, future in futures.items()}
+        except KafkaException as error:
+            raise self._unavailable(error) from error
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         topic = ranges[0].topic

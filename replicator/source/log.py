@@ -49,6 +49,10 @@ class ChangeLog(Protocol):
         """
         ...
 
+    def topic_id(self, topic: str) -> str | None:
+        """What tells a topic from a later one of the same name, as `offsets` last found it; None where nothing does."""
+        ...
+
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         """The records of `ranges`, all of one topic: partition, offset, timestamp (ms), key, value.
 

@@ -22,7 +22,7 @@ def _glob(pattern: str) -> str:
     text, i = "", 0
     while i < len(pattern):
         char = pattern[i]
-        end = pattern.find("]", i + 2) if char == "[" else -1
+        end = _class_end(pattern, i) if char == "[" else -1
         if char == "*":
             text += ".*"
         elif char == "?" or end > 0:
@@ -32,6 +32,12 @@ def _glob(pattern: str) -> str:
             text += _literal(char) if re.fullmatch(r"[A-Za-z0-9._-]", char) else "_"
         i += 1
     return text
+
+
+def _class_end(pattern: str, start: int) -> int:
+    """Where the class that opens at `start` ends; -1 where it does not. A bracket that comes first is one of it."""
+    first = start + 2 if pattern[start + 1 : start + 2] == "!" else start + 1
+    return pattern.find("]", first + 1)
 
 
 def _literal(text: str) -> str:

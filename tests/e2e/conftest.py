@@ -1,7 +1,7 @@
 """A source with ten tables that writers change, its connector, and the mirror's configuration."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,11 +72,28 @@ class SceneMaker:
         self._database = database
         self._folder = folder
 
-    def __call__(self, *, tables: int = 10, log: str = "", extra: str = "", seed_rows: bool = True) -> Scene:
+    def __call__(
+        self,
+        *,
+        tables: int = 10,
+        log: str = "",
+        extra: str = "",
+        seed_rows: bool = True,
+        source: str = "",
+        prepare: Sequence[str] = (),
+    ) -> Scene:
+        """`prepare` are statements to run first; `log`, `source` and `extra` are lines of the configuration, in which
+        {name} is the database's.
+        """
         generated = random_tables(tables)
         with self._database.connect() as connection:
             create_tables(connection, generated)
-        text = self._database.config_text(self._folder, extra).replace("[lake]", f"{log}\n[lake]")
+        name = self._database.name
+        self._database.execute(*(statement.replace("{name}", name) for statement in prepare))
+        text = self._database.config_text(self._folder, extra.replace("{name}", name))
+        text = text.replace("[lake]", f"{log}\n[lake]").replace(
+            "[log]", f"{source}\n[log]".replace("{name}", name)
+        )
         scene = Scene(self._database, generated, self._folder / "mirror.toml", self._folder)
         scene.config.write_text(text)
         if seed_rows:

@@ -88,8 +88,7 @@ class Lab:
         config = config or self.config()
         log = ArchiveChangeLog(self.folder / "archive")
         mirror = open_mirror(config, log, self.session(config))
-        first, _ = log.offsets()
-        mirror.check_log(first)
+        mirror.check_log(*log.offsets())
         return mirror
 
     def catch_up(self, config: Config | None = None) -> Mirror:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
 from replicator.held import hold
-from replicator.model.census import STRAY, UNFAMILIAR
+from replicator.model.census import MESSAGE_CODE, STRAY, UNFAMILIAR
 from replicator.model.commit import OffsetRange
 from replicator.model.record import RawRecord
 from replicator.model.table import Column, TableId, TableSchema
@@ -285,7 +285,6 @@ def change(op: str = "c", **parts: Any) -> bytes:
         (b'"text"', "not JSON of the table's schema"),
         (b"null", "not JSON of the table's schema"),
         (change("x"), "unknown op x"),
-        (change("m"), "unknown op m"),
         (change(source=...), "no source position"),
         (change(source={"file": None, "pos": 4}), "no source position"),
         (change(source={"file": "nonumber", "pos": 4}), "no source position"),
@@ -356,6 +355,11 @@ def test_tombstones_are_left_out_and_positions_are_read(spark: SparkSession) -> 
 def test_a_truncate_needs_no_row(spark: SparkSession) -> None:
     (found,) = decoded(spark, SCHEMA, change_event("t", Place(1, 5), "t"))
     assert (found.op, found.bad, found.before, found.after) == ("t", None, None, None)
+
+
+def test_a_message_is_about_no_row(spark: SparkSession) -> None:
+    (message,) = decoded(spark, SCHEMA, change("m", after=None))
+    assert (message.bad, message.op, message.code, message.after) == (None, "m", MESSAGE_CODE, None)
 
 
 def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> None:

@@ -1,6 +1,8 @@
 """Bad events and tables that cannot go on: quarantine, pauses, and how things go on."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -10,6 +12,7 @@ from replicator.follow import go_through
 from replicator.model.census import Census
 from replicator.model.commit import MARKER_KEY
 from replicator.observe import Stopwatch
+from replicator.source.archive import ArchiveChangeLog
 from tests.oracle.events import (
     ColumnSpec,
     Place,
@@ -103,11 +106,12 @@ def test_tables_that_cannot_be_mirrored_pause_alone(lab: Lab) -> None:
     for name in ("nokey", "unknown"):
         value = change_event("c", Place(1, 9), name, after=row)
         lab.write([Record(f"shop.shop.{name}", 0, None, value)])
-    summary = lab.catch_up().summary()
+    pausing = lab.config(apply={"keyless": "pause"})
+    summary = lab.catch_up(pausing).summary()
     assert set(summary.paused) == {"shop.nokey", "shop.unknown"}
     assert "no primary key" in summary.paused["shop.nokey"]
     assert lab.rows("orders") == [row | {"name": "new"}]
-    with_key = lab.config(table=[{"name": "shop.nokey", "key": ["id"]}])
+    with_key = lab.config(apply={"keyless": "pause"}, table=[{"name": "shop.nokey", "key": ["id"]}])
     assert set(lab.catch_up(with_key).summary().paused) == {"shop.unknown"}
     assert lab.rows("nokey") == [row]
 
@@ -185,3 +189,33 @@ def test_garbage_alone_after_a_restart_is_passed_over(lab: Lab) -> None:
     lab.write(GARBAGE)
     (reason,) = lab.catch_up(pausing).summary().paused.values()
     assert "could not be decoded" in reason
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_table_that_the_lake_cannot_read_pauses_alone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    monkeypatch.setattr("replicator.mirror.RETRY_S", (0.0, 0.0))
+    others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
+    lab.write([DEFINITION, Record("shop", 0, None, others), created(1)])
+    other = [change_event("c", Place(1, 9 + n), "others", after={"id": n, "name": "x"}) for n in (1, 2)]
+    lab.write([Record("shop.shop.others", 0, None, other[0])])
+    mirror = lab.mirror()
+    go_through(mirror, None)
+    with lab.catalog() as catalog:
+        file = Path(catalog.load_table(("shop", "orders")).metadata_location.removeprefix("file:"))
+    text = file.read_text()
+    # One that is there and broken would be read for a minute and a half before the catalog gives it up.
+    file.unlink()
+    lab.write([created(2), Record("shop.shop.others", 0, None, other[1])])
+    if restarted:
+        mirror = lab.mirror()
+    else:
+        mirror.engine = replace(mirror.engine, log=ArchiveChangeLog(lab.folder / "archive"))
+    go_through(mirror, None)
+    (reason,) = mirror.summary().paused.values()
+    assert "orders" in reason
+    assert len(lab.rows("others")) == 2
+    file.write_text(text)
+    assert lab.catch_up().summary().paused == {}
+    assert sorted(r["id"] for r in lab.rows("orders")) == [1, 2]

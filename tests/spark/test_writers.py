@@ -8,7 +8,7 @@ import pytest
 from replicator.apply.publish import Staged, publish
 from replicator.apply.stage import matching_positions
 from replicator.errors import CommitConflict, FencedError
-from replicator.model.commit import CommitMarker
+from replicator.model.commit import MARKER_KEY, CommitMarker
 from tests.spark.batches import DEFINITION, ORDERS, created, event
 from tests.spark.conftest import Lab
 
@@ -139,3 +139,19 @@ def test_a_table_is_searched_as_it_was(lab: Lab) -> None:
     (_, first), (table, second) = found
     counts = [matching_positions(lake, table, at, ["id"], keys).count() for at in (first, second) if at]
     assert counts == [1, 2]
+
+
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+def test_every_commit_has_its_marker_in_the_snapshot_too(lab: Lab, strategy: str) -> None:
+    """Tools that read a table's history read snapshots; properties have the newest marker only."""
+    lab.write([DEFINITION, created(1), created(2), event("d", 150, before={"id": 1, "name": "new"})])
+    mirror = lab.mirror(lab.config(apply={"strategy": strategy}))
+    mirror.advance({ORDERS: {0: 2}})
+    mirror.advance({ORDERS: {0: 3}})
+    with lab.catalog() as catalog:
+        table = catalog.load_table(("shop", "orders"))
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        assert snapshot.summary[MARKER_KEY] == table.properties[MARKER_KEY]
+    assert [r["id"] for r in lab.rows("orders")] == [2]

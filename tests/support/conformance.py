@@ -77,6 +77,13 @@ SECTIONS: Final = (
         "name with",
         ("database", "table", "column", "key and partition"),
     ),
+    Section(
+        "Event kinds",
+        "What the mirror and the changelog have of each kind of event. *Same*: the mirror equals the source, row by "
+        "row. *Each once*: the changelog has every change, and none twice.",
+        "Event",
+        ("Mirror", "Changelog"),
+    ),
 )
 
 Cells = dict[str, dict[str, str]]

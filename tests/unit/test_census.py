@@ -1,22 +1,25 @@
 """Duplicates and progress, on arrays; against a reference that looks at one event after the other."""
 
 import itertools
+import json
+import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.census import _TailNames, count
+from replicator.census import take
 from replicator.model.census import Census, DuplicateRange
 from replicator.model.commit import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import FILE_SHIFT, SourcePosition
 from replicator.model.truncate import Truncate
 
 TOPIC = "shop.shop.orders"
-CODES = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4, "bad": 8, "unfamiliar": 9}
+CODES = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4, "m": 7, "bad": 8, "unfamiliar": 9, "chunk": -1, "last": -2}
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,14 @@ class Event:
     ts_ms: int = 1000
     server_id: int = 1
     partition: int = 0
+    gtid: str | None = None
+    nth: int | None = None
+    content: int = 0
+
+    @property
+    def mark(self) -> int:
+        """A hash of op and rows; whatever stands elsewhere has other rows here."""
+        return hash((self.op, self.file, self.pos, self.row, self.content))
 
     @property
     def hi(self) -> int:
@@ -41,7 +52,11 @@ class Event:
 
 
 def run(
-    events: Sequence[Event], before: dict[int, PartitionProgress] | None = None, *, partitions: int = 1
+    events: Sequence[Event],
+    before: dict[int, PartitionProgress] | None = None,
+    *,
+    partitions: int = 1,
+    tail: int = 16,
 ) -> Census:
     """Count events that stand at rising offsets in the order given, from where `before` ends."""
     before = before or {}
@@ -51,6 +66,7 @@ def run(
     for e in events:
         offsets.append(next_offset[e.partition])
         next_offset[e.partition] += 1
+    in_tail = [o >= next_offset[e.partition] - tail for e, o in zip(events, offsets, strict=True)]
     columns = {
         "partition": [e.partition for e in events],
         "offset": offsets,
@@ -60,17 +76,28 @@ def run(
         "ts_ms": [e.ts_ms for e in events],
         "server_id": [e.server_id for e in events],
     }
-    numbers = {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
-    names = pa.table(
-        {
-            "partition": columns["partition"],
-            "offset": offsets,
-            "file": pa.array([f"mysql-bin.{e.file:06d}" for e in events], pa.string()),
-            "gtid": pa.array([None] * len(events), pa.string()),
-        }
-    )
+    names = {
+        "file": pa.array([f"mysql-bin.{e.file:06d}" for e in events], pa.string()),
+        "gtid": pa.array([e.gtid for e in events], pa.string()),
+        "nth": pa.array([e.nth for e in events], pa.int64()),
+        "mark": pa.array([e.mark for e in events], pa.int64()),
+    }
+    numbers = {name: pa.array(values, pa.int64()) for name, values in columns.items()}
+    outside = pa.array([not kept for kept in in_tail], pa.bool_())
+    control = pa.table(numbers | {n: pc.if_else(outside, None, values) for n, values in names.items()})
+
+    def details(partition: int, first: int, last: int) -> pa.Table:
+        whole = pa.table(numbers | names)
+        inside = pc.and_(
+            pc.equal(whole.column("partition"), partition),
+            pc.and_(
+                pc.greater_equal(whole.column("offset"), first), pc.less_equal(whole.column("offset"), last)
+            ),
+        )
+        return whole.filter(inside)
+
     ranges = [OffsetRange(TOPIC, p, starts[p], next_offset[p]) for p in range(partitions)]
-    return count(numbers, ranges, before, _TailNames(names))
+    return take(control, ranges, before, details)
 
 
 def changes(*positions: int) -> list[Event]:
@@ -91,7 +118,9 @@ def test_rising_events_are_all_new() -> None:
     assert found.duplicates == ()
     assert found.position == SourcePosition("mysql-bin.000004", 4)
     assert found.watermark_ms == 1500
-    assert found.progress[0].high_water == HighWater(SourcePosition("mysql-bin.000004", 4), 0, 1500)
+    high = found.progress[0].high_water
+    assert high is not None
+    assert (high.position, high.kind, high.ts_ms) == (SourcePosition("mysql-bin.000004", 4), 0, 1500)
 
 
 def test_a_suffix_sent_again_in_the_same_batch() -> None:
@@ -113,7 +142,10 @@ def test_a_batch_of_nothing_but_repeats_leaves_the_high_water() -> None:
     first = run(changes(10, 20))
     second = run(changes(10, 20), dict(first.progress))
     assert second.events == {}
-    assert second.progress[0].high_water == first.progress[0].high_water
+    (left, right) = (f.progress[0].high_water for f in (first, second))
+    assert left is not None
+    assert right is not None
+    assert (left.position, left.ts_ms, left.seen) == (right.position, right.ts_ms, right.seen)
     assert second.progress[0].next_offset == 4
     assert second.watermark_ms is None
 
@@ -154,7 +186,9 @@ def test_binlogs_that_count_from_one_again() -> None:
     first = run([Event("u", 9, 900, ts_ms=5000)])
     second = run([Event("u", 1, 100, ts_ms=6000), Event("u", 1, 200, ts_ms=6001)], dict(first.progress))
     assert second.events == {"u": 2}
-    assert second.progress[0].high_water == HighWater(SourcePosition("mysql-bin.000001", 200), 1, 6001)
+    high = second.progress[0].high_water
+    assert high is not None
+    assert (high.position, high.kind, high.ts_ms) == (SourcePosition("mysql-bin.000001", 200), 1, 6001)
 
 
 def test_snapshot_rows_share_a_position_and_never_repeat() -> None:
@@ -196,56 +230,138 @@ def test_truncates_are_told_and_a_repeated_one_is_not() -> None:
     assert (found.truncates[0].hi, found.truncates[0].lo) == (truncate.hi, truncate.lo)
 
 
-class Reference:
-    """One partition, one event after the other."""
-
-    def __init__(self) -> None:
-        self.server: int | None = None
-        self.furthest = (0, 0)
-        self.latest = 0
-
-    def is_new(self, e: Event) -> bool:
-        if e.op == "r":
-            return True
-        if e.server_id == self.server and (e.hi, e.lo) <= self.furthest and e.ts_ms <= self.latest:
-            return False
-        self.server, self.furthest, self.latest = e.server_id, (e.hi, e.lo), max(self.latest, e.ts_ms)
-        return True
+def test_a_later_transaction_is_new_whatever_its_position() -> None:
+    """After a fail-over the events still name the server that committed them first, but stand elsewhere."""
+    first = run([Event("u", 9, 900, ts_ms=5000, gtid="a:7")])
+    second = run(
+        [Event("u", 2, 100, ts_ms=5000, gtid="a:7"), Event("u", 2, 200, ts_ms=5000, gtid="a:8")],
+        dict(first.progress),
+    )
+    assert second.events == {"u": 1}
+    assert second.duplicates == (DuplicateRange(0, 1, 1),)
 
 
-events_of_a_log = st.lists(
-    st.builds(
-        Event,
-        op=st.sampled_from("rcudct"),
-        file=st.integers(1, 3),
-        pos=st.integers(1, 5),
-        row=st.integers(0, 1),
-        ts_ms=st.integers(1, 6),
-        server_id=st.sampled_from([1, 1, 1, 2]),
-        partition=st.integers(0, 1),
-    ),
-    max_size=40,
+def test_what_an_incremental_snapshot_read_is_no_snapshot_of_the_whole_table() -> None:
+    found = run([Event("r", 3, 10, server_id=0), Event("chunk", 3, 30), Event("last", 3, 10, server_id=0)])
+    assert found.events == {"r": 3}
+    (snapshot,) = found.snapshots
+    assert (snapshot.position.pos, snapshot.starts, snapshot.end) == (10, {0: 0}, (0, 2))
+    assert found.begins_with_snapshot
+    assert not run([Event("chunk", 3, 30)]).begins_with_snapshot
+
+
+def test_messages_are_passed_over() -> None:
+    found = run([Event("c", 3, 10), Event("m", 3, 20)])
+    assert (found.events, found.messages, found.all_to_apply) == ({"c": 1}, 1, False)
+
+
+def statements(*rows: int, pos: int = 10) -> list[Event]:
+    """A compressed transaction of statements that change so many rows each: all stand at one position."""
+    places = [row for count in rows for row in range(count)]
+    return [Event("c", 3, pos, row=row, content=i) for i, row in enumerate(places)]
+
+
+def test_all_statements_of_a_compressed_transaction_count() -> None:
+    assert run(statements(1, 1, 2, 1)).events == {"c": 5}
+
+
+def test_a_compressed_transaction_over_two_batches() -> None:
+    events = statements(1, 1, 2, 1)
+    for cut in range(1, len(events)):
+        first = run(events[:cut])
+        assert run(events[cut:], dict(first.progress)).events == {"c": len(events) - cut}
+
+
+def test_a_compressed_transaction_sent_again() -> None:
+    events = [*changes(5), *statements(1, 1, 2, 1)]
+    for start in range(len(events)):
+        first = run(events)
+        again = run([*events[start:], *changes(20)], dict(first.progress))
+        assert again.events == {"u": 1}, f"sent again from event {start}"
+
+
+def test_rows_of_a_long_statement_sent_again_are_known_by_their_numbers() -> None:
+    rows = [Event("c", 3, 10, row=i, content=i) for i in range(200)]
+    for start in (0, 1, 50, 150, 199):
+        first = run(rows)
+        assert run([*rows[start:], *changes(20)], dict(first.progress)).events == {"u": 1}
+
+
+def test_a_long_statement_and_the_next_one_of_a_compressed_transaction() -> None:
+    events = statements(100, 100, 1)
+    assert run(events).events == {"c": 201}
+    assert run(events[100:], dict(run(events[:100]).progress)).events == {"c": 101}
+
+
+@dataclass(frozen=True)
+class Story:
+    """A log and how it arrives."""
+
+    seed: int
+    compressed: bool
+    numbered: bool
+    cuts: tuple[int, ...]
+    restarts: int
+
+
+def happened(story: Story) -> list[Event]:
+    """What one partition gets of a source's transactions, each change once."""
+    chance, found = random.Random(story.seed), list[Event]()
+    for number in range(chance.randint(1, 8)):
+        nth = 0
+        for statement in range(chance.randint(1, 4)):
+            pos = 100 * number + (0 if story.compressed else statement)
+            for row in range(chance.choice((1, 1, 2, 40))):
+                nth += 1
+                kinds = "dc" if chance.random() < 0.2 else "u"
+                for kind in kinds:
+                    place = Event(kind, 3, pos, row, ts_ms=1000 + number, content=len(found))
+                    nth += kind == "c" and len(kinds) > 1
+                    found.append(replace(place, nth=nth if story.numbered else None))
+    return found
+
+
+@given(
+    story=st.builds(
+        Story,
+        seed=st.integers(0, 2**32),
+        compressed=st.booleans(),
+        numbered=st.booleans(),
+        cuts=st.lists(st.integers(0, 400), max_size=4).map(tuple),
+        restarts=st.integers(0, 2),
+    )
 )
+def test_no_change_is_lost_and_none_counts_twice(story: Story) -> None:
+    """However the log is cut into batches, and whatever suffix is sent again.
 
-
-@given(events=events_of_a_log, cuts=st.lists(st.integers(0, 40), max_size=4), in_order=st.booleans())
-def test_any_log_in_any_batches_is_counted_as_one_by_one(
-    events: list[Event], cuts: list[int], in_order: bool
-) -> None:
-    if in_order:
-        events = sorted(events, key=lambda e: (e.server_id, e.hi, e.lo))
-    reference = {0: Reference(), 1: Reference()}
+    Only of a compressed transaction whose events are not numbered some may count twice.
+    """
+    log, chance = happened(story), random.Random(story.seed)
+    arrived: list[Event] = []
+    position = 0
+    for stop in sorted(chance.randint(0, len(log)) for _ in range(story.restarts)):
+        arrived += log[position:stop]
+        position = max(0, stop - chance.randint(0, 60))
+    arrived += log[position:]
+    kept: list[Event] = []
     before: dict[int, PartitionProgress] = {}
-    marks = sorted({0, len(events), *(min(c, len(events)) for c in cuts)})
+    marks = sorted({0, len(arrived), *(min(c, len(arrived)) for c in story.cuts)})
     for start, end in itertools.pairwise(marks):
-        batch = events[start:end]
-        new = [reference[e.partition].is_new(e) for e in batch]
-        found = run(batch, before, partitions=2)
-        assert sum(found.events.values()) == sum(new)
-        repeated = {(d.partition, o) for d in found.duplicates for o in range(d.first, d.last + 1)}
-        offset = {p: before[p].next_offset if p in before else 0 for p in (0, 1)}
-        for e, is_new in zip(batch, new, strict=True):
-            if e.op != "r":
-                assert ((e.partition, offset[e.partition]) in repeated) is not is_new
-            offset[e.partition] += 1
-        before = dict(found.progress)
+        found = run(arrived[start:end], before)
+        repeated = {o for d in found.duplicates for o in range(d.first, d.last + 1)}
+        kept += [e for o, e in enumerate(arrived[start:end], start) if o not in repeated]
+        before = {
+            p: PartitionProgress(progress.next_offset, again(progress))
+            for p, progress in found.progress.items()
+        }
+    counts = Counter(kept)
+    assert set(counts) == set(log)
+    assert list(dict.fromkeys(kept)) == log
+    if story.numbered or not story.compressed:
+        assert max(counts.values(), default=1) == 1
+
+
+def again(progress: PartitionProgress) -> HighWater | None:
+    """The high water as a marker brings it back."""
+    high = progress.high_water
+    return None if high is None else HighWater.from_json(json.loads(json.dumps(high.to_json())))

@@ -59,6 +59,18 @@ def test_no_setting_loses_data() -> None:
     assert settings["tombstones.on.delete"] == "true"
 
 
+def test_a_signal_table_and_numbered_transactions_are_told_to_the_connector() -> None:
+    plain = connector_config(config())
+    assert "signal.data.collection" not in plain
+    assert "provide.transaction.metadata" not in plain
+    text = TEXT.replace("[log]", 'signal_table = "ops.signals"\n[log]\ntransactions = true')
+    settings = connector_config(parse(tomllib.loads(text.replace("CONNECT_URL", "")), base=Path("/mirrors")))
+    assert settings["signal.data.collection"] == "ops.signals"
+    assert settings["table.include.list"] == plain["table.include.list"] + ",ops\\.signals"
+    assert settings["database.include.list"] == "shop,crm,ops"
+    assert settings["provide.transaction.metadata"] == "true"
+
+
 def test_the_mirrors_own_values() -> None:
     settings = connector_config(config(log="schemas = true\npartitions = 3"))
     assert settings["database.hostname"] == "db.example"

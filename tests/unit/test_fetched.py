@@ -41,7 +41,7 @@ def log(tmp_path: Path) -> CountingLog:
 
 def work(topic: str, start: int, end: int) -> Work:
     table = TableId("shop", topic.rpartition(".")[2])
-    return Work(table, topic, (OffsetRange(topic, 0, start, end),), 1)
+    return Work(table, topic, None, (OffsetRange(topic, 0, start, end),), 1)
 
 
 def with_records(engine: Any, *works: Work) -> dict[str, int]:

@@ -70,7 +70,7 @@ def test_chunks_are_the_ranges_in_order_without_gaps_or_empty_pieces(
 
 def test_first_marker() -> None:
     at = SourcePosition("binlog.000003", 10)
-    found = next_marker("shop", 4, TOPIC, None, census({0: 5}, position=at, watermark_ms=99))
+    found = next_marker("shop", 4, TOPIC, None, None, census({0: 5}, position=at, watermark_ms=99))
     assert (found.sequence, found.batch, found.position, found.watermark_ms) == (1, 4, at, 99)
     assert found.progress == {TOPIC: {0: PartitionProgress(5)}}
 
@@ -81,7 +81,7 @@ def test_marker_keeps_what_the_batch_does_not_touch() -> None:
         "shop", 8, 2, {TOPIC: {0: PartitionProgress(5), 1: PartitionProgress(6)}, "other": {0: PartitionProgress(1)}},
         position=at, watermark_ms=99,
     )  # fmt: skip
-    found = next_marker("shop", 4, TOPIC, base, census({1: 9}, watermark_ms=50))
+    found = next_marker("shop", 4, TOPIC, None, base, census({1: 9}, watermark_ms=50))
     assert found.sequence == 9
     assert found.progress == {
         TOPIC: {0: PartitionProgress(5), 1: PartitionProgress(9)},
@@ -97,7 +97,7 @@ def test_marker_of_a_table_that_is_ahead_does_not_go_back() -> None:
         "shop", 8, 2, {TOPIC: {0: PartitionProgress(100, HighWater(far, 1, 7))}}, position=far, watermark_ms=7
     )
     near = SourcePosition("binlog.000003", 500)
-    found = next_marker("shop", 3, TOPIC, base, census({0: 50}, position=near, watermark_ms=5))
+    found = next_marker("shop", 3, TOPIC, None, base, census({0: 50}, position=near, watermark_ms=5))
     assert found.sequence == 9
     assert found.progress == base.progress
     assert (found.position, found.watermark_ms) == (far, 7)

@@ -16,6 +16,7 @@ from replicator.ledger import Progress
 from replicator.mirror import Mirror
 from replicator.model.census import Census
 from replicator.model.commit import CommitMarker, PartitionProgress
+from replicator.model.record import BadRecord, RawRecord
 from replicator.model.table import TableId
 from replicator.source.log import Offsets
 
@@ -37,6 +38,8 @@ class Scene:
         self.markers: dict[str, CommitMarker] = {}
         self.ledger = Mock()
         self.ledger.progress = self._progress
+        self.ledger.load.return_value = {}
+        self.ledger.is_another_topic.return_value = False
         self.log = Mock(topic_prefix="shop", schema_changes=lambda: ())
         self.log.offsets.return_value = ({topic: {0: 0} for topic in ENDS}, ENDS)
         self.lake = Mock()
@@ -87,6 +90,56 @@ def test_a_table_that_fails_three_times_in_a_row_is_paused_alone(scene: Scene) -
     assert "start the mirror again" in hint
     assert scene.done == ["shop.users"]
     assert scene.mirror.advance(ENDS) is None
+
+
+def test_a_table_that_the_lake_cannot_read_or_write_is_paused_alone(scene: Scene) -> None:
+    scene.broken["shop.orders"] = LakeUnavailable("its metadata are broken", "check [lake]")
+    for tries in (1, 2, 3):
+        scene.mirror.advance(ENDS)
+        assert bool(scene.mirror.failing) is (tries < 3)
+    assert scene.mirror.summary().paused == {"shop.orders": "its metadata are broken"}
+    ((_, _, hint), _) = scene.ledger.pause.call_args
+    assert "start the mirror again" in hint
+    assert scene.done == ["shop.users"]
+
+
+def test_where_no_table_can_be_read_it_is_not_the_tables(scene: Scene) -> None:
+    scene.ledger.load.return_value = {TableId("shop", "orders"): LakeUnavailable("no files")}
+    scene.ledger.knows.side_effect = lambda table: table.name == "users"
+    scene.ledger.knows_nothing = False
+    scene.mirror.check_log(*scene.log.offsets())
+    assert scene.mirror.failing
+    scene.ledger.knows_nothing = True
+    with pytest.raises(LakeUnavailable, match="no files"):
+        scene.mirror.check_log(*scene.log.offsets())
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "reason"), [(4, 9, "the log begins at 4"), (0, 1, "has lost its newest events")]
+)
+def test_a_table_whose_events_are_gone_is_paused_alone(
+    scene: Scene, first: int, end: int, reason: str
+) -> None:
+    topic = "shop.shop.orders"
+    scene.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
+    ends: Offsets = {topic: {0: end}, "shop.shop.users": {0: 5}}
+    scene.mirror.check_log({topic: {0: first}, "shop.shop.users": {0: 0}}, ends)
+    scene.mirror.advance(ends)
+    (found,) = scene.mirror.summary().paused.values()
+    assert reason in found
+    assert scene.done == ["shop.users"]
+
+
+def test_schema_changes_that_cannot_go_to_quarantine_stop_nothing(scene: Scene) -> None:
+    bad = BadRecord(RawRecord("shop", 0, 3, 0, None, b"garbage"), "no JSON")
+    quarantine: Any = scene.mirror.engine.quarantine
+    scene.mirror.engine.book.add_schema_changes = Mock(side_effect=[[bad], []])  # type: ignore[method-assign]
+    quarantine.add_records.side_effect = LakeUnavailable("its metadata are broken")
+    scene.mirror.advance(ENDS)
+    assert sorted(scene.done) == ["shop.orders", "shop.users"]
+    quarantine.add_records.side_effect = lambda bad, _: list(bad)
+    scene.mirror.advance({"shop.shop.orders": {0: 6}})
+    assert scene.mirror.summary().quarantined == 1
 
 
 def test_success_in_between_starts_the_count_anew(scene: Scene) -> None:
@@ -163,7 +216,7 @@ def test_what_all_tables_need_stops_the_stream(scene: Scene, gone: str) -> None:
     assert scene.done == ["shop.users"]
 
 
-@pytest.mark.parametrize("error", [LogUnavailable("x"), LakeUnavailable("x"), ConnectionRefusedError()])
+@pytest.mark.parametrize("error", [LogUnavailable("x"), ConnectionRefusedError()])
 def test_errors_that_are_no_tables_leave_at_once(scene: Scene, error: Exception) -> None:
     scene.broken["shop.orders"] = error
     with pytest.raises(type(error)):

@@ -73,7 +73,7 @@ class Mirror:
             else:
                 self.rows[e.key] = e.pos
         self.changelog += events
-        self.marker = next_marker("m", 1, TOPIC, base, census(events, ends, base, truncates))
+        self.marker = next_marker("m", 1, TOPIC, None, base, census(events, ends, base, truncates))
 
     def _spared(self, truncates: list[Truncate]) -> dict[int, int]:
         if self.marker is None or not any(self.marker.may_reach_beyond(TOPIC, t) for t in truncates):

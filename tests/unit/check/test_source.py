@@ -10,6 +10,7 @@ from replicator.check.result import CheckResult
 from replicator.check.source import check_source
 from replicator.check.source_facts import SourceFacts, TableFacts
 from replicator.config import Config, parse
+from replicator.config.models import ApplyConfig
 
 VARIABLES = {
     "version": "9.7.0",
@@ -86,7 +87,13 @@ def test_a_fit_server_has_no_trouble() -> None:
             "SET PERSIST",
         ),
         ("binlog_row_metadata", "MINIMAL", "source: binlog_row_metadata", "warn", "SET PERSIST"),
-        ("binlog_transaction_compression", "ON", "source: binlog_transaction_compression", "warn", "GTIDs"),
+        (
+            "binlog_transaction_compression",
+            "ON",
+            "source: binlog_transaction_compression",
+            "warn",
+            "log.transactions",
+        ),
         ("gtid_mode", "OFF", "source: gtid_mode", "warn", "enforce_gtid_consistency"),
         ("binlog_expire_logs_seconds", "3600", "source: binlog retention", "warn", "604800"),
         ("system_time_zone", "CST", "source: time zone", "warn", "+00:00"),
@@ -164,6 +171,9 @@ def test_keys() -> None:
         TableFacts("shop", "keyed_by_hand", has_primary_key=False),
     )
     found = trouble(facts(tables=tables))["source: primary keys"]
+    assert (found.status, found.found) == ("warn", "none on shop.log")
+    config = configured().model_copy(update={"apply": ApplyConfig(keyless="pause")})
+    found = trouble(facts(tables=tables), config)["source: primary keys"]
     assert (found.status, found.found) == ("fail", "none on shop.log")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from replicator.config import ArchiveLog, ColumnRuleBook, Config, KafkaLog, load, parse
+from replicator.config.models import SourceConfig
 from replicator.errors import ConfigError
 from replicator.model.columns import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.partition import PartitionField
@@ -419,3 +420,35 @@ def test_mistakes_in_column_rules(file: Path, rules: str, expected: str) -> None
     (line,) = mistakes(file, f"{GOOD}\n[columns]\n{rules}\n{keyed}")
     assert expected in line
     assert "hunter2" not in line
+
+
+def test_helper_tables_and_the_signal_table_are_left_out() -> None:
+    def source(**more: Any) -> SourceConfig:
+        return SourceConfig(tables=("shop.*",), **more)
+
+    helpers = [f"shop._orders_{end}" for end in ("gho", "ghc", "ghr", "del", "new", "old")]
+    assert not any(
+        source().includes(name) for name in [*helpers, "shop._orders_20260101_del", "shop.__t_new"]
+    )
+    assert all(
+        source().includes(name) for name in ("shop.orders", "shop.orders_new", "shop._orders", "shop.a_del")
+    )
+    assert all(source(helper_tables=True).includes(name) for name in helpers)
+    signals = source(signal_table="shop.debezium_signal")
+    assert not signals.includes("shop.debezium_signal")
+    assert signals.includes("shop.debezium_signals")
+    assert source().includes("shop.debezium_signal")
+    assert not source(signal_table="shop.[s]ignal").includes("shop.[s]ignal")
+    assert source(signal_table="shop.[s]ignal").includes("shop.signal")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"apply": {"changelog": False, "keyless": "changelog"}},
+        {"table": [{"name": "shop.a", "keyless": "changelog", "changelog": False}]},
+    ],
+)
+def test_a_table_without_a_key_needs_a_mirror_or_a_changelog(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="keep one"):
+        parse(tomllib.loads(GOOD) | settings, base=Path("/mirrors"))

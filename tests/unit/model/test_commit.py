@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from replicator.model.commit import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition, binlog_number
+from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 
 positions = st.builds(
@@ -21,7 +22,19 @@ positions = st.builds(
 progresses = st.builds(
     PartitionProgress,
     next_offset=st.integers(0, 2**62),
-    high_water=st.none() | st.builds(HighWater, positions, st.integers(0, 1), st.integers(0, 2**50)),
+    high_water=st.none()
+    | st.builds(
+        HighWater,
+        positions,
+        st.integers(0, 1),
+        st.integers(0, 2**50),
+        nth=st.none() | st.integers(1, 9),
+        seen=st.integers(1, 99),
+        head=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple),
+        marks=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple),
+        plain=st.booleans(),
+        resent=st.none() | st.integers(-1, 9),
+    ),
 )
 markers = st.builds(
     CommitMarker,
@@ -36,6 +49,17 @@ markers = st.builds(
     committed_ms=st.integers(0, 2**50),
     truncate=st.none()
     | st.builds(Truncate, st.integers(0, 99), st.integers(0, 2**62), positions, st.integers(0, 2**50)),
+    topic_ids=st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=2),
+    snapshot=st.none()
+    | st.builds(
+        SnapshotRead,
+        positions,
+        st.integers(0, 2**50),
+        st.dictionaries(st.integers(0, 9), st.integers(0, 99), max_size=2),
+        st.none() | st.tuples(st.integers(0, 9), st.integers(0, 99)),
+        st.booleans(),
+    ),
+    alone=st.booleans(),
 )
 
 

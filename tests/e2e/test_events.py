@@ -1,0 +1,308 @@
+"""Every kind of event that the real connector sends: snapshots on demand, compressed transactions, tables without a
+key, changes of schema by gh-ost's way, topics that are made anew.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import requests
+from confluent_kafka.admin import AdminClient
+
+from replicator.catalog import open_catalog
+from replicator.config import load
+from replicator.connect import register
+from replicator.stack import LocalStack
+from tests.e2e.conftest import Scene, SceneMaker
+from tests.e2e.test_mirror import QUICK, START_S
+from tests.support.conformance import ConformancePage
+from tests.support.mirror import MirrorProcess, running, until
+from tests.support.source import SourceDatabase
+
+TABLES = (
+    "CREATE TABLE packed (id INT PRIMARY KEY, v INT)",
+    "CREATE TABLE cased (id VARCHAR(10) PRIMARY KEY, v INT)",
+    "INSERT INTO cased VALUES ('a', 1), ('b', 2)",
+    "CREATE TABLE uniq (a INT NOT NULL, b VARCHAR(10), UNIQUE KEY (a))",
+    "INSERT INTO uniq VALUES (1, 'x'), (2, 'y')",
+    "CREATE TABLE visits (page VARCHAR(10), n INT, at DATETIME(3), price DECIMAL(8, 2), ratio FLOAT)",
+    "INSERT INTO visits VALUES ('a', 1, '2024-01-02 03:04:05.678', 1.50, 3.14)",
+    "INSERT INTO visits SELECT * FROM visits",
+    "INSERT INTO visits VALUES ('b', NULL, NULL, NULL, NULL)",
+    "CREATE TABLE pages (page VARCHAR(10), n INT)",
+    "CREATE TABLE emptied (id INT PRIMARY KEY)",
+    "INSERT INTO emptied VALUES (1), (2)",
+    "CREATE TABLE ghost (id INT PRIMARY KEY, v INT)",
+    "INSERT INTO ghost VALUES (1, 1), (2, 2), (3, 3)",
+    "CREATE TABLE asked (id INT PRIMARY KEY AUTO_INCREMENT, v INT)",
+    "INSERT INTO asked (v) VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12)",
+    "CREATE TABLE anew (id INT PRIMARY KEY, v INT)",
+    "INSERT INTO anew VALUES (1, 1), (2, 2), (3, 3)",
+    "CREATE TABLE signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
+    "GRANT INSERT, DELETE ON `{name}`.signals TO 'replicator'@'%'",
+)
+COMPRESSED = (
+    "INSERT INTO packed VALUES (1, 1)",
+    "INSERT INTO packed VALUES (2, 2)",
+    "INSERT INTO packed VALUES (3, 3), (4, 4)",
+    "UPDATE packed SET v = v + 1 WHERE id = 1",
+    "UPDATE packed SET v = v + 1 WHERE id = 1",
+    "UPDATE packed SET id = 9 WHERE id = 2",
+    "DELETE FROM packed WHERE id = 3",
+    "INSERT INTO packed VALUES (3, 33)",
+    "INSERT INTO visits VALUES ('packed', 1, NULL, NULL, NULL)",
+    "INSERT INTO visits VALUES ('packed', 2, NULL, NULL, NULL)",
+    "DELETE FROM visits WHERE n = 2",
+)
+"""One transaction: 9 events of packed, 3 of visits, all at one position."""
+GHOST = (
+    "CREATE TABLE _ghost_gho LIKE ghost",
+    "ALTER TABLE _ghost_gho ADD COLUMN w INT NOT NULL DEFAULT 5",
+    "CREATE TABLE _ghost_ghc (id INT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64), value VARCHAR(99))",
+    "INSERT INTO _ghost_ghc (hint, value) VALUES ('state', 'GhostTableMigrated')",
+    "INSERT INTO _ghost_gho (id, v) SELECT id, v FROM ghost",
+    "UPDATE ghost SET v = 22 WHERE id = 2",
+    "REPLACE INTO _ghost_gho (id, v) VALUES (2, 22)",
+    "DELETE FROM ghost WHERE id = 3",
+    "DELETE FROM _ghost_gho WHERE id = 3",
+    "RENAME TABLE ghost TO _ghost_del, _ghost_gho TO ghost",
+    "INSERT INTO ghost VALUES (4, 4, 4)",
+    "UPDATE ghost SET w = 7 WHERE id = 1",
+    "DROP TABLE _ghost_del",
+    "DROP TABLE _ghost_ghc",
+)
+"""How gh-ost changes a table, its cut-over included."""
+
+CONFIG = (
+    QUICK
+    + """
+[[table]]
+name = "{name}.pages"
+keyless = "changelog"
+"""
+)
+
+
+def transaction(database: SourceDatabase, *statements: str, compressed: bool = False) -> None:
+    with database.connect(autocommit=False) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION binlog_transaction_compression = {'ON' if compressed else 'OFF'}")
+        for statement in statements:
+            cursor.execute(statement)
+        connection.commit()
+
+
+def lake_rows(scene: Scene, table: str, *, changes: bool = False) -> list[dict[str, Any]]:
+    lake = load(scene.config).lake
+    with open_catalog(lake) as catalog:
+        name = (lake.changes_namespace if changes else lake.namespace, table)
+        return (
+            list(catalog.load_table(name).scan().to_arrow().to_pylist()) if catalog.table_exists(name) else []
+        )
+
+
+def tables(scene: Scene) -> set[str]:
+    lake = load(scene.config).lake
+    with open_catalog(lake) as catalog:
+        return {name for _, name in catalog.list_tables(lake.namespace)}
+
+
+def differences(scene: Scene) -> dict[str, str]:
+    """As `Comparison.differences`, tables that are not mirrored left out."""
+    unmirrored = {"signals", "pages"}
+    return {t: text for t, text in scene.comparison.differences().items() if t not in unmirrored}
+
+
+def await_equal(scene: Scene, mirror: MirrorProcess, seconds: float) -> None:
+    def equal() -> bool:
+        assert mirror.process is not None
+        assert mirror.process.poll() is None, f"it ended:\n{mirror.tail()}"
+        return not differences(scene)
+
+    try:
+        until(equal, seconds=seconds, doing="every table equals its source")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {differences(scene)}\n{mirror.tail()}") from None
+
+
+def await_reads(scene: Scene, kind: str, count: int) -> None:
+    """Wait until the changelog of asked has `count` rows that a snapshot read, besides the first 12."""
+    until(
+        lambda: sum(r["_change"]["op"] == "r" for r in lake_rows(scene, "asked", changes=True)) >= 12 + count,
+        seconds=120,
+        doing=f"a snapshot: {kind}",
+    )
+
+
+def signal(scene: Scene, number: int, kind: str) -> None:
+    data = json.dumps({"data-collections": [f"{scene.database.name}.asked"], "type": kind})
+    scene.database.execute(f"INSERT INTO signals VALUES ('s{number}', 'execute-snapshot', '{data}')")
+
+
+@contextmanager
+def stopped_connector(scene: Scene) -> Iterator[str]:
+    """The connector's address, while it is stopped; it runs again afterwards."""
+    url = f"{scene.database.endpoints.connect_url}/connectors/{scene.database.prefix}"
+    requests.put(f"{url}/stop", timeout=30).raise_for_status()
+    until(
+        lambda: requests.get(f"{url}/status", timeout=30).json()["connector"]["state"] == "STOPPED",
+        seconds=60,
+        doing="the connector stops",
+    )
+    yield url
+    requests.put(f"{url}/resume", timeout=30).raise_for_status()
+
+
+def delete_topic(stack: LocalStack, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": stack.endpoints.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(30)
+    until(lambda: topic not in admin.list_topics(timeout=20).topics, seconds=60, doing="the topic goes")
+
+
+def make_scene(scene_maker: SceneMaker, log: str = "") -> Scene:
+    return scene_maker(
+        log=log,
+        tables=0,
+        seed_rows=False,
+        prepare=TABLES,
+        source='signal_table = "{name}.signals"',
+        extra=CONFIG,
+    )
+
+
+def kinds(scene: Scene, table: str) -> dict[str, int]:
+    return dict(Counter(r["_change"]["kind"] for r in lake_rows(scene, table, changes=True)))
+
+
+ONCE = ("same", "each once")
+READ_AGAIN = ("same", "rows read, as inserts with op r")
+SEEN = {
+    "insert, update, delete": ONCE,
+    "update of a key, in letter case only too": ONCE,
+    "TRUNCATE": ONCE,
+    "initial snapshot": READ_AGAIN,
+    "incremental snapshot": READ_AGAIN,
+    "blocking snapshot": READ_AGAIN,
+    "compressed transaction": ONCE,
+    "table with a unique key and no primary key": ONCE,
+    "table without a key": ONCE,
+    'table without a key, keyless = "changelog"': ("none", "each once"),
+    "table changed by gh-ost's way, cut-over included": ONCE,
+    "helper tables of gh-ost, signal table": ("none", "none"),
+}
+AGAIN = {
+    "topic made anew, with a snapshot": READ_AGAIN,
+    "topic made anew, without a snapshot": ("paused", "paused"),
+}
+ANEW = {"initial snapshot made anew": READ_AGAIN}
+
+
+def record(conformance: ConformancePage, seen: Mapping[str, tuple[str, str]]) -> None:
+    """Note on the page what the test asserted."""
+    with conformance.part("Event kinds", rows=list(seen)) as part:
+        for row, outcomes in seen.items():
+            for column, outcome in zip(("Mirror", "Changelog"), outcomes, strict=True):
+                part.record(row, column, outcome)
+
+
+def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformancePage) -> None:
+    scene = make_scene(scene_maker)
+    database = scene.database
+    with running(scene.config, scene.folder / "out.log") as mirror:
+        await_equal(scene, mirror, START_S)
+        transaction(database, *COMPRESSED, compressed=True)
+        database.execute(
+            "UPDATE cased SET id = 'A' WHERE id = 'a'",
+            "UPDATE cased SET v = 3 WHERE id = 'B'",
+            "UPDATE uniq SET a = 5 WHERE a = 1",
+            "DELETE FROM uniq WHERE a = 2",
+            "INSERT INTO visits SELECT * FROM visits WHERE page = 'a'",
+            "UPDATE visits SET n = 2 WHERE page = 'a' LIMIT 1",
+            "DELETE FROM visits WHERE page = 'a' AND n = 1 LIMIT 1",
+            "INSERT INTO pages VALUES ('p', 1), ('p', 1)",
+            "DELETE FROM pages LIMIT 1",
+            "TRUNCATE emptied",
+            "INSERT INTO emptied VALUES (3)",
+            *GHOST,
+        )
+        await_equal(scene, mirror, 120)
+        signal(scene, 1, "incremental")
+        for number in range(24):
+            database.execute(f"UPDATE asked SET v = v + 100 WHERE id = {1 + number % 12}")
+        database.execute("DELETE FROM asked WHERE id = 12")
+        await_reads(scene, "incremental", 1)
+        signal(scene, 2, "blocking")
+        database.execute("UPDATE asked SET v = v + 1 WHERE id = 1")
+        await_reads(scene, "blocking", 11)
+        await_equal(scene, mirror, 120)
+        assert mirror.stop() == 0, mirror.tail()
+    assert tables(scene) == {"packed", "cased", "uniq", "visits", "ghost", "asked", "anew", "emptied"}
+    assert {row["id"] for row in lake_rows(scene, "cased")} == {"A", "b"}
+    updates = {"UPDATE_BEFORE": 1, "UPDATE_AFTER": 1}
+    assert kinds(scene, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
+    assert kinds(scene, "cased") == {"INSERT": 3, "DELETE": 1} | updates
+    assert kinds(scene, "uniq") == {"INSERT": 3, "DELETE": 2}
+    assert kinds(scene, "visits") == {"INSERT": 3 + 2 + 2, "DELETE": 2} | updates
+    assert kinds(scene, "pages") == {"INSERT": 2, "DELETE": 1}
+    assert kinds(scene, "emptied") == {"INSERT": 3, "TRUNCATE": 1}
+    assert kinds(scene, "ghost") == {"INSERT": 4, "DELETE": 1, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
+    assert lake_rows(scene, "signals", changes=True) == lake_rows(scene, "_ghost_gho", changes=True) == []
+    paused = [line for line in mirror.lines() if line.get("event") == "table paused"]
+    assert paused == []
+    record(conformance, SEEN)
+    topics_made_anew(scene)
+    record(conformance, AGAIN)
+
+
+def topics_made_anew(scene: Scene) -> None:
+    """With a new snapshot in them their tables go on; without one only they are paused."""
+    stack, database = scene.database.stack, scene.database
+    with stopped_connector(scene) as url:
+        delete_topic(stack, scene.topic("anew"))
+        delete_topic(stack, scene.topic("ghost"))
+        requests.delete(f"{url}/offsets", timeout=60).raise_for_status()
+        database.execute(
+            "DELETE FROM anew WHERE id = 2",
+            "INSERT INTO anew VALUES (7, 7)",
+            "DELETE FROM ghost WHERE id = 1",
+        )
+    with running(scene.config, scene.folder / "out.log") as mirror:
+        await_equal(scene, mirror, START_S)
+        with stopped_connector(scene):
+            delete_topic(stack, scene.topic("anew"))
+        database.execute("INSERT INTO anew VALUES (8, 8)", "INSERT INTO uniq VALUES (8, '8')")
+        until(
+            lambda: any(line.get("event") == "table paused" for line in mirror.lines()),
+            seconds=240,
+            doing="the table whose topic lost its past is paused",
+        )
+        until(lambda: set(differences(scene)) == {"anew"}, seconds=120, doing="the other tables go on")
+        assert mirror.stop() == 0, mirror.tail()
+    (line,) = [line for line in mirror.lines() if line.get("event") == "table paused"]
+    assert line["table"] == f"{database.name}.anew"
+    assert "does not begin with a snapshot" in line["reason"]
+    assert {row["id"] for row in lake_rows(scene, "anew")} == {1, 3, 7}
+
+
+def test_a_snapshot_broken_off(scene_maker: SceneMaker, conformance: ConformancePage) -> None:
+    """Rows that were deleted before the connector took its snapshot anew are gone at its end.
+
+    This connector numbers the events of each transaction.
+    """
+    scene = make_scene(scene_maker, "transactions = true")
+    database = scene.database
+    with running(scene.config, scene.folder / "out.log") as mirror:
+        await_equal(scene, mirror, START_S)
+        transaction(database, *COMPRESSED, compressed=True)
+        await_equal(scene, mirror, 120)
+        assert kinds(scene, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
+        with stopped_connector(scene) as url:
+            # As where it is killed before its snapshot ended: what it sent is there, and it has no offsets.
+            requests.delete(f"{url}/offsets", timeout=60).raise_for_status()
+            database.execute("DELETE FROM asked WHERE id < 4", "DELETE FROM visits WHERE page = 'a' LIMIT 1")
+        register(load(scene.config))
+        await_equal(scene, mirror, 240)
+        assert mirror.stop() == 0, mirror.tail()
+    assert tables(scene) == {"packed", "cased", "uniq", "visits", "ghost", "asked", "anew", "emptied"}
+    record(conformance, ANEW)
