@@ -134,7 +134,7 @@ def _fill(
         return None, True
     default = column.get("defaultValueExpression")
     if default is not None:
-        constant = _constant(str(default), kind, lake, ddl)
+        constant = _constant(str(default), kind, lake)
         return constant, constant is None
     if (column.get("hasDefaultValue") and not column.get("optional", True)) or _is_computed(
         column["name"], ddl
@@ -188,11 +188,13 @@ def _implicit(kind: mapping.Declared, lake: str, labels: Sequence[str]) -> str |
             return None
 
 
-def _constant(default: str, kind: mapping.Declared, lake: str, ddl: str) -> str | None:
+def _constant(default: str, kind: mapping.Declared, lake: str) -> str | None:
     """A default as text that the lake's type can take; None for one that is no constant of the type."""
     match lake:
         case "string":
-            return _wide(default, kind) if kind.name in _WIDE else _literal(default, ddl)
+            return (
+                _wide(default, kind) if kind.name in _WIDE else mapping.unescaped(default.replace("''", "'"))
+            )
         case "date" if _DAY.fullmatch(default):
             return default
         case "timestamp" if _CLOCK.fullmatch(default) and default != _NOW:
@@ -213,14 +215,6 @@ def _constant(default: str, kind: mapping.Declared, lake: str, ddl: str) -> str 
 def _wide(number: str, kind: mapping.Declared) -> str | None:
     """A decimal that the lake keeps as text, with all the digits that it has there."""
     return f"{Decimal(number):.{kind.scale or 0}f}" if _NUMBER.fullmatch(number) else None
-
-
-def _literal(text: str, ddl: str) -> str:
-    """The meaning of a text default, which is doubly quoted where `ddl` has it in double quotes."""
-    single = text.replace("''", "'")
-    if '""' in single and f'"{single}"' in ddl:
-        return mapping.unescaped(single.replace('""', '"'))
-    return mapping.unescaped(single)
 
 
 def _microseconds(text: str) -> str | None:

@@ -51,6 +51,7 @@ _WIDE_WORDS: Final = 7
 """32-bit words of MySQL's largest decimal, of 65 digits."""
 _LIMB: Final = 27
 """Digits of a piece of a wide decimal: such a piece times 2^32, seven times over, is a decimal of 38 digits."""
+_LATIN1: Final = r"^[\x00-\xff]*$"
 _BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _BARE: Final = "#"
 """What `quoted_numbers` puts before a number."""
@@ -70,7 +71,17 @@ _PARSED_AS: Final[dict[Wire, DataType]] = {
     Wire.LATIN1: StringType(),
     Wire.GEOMETRY: StructType([StructField("wkb", BinaryType()), StructField("srid", IntegerType())]),
 }
-_DECIMALS: Final = frozenset({Wire.BASE64_DECIMAL, Wire.EITHER_DECIMAL, Wire.UNSEEN_DECIMAL})
+_MAY_BE_UNREADABLE: Final = frozenset(
+    {
+        *(Wire.BASE64_DECIMAL, Wire.EITHER_DECIMAL, Wire.UNSEEN_DECIMAL),
+        *(Wire.DAYS, Wire.MILLIS, Wire.MICROS, Wire.NANOS),
+        *(Wire.FLAG, Wire.LATIN1),
+    }
+)
+_DAY: Final = 86_400_000_000
+_YEAR_0: Final = -719_528 * _DAY
+_YEAR_9999: Final = 2_932_897 * _DAY - 1
+"""The first and the last microsecond that MySQL has, since 1970."""
 
 
 def spark_type(lake_type: LakeType) -> DataType:
@@ -102,7 +113,8 @@ def _plain(value: SparkColumn, column: Column) -> SparkColumn:
 
 
 def _padded_bytes(value: SparkColumn, column: Column) -> SparkColumn:
-    raw = F.encode(value, "ISO-8859-1")
+    # Spark fails at letters that the character set lacks.
+    raw = F.encode(F.when(value.rlike(_LATIN1), value), "ISO-8859-1")
     return raw if column.size is None else F.rpad(raw, column.size, F.lit(b"\0"))
 
 
@@ -112,10 +124,12 @@ def _any_decimal(value: SparkColumn, column: Column) -> SparkColumn:
 
 _DECODERS: Final[dict[Wire, Callable[[SparkColumn, Column], SparkColumn]]] = {
     Wire.PLAIN: _plain,
-    Wire.DAYS: lambda value, _: F.date_from_unix_date(value),
-    Wire.MILLIS: lambda value, _: F.timestamp_millis(value).cast(TimestampNTZType()),
-    Wire.MICROS: lambda value, _: F.timestamp_micros(value).cast(TimestampNTZType()),
-    Wire.NANOS: lambda value, _: F.timestamp_micros(_thousandths(value)).cast(TimestampNTZType()),
+    Wire.DAYS: lambda value, _: F.date_from_unix_date(_of_this_era(value, _DAY)),
+    Wire.MILLIS: lambda value, _: F.timestamp_millis(_of_this_era(value, 1000)).cast(TimestampNTZType()),
+    Wire.MICROS: lambda value, _: F.timestamp_micros(_of_this_era(value, 1)).cast(TimestampNTZType()),
+    Wire.NANOS: lambda value, _: F.timestamp_micros(_of_this_era(_thousandths(value), 1)).cast(
+        TimestampNTZType()
+    ),
     Wire.TIME_MILLIS: lambda value, _: value * 1000,
     Wire.TIME_NANOS: lambda value, _: _thousandths(value),
     Wire.BASE64_BITS: lambda value, _: _reversed_bytes(value),
@@ -137,7 +151,7 @@ def is_wide(column: Column) -> bool:
 
 def may_be_unreadable(column: Column) -> bool:
     """Whether `decoded` makes null of a value that is there but is none of the column's."""
-    return column.wire in _DECIMALS or column.wire is Wire.FLAG or is_wide(column)
+    return column.wire in _MAY_BE_UNREADABLE or is_wide(column)
 
 
 def is_given(value: SparkColumn, column: Column) -> SparkColumn:
@@ -174,6 +188,14 @@ def _ewkb(wkb: SparkColumn, srid: SparkColumn) -> SparkColumn:
     # The flag of EWKB is bit 29 of the type, whose highest byte is 0 otherwise.
     marked = F.concat(F.substring(wkb, 1, 4), F.lit(b"\x20"), number, F.substring(wkb, 6, (1 << 31) - 1))
     return F.when(F.coalesce(srid, F.lit(0)) == 0, wkb).otherwise(marked)
+
+
+def _of_this_era(value: SparkColumn, unit: int) -> SparkColumn:
+    """A time since 1970 in units of so many microseconds, where it is one that MySQL can hold; null for others.
+
+    Spark would fail at some of them, and with it the whole batch.
+    """
+    return F.when(value.between(_YEAR_0 // unit, _YEAR_9999 // unit), value)
 
 
 def _thousandths(value: SparkColumn) -> SparkColumn:

@@ -99,6 +99,8 @@ CASES: list[tuple[LakeType, Wire, Any, Any]] = [
     (BINARY, Wire.BASE64_BITS, b64(bytes(range(1, 9))), bytearray(range(8, 0, -1))),
     (DATE, Wire.DAYS, 0, date(1970, 1, 1)),
     (DATE, Wire.DAYS, -135140, date(1600, 1, 1)),
+    (DATE, Wire.DAYS, 2_932_896, date(9999, 12, 31)),
+    (DATE, Wire.DAYS, -719_162, date(1, 1, 1)),
     (TIMESTAMP, Wire.MILLIS, 1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123000)),  # noqa: DTZ001
     (TIMESTAMP, Wire.MILLIS, -1, datetime(1969, 12, 31, 23, 59, 59, 999000)),  # noqa: DTZ001
     (TIMESTAMP, Wire.MICROS, 1_700_000_000_123_456, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
@@ -251,6 +253,13 @@ def test_wide_decimals_beside_what_looks_like_them(spark: SparkSession) -> None:
         (wide(Wire.PLAIN, 0), 1.5),
         (wide(Wire.UNSEEN_DECIMAL, 0), 1),
         (Column("c", INT, Wire.FLAG), "yes"),
+        (Column("c", BINARY, Wire.LATIN1), "日"),
+        # Times that MySQL does not have, at some of which Spark would fail.
+        (Column("c", TIMESTAMP, Wire.MILLIS), 2**62),
+        (Column("c", TIMESTAMP, Wire.MICROS), -(2**63)),
+        (Column("c", TIMESTAMP, Wire.MICROS), 253_402_300_800_000_000),
+        (Column("c", DATE, Wire.DAYS), 2_932_897),
+        (Column("c", DATE, Wire.DAYS), -(2**31)),
     ],
 )
 def test_what_cannot_be_read_is_reported(spark: SparkSession, column: Column, value: Any) -> None:

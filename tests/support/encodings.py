@@ -14,10 +14,12 @@ class Encoding:
         name: what docs/conformance.md calls it; one of `tests.support.conformance.ENCODINGS`.
         log: the lines that the mirror's `[log]` section has for it, on the given database; `connect` sets the
             connector's converters up from them.
+        is_text: whether events are text, of which golden files are made.
     """
 
     name: str
     log: Callable[[SourceDatabase], str]
+    is_text: bool = True
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")

@@ -5,14 +5,16 @@ has, as JSON:
 
 - ``server``: the version of MySQL,
 - ``definition``: the table's record of the schema-change topic, as text,
-- ``events``: a few pairs of key and value, as text, of rows that the snapshot read and of rows that came later,
+- ``schemas``: the text of key and value up to the payload, the schema in it, where events carry one; else nothing,
+- ``events``: pairs of key and value, as text, of rows that the snapshot read and of rows that came later; only the
+  payloads where events carry a schema (`golden_events` puts them together),
 - ``kinds``: column → what its canonical texts are (`replicator.verify.canonical`),
 - ``known``: columns whose values may arrive as others,
 - ``rows``: key → column → canonical text of what `SELECT` showed for the rows of these events.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +24,7 @@ from tests.support.source import SourceDatabase
 from tests.workload.column_types import TypeTable
 
 FOLDER: Final = Path(__file__).parents[1] / "golden"
+_PAYLOAD: Final = '"payload":'
 _LONGEST: Final = 30_000
 """Bytes of an event that is still kept: long texts show nothing that short ones do not."""
 
@@ -57,12 +60,14 @@ def write_golden(golden: GoldenTable) -> None:
         if event["op"] in ("r", "c") and (row := golden.rows.get(event["after"]["id"])) is not None:
             if event["after"]["id"] >= 200:
                 continue
-            events.append([message.key().decode(), value.decode()])
+            events.append((message.key().decode(), value.decode()))
             rows[event["after"]["id"]] = {name: None if v is None else v.decode() for name, v in row.items()}
+    schemas, payloads = _apart(events)
     document = {
         "server": version,
         "definition": _definition(servers, golden),
-        "events": events,
+        "schemas": schemas,
+        "events": payloads,
         "kinds": golden.kinds,
         "known": [golden.table.column(case) for case in golden.table.cases if case.known],
         "rows": rows,
@@ -72,12 +77,31 @@ def write_golden(golden: GoldenTable) -> None:
     golden.path.write_text(text.replace(database.name, "zoo") + "\n", encoding="utf-8")
 
 
+def _apart(events: Sequence[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
+    """The schemas that all events carry, and what is left of the events."""
+    pieces = [[text.partition(_PAYLOAD) for text in event] for event in events]
+    if not all(payload for event in pieces for _, _, payload in event):
+        return [], [list(event) for event in events]
+    (schemas,) = {tuple(before + mark for before, mark, _ in event) for event in pieces}
+    return list(schemas), [[payload.removesuffix("}") for _, _, payload in event] for event in pieces]
+
+
+def golden_events(document: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    """Keys and values of the events in a golden file, as the log had them."""
+    schemas, end = (document["schemas"], "}") if document["schemas"] else (("", ""), "")
+    return [
+        (f"{schemas[0]}{key}{end}".encode(), f"{schemas[1]}{value}{end}".encode())
+        for key, value in document["events"]
+    ]
+
+
 def _definition(servers: str, golden: GoldenTable) -> str | None:
     wanted = f'"{golden.database.name}"."{golden.table.name}"'
     for message in topics.records(servers, golden.database.prefix):
         record: Any = json.loads(message.value())
         record = record.get("payload", record)
-        if any(change["id"] == wanted for change in record.get("tableChanges") or ()):
+        # A snapshot begins with a DROP TABLE IF EXISTS.
+        if any(c["id"] == wanted and c["table"] for c in record.get("tableChanges") or ()):
             return json.dumps(record, ensure_ascii=False)
     return None
 

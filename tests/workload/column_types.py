@@ -398,7 +398,11 @@ ADDED: Final[Sequence[tuple[str, str, str]]] = (
     ("double", "DOUBLE NOT NULL DEFAULT 1e10", ""),
     ("quotes", "VARCHAR(40) NOT NULL DEFAULT 'it''s \"x\" \\\\ `b`'", ""),
     ("backslash quote", "VARCHAR(40) NOT NULL DEFAULT 'it\\'s'", ""),
-    ("double-quoted", 'VARCHAR(40) NOT NULL DEFAULT "say ""x"" it\'s"', ""),
+    (
+        "double-quoted",
+        'VARCHAR(40) NOT NULL DEFAULT "say ""x"" it\'s"',
+        "doubled quotes in double quotes: connectors show them as if the quotes around were single ones",
+    ),
     ("empty", "VARCHAR(40) NOT NULL DEFAULT ''", ""),
     ("text implicit", "TEXT NOT NULL", ""),
     ("null word", "VARCHAR(40) NOT NULL DEFAULT 'NULL'", ""),

@@ -236,18 +236,6 @@ def test_what_old_rows_get(column: dict[str, Any], fill: str | None, unknown: bo
             False,
         ),
         ("ALTER TABLE t ADD (y INT, x DECIMAL(9, 2) NOT NULL DEFAULT (1))", {"optional": False}, None, True),
-        (
-            'ALTER TABLE t ADD x CHAR(9) DEFAULT "say ""x"" it\'s"',
-            {"typeName": "CHAR", "defaultValueExpression": 'say ""x"" it\'\'s'},
-            'say "x" it\'s',
-            False,
-        ),
-        (
-            "ALTER TABLE t ADD x CHAR(9) DEFAULT 'two \"\" quotes'",
-            {"typeName": "CHAR", "defaultValueExpression": 'two "" quotes'},
-            'two "" quotes',
-            False,
-        ),
     ],
 )
 def test_what_only_the_ddl_says(ddl: str, column: dict[str, Any], fill: str | None, unknown: bool) -> None:

@@ -1,0 +1,72 @@
+"""What a column's value in an event means, in plain Python: an oracle for the engine's expressions."""
+
+import base64
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from replicator.model.table import Column
+from replicator.model.types import Wire
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
+
+
+def plain_value(column: Column, value: Any) -> Any:
+    """The value that the lake should hold of one in an event's JSON, where numbers with a fraction are Decimals."""
+    return None if value is None else _READERS[column.wire](column, value)
+
+
+def _plain(column: Column, value: Any) -> Any:
+    match column.type.name:
+        case "binary":
+            return base64.b64decode(value, validate=True)
+        case "timestamptz":
+            return datetime.fromisoformat(value)
+        case "float" | "double":
+            return float(value)
+        case "list<float>":
+            return [float(element) for element in value]
+        case "string":
+            return dict(column.respelt).get(value, value)
+        case _:
+            return value
+
+
+def _set(column: Column, value: Any) -> Any:
+    respelt = dict(column.respelt)
+    return ",".join(respelt.get(label, label) for label in value.split(","))
+
+
+def _decimal(column: Column, value: Any) -> Any:
+    scale = column.type.scale if column.size is None else column.size
+    if isinstance(value, str):
+        value = Decimal(int.from_bytes(base64.b64decode(value), "big", signed=True)).scaleb(-scale)
+    return Decimal(value) if column.size is None else f"{Decimal(value):.{scale}f}"
+
+
+def _geometry(_: Column, value: Any) -> Any:
+    wkb, srid = base64.b64decode(value["wkb"]), value["srid"]
+    if not srid:
+        return wkb
+    return wkb[:4] + b"\x20" + srid.to_bytes(4, "little") + wkb[5:]
+
+
+_READERS: Mapping[Wire, Callable[[Column, Any], Any]] = {
+    Wire.PLAIN: _plain,
+    Wire.DAYS: lambda _, v: date(1970, 1, 1) + timedelta(days=v),
+    Wire.MILLIS: lambda _, v: _EPOCH + timedelta(milliseconds=v),
+    Wire.MICROS: lambda _, v: _EPOCH + timedelta(microseconds=v),
+    Wire.NANOS: lambda _, v: _EPOCH + timedelta(microseconds=v // 1000),
+    Wire.TIME_MILLIS: lambda _, v: v * 1000,
+    Wire.TIME_NANOS: lambda _, v: v // 1000,
+    Wire.UNSEEN_DECIMAL: _decimal,
+    Wire.EITHER_DECIMAL: _decimal,
+    Wire.BASE64_DECIMAL: _decimal,
+    Wire.BASE64_BITS: lambda _, v: base64.b64decode(v)[::-1],
+    Wire.YEAR: lambda _, v: 0 if v == 1900 else v,
+    Wire.FLAG: lambda _, v: int(v),
+    Wire.SET: _set,
+    Wire.GEOMETRY: _geometry,
+    Wire.LATIN1: lambda c, v: v.encode("latin-1").ljust(c.size or 0, b"\0"),
+}

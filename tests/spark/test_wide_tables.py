@@ -1,0 +1,60 @@
+"""A table of 300 columns, and a batch of many schemas of it."""
+
+from typing import Any
+
+from tests.oracle.events import (
+    ColumnSpec,
+    Place,
+    change_event,
+    key_of,
+    schema_change_event,
+    with_key_schema,
+    with_value_schema,
+)
+from tests.oracle.model import Record
+from tests.spark.conftest import Lab
+
+TOPIC = "shop.shop.wide"
+KINDS = ("bigint", "varchar", "int", "decimal", "datetime")
+COLUMNS = (ColumnSpec("id", "bigint", False), *(ColumnSpec(f"c{i:03d}", KINDS[i % 5]) for i in range(299)))
+
+
+def row(number: int) -> dict[str, Any]:
+    values = {
+        "bigint": number << 40,
+        "varchar": f"text {number}",
+        "int": number,
+        "decimal": 1.25,
+        "datetime": number,
+    }
+    return {"id": number} | {c.name: values[c.kind] for c in COLUMNS[1:]}
+
+
+def record(op: str, number: int, pos: int, *, with_schema: bool) -> Record:
+    image = row(number)
+    images = {
+        name: image for name in ("before", "after") if (op, name) not in (("c", "before"), ("d", "after"))
+    }
+    value = change_event(op, Place(1, pos), "wide", **images)
+    key = key_of(image, ["id"])
+    if with_schema:
+        value = with_value_schema(value, COLUMNS, TOPIC)
+        key = with_key_schema(key, COLUMNS, ["id"], TOPIC)
+    return Record(TOPIC, 0, key, value)
+
+
+def test_300_columns(lab: Lab) -> None:
+    """Both forms of events, both ways of a batch: few that the driver plans, and many by Spark alone."""
+    definition = schema_change_event(Place(1, 4), "wide", COLUMNS, ["id"], kind="CREATE")
+    lab.write([Record("shop", 0, None, definition)])
+    lab.write([record("c", n, 100 + n, with_schema=False) for n in range(400)])
+    lab.catch_up()
+    lab.write([record("u", n, 1000 + n, with_schema=True) for n in range(100)])
+    lab.write([record("d", n, 2000 + n, with_schema=True) for n in range(300, 400)])
+    lab.catch_up(lab.config(apply={"strategy": "merge"}))
+    found = lab.rows("wide")
+    assert sorted(r["id"] for r in found) == list(range(300))
+    assert all(len(r) == 300 for r in found)
+    last = next(r for r in found if r["id"] == 299)
+    assert (last["c000"], last["c001"], last["c297"]) == (299 << 40, "text 299", 299)
+    assert len(lab.rows("wide", "shop_changes")) == 400 + 2 * 100 + 100
