@@ -7,17 +7,21 @@ between the two leaves the mirror behind; the next batch starts where the mirror
 what it lacks.
 """
 
+import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from replicator import census as counting
+from replicator.apply.evolve import evolve, is_temporary
 from replicator.apply.lake import Lake, LakeTable
 from replicator.apply.publish import Staged, publish
 from replicator.apply.recent import RecentPlaces
@@ -30,7 +34,7 @@ from replicator.apply.spec import (
     table_schema,
 )
 from replicator.apply.stage import aligned, stage_data
-from replicator.apply.strategy import STRATEGY_PROPERTIES, Few, by_identity, merge, split, split_few
+from replicator.apply.strategy import STRATEGY_PROPERTIES, Few, by_identity, finish, merge, split, split_few
 from replicator.collapse import (
     after_truncates,
     few_last_changes,
@@ -44,18 +48,42 @@ from replicator.collapse import (
     surviving_rows,
 )
 from replicator.config import ColumnRuleBook, Config, TableOptions
-from replicator.decode.envelope import EVENT_DETAILS, TAIL, Epoch, decode, mark
+from replicator.decode.envelope import EVENT_DETAILS, TAIL, Epoch, decode, event_place, event_source, mark
+from replicator.decode.epochs import Aligned
 from replicator.decode.schema_book import SchemaBook
-from replicator.errors import MissingKey, MissingSchema, TablePaused, UnknownPast, UnsupportedChange
-from replicator.evolve.plan import merged, plan
+from replicator.errors import (
+    MissingKey,
+    MissingSchema,
+    TablePaused,
+    UnfitColumns,
+    UnknownPast,
+    UnsupportedChange,
+)
+from replicator.evolve.plan import LakeSide, Plan, SourceSide, changelog_plan, plan
 from replicator.failpoints import reach
 from replicator.held import FEW_BYTES, FEW_EVENTS, FEW_IN_ALL, Held, RecordSizes, control, hold
 from replicator.ledger import Ledger, next_marker
-from replicator.model.census import STRAY, UNFAMILIAR, Census
+from replicator.model.census import STRAY, UNFAMILIAR, Census, joined
 from replicator.model.change import change_column
-from replicator.model.columns import RULES_KEY, check_unchanged, rules_from_json, rules_to_json
+from replicator.model.columns import (
+    RULES_KEY,
+    check_unchanged,
+    rules_from_json,
+    rules_in_force,
+    rules_to_json,
+)
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
+from replicator.model.lineage import BEGINNING, Gone, Lineage, SchemaVersion
 from replicator.model.position import SourcePosition
+from replicator.model.schema_change import (
+    PENDING_CLEAR_KEY,
+    SCHEMA_KEY,
+    ChangeNote,
+    ChangeType,
+    MoveColumn,
+    RenameColumn,
+    SchemaState,
+)
 from replicator.model.snapshot import SnapshotRead, follow
 from replicator.model.table import SOURCE_KEY, Column, TableId, TableSchema
 from replicator.model.truncate import Truncate
@@ -65,6 +93,10 @@ from replicator.observe import Stopwatch
 from replicator.quarantine import Quarantine
 from replicator.source.log import RECORDS, ChangeLog, TooLarge
 from replicator.spark import local_frame
+
+_NO_END: Final = 1 << 62
+"""An offset behind all others."""
+_NO_PARTITION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +137,11 @@ class Emptied:
 class Work:
     """What one table has to take in: `ranges` of its topic, as part of batch number `batch`.
 
-    `records` are those of the ranges, where they are few and were fetched already (see `fetched`). `again`: they
-    were in quarantine, and what came after them may be in the lake; see `process_again`.
+    Attributes:
+        records: those of the ranges, where they are few and were fetched already (see `fetched`).
+        until: the place of the version of the source's schema that the lake is to have afterwards; None where the
+            work was not looked through for changes of the schema.
+        again: they were in quarantine, and what came after them may be in the lake; see `process_again`.
     """
 
     table: TableId
@@ -115,6 +150,7 @@ class Work:
     ranges: tuple[OffsetRange, ...]
     batch: int
     records: pa.Table | None = None
+    until: int | None = None
     again: bool = False
 
     @property
@@ -164,35 +200,157 @@ def _fetch(log: ChangeLog, sizes: RecordSizes, small: list[Work]) -> Mapping[str
 def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
     """Bring one table up to the end of `work.ranges`, exactly once.
 
+    Where the source's schema changed meanwhile in a way that divides rows before from rows after, each part is
+    committed by itself.
+
     Raises:
-        SchemaError: the table cannot go on; nothing of the batch was applied.
+        SchemaError: the table cannot go on; nothing of the batch was applied, or only what lies before the change.
         TablePaused: the batch has bad events and the table is configured to pause for them.
         FencedError: another process writes this mirror.
         CommitConflict: something else was committed to the table; try again.
     """
+    done = []
+    for part in _parts(engine, work):
+        if part.until is not None and (old := renamed_to(engine, work.table, part.until)) is not None:
+            rename(engine, work.table, old)
+        try:
+            done.append(_process_part(engine, part, watch) if part.ranges else _evolve_only(engine, part))
+        except _SchemaFound:
+            # The events themselves had news.
+            done.append(process(engine, replace(part, until=None), watch))
+    return done[0] if len(done) == 1 else joined(done)
+
+
+class _SchemaFound(Exception):  # noqa: N818 no error
+    """A version of the table was found that nothing told of; the work must be looked through again."""
+
+
+def has_news(engine: Engine, table: TableId) -> bool:
+    """Whether the source's schema changed since the version that the lake has, as far as is known."""
+    known = engine.ledger.progress(table).schema_at
+    if known is None:
+        return False
+    line = engine.book.line(table)
+    return bool(line.after(known)) or (line.gone is not None and line.gone.at > known)
+
+
+def _parts(engine: Engine, work: Work) -> list[Work]:
+    """`work`, cut where the schema changed so that rows before and rows after must not be mixed; see `is_barrier`."""
+    line = engine.book.line(work.table)
+    known = engine.ledger.progress(work.table).schema_at
+    news = line.after(known) if known is not None else line.versions[1:]
+    if not news:
+        return [work]
+    first = 0 if known is None else line.index_at(known)
+    newest = len(line.versions) - 1
+    starts: dict[int, dict[int, int]] = {}
+    if work.ranges:
+        starts = _first_offsets(_records(engine, work), [v.at for v in line.versions])
+        newest = max(starts, default=first)
+        first = min(starts, default=first) if known is None else first
+    newest = max(newest, first)
+    ends, since = [], first
+    for i in range(first + 1, newest + 1):
+        if line.is_barrier(i, since):
+            ends.append(i - 1)
+            since = i
+    parts, left = [], work
+    for end in ends:
+        later = [offsets for version, offsets in starts.items() if version > end]
+        part, left = _cut(left, {p: min(o[p] for o in later if p in o) for o in later for p in o})
+        parts.append(replace(part, until=line.versions[end].at))
+    return [*parts, replace(left, until=line.versions[newest].at)]
+
+
+def _first_offsets(records: DataFrame, places: Sequence[int]) -> dict[int, dict[int, int]]:
+    """Version (by the `places` where versions begin) → partition → the first offset of an event of it."""
+    hi = event_place(event_source(F.col("value")))
+    version = F.lit(0)
+    for i, at in enumerate(places[1:], start=1):
+        version = F.when(hi >= at, F.lit(i)).otherwise(version)
+    found: dict[int, dict[int, int]] = {}
+    events = records.where(F.col("value").isNotNull() & hi.isNotNull())
+    for row in (
+        events.groupBy("partition", version.alias("version")).agg(F.min("offset").alias("first")).collect()
+    ):
+        found.setdefault(row["version"], {})[row["partition"]] = row["first"]
+    return found
+
+
+def _cut(work: Work, at: Mapping[int, int]) -> tuple[Work, Work]:
+    """`work` before and from the offsets `at` (partition → offset); partitions that are not named come before."""
+    before, after = [], []
+    for r in work.ranges:
+        middle = at.get(r.partition, r.end)
+        before += [replace(r, end=middle)] if middle > r.start else []
+        after += [replace(r, start=middle)] if middle < r.end else []
+    records: list[pa.Table | None] = [None, None]
+    if work.records is not None:
+        early = pc.less(
+            work.records.column("offset"),
+            pa.array([at.get(p, _NO_END) for p in work.records.column("partition").to_pylist()], pa.int64()),
+        )
+        records = [work.records.filter(early), work.records.filter(pc.invert(early))]
+    return (
+        replace(work, ranges=tuple(before), records=records[0]),
+        replace(work, ranges=tuple(after), records=records[1]),
+    )
+
+
+def _records(engine: Engine, work: Work) -> DataFrame:
+    if work.records is None:
+        return engine.log.read(engine.spark, work.ranges)
+    return local_frame(engine.spark, work.records)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The source's schema as a part of a batch leaves it: version `target` of `line`, and how events fit it."""
+
+    line: Lineage
+    target: int
+    aligned: Aligned
+
+    @property
+    def version(self) -> SchemaVersion:
+        return self.line.versions[self.target]
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns that the source has."""
+        return self.aligned.schema
+
+    @property
+    def frame(self) -> TableSchema:
+        """The columns that decoded images have."""
+        return self.aligned.frame
+
+
+def _process_part(engine: Engine, work: Work, watch: Stopwatch) -> Census:
     options = engine.config.table(str(work.table))
-    with _understood(engine, work, options, watch) as (decoded, schema, census):
+    with _understood(engine, work, options, watch) as (decoded, found, census):
         if census.bad:
             with watch.stage("quarantine"):
                 _set_aside(engine, work, options, decoded.frame)
-        if not schema.columns and engine.ledger.progress(work.table).behind is None:
-            # Nothing tells yet what the tables look like; the first good event will, and is read with these again.
+        if found is None and engine.ledger.progress(work.table).behind is None:
+            # Nothing tells yet what the table looks like; the first good event will, and is read with these again.
             return census
         if engine.ledger.progress(work.table).awaits_snapshot(work.topic):
             if not census.changes:
                 return census
             _check_beginning(work, census)
+        shape = found or _unchanged(engine, work, options)
         events = decoded
         if not census.all_to_apply:
             events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
-        alone = _stands_alone(engine, work, options, schema)
+        alone = _stands_alone(engine, work, options, shape.schema)
         if options.changelog:
             with watch.stage("changelog"):
-                _append_changelog(engine, work, schema, events, census, alone=alone)
+                _append_changelog(engine, work, options, shape, events, census, alone=alone)
         reach("between-commits")
         if not alone:
             with watch.stage("apply"):
-                _apply_to_mirror(engine, work, options, schema, events, census)
+                _apply_to_mirror(engine, work, options, shape, events, census)
         reach("after-commit")
         engine.quarantine.settle(work.table, work.ranges, decoded.frame)
     return census
@@ -214,18 +372,18 @@ def process_again(engine: Engine, work: Work, watch: Stopwatch) -> dict[tuple[in
             f"{work.table} has no changelog, and so nothing tells whether its rows changed after these events",
             "make a new snapshot of the table, then drop the events: replicator quarantine drop",
         )
-    with _understood(engine, work, options, watch) as (decoded, schema, census):
+    with _understood(engine, work, options, watch) as (decoded, found, census):
         rows = decoded.frame.where(F.col("bad").isNotNull()).select("partition", "offset", "bad").collect()
-        if census.changes and not schema.key:
+        if census.changes and found is not None and not found.schema.key:
             raise UnsupportedChange(
                 f"{work.table} has no key, and so nothing tells whether its rows changed after these events",
                 "make a new snapshot of the table, then drop the events: replicator quarantine drop",
             )
-        if census.changes:
+        if census.changes and found is not None:
             events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
-            _append_changelog(engine, work, schema, events, census, alone=False)
+            _append_changelog(engine, work, options, found, events, census, alone=False)
             reach("between-commits")
-            _apply_to_mirror(engine, work, options, schema, events, census)
+            _apply_to_mirror(engine, work, options, found, events, census)
             reach("after-commit")
     return {(row.partition, row.offset): row.bad for row in rows}
 
@@ -259,24 +417,126 @@ def _stands_alone(engine: Engine, work: Work, options: TableOptions, schema: Tab
     return alone
 
 
+def _evolve_only(engine: Engine, work: Work) -> Census:
+    """Give the lake's tables the newest version of the schema where no event came with it."""
+    options = engine.config.table(str(work.table))
+    shape = _unchanged(engine, work, options)
+    nothing = Census({}, (), 0, 0, (), {}, None, None)
+    progress = engine.ledger.progress(work.table)
+    if options.changelog and progress.changelog is not None:
+        changelog = _changelog_table(engine, work.table, options, shape)
+        _note_end(engine, work.table, shape.line.gone, changelog)
+    if progress.mirror is None:
+        return nothing
+    table = _mirror_table(engine, work.table, options, shape)
+    _note_end(engine, work.table, shape.line.gone, table)
+    staged = finish(engine.lake, table)
+    if staged is not None:
+        marker = _marker(engine, work, progress.mirror, nothing)
+        publish(engine.lake, table, progress.mirror, marker, staged)
+        engine.recent.forget(table)
+        engine.ledger.committed_mirror(work.table, marker)
+    return nothing
+
+
+def _note_end(engine: Engine, table: TableId, gone: Gone | None, there: LakeTable) -> None:
+    """Note in a lake table that the source's is no more; its rows stay."""
+    progress, changelog = engine.ledger.progress(table), engine.config.lake.changes_namespace
+    state = progress.changelog_schema if there.namespace == changelog else progress.mirror_schema
+    if gone is None or state is None or gone.at <= state.at:
+        return
+    note = ChangeNote(str(gone.position), gone.ts_ms, _now_ms(), (str(gone),))
+    ended = SchemaState(gone.at, state.retired, str(gone), (*state.notes, note))
+    engine.lake.set_properties(there, {SCHEMA_KEY: ended.to_json()})
+    if there.namespace == changelog:
+        engine.ledger.evolved_changelog(table, ended)
+    else:
+        engine.ledger.evolved_mirror(table, ended)
+
+
+def renamed_to(engine: Engine, table: TableId, until: int | None = None) -> TableId | None:
+    """What the source's table is called now that the lake has as `table`; None where it is still called so.
+
+    None, too, where the mirror leaves out the new name, or has a table of that name. With a place `until`, only
+    renames up to there count, and only where another table has the old name since.
+    """
+    there, line = engine.ledger.progress(table), engine.book.line(table)
+    since = BEGINNING if there.schema_at is None else there.schema_at
+    names = [
+        v.left_as for v in line.after(since) if v.left_as is not None and (until is None or v.at <= until)
+    ]
+    if until is None and line.gone is not None and line.gone.renamed_to is not None:
+        names.append(line.gone.renamed_to)
+    if not names or not engine.config.includes(str(names[0])):
+        return None
+    taken = engine.ledger.progress(names[0])
+    left = (there.mirror is not None and taken.mirror is None) or (
+        there.changelog is not None and taken.changelog is None
+    )
+    return names[0] if left and (not taken.topics or is_half_renamed(engine, table, names[0])) else None
+
+
+def has_left(engine: Engine, table: TableId, new: TableId) -> bool:
+    """Whether what the lake has as `table` is of the time after the source's was renamed to `new`."""
+    known = engine.ledger.progress(table).schema_at
+    moved = engine.book.line(new).versions[0].at
+    return known is not None and known >= moved
+
+
+def is_half_renamed(engine: Engine, table: TableId, new: TableId) -> bool:
+    """Whether a crash left one of the two tables under the old name, and the other under the new one."""
+    there, taken = engine.ledger.progress(table), engine.ledger.progress(new)
+    return (there.mirror is None and taken.mirror is not None and taken.changelog is None) or (
+        there.changelog is None and taken.changelog is not None and taken.mirror is None
+    )
+
+
+def rename(engine: Engine, table: TableId, new: TableId) -> bool:
+    """Give a table's mirror and changelog the name that the source's has now; whether there was anything to rename.
+
+    The lake must have all events of the old name.
+    """
+    config, found = engine.config.lake, False
+    for namespace in (config.changes_namespace, config.namespace):
+        if engine.lake.load(namespace, table.name) is not None:
+            engine.lake.rename(namespace, table.name, new.name)
+            found = True
+        if (renamed := engine.lake.load(namespace, new.name)) is not None:
+            engine.lake.set_properties(renamed, {SOURCE_KEY: str(new)})
+    engine.ledger.forget(table)
+    engine.ledger.forget(new)
+    return found
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _unchanged(engine: Engine, work: Work, options: TableOptions) -> Shape:
+    """The shape of a part without a change event."""
+    if engine.book.line(work.table):
+        return _shape(engine, work, options, [], None)
+    nothing = TableSchema(())
+    line = Lineage((SchemaVersion(BEGINNING, SourcePosition("", 0), 0, nothing, {}),))
+    return Shape(line, 0, Aligned((), nothing, nothing, ()))
+
+
 @contextmanager
 def _understood(
     engine: Engine, work: Work, options: TableOptions, watch: Stopwatch
-) -> Iterator[tuple[Held, TableSchema, Census]]:
-    """The decoded events of the batch, materialized once and released at the end, their schema and their census."""
+) -> Iterator[tuple[Held, Shape | None, Census]]:
+    """The decoded events of the batch, materialized once and released at the end, their shape and their census."""
     behind = None if work.again else engine.ledger.progress(work.table).behind
     before = {} if behind is None else behind.progress.get(work.topic, {})
-    if work.records is None:
-        records = engine.log.read(engine.spark, work.ranges)
-    else:
-        records = local_frame(engine.spark, work.records)
+    records = _records(engine, work)
     with watch.stage("decode"):
         try:
-            decoded, schema, census = _schemas_found(engine, work, options, records, before)
+            decoded, shape, census = _schemas_found(engine, work, options, records, before)
         except MissingSchema as error:
-            decoded, schema, census = _without_schema(work, records, before, error)
+            decoded, census = _without_schema(work, records, before, error)
+            shape = None
     try:
-        yield decoded, schema, census
+        yield decoded, shape, census
     finally:
         decoded.release()
 
@@ -287,21 +547,33 @@ def _schemas_found(
     options: TableOptions,
     records: DataFrame,
     before: Mapping[int, PartitionProgress],
-) -> tuple[Held, TableSchema, Census]:
+) -> tuple[Held, Shape, Census]:
     """The records decoded with the schemas that are known, or learned from them where these do not fit."""
-    book, epochs = engine.book, None
+    book, epochs, since = engine.book, None, _since(before, work)
     book.look_at_decimals(work.table, records)
     if book.knows(work.table):
-        epochs = book.epochs(work.table, _since(before, work))
-    decoded, schema = _decode(
-        engine, work, records, epochs or book.learn(work.table, records), options, UNFAMILIAR
-    )
+        epochs = book.epochs(work.table, since)
+    if not epochs:
+        epochs = _learned(engine, work, records)
+    decoded, shape = _decode(engine, work, records, epochs, since, options, UNFAMILIAR)
     census = _census(decoded, work, before)
     if census.unfamiliar:
         decoded.release()
-        decoded, schema = _decode(engine, work, records, book.learn(work.table, records), options, STRAY)
+        learned = _learned(engine, work, records)
+        decoded, shape = _decode(engine, work, records, learned, since, options, STRAY)
         census = _census(decoded, work, before)
-    return decoded, schema, census
+    return decoded, shape, census
+
+
+def _learned(engine: Engine, work: Work, records: DataFrame) -> list[Epoch]:
+    """The schemas that `records` carry. Raises _SchemaFound where they tell of a version that was not known."""
+    book = engine.book
+    known = len(book.line(work.table).versions)
+    epochs = book.learn(work.table, records, patient=engine.log.grows)
+    found = len(book.line(work.table).versions)
+    if found > max(known, 1) or (found > known and engine.ledger.progress(work.table).schema_at is not None):
+        raise _SchemaFound
+    return epochs
 
 
 def _census(decoded: Held, work: Work, before: Mapping[int, PartitionProgress]) -> Census:
@@ -317,7 +589,7 @@ def _without_schema(
     records: DataFrame,
     before: Mapping[int, PartitionProgress],
     error: MissingSchema,
-) -> tuple[Held, TableSchema, Census]:
+) -> tuple[Held, Census]:
     """Records of which none has a schema, for quarantine. Raises `error` where one is a change event all the same."""
     anything = TableSchema((Column("anything", STRING),))
     frame = decode(records, [Epoch(anything)], anything, work.ranges, for_changelog=True, stray=STRAY)
@@ -326,7 +598,7 @@ def _without_schema(
     if census.changes or census.duplicates:
         decoded.release()
         raise error
-    return decoded, TableSchema(()), census
+    return decoded, census
 
 
 def _since(before: Mapping[int, PartitionProgress], work: Work) -> SourcePosition | None:
@@ -337,21 +609,43 @@ def _since(before: Mapping[int, PartitionProgress], work: Work) -> SourcePositio
 
 
 def _decode(
-    engine: Engine, work: Work, records: DataFrame, epochs: list[Epoch], options: TableOptions, stray: str
-) -> tuple[Held, TableSchema]:
+    engine: Engine,
+    work: Work,
+    records: DataFrame,
+    epochs: Sequence[Epoch],
+    since: SourcePosition | None,
+    options: TableOptions,
+    stray: str,
+) -> tuple[Held, Shape]:
     """The decoded frame, kept in memory once it was computed."""
-    if options.key:
-        epochs = [replace(e, schema=e.schema.with_key(options.key)) for e in epochs]
-    schema = engine.book.with_filled(work.table, merged([e.schema for e in epochs]))
-    _check_key(schema, options, work)
-    if rules := engine.rules.of(str(work.table)):
-        epochs = [replace(e, schema=rules.read(e.schema)) for e in epochs]
-        schema = rules.shielded(schema, str(work.table))
-    whole = options.changelog or not schema.key
+    shape = _shape(engine, work, options, epochs, since)
     few = work.records is not None
-    tail = FEW_EVENTS if few else TAIL
-    decoded = decode(records, epochs, schema, work.ranges, for_changelog=whole, stray=stray, tail=tail)
-    return hold(decoded, few=few), schema
+    decoded = decode(
+        records,
+        shape.aligned.epochs,
+        shape.frame,
+        work.ranges,
+        for_changelog=options.changelog or not shape.schema.key,
+        stray=stray,
+        tail=FEW_EVENTS if few else TAIL,
+    )
+    return hold(decoded, few=few), shape
+
+
+def _shape(
+    engine: Engine, work: Work, options: TableOptions, epochs: Sequence[Epoch], since: SourcePosition | None
+) -> Shape:
+    line = engine.book.line(work.table)
+    known = engine.ledger.progress(work.table).schema_at
+    at = known if work.until is None else work.until
+    target = 0 if at is None else line.index_at(at)
+    aligned = engine.book.aligned(work.table, line, epochs, since, target)
+    if options.key:
+        aligned = aligned.with_key(options.key)
+    _check_key(aligned.schema, options, work)
+    if rules := engine.rules.of(str(work.table)):
+        aligned = aligned.ruled(rules, str(work.table))
+    return Shape(line, target, aligned)
 
 
 def _check_key(schema: TableSchema, options: TableOptions, work: Work) -> None:
@@ -390,10 +684,19 @@ def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataF
 
 
 def _append_changelog(
-    engine: Engine, work: Work, schema: TableSchema, events: Held, census: Census, *, alone: bool
+    engine: Engine,
+    work: Work,
+    options: TableOptions,
+    shape: Shape,
+    events: Held,
+    census: Census,
+    *,
+    alone: bool,
 ) -> None:
     base = engine.ledger.progress(work.table).changelog
-    table = _changelog_table(engine, work.table, schema)
+    if _is_beyond(engine.ledger.progress(work.table).changelog_schema, shape):
+        return
+    schema, table = shape.frame, _changelog_table(engine, work.table, options, shape)
     if work.again:
         fresh = _unrecorded(engine, work, table, schema, events.frame)
     else:
@@ -411,14 +714,20 @@ def _append_changelog(
 
 
 def _apply_to_mirror(
-    engine: Engine, work: Work, options: TableOptions, schema: TableSchema, events: Held, census: Census
+    engine: Engine, work: Work, options: TableOptions, shape: Shape, events: Held, census: Census
 ) -> None:
     base = engine.ledger.progress(work.table).mirror
-    table = _mirror_table(engine, work.table, options, schema)
+    if _is_beyond(engine.ledger.progress(work.table).mirror_schema, shape):
+        return
+    # Rows without a key are told apart by the columns that the source has now.
+    schema = shape.frame if shape.frame.key else shape.schema
+    table = _mirror_table(engine, work.table, options, shape)
     if work.again:
         events = replace(events, frame=_not_superseded(engine, work, schema, base, events.frame))
     already = _already_in(base, work)
     truncates = [t for t in census.truncates if t.offset >= already.get(t.partition, 0)]
+    if (again := table.pending_clear()) is not None:
+        truncates = [again, *truncates]
     earlier = None
     if base is not None:
         partitions = [r.partition for r in work.ranges]
@@ -437,7 +746,7 @@ def _apply_to_mirror(
         replacing = []
     emptied = Emptied(truncates, replacing)
     undoing = replace(emptied, truncates=[*([] if earlier is None else [earlier]), *truncates])
-    if not census.changes:
+    if not census.changes and not truncates:
         publish(engine.lake, table, base, marker, Staged())
     elif not undoing and not work.again and _plannable(events, options, schema, table):
         recent = engine.recent.of(table, schema.key)
@@ -637,37 +946,140 @@ def _already_in(marker: CommitMarker | None, work: Work) -> dict[int, int]:
     return {r.partition: n for r in work.ranges if (n := known[r.partition]) is not None and n > r.start}
 
 
-def _mirror_table(engine: Engine, table: TableId, options: TableOptions, schema: TableSchema) -> LakeTable:
-    """The mirror table, created or evolved so that it holds rows of `schema`."""
-    lake = engine.lake
+def _is_beyond(state: SchemaState | None, shape: Shape) -> bool:
+    """Whether a table has a newer schema than these events: then it has the events too.
+
+    After a crash the changelog may be a part of a batch ahead.
+    """
+    return bool(shape.schema.columns) and state is not None and state.at > shape.version.at
+
+
+def _mirror_table(engine: Engine, table: TableId, options: TableOptions, shape: Shape) -> LakeTable:
+    """The mirror table, created or evolved so that it holds rows of `shape`."""
+    lake, schema, version = engine.lake, shape.schema, shape.version
     own = dict(STRATEGY_PROPERTIES[options.strategy]) | dict(options.properties)
     present = lake.load(engine.config.lake.namespace, table.name)
     own |= _rules_property(present, schema, table)
     if present is None:
         spec = partition_spec(schema, options.partition) if options.partition else None
-        properties = {**ENGINE_PROPERTIES, SOURCE_KEY: str(table), **own}
+        state = SchemaState(version.at)
+        properties = {**ENGINE_PROPERTIES, SOURCE_KEY: str(table), **own, SCHEMA_KEY: state.to_json()}
         namespace = engine.config.lake.namespace
         location = _location(engine, namespace, table)
-        return lake.create(namespace, table.name, table_schema(schema), spec, properties, location)
+        created = lake.create(namespace, table.name, table_schema(schema), spec, properties, location)
+        engine.ledger.evolved_mirror(table, state)
+        return created
     lake.set_properties(present, own)
-    if changes := plan(present.columns(), schema):
-        lake.alter(present, changes, fill=True)
+    if not schema.columns:
+        return present
+    known = engine.ledger.progress(table).mirror_schema or SchemaState(version.at)
+    if known.at == version.at and _fits(present, schema):
+        return present
+    _refuse_exchange(engine, table, known, shape)
+    there = _lake_side(present, known, shape)
+    here = _source_side(there, known, shape)
+    found = plan(there, here, options.schema_changes)
+    _refuse_mixed_rules(present, schema, found)
+    if found.changes or known.at < version.at:
+        state = _next_state(known, shape, found)
+        properties = {SCHEMA_KEY: state.to_json()}
+        if here.anew:
+            again = Truncate(_NO_PARTITION, -1, version.position, version.ts_ms)
+            properties[PENDING_CLEAR_KEY] = json.dumps(again.to_json())
+        evolve(lake, present, found.changes, properties, key=schema.key, fill=True)
+        engine.recent.forget(present)
+        engine.ledger.evolved_mirror(table, state)
     return present
 
 
-def _changelog_table(engine: Engine, table: TableId, schema: TableSchema) -> LakeTable:
-    """The changelog table, created or evolved so that it holds rows of `schema`."""
-    lake, namespace = engine.lake, engine.config.lake.changes_namespace
+def _refuse_exchange(engine: Engine, table: TableId, known: SchemaState, shape: Shape) -> None:
+    """Raises UnsupportedChange where the table's name was given to another one that is mirrored too.
+
+    A copy that a tool made and put in the table's place has the same rows; another table has its own.
+    """
+    for version in shape.line.versions[1:]:
+        if version.at <= known.at:
+            continue
+        other = version.took_over_from
+        if (
+            version.at <= shape.version.at
+            and other not in (None, table)
+            and engine.config.includes(str(other))
+        ):
+            raise UnsupportedChange(
+                f"{other} was renamed to {table}, while the lake has other rows under that name",
+                f"drop {table.name} in the lake, mirror and changelog, and bootstrap it again",
+            )
+
+
+def _changelog_table(engine: Engine, table: TableId, options: TableOptions, shape: Shape) -> LakeTable:
+    """The changelog table, created or evolved so that it holds rows of `shape`."""
+    lake, namespace, version = engine.lake, engine.config.lake.changes_namespace, shape.version
     present = lake.load(namespace, table.name)
-    rules = _rules_property(present, schema, table)
+    rules = _rules_property(present, shape.frame, table)
     if present is None:
-        text = changelog_schema(schema, change_column(schema.names))
-        properties = {**ENGINE_PROPERTIES, SOURCE_KEY: str(table), **rules}
-        return lake.create(namespace, table.name, text, None, properties, _location(engine, namespace, table))
+        text = changelog_schema(shape.frame, change_column(shape.frame.names))
+        state = SchemaState(version.at, shape.aligned.retired)
+        properties = {**ENGINE_PROPERTIES, SOURCE_KEY: str(table), **rules, SCHEMA_KEY: state.to_json()}
+        location = _location(engine, namespace, table)
+        created = lake.create(namespace, table.name, text, None, properties, location)
+        engine.ledger.evolved_changelog(table, state)
+        return created
     lake.set_properties(present, rules)
-    if changes := plan(present.columns(), schema):
-        lake.alter(present, changes, fill=False)
+    if not shape.schema.columns:
+        return present
+    known = engine.ledger.progress(table).changelog_schema or SchemaState(version.at)
+    if known.at == version.at and _fits(present, shape.frame):
+        return present
+    there = _lake_side(present, known, shape)
+    here = _source_side(there, known, shape)
+    extra = [c for c in shape.frame.columns if c.name in shape.aligned.retired]
+    found = changelog_plan(there, here, extra, options.schema_changes)
+    _refuse_mixed_rules(present, shape.schema, found)
+    if found.changes or known.at < version.at:
+        state = _next_state(known, shape, found)
+        evolve(lake, present, found.changes, {SCHEMA_KEY: state.to_json()})
+        engine.ledger.evolved_changelog(table, state)
     return present
+
+
+def _fits(table: LakeTable, schema: TableSchema) -> bool:
+    """Whether a lake table can take rows of `schema` as it is: so it is in nearly every batch."""
+    columns = table.columns()
+    return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
+
+
+def _lake_side(table: LakeTable, known: SchemaState, shape: Shape) -> LakeSide:
+    columns = {n: t for n, t in table.columns().items() if not is_temporary(n)}
+    line = shape.line
+    if line.versions[0].at > known.at:
+        return LakeSide(columns, frozenset(known.retired))
+    version = line.versions[line.index_at(known.at)]
+    return LakeSide(columns, frozenset(known.retired), version.schema.key, version.natives)
+
+
+def _source_side(there: LakeSide, known: SchemaState, shape: Shape) -> SourceSide:
+    line, old = shape.line, -1
+    if line.versions[0].at <= known.at:
+        old = line.index_at(known.at)
+    anew = old >= 0 and any(v.anew for v in line.versions[old + 1 : shape.target + 1])
+    carried = line.carry_lake(known.at, shape.target, there.live)
+    # What is masked or hashed is text that no change of type concerns.
+    shielded = {c.name for c in shape.schema.columns if c.shield is not None}
+    natives = {n: t for n, t in shape.version.natives.items() if n not in shielded}
+    return SourceSide(shape.schema, carried, natives, anew)
+
+
+def _next_state(known: SchemaState, shape: Shape, found: Plan) -> SchemaState:
+    version = shape.version
+    at = max(known.at, version.at)
+    converted = {c.name for c in found.changes if isinstance(c, ChangeType)}
+    made = [c for c in found.changes if not (isinstance(c, MoveColumn) and c.name in converted)]
+    lines = [str(c) for c in made] + [f"ignored: {c}" for c in found.ignored if known.at < version.at]
+    if not lines:
+        return SchemaState(at, found.retired, notes=known.notes)
+    note = ChangeNote(str(version.position), version.ts_ms, _now_ms(), tuple(lines), version.told)
+    return SchemaState(at, found.retired, notes=(*known.notes, note))
 
 
 def _location(engine: Engine, namespace: str, table: TableId) -> str | None:
@@ -688,3 +1100,14 @@ def _rules_property(present: LakeTable | None, schema: TableSchema, table: Table
     columns = () if present is None else present.columns()
     rules = check_unchanged(recorded, columns, schema, str(table))
     return {RULES_KEY: rules_to_json(rules)} if rules else {}
+
+
+def _refuse_mixed_rules(table: LakeTable, schema: TableSchema, found: Plan) -> None:
+    """Raises UnfitColumns where a column gets a name that another rule is for: old and new values would be mixed."""
+    recorded, wanted = rules_from_json(table.property(RULES_KEY)), rules_in_force(schema)
+    for change in found.changes:
+        if isinstance(change, RenameColumn) and recorded.get(change.name) != wanted.get(change.new):
+            raise UnfitColumns(
+                f"column {change.name} is called {change.new} now, and the column rules for the two names differ",
+                "give both names the same rule; or drop the table and its changelog in the lake and start again",
+            )

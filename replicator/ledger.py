@@ -17,6 +17,8 @@ from replicator.config import Config
 from replicator.errors import LakeUnavailable
 from replicator.model.census import Census
 from replicator.model.commit import CommitMarker, OffsetRange, PartitionProgress
+from replicator.model.lineage import BEGINNING, place
+from replicator.model.schema_change import SchemaState
 from replicator.model.table import TableId
 from replicator.model.truncate import newest
 from replicator.source.log import Offsets
@@ -32,14 +34,25 @@ _PROPERTY_TEXT: Final = 400
 class Progress:
     """The markers of one source table's two lake tables; None where there is nothing yet.
 
-    `changelog_wanted` is False for a table that is mirrored without a changelog, `may_stand_alone` is True where one
-    without a key is to have a changelog only.
+    Attributes:
+        changelog_wanted: False for a table that is mirrored without a changelog.
+        may_stand_alone: True where one without a key is to have a changelog only.
+        mirror_schema, changelog_schema: which version of the source's schema the two tables have.
     """
 
     mirror: CommitMarker | None
     changelog: CommitMarker | None
     changelog_wanted: bool
     may_stand_alone: bool = False
+    mirror_schema: SchemaState | None = None
+    changelog_schema: SchemaState | None = None
+
+    @property
+    def schema_at(self) -> int | None:
+        """The place of the version that the table with the older one has; None while one is not there."""
+        states = [] if self.stands_alone else [self.mirror_schema]
+        states += [self.changelog_schema] if self.changelog_wanted else []
+        return min((s.at for s in states if s is not None), default=None) if None not in states else None
 
     @property
     def behind(self) -> CommitMarker | None:
@@ -218,19 +231,36 @@ class Ledger:
             self._progress[table] = self._read(table)
         return self._progress[table]
 
+    def reached(self, table: TableId, topic: str) -> CommitMarker | None:
+        """The marker behind which events of `topic` are still to be read for a table.
+
+        Where the lake has nothing of the table, but another has events of its topic, it was renamed to that one.
+        """
+        behind = self.progress(table).behind
+        if behind is not None or table not in self._progress:
+            return behind
+        others = (p.behind for t, p in self._progress.items() if t != table)
+        return next((m for m in others if m is not None and topic in m.progress), None)
+
     def forget(self, table: TableId) -> None:
         """Read the table's markers anew next time."""
         self._progress.pop(table, None)
 
     def committed_mirror(self, table: TableId, marker: CommitMarker) -> None:
         """Note a commit that this process made."""
-        known = self._progress[table]
-        self._progress[table] = replace(known, mirror=marker)
+        self._progress[table] = replace(self._progress[table], mirror=marker)
 
     def committed_changelog(self, table: TableId, marker: CommitMarker) -> None:
         """Note a commit that this process made."""
-        known = self._progress[table]
-        self._progress[table] = replace(known, changelog=marker)
+        self._progress[table] = replace(self._progress[table], changelog=marker)
+
+    def evolved_mirror(self, table: TableId, state: SchemaState) -> None:
+        """Note which version of the source's schema this process gave a mirror."""
+        self._progress[table] = replace(self._progress[table], mirror_schema=state)
+
+    def evolved_changelog(self, table: TableId, state: SchemaState) -> None:
+        """Note which version of the source's schema this process gave a changelog."""
+        self._progress[table] = replace(self._progress[table], changelog_schema=state)
 
     def next_offsets(self, topics: Offsets, table_of: Mapping[str, TableId]) -> dict[str, dict[int, int]]:
         """Topic → partition → the first offset that the lake lacks, for partitions it has something of."""
@@ -266,9 +296,15 @@ class Ledger:
         lake, options = self._config.lake, self._config.table(str(table))
         mirror = self._lake.load(lake.namespace, table.name)
         changelog = self._lake.load(lake.changes_namespace, table.name) if options.changelog else None
-        return Progress(
-            None if mirror is None else mirror.marker(),
-            None if changelog is None else changelog.marker(),
-            options.changelog,
-            options.keyless == "changelog",
-        )
+        markers = [None if t is None else t.marker() for t in (mirror, changelog)]
+        states = [
+            None if t is None else t.schema_state() or _state_by_marker(marker)
+            for t, marker in zip((mirror, changelog), markers, strict=True)
+        ]
+        return Progress(markers[0], markers[1], options.changelog, options.keyless == "changelog", *states)
+
+
+def _state_by_marker(marker: CommitMarker | None) -> SchemaState:
+    """What holds for a table of an engine that did not note it: it has the schema of its newest change."""
+    position = None if marker is None else marker.position
+    return SchemaState(BEGINNING if position is None or not position.file else place(position))

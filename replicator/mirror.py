@@ -10,7 +10,17 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from replicator.batch import Engine, Work, fetched, process
+from replicator.batch import (
+    Engine,
+    Work,
+    fetched,
+    has_left,
+    has_news,
+    is_half_renamed,
+    process,
+    rename,
+    renamed_to,
+)
 from replicator.errors import (
     CommitConflict,
     DecodeError,
@@ -92,6 +102,7 @@ class Mirror:
         self._bad_records: list[BadRecord] = []
         self._rows: dict[str, int] = {}
         self._touched: set[str] = set()
+        self._awaiting: set[TableId] = set()
 
     def table_of(self, topic: str) -> TableId:
         """The source table whose changes a data topic carries."""
@@ -165,8 +176,16 @@ class Mirror:
         Raises:
             LogError, LakeError: what all tables need is away.
         """
-        watch = Stopwatch()
         self._read_schema_changes()
+        self._follow_renames(ends)
+        report = self._take_in_all(ends)
+        # Events under a new name wait until those under the old one are in the lake.
+        while self._follow_renames(ends) or any(not self._awaits_rename(t, ends) for t in self._awaiting):
+            report = self._take_in_all(ends) or report
+        return report
+
+    def _take_in_all(self, ends: Offsets) -> BatchReport | None:
+        watch = Stopwatch()
         works = self._plan(ends)
         if not works:
             return None
@@ -237,20 +256,64 @@ class Mirror:
     def _plan(self, ends: Offsets) -> list[list[Work]]:
         """For each table with something new its work, in pieces of at most `max_events`; the largest first."""
         engine, plans = self.engine, []
+        self._awaiting = set()
         for topic, partitions in sorted(self.wanted(ends).items()):
             table = self.table_of(topic)
             if table in self._paused or self._must_wait(table) or not self._readable(table):
                 continue
-            behind = engine.ledger.progress(table).behind
+            behind = engine.ledger.reached(table, topic)
             ranges = ranges_to_read(topic, behind, self._first.get(topic, {}), partitions)
+            if self._awaits_rename(table, ends):
+                self._awaiting.add(table)
+                continue
             if ranges and self._has_place(table) and self._has_topic(table, topic):
                 pieces = chunks(ranges, engine.config.apply.max_events)
                 topic_id = engine.log.topic_id(topic)
                 plans.append([Work(table, topic, topic_id, piece, self._batches + 1) for piece in pieces])
+            elif not ranges and has_news(engine, table) and self._has_all(topic):
+                plans.append([Work(table, topic, engine.log.topic_id(topic), (), self._batches + 1)])
         # A table's later pieces wait until the one before is in the lake; only first pieces are fetched together.
         first = fetched(engine, [works[0] for works in plans])
         plans = [[work, *works[1:]] for work, works in zip(first, plans, strict=True)]
         return sorted(plans, key=lambda works: -sum(w.count for w in works))
+
+    def _follow_renames(self, ends: Offsets) -> bool:
+        """Rename the lake's tables whose source was renamed, once they have all of their old topic; whether any was."""
+        engine, found = self.engine, False
+        for topic in self.wanted(ends):
+            table = self.table_of(topic)
+            new = renamed_to(engine, table)
+            if new is None or table in self._paused or self._must_wait(table):
+                continue
+            if not is_half_renamed(engine, table, new) and not self._has_all(topic):
+                continue
+            try:
+                found |= rename(engine, table, new)
+            except LakeUnavailable as error:
+                for name in (table, new):
+                    self._pause(name, error.message, "rename the tables in the lake yourself, or start anew")
+        return found
+
+    def _awaits_rename(self, table: TableId, ends: Offsets) -> bool:
+        """Whether the lake still has this table under the name that it had before it was renamed, or is to get it."""
+        engine = self.engine
+        if engine.ledger.progress(table).topics:
+            return False
+        old_names = engine.book.earlier_names(table)
+        if any(renamed_to(engine, old) == table for old in old_names):
+            return True
+        left = {old for old in old_names if not has_left(engine, old, table)}
+        return any(
+            ranges_to_read(topic, engine.ledger.reached(old, topic), self._first.get(topic, {}), partitions)
+            for topic, partitions in self.wanted(ends).items()
+            if (old := self.table_of(topic)) in left
+        )
+
+    def _has_all(self, topic: str) -> bool:
+        """Whether the lake has all that the log now has of a topic, so that no event from before is to come."""
+        _, ends = self.engine.log.offsets()
+        behind = self.engine.ledger.reached(self.table_of(topic), topic)
+        return not ranges_to_read(topic, behind, {}, ends.get(topic, {}))
 
     def _take_in(self, works: list[Work], watch: Stopwatch) -> "_Outcome":
         """One table's part of the batch, as far as it got. Only errors that stop the whole mirror leave it."""
@@ -386,7 +449,8 @@ class Mirror:
         prefix = self.engine.log.topic_prefix
         topics = self.engine.ledger.progress(table).topics
         found = {self.table_of(topic) for topic in topics if data_topic(topic, prefix)}
-        return table if not found or table in found else min(found)
+        known = {table} | self.engine.book.earlier_names(table)
+        return table if not found or found & known else min(found)
 
     def _readable(self, table: TableId) -> bool:
         """Whether the lake tells how far a table is; tries it again where it did not."""

@@ -11,6 +11,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from replicator.apply.alter import add_columns
 from replicator.apply.lake import Lake, LakeTable
 from replicator.apply.publish import Staged, publish
 from replicator.apply.spec import ENGINE_PROPERTIES
@@ -19,8 +20,7 @@ from replicator.apply.strategy import split
 from replicator.model.commit import CommitMarker, OffsetRange
 from replicator.model.quarantined import RESOLVED_FIELDS, EventPlace, Resolution
 from replicator.model.record import BadRecord
-from replicator.model.schema_change import AddColumn
-from replicator.model.table import Column, TableId
+from replicator.model.table import TableId
 from replicator.model.types import LakeType
 from replicator.spark import local_frame
 
@@ -179,14 +179,9 @@ class Quarantine:
         present = self._lake.load(self._namespace, QUARANTINE)
         if present is None:
             return self._lake.create(self._namespace, QUARANTINE, _SCHEMA, None, dict(ENGINE_PROPERTIES))
-        names = list(present.columns())
-        lacking = [(name, kind) for name, kind in RESOLVED_FIELDS if name not in names]
+        lacking = {n: LakeType.parse(kind) for n, kind in RESOLVED_FIELDS if n not in present.columns()}
         if lacking:
-            after = [names[-1], *(name for name, _ in lacking)]
-            added = [
-                AddColumn(Column(n, LakeType.parse(k)), a) for (n, k), a in zip(lacking, after, strict=False)
-            ]
-            self._lake.alter(present, added, fill=False)
+            add_columns(self._lake, present, lacking)
         return present
 
     def _append(self, target: LakeTable, rows: DataFrame, batch: int) -> None:

@@ -19,10 +19,11 @@ from replicator.catalog import newest_marker, open_catalog, sqlite_file, tables_
 from replicator.config import Config, KafkaLog
 from replicator.errors import LogError, LogUnavailable
 from replicator.model.commit import CommitMarker
+from replicator.model.schema_change import SCHEMA_KEY, ChangeNote, SchemaState
 from replicator.model.table import SOURCE_KEY
 from replicator.source.pattern import topic_pattern
 
-TableState = Literal["current", "behind", "paused", "unknown"]
+TableState = Literal["current", "behind", "paused", "gone", "unknown"]
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) → the offset that the log's next event gets."""
 
@@ -39,7 +40,8 @@ class TableStatus:
         table: its name in the lake, `namespace.name`; of a table that has a changelog only, the changelog's.
         source: the source table, `database.table`.
         state: current (contains all that the log holds), behind, paused (stopped at an event, see
-            `MirrorStatus.paused`), or unknown (the log cannot be reached).
+            `MirrorStatus.paused`), gone (the source's table was dropped or renamed, and all is here), or unknown (the
+            log cannot be reached).
         rows: rows of the mirror.
         changes: rows of the changelog; None without one.
         events_behind: offsets in the log that the mirror does not contain; None when unknown.
@@ -50,6 +52,7 @@ class TableStatus:
         commits: how many commits the mirror has had.
         quarantined: events of this table that wait in quarantine.
         data_files, delete_files, bytes: what the mirror's current snapshot consists of.
+        schema_changes: what was done to the mirror because its source changed, oldest first; see `ChangeNote`.
     """
 
     table: str
@@ -67,6 +70,7 @@ class TableStatus:
     data_files: int
     delete_files: int
     bytes: int
+    schema_changes: tuple[ChangeNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +159,12 @@ def _table(
     summary = _summary(mirror)
     sources = _sources(mirror, marker, prefix)
     paused = not lake.paused.keys().isdisjoint(sources)
+    text = mirror.properties.get(SCHEMA_KEY)
+    schema = None if text is None else SchemaState.from_json(text)
     return TableStatus(
         table=".".join(mirror.name()),
         source=", ".join(sources),
-        state="paused" if paused else "unknown" if behind is None else "behind" if behind else "current",
+        state=_state(behind, paused=paused, gone=schema is not None and schema.gone is not None),
         # Position deletes never name a row twice, so what is left can be counted without reading it.
         rows=summary["total-records"] - summary["total-position-deletes"],
         changes=None if changelog is None else _summary(changelog)["total-records"],
@@ -172,6 +178,9 @@ def _table(
         data_files=summary["total-data-files"],
         delete_files=summary["total-delete-files"],
         bytes=summary["total-files-size"],
+        schema_changes=()
+        if (text := mirror.properties.get(SCHEMA_KEY)) is None
+        else SchemaState.from_json(text).notes,
     )
 
 
@@ -179,6 +188,14 @@ def _sources(mirror: Table, marker: CommitMarker, prefix: str) -> list[str]:
     """The source tables of a mirror: as recorded when it was made; else, of older ones, as its topics are called."""
     recorded = mirror.properties.get(SOURCE_KEY)
     return [recorded] if recorded else sorted(topic.removeprefix(prefix) for topic in marker.progress)
+
+
+def _state(behind: int | None, *, paused: bool, gone: bool) -> TableState:
+    if paused or behind is None:
+        return "paused" if paused else "unknown"
+    if behind:
+        return "behind"
+    return "gone" if gone else "current"
 
 
 def events_behind(marker: CommitMarker, ends: Ends) -> int:

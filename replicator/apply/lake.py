@@ -18,14 +18,13 @@ from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, LakeUnavailable
 from replicator.model.commit import MARKER_KEY, CommitMarker
 from replicator.model.schema_change import (
+    PENDING_CLEAR_KEY,
     PENDING_FILLS_KEY,
-    AddColumn,
-    SchemaChange,
-    WidenType,
+    SCHEMA_KEY,
+    SchemaState,
     fills_from_json,
-    fills_to_json,
-    pending_fills,
 )
+from replicator.model.truncate import Truncate
 from replicator.model.types import VECTOR, LakeType
 
 _ICEBERG_ERRORS: Final = "org.apache.iceberg.exceptions."
@@ -111,6 +110,16 @@ class LakeTable:
         """Added columns whose old rows still lack the source's value → that value."""
         return fills_from_json(self.java.properties().get(PENDING_FILLS_KEY))
 
+    def pending_clear(self) -> Truncate | None:
+        """Where the source's table was created again, while rows from before are still here."""
+        text = self.java.properties().get(PENDING_CLEAR_KEY)
+        return None if text is None else Truncate.from_json(json.loads(text))
+
+    def schema_state(self) -> SchemaState | None:
+        """Which version of the source's schema the table has; None where no engine that knew versions made it."""
+        text = self.java.properties().get(SCHEMA_KEY)
+        return None if text is None else SchemaState.from_json(text)
+
     def marker(self) -> CommitMarker | None:
         """The newest commit marker: of the properties or of the newest snapshot that has one, the further one."""
         texts = [self.java.properties().get(MARKER_KEY)]
@@ -165,6 +174,7 @@ class JavaClasses:
         self.hadoop_path: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
         self.collections: Any = getattr(jvm, "java.util.Collections")
         self.hash_map: Any = getattr(jvm, "java.util.HashMap")
+        self.array_list: Any = getattr(jvm, "java.util.ArrayList")
         self.string: Any = getattr(jvm, "java.lang.String")
 
     def type_of(self, lake_type: LakeType) -> Any:
@@ -244,31 +254,10 @@ class Lake:
                 builder = builder.withProperty(key, value)
             return LakeTable(namespace, name, builder.create(), self.classes)
 
-    def alter(self, table: LakeTable, changes: Sequence[SchemaChange], *, fill: bool) -> None:
-        """Change a table's schema, all changes in one commit; `table` is the new one then.
-
-        Where `fill` is set, the same commit notes which rows must still be filled, so that a crash forgets nothing.
-        """
-        types = self.classes.types
-        with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
-            transaction = table.java.newTransaction()
-            update = transaction.updateSchema()
-            for change in changes:
-                match change:
-                    case AddColumn(column, after):
-                        update.addColumn(None, column.name, self.classes.type_of(column.type))
-                        if after is None:
-                            update.moveFirst(column.name)
-                        else:
-                            update.moveAfter(column.name, after)
-                    case WidenType(name, _, new):
-                        update.updateColumn(name, types.fromPrimitiveString(str(new)))
-            update.commit()
-            fills = table.pending_fills() | pending_fills(changes)
-            if fill and fills:
-                transaction.updateProperties().set(PENDING_FILLS_KEY, fills_to_json(fills)).commit()
-            transaction.commitTransaction()
-            table.java.refresh()
+    def rename(self, namespace: str, old: str, new: str) -> None:
+        """Rename a table. Not every catalog can."""
+        with lake_errors(f"table {namespace}.{old} cannot be renamed to {new}"):
+            self._catalog.renameTable(self._identifier(namespace, old), self._identifier(namespace, new))
 
     def set_properties(self, table: LakeTable, properties: Mapping[str, str]) -> None:
         """Set the properties that differ; no commit where none does."""

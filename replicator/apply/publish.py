@@ -16,7 +16,7 @@ from replicator.apply.lake import Lake, LakeTable, java_class, lake_errors
 from replicator.errors import CommitConflict, FencedError
 from replicator.failpoints import reach
 from replicator.model.commit import MARKER_KEY, CommitMarker
-from replicator.model.schema_change import PENDING_FILLS_KEY
+from replicator.model.schema_change import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ class Staged:
         deletes: Iceberg DeleteFile objects; they name positions in the snapshot of the table they were staged for.
         clear: remove every row that is there before, in the same step.
         branch: publish this branch (it must descend from the current snapshot) and add `data` and `deletes` on it.
-        fills_done: the columns that were added are filled with this commit.
+        fills_done: the columns that were added are filled with this commit, and rows from before a table was created
+            again are gone.
     """
 
     data: Sequence[Any] = ()
@@ -118,7 +119,7 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         transaction.manageSnapshots().removeBranch(staged.branch).commit()
     properties = transaction.updateProperties().set(MARKER_KEY, text)
     if staged.fills_done:
-        properties.remove(PENDING_FILLS_KEY)
+        properties.remove(PENDING_FILLS_KEY).remove(PENDING_CLEAR_KEY)
     properties.commit()
     # `commitTransaction` would put the changes on top of whatever was committed meanwhile, and the marker and the
     # position deletes would be wrong there. This commits them to what was loaded, or not at all.

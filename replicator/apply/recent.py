@@ -59,6 +59,10 @@ class RecentPlaces:
             return known
         return Recent(key_columns, None if table.is_empty else snapshot_id, snapshot_id, {})
 
+    def forget(self, table: LakeTable) -> None:
+        """Start anew: the table's columns are others now."""
+        self._tables.pop((table.namespace, table.name), None)
+
     def committed(
         self, table: LakeTable, recent: Recent, changed: Mapping[Key, Place | None], head: int | None
     ) -> None:

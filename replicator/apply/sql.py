@@ -31,3 +31,15 @@ def fill(target: str, columns: Sequence[tuple[str, str]]) -> str:
         f"{quoted(name)} = CAST(:v{i} AS {kind})" for i, (name, kind) in enumerate(columns)
     )
     return f"UPDATE {target} SET {assignments}"
+
+
+def convert(target: str, values: Sequence[tuple[str, str]]) -> str:
+    """An UPDATE of every row that sets columns (name) to expressions over the row."""
+    assignments = ", ".join(f"{quoted(name)} = {expression}" for name, expression in values)
+    return f"UPDATE {target} SET {assignments}"
+
+
+def lost_values(source: str, values: Sequence[tuple[str, str]]) -> str:
+    """A query: how often each expression (second) is null where the column (first, quoted) is not."""
+    counts = ", ".join(f"COUNT_IF({old} IS NOT NULL AND ({new}) IS NULL)" for old, new in values)
+    return f"SELECT {counts} FROM {source}"

@@ -80,6 +80,7 @@ def matching_positions(
 ) -> DataFrame:
     """File and position of the rows in a snapshot of `table` whose key is in `keys` (columns k0, k1, …)."""
     names = [f"k{i}" for i in range(len(key_columns))]
+    # As a table, and not as a source, it is read with the schema that it has now.
     target = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
     wanted = [F.col(_quote(column)).alias(name) for column, name in zip(key_columns, names, strict=True)]
     places = target.select(*wanted, F.col("_file").alias("file_path"), F.col("_pos").alias("pos"))

@@ -182,7 +182,7 @@ def _some_positions(
     if snapshot_id is None or table.is_empty:
         return None
     names = [f"k{i}" for i in range(len(source))]
-    there = lake.spark.read.format("iceberg").option("snapshot-id", str(snapshot_id)).load(table.sql_name)
+    there = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
     there = there.select(
         *[F.col(sql.quoted(column)).alias(f"t{i}") for i, column in enumerate(source)],
         F.col("_file").alias("file_path"),
@@ -236,6 +236,16 @@ def merge(
     reach("after-data-files")
     _refresh(table)
     return Staged(branch=BRANCH, fills_done=True)
+
+
+def finish(lake: Lake, table: LakeTable) -> Staged | None:
+    """Stage what a change of the schema left to be done to the rows; None where that is nothing."""
+    if table.pending_clear() is not None:
+        return Staged(clear=not table.is_empty, fills_done=True)
+    if not table.pending_fills():
+        return None
+    branch, _ = _filled(lake, table)
+    return Staged(branch=branch, fills_done=True)
 
 
 def _filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:

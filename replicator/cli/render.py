@@ -25,6 +25,7 @@ _COLOURS = {
     "behind": "yellow",
     "paused": "red",
 }
+_CHANGES_SHOWN = 5
 _VERDICTS = {
     "ok": "Everything is fit.",
     "warn": "Fit, with the warnings above.",
@@ -87,6 +88,7 @@ def _notes(status: "MirrorStatus") -> list[str]:
     if status.log_problem:
         notes.append(f"Lag is unknown: {status.log_problem}")
     notes += [f"{source} is paused: {reason}" for source, reason in status.paused.items()]
+    notes += [_schema_note(entry) for entry in status.tables if entry.schema_changes]
     if status.not_started:
         notes.append(f"In the log, not in the lake yet: {', '.join(status.not_started)}")
     if status.quarantined:
@@ -179,6 +181,17 @@ def print_replayed(done: "Replayed", *, as_json: bool) -> None:
         )
     for place, reason in told:
         console.print(Text(f"{place}  {reason}", style="yellow"))
+
+
+def _schema_note(entry: "TableStatus") -> str:
+    """How often a table's schema changed, and the newest change in words."""
+    count, last = len(entry.schema_changes), entry.schema_changes[-1]
+    words = "; ".join(last.changes[:_CHANGES_SHOWN])
+    more = len(last.changes) - _CHANGES_SHOWN
+    words += f"; and {more} more" if more > 0 else ""
+    seen = "" if last.told else " (seen in the events: no definition of the source told of it)"
+    times = "once" if count == 1 else f"{count} times"
+    return f"{entry.source} changed its schema {times}, last at {last.position}: {words}{seen}"
 
 
 def duration(seconds: float) -> str:

@@ -25,6 +25,7 @@ from replicator.config.values import (
 from replicator.errors import ConfigError
 from replicator.model.columns import Blank, FixedText, KeepLast, Mask, RuleSet
 from replicator.model.partition import PartitionField
+from replicator.model.schema_change import ChangeKind, Policy
 
 Strategy = Literal["split", "merge", "copy-on-write"]
 OnBadEvent = Literal["quarantine", "pause"]
@@ -276,6 +277,26 @@ class MirrorColumnsConfig(ColumnsConfig):
     hash_key: Secret | None = None
 
 
+class SchemaChangesConfig(Section):
+    """`[schema_changes]`: what a change of the source's tables does, by kind; None: as for the whole mirror.
+
+    evolve follows it, ignore leaves the lake as it is, fail pauses the table.
+    """
+
+    add: Policy | None = None
+    drop: Policy | None = None
+    rename: Policy | None = None
+    order: Policy | None = None
+    type: Literal["evolve", "fail"] | None = None
+    key: Literal["evolve", "fail"] | None = None
+    recreate: Literal["evolve", "fail"] | None = None
+
+    def policies(self) -> dict[ChangeKind, Policy]:
+        """Those that are set."""
+        kinds: tuple[ChangeKind, ...] = ("add", "drop", "rename", "order", "type", "key", "recreate")
+        return {kind: policy for kind in kinds if (policy := getattr(self, kind)) is not None}
+
+
 class TableConfig(Section):
     """`[[table]]`: what differs for one table."""
 
@@ -287,6 +308,7 @@ class TableConfig(Section):
     on_bad_event: OnBadEvent | None = None
     columns: ColumnsConfig = ColumnsConfig()
     keyless: Keyless | None = None
+    schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     properties: dict[str, str] = {}
 
 
@@ -302,6 +324,7 @@ class TableOptions:
     on_bad_event: OnBadEvent
     columns: ColumnsConfig
     keyless: Keyless
+    schema_changes: Mapping[ChangeKind, Policy]
     properties: Mapping[str, str]
 
 
@@ -320,6 +343,7 @@ class Config(Section):
     log: Annotated[KafkaLog | ArchiveLog, Field(discriminator="kind")]
     lake: LakeConfig
     apply: ApplyConfig = ApplyConfig()
+    schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     spark: SparkConfig = SparkConfig()
     columns: MirrorColumnsConfig = MirrorColumnsConfig()
     tables: Annotated[tuple[TableConfig, ...], Field(alias="table")] = ()
@@ -375,5 +399,6 @@ class Config(Section):
             on_bad_event=own.on_bad_event or self.apply.on_bad_event,
             columns=own.columns,
             keyless=own.keyless or self.apply.keyless,
+            schema_changes=self.schema_changes.policies() | own.schema_changes.policies(),
             properties=own.properties,
         )

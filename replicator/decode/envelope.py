@@ -106,6 +106,19 @@ def mark() -> SparkColumn:
     return F.xxhash64("op", "before", "after")
 
 
+def event_source(value: SparkColumn) -> SparkColumn:
+    """The source block (`_SOURCE_FIELDS`) of a JSON event, with or without its schema; null where it has none."""
+    block = StructField("source", _SOURCE_FIELDS)
+    whole = StructType([block, StructField("payload", StructType([block]))])
+    event = F.from_json(value.cast("string"), whole)
+    return F.coalesce(event.getField("source"), event.getField("payload").getField("source"))
+
+
+def event_place(source: SparkColumn) -> SparkColumn:
+    """Where an event stands (`hi`), out of its source block."""
+    return _hi(source)
+
+
 def fingerprint(value: SparkColumn) -> SparkColumn:
     """Hash of the schema in a JSON event, 0 where it has none.
 
@@ -164,10 +177,7 @@ def _of_epoch(events: DataFrame, epoch: Epoch, epochs: Sequence[Epoch]) -> DataF
 def _at_its_time(epoch: Epoch) -> SparkColumn:
     if epoch.first is None and epoch.end is None:
         return F.lit(True)
-    place = F.from_json(
-        F.col("value").cast("string"), StructType([StructField("source", _SOURCE_FIELDS)])
-    ).getField("source")
-    hi = _hi(place)
+    hi = _hi(event_source(F.col("value")))
     condition = F.lit(True)
     if epoch.first is not None:
         condition &= hi >= epoch.first
@@ -341,5 +351,8 @@ def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) 
             if own is None
             else shielded(decoded(row.getField(own.written), own), own.type, wanted.shield)
         )
-        fields.append(value.cast(spark_type(wanted.type)).alias(wanted.name))
+        # What was written before a change of type may come late, and need not make sense any more.
+        loose = own is not None and wanted.shield is None and not wanted.type.holds(own.type)
+        fitted = (value.try_cast if loose else value.cast)(spark_type(wanted.type))
+        fields.append(fitted.alias(wanted.name))
     return F.when(row.isNotNull(), F.struct(*fields))

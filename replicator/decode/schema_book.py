@@ -9,22 +9,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.decode.decimals import form_of, telling_events, undecided
-from replicator.decode.envelope import Epoch, fingerprint
+from replicator.decode.envelope import Epoch, event_place, event_source, fingerprint
+from replicator.decode.epochs import Aligned, align, known_as
 from replicator.decode.event_schema import table_schema
 from replicator.decode.mapping import reconciled
-from replicator.decode.table_change import TableDefinition, table_definitions
+from replicator.decode.table_change import table_definitions
 from replicator.errors import DecodeError, MissingSchema
-from replicator.model.position import FILE_SHIFT, SourcePosition
+from replicator.model.lineage import ColumnMoves, Lineage, TableDefinition, lineage, place, seen
+from replicator.model.position import SourcePosition
 from replicator.model.record import BadRecord, RawRecord
 from replicator.model.table import Column, TableId, TableSchema, topic_name
 from replicator.model.types import Wire
 
 _SAMPLE: Final = 50
 _FROM_THE_START: Final = SourcePosition("binlog.000000", 0)
+_PATIENCE: Final = 2
+"""How often the definition is waited for that tells a renamed column from a new one."""
 
 
 class SchemaBook:
@@ -35,6 +39,10 @@ class SchemaBook:
 
     def __init__(self) -> None:
         self._definitions: dict[TableId, list[TableDefinition]] = {}
+        self._seen: dict[TableId, list[TableDefinition]] = {}
+        self._lines: dict[TableId, Lineage] = {}
+        self._aligned: dict[TableId, tuple[Lineage, tuple[tuple[Epoch, ...], int, int], Aligned]] = {}
+        self._waited: dict[tuple[TableId, int], int] = {}
         self._current: dict[TableId, Epoch] = {}
         self._decimals: dict[tuple[TableId, int], Wire] = {}
         self._looked_at: set[TableId] = set()
@@ -65,13 +73,72 @@ class SchemaBook:
             self.revision += 1
             self._by_topic.setdefault(topic_name(definition.table), set()).add(definition.table)
             known = self._definitions.setdefault(definition.table, [])
-            if not known or _place(known[-1].position) <= _place(definition.position):
-                known.append(definition)
+            if not known or place(known[-1].position) <= definition.at:
+                known.append(self._with_moves(definition))
+                self._lines.pop(definition.table, None)
+
+    def _with_moves(self, definition: TableDefinition) -> TableDefinition:
+        """What a table that takes another's place went through under its own name, as tools that copy tables do."""
+        old = definition.other_name
+        if definition.schema is None or old is None or not (line := self._line(old)):
+            return definition
+        last = len(line.versions) - 1
+        carried = line.carry(0, last)
+        dropped = [name for name in line.versions[0].schema.names if name not in carried]
+        renamed = [(was, now) for was, now in carried.items() if was != now]
+        # One that was called otherwise for a moment only, as where names are exchanged, counts by its first name.
+        first = line.versions[0].took_over_from
+        return replace(
+            definition,
+            moves=ColumnMoves(tuple(renamed), tuple(dropped)),
+            other_name=first if len(line.versions) == 1 and first is not None else old,
+        )
+
+    def line(self, table: TableId) -> Lineage:
+        """Every version of a table that is known, from definitions and from the events themselves."""
+        with self._lock:
+            return self._line(table)
+
+    def _line(self, table: TableId) -> Lineage:
+        if table not in self._lines:
+            line = lineage(self._definitions.get(table, ()))
+            for d in self._seen.get(table, ()):
+                # What was seen first may have been told since.
+                if d.schema is not None and (not line or d.at > line.versions[-1].at):
+                    told = line and known_as(line, d.schema)[-1:] == [len(line.versions) - 1]
+                    line = line if told else seen(line, d.position, d.ts_ms, d.schema)
+            self._lines[table] = line
+        return self._lines[table]
+
+    def aligned(
+        self,
+        table: TableId,
+        line: Lineage,
+        epochs: Sequence[Epoch],
+        since: SourcePosition | None,
+        target: int,
+    ) -> Aligned:
+        """How to decode `epochs` to version `target` of `line`; mostly as in the batch before, which is remembered.
+
+        `since` is a position that all events lie behind; None where they may be of any time.
+        """
+        first = 0 if since is None else line.index_at(place(since))
+        asked = (tuple(epochs), first, target)
+        known = self._aligned.get(table)
+        if known is None or known[0] is not line or known[1] != asked:
+            known = (line, asked, align(line, epochs, first, target))
+            self._aligned[table] = known
+        return known[2]
+
+    def earlier_names(self, table: TableId) -> frozenset[TableId]:
+        """What the table was called before it was renamed."""
+        return frozenset(v.took_over_from for v in self.line(table).versions if v.took_over_from is not None)
 
     def define(self, table: TableId, schema: TableSchema) -> None:
         """Take the source's word for how a table is defined, where the schema-change topic has nothing of it."""
         with self._lock:
             self._definitions.setdefault(table, [TableDefinition(table, _FROM_THE_START, 0, schema)])
+            self._lines.pop(table, None)
 
     def tables_called(self, topic: str) -> set[TableId]:
         """The tables that are defined, and not dropped, whose topic has this name (without the prefix)."""
@@ -88,7 +155,7 @@ class SchemaBook:
         current = self._current.get(table)
         if current is not None:
             return [current]
-        defined = self._defined(table, None if since is None else _place(since))
+        defined = self._defined(table, None if since is None else place(since))
         epochs = [self._with_decimals(table, epoch) for epoch in defined]
         if not epochs:
             raise MissingSchema(
@@ -101,23 +168,29 @@ class SchemaBook:
         """Whether events of the table can be decoded without looking at one first."""
         return table in self._current or table in self._definitions
 
-    def learn(self, table: TableId, records: DataFrame) -> list[Epoch]:
+    def learn(self, table: TableId, records: DataFrame, *, patient: bool = False) -> list[Epoch]:
         """The schemas that `records` (raw records of one table) carry, oldest first; one pass over the records.
 
-        Records whose schema cannot be read are passed over.
+        Records whose schema cannot be read are passed over. Where columns went and others came, and the definition
+        that would tell renamed from new ones is not there yet, it is waited for if `patient`; after some times the
+        columns are taken for new ones.
 
         Raises:
-            MissingSchema: no record carries a schema, and the schema-change topic has none for them.
+            MissingSchema: no record carries a schema, and the schema-change topic has none for them; or the
+                definition is waited for.
         """
         found = (
             records.where(F.col("value").isNotNull())
+            .withColumn("source", event_source(F.col("value")))
             .groupBy(fingerprint(F.col("value")).alias("fingerprint"))
             .agg(
                 # A truncate has no key, so it tells the schema of the table but not its key.
                 F.min_by(F.struct("key", "value"), F.struct(F.col("key").isNull(), "offset")).alias("sample"),
                 F.min("offset").alias("first"),
+                F.min(event_place(F.col("source"))).alias("at"),
+                F.min_by("source", event_place(F.col("source"))).alias("source"),
             )
-            .orderBy("first")
+            .orderBy("at", "first")
             .collect()
         )
         epochs: list[Epoch] = []
@@ -133,8 +206,9 @@ class SchemaBook:
                 schema = table_schema(bytes(row.sample.value), key)
             except DecodeError:
                 continue
-            epoch = Epoch(self._completed(table, schema), row.fingerprint)
+            epoch = Epoch(self._completed(table, schema, row.at), row.fingerprint)
             self._decide(table, [epoch], bytes(row.sample.value), _carrying(records, row.fingerprint))
+            self._note_seen(table, epoch, row.source, patient=patient)
             epochs.append(self._with_decimals(table, epoch))
         if not epochs:
             raise MissingSchema(
@@ -181,30 +255,52 @@ class SchemaBook:
             epoch if wire is None or not names else replace(epoch, schema=epoch.schema.with_wire(names, wire))
         )
 
-    def _defined(self, table: TableId, since: int | None) -> list[Epoch]:
+    def _note_seen(self, table: TableId, epoch: Epoch, source: Row | None, *, patient: bool) -> None:
+        """Remember a schema that no definition tells of."""
+        line, schema = self.line(table), epoch.schema
+        if source is None or source.file is None or known_as(line, schema):
+            return
+        at = SourcePosition(source.file, source.pos or 0, 0, source.server_id or 0, source.gtid)
+        if line:
+            last = set(line.versions[-1].schema.names)
+            doubtful = last - set(schema.names) and set(schema.names) - last
+            times = self._waited.get((table, epoch.fingerprint), 0)
+            if patient and doubtful and table in self._definitions and times < _PATIENCE:
+                self._waited[table, epoch.fingerprint] = times + 1
+                raise MissingSchema(
+                    f"columns of {table} changed their names, or went while others came, and no definition says which",
+                    "let the connector write the schema-change topic (include.schema.changes=true)",
+                )
         with self._lock:
-            return _epochs(list(self._definitions.get(table, ())), since)
+            self._seen.setdefault(table, []).append(TableDefinition(table, at, source.ts_ms or 0, schema))
+            self._lines.pop(table, None)
 
-    def with_filled(self, table: TableId, schema: TableSchema) -> TableSchema:
-        """`schema` and, behind it, the columns that were added to the table since and filled by the source.
+    def _defined(self, table: TableId, since: int | None) -> list[Epoch]:
+        """Definitions by place → epochs; what ended before `since` is left out."""
+        told = [v for v in self.line(table).versions if v.told]
+        epochs: list[Epoch] = []
+        for i, version in enumerate(told):
+            end = told[i + 1].at if i + 1 < len(told) else None
+            if end is None or since is None or end > since:
+                epochs.append(Epoch(version.schema, first=version.at if epochs else None, end=end))
+        return epochs
 
-        Events from before a column was added may arrive when the lake has it already; they are filled too.
-        """
-        known = set(schema.names)
-        added = [c for c in self._newest(table).columns if c.name not in known and c.fill is not None]
-        return replace(schema, columns=(*schema.columns, *added)) if added else schema
-
-    def _completed(self, table: TableId, schema: TableSchema) -> TableSchema:
-        """An event's schema with what only definitions say: fills, and the key where the event has none."""
-        newest, current = self._newest(table), self._current.get(table)
-        columns = [_defined(c, newest.column(c.name)) for c in schema.columns]
-        key = schema.key or newest.key or (current.schema.key if current is not None else ())
+    def _completed(self, table: TableId, schema: TableSchema, at: int | None) -> TableSchema:
+        """The schema of an event at a place with what only definitions say: fills, and the key where it has none."""
+        line, current = self.line(table), self._current.get(table)
+        told = _told(line, schema, at)
+        columns = [_defined(c, told.column(c.name)) for c in schema.columns]
+        key = schema.key or told.key or (current.schema.key if current is not None else ())
         return TableSchema(tuple(columns), key)
 
-    def _newest(self, table: TableId) -> TableSchema:
-        with self._lock:
-            schemas = [d.schema for d in self._definitions.get(table, ()) if d.schema is not None]
-        return schemas[-1] if schemas else TableSchema(())
+
+def _told(line: Lineage, schema: TableSchema, at: int | None) -> TableSchema:
+    """The definition that an event at a place was written by, as far as it is known."""
+    if not line:
+        return TableSchema(())
+    own = line.versions[-1 if at is None else line.index_at(at)].schema
+    alike = known_as(line, schema)
+    return own if not alike or set(own.names) == set(schema.names) else line.versions[alike[-1]].schema
 
 
 def _defined(column: Column, known: Column | None) -> Column:
@@ -225,23 +321,3 @@ def _carrying(records: DataFrame, carried: int) -> DataFrame:
 
 def _undecided(epochs: Iterable[Epoch]) -> tuple[Column, ...]:
     return tuple({c.written: c for e in epochs for c in undecided(e.schema.columns)}.values())
-
-
-def _place(position: SourcePosition) -> int:
-    number, pos, _ = position.order
-    return (number << FILE_SHIFT) + pos
-
-
-def _epochs(definitions: list[TableDefinition], since: int | None) -> list[Epoch]:
-    """Definitions by position → epochs; equal neighbours are one, what ended before `since` is left out."""
-    spans: list[tuple[int, TableSchema]] = []
-    for definition in definitions:
-        if definition.schema is None or (spans and spans[-1][1] == definition.schema):
-            continue
-        spans.append((_place(definition.position), definition.schema))
-    epochs: list[Epoch] = []
-    for i, (start, schema) in enumerate(spans):
-        end = spans[i + 1][0] if i + 1 < len(spans) else None
-        if end is None or since is None or end > since:
-            epochs.append(Epoch(schema, first=start if epochs else None, end=end))
-    return epochs

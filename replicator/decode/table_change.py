@@ -7,26 +7,16 @@ template sets up (connectors/): adaptive microsecond times, binary as base64. Ho
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
 from replicator.decode import mapping
+from replicator.decode.ddl import column_moves
 from replicator.errors import DecodeError
+from replicator.model.lineage import TableDefinition
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
-
-
-@dataclass(frozen=True, slots=True)
-class TableDefinition:
-    """How a table was defined from `position` on; `schema` is None where it was dropped there."""
-
-    table: TableId
-    position: SourcePosition
-    ts_ms: int
-    schema: TableSchema | None
-    ddl: str | None = None
-
 
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
 _WIDE: Final = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
@@ -59,25 +49,44 @@ def table_definitions(value: bytes) -> list[TableDefinition]:
             source.get("gtid"),
         )
         _ = position.order  # a file name without a number would fail where nobody expects it
+        snapshot = str(source.get("snapshot") or "false").lower() not in ("false", "incremental")
         changes = record.get("tableChanges") or []
         return [
-            _definition(change, position, source.get("ts_ms") or 0, record.get("ddl")) for change in changes
+            definition
+            for change in changes
+            for definition in _definitions(
+                change, position, source.get("ts_ms") or 0, record.get("ddl"), snapshot=snapshot
+            )
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DecodeError(f"not a schema-change event: {error!r}") from error
 
 
-def _definition(
-    change: Mapping[str, Any], position: SourcePosition, ts_ms: int, ddl: str | None
-) -> TableDefinition:
-    table = table_id(change["id"])
+def _definitions(
+    change: Mapping[str, Any], position: SourcePosition, ts_ms: int, ddl: str | None, *, snapshot: bool
+) -> list[TableDefinition]:
+    """What one change says: of a table, and of its old name where it was renamed."""
+    names = _table_ids(change["id"])
+    table, old = names[-1], names[0] if len(names) > 1 else None
+    gone = TableDefinition(old or table, position, ts_ms, None, snapshot=snapshot)
     if change["type"] == "DROP" or change.get("table") is None:
-        return TableDefinition(table, position, ts_ms, None, ddl)
+        return [gone] if old is None else [gone, replace(gone, table=table)]
     definition = change["table"]
     columns = sorted(definition["columns"], key=lambda c: c["position"])
     key = tuple(definition.get("primaryKeyColumnNames") or ())
     schema = TableSchema(tuple(_column(c, ddl or "") for c in columns), key).without_reserved()
-    return TableDefinition(table, position, ts_ms, schema, ddl)
+    natives = {c.name: _native(d) for c, d in zip(schema.columns, columns, strict=True)}
+    moves = column_moves(ddl, table) if change["type"] == "ALTER" else None
+    found = TableDefinition(table, position, ts_ms, schema, moves, natives, old, snapshot)
+    return [found] if old is None else [replace(gone, other_name=table), found]
+
+
+def _native(column: Mapping[str, Any]) -> str:
+    """The source's type as one text, such as ``DECIMAL(12, 2)``."""
+    numbers = [str(n) for n in (column.get("length"), column.get("scale")) if n is not None]
+    name, *attributes = str(column["typeName"]).split(" UNSIGNED")
+    size = f"({', '.join(numbers)})" if numbers else ""
+    return f"{name}{size}{' UNSIGNED' + ' '.join(attributes) if attributes else ''}"
 
 
 def table_id(text: str) -> TableId:
@@ -88,8 +97,22 @@ def table_id(text: str) -> TableId:
     Raises:
         ValueError: the text is no table id.
     """
+    return _table_ids(text)[-1]
+
+
+def _table_ids(text: str) -> list[TableId]:
+    """The table, or old and new name of one that was renamed."""
+    for comma in re.finditer(",", text):
+        try:
+            return [_one_id(text[: comma.start()]), _one_id(text[comma.end() :])]
+        except ValueError:
+            continue
+    return [_one_id(text)]
+
+
+def _one_id(text: str) -> TableId:
     quoted = r'"((?:[^"]|"")*)"'
-    if found := re.fullmatch(rf"(?:.*,)?{quoted}\.{quoted}", text, re.DOTALL):
+    if found := re.fullmatch(rf"{quoted}\.{quoted}", text, re.DOTALL):
         return TableId(*(part.replace('""', '"') for part in found.groups()))
     if found := re.fullmatch(rf'("[^.]*|.*")\.{quoted}', text, re.DOTALL):
         return TableId(found[1], found[2].replace('""', '"'))

@@ -1,6 +1,6 @@
 """What one batch of a table contains, as counted by `replicator.census`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,3 +97,24 @@ class Census:
             RowKind.TRUNCATE: events.get("t", 0),
         }
         return {str(kind): count for kind, count in rows.items() if count}
+
+
+def joined(parts: Sequence[Census]) -> Census:
+    """What several parts of one batch, one after the other, contain together."""
+    events: dict[str, int] = {}
+    progress: dict[int, PartitionProgress] = {}
+    for part in parts:
+        progress |= part.progress
+        for op, count in part.events.items():
+            events[op] = events.get(op, 0) + count
+    positions = [p.position for p in parts if p.position is not None]
+    return Census(
+        events,
+        tuple(d for p in parts for d in p.duplicates),
+        sum(p.bad for p in parts),
+        sum(p.unfamiliar for p in parts),
+        tuple(t for p in parts for t in p.truncates),
+        progress,
+        max(positions, default=None),
+        max((p.watermark_ms for p in parts if p.watermark_ms is not None), default=None),
+    )

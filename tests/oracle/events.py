@@ -9,6 +9,8 @@ CONNECT_TYPES: Mapping[str, Mapping[str, Any]] = {
     "bigint": {"type": "int64"},
     "int": {"type": "int32"},
     "varchar": {"type": "string"},
+    "text": {"type": "string"},
+    "seconds": {"type": "int64", "name": "io.debezium.time.Timestamp", "version": 1},
     "decimal": {
         "type": "bytes",
         "name": "org.apache.kafka.connect.data.Decimal",
@@ -23,6 +25,8 @@ COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
     "bigint": {"jdbcType": -5, "typeName": "BIGINT"},
     "int": {"jdbcType": 4, "typeName": "INT"},
     "varchar": {"jdbcType": 12, "typeName": "VARCHAR", "length": 200},
+    "text": {"jdbcType": 12, "typeName": "TEXT"},
+    "seconds": {"jdbcType": 93, "typeName": "DATETIME", "length": 0},
     "decimal": {"jdbcType": 3, "typeName": "DECIMAL", "length": 12, "scale": 2},
     "datetime": {"jdbcType": 93, "typeName": "DATETIME", "length": 6},
 }
@@ -163,6 +167,8 @@ def schema_change_event(
     *,
     kind: str,
     database: str = "shop",
+    ddl: str | None = None,
+    old_name: str | None = None,
 ) -> bytes:
     """A record of the schema-change topic; `kind` is CREATE, ALTER or DROP."""
     definition = None
@@ -178,8 +184,14 @@ def schema_change_event(
         "ts_ms": place.ts_ms + 5,
         "databaseName": database,
         "schemaName": None,
-        "ddl": f"{kind} TABLE {table} ...",
-        "tableChanges": [{"type": kind, "id": f'"{database}"."{table}"', "table": definition}],
+        "ddl": ddl or f"{kind} TABLE {table} ...",
+        "tableChanges": [
+            {
+                "type": kind,
+                "id": ",".join(f'"{database}"."{name}"' for name in (old_name, table) if name is not None),
+                "table": definition,
+            }
+        ],
     }
     return json.dumps(value).encode()
 

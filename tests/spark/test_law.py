@@ -6,7 +6,7 @@ At the end the mirror equals the source and the changelog has each change once.
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -25,6 +25,7 @@ PLACES_OF_REACH = (
     "replicator.batch.reach",
     "replicator.apply.publish.reach",
     "replicator.apply.strategy.reach",
+    "replicator.apply.evolve.reach",
 )
 
 
@@ -43,7 +44,9 @@ def power_cut(at: int) -> Iterator[None]:
         if reached == at:
             raise PowerCut
 
-    with patch(PLACES_OF_REACH[0], reach), patch(PLACES_OF_REACH[1], reach), patch(PLACES_OF_REACH[2], reach):
+    with ExitStack() as patches:
+        for name in PLACES_OF_REACH:
+            patches.enter_context(patch(name, reach))
         yield
 
 

@@ -142,14 +142,17 @@ def test_a_table_whose_work_fails_pauses_alone(lab: Lab, monkeypatch: pytest.Mon
     assert [r["id"] for r in lab.rows("orders")] == [1]
 
 
-def test_a_type_that_cannot_be_widened_pauses_the_table(lab: Lab) -> None:
+def test_a_type_that_cannot_be_converted_pauses_the_table(lab: Lab) -> None:
     lab.write([DEFINITION, created(1)])
     lab.catch_up()
     changed = [ColumnSpec("id", "bigint", False), ColumnSpec("name", "int")]
     altered = schema_change_event(Place(1, 500), "orders", changed, ["id"], kind="ALTER")
     lab.write([Record("shop", 0, None, altered), event("c", 600, after={"id": 2, "name": 5})])
     (reason,) = lab.catch_up().summary().paused.values()
-    assert "name is string in the lake and now int in the source" in reason
+    assert (
+        "column name became VARCHAR(200) to INT, and 1 of its values in the lake cannot be converted"
+        in reason
+    )
     assert [r["id"] for r in lab.rows("orders")] == [1]
 
 

@@ -84,6 +84,14 @@ SECTIONS: Final = (
         "Event",
         ("Mirror", "Changelog"),
     ),
+    Section(
+        "Schema changes",
+        "What each kind of change did to a mirror, by the policy that was configured for it, with writes before, "
+        "between and after. *Same*: rows and columns are the source's. *Left as it was*: columns are those from "
+        "before. *Paused*: so are the rows, and `status` says what to do. An ignored rename is a drop and an add.",
+        "Change",
+        tuple(f"{policy}, {encoding}" for encoding in ENCODINGS for policy in ("evolve", "ignore", "fail")),
+    ),
 )
 
 Cells = dict[str, dict[str, str]]

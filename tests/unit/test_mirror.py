@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from replicator import mirror as module
 from replicator.batch import Work
 from replicator.config import parse
+from replicator.decode.schema_book import SchemaBook
 from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema
 from replicator.ledger import Progress
 from replicator.mirror import Mirror
@@ -40,6 +41,7 @@ class Scene:
         self.ledger.progress = self._progress
         self.ledger.load.return_value = {}
         self.ledger.is_another_topic.return_value = False
+        self.ledger.reached = lambda table, _topic: self._progress(table).behind
         self.log = Mock(topic_prefix="shop", schema_changes=lambda: ())
         self.log.offsets.return_value = ({topic: {0: 0} for topic in ENDS}, ENDS)
         self.lake = Mock()
@@ -49,7 +51,7 @@ class Scene:
             log=self.log,
             lake=self.lake,
             ledger=self.ledger,
-            book=Mock(add_schema_changes=lambda _: [], tables_called=lambda _: set(), revision=0),
+            book=SchemaBook(),
             quarantine=Mock(),
         )
         monkeypatch.setattr(module, "process", self._process)

@@ -131,7 +131,10 @@ def test_values_are_frozen(file: Path) -> None:
         (
             "[apply]",
             "[zzz]",
-            "21: zzz: unknown section; there are apply, columns, lake, log, mirror, source, spark, table",
+            (
+                "21: zzz: unknown section; there are apply, columns, lake, log, mirror, schema_changes, "
+                "source, spark, table"
+            ),
         ),
         (
             'trigger = "10 seconds"',

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from replicator.decode.epochs import align
 from replicator.decode.mapping import declared, kept_size, reconciled, stored
 from replicator.decode.schema_book import SchemaBook
 from replicator.decode.table_change import table_definitions, table_id
@@ -347,7 +348,23 @@ class TestSchemaBook:
 
     def test_columns_filled_later_are_part_of_earlier_schemas_too(self) -> None:
         book = self.book((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
-        first, second = (e.schema for e in book.epochs(self.TABLE, None))
-        assert book.with_filled(self.TABLE, first).column("extra") == second.column("extra")
-        assert book.with_filled(self.TABLE, second) == second
-        assert book.with_filled(TableId("shop", "other"), first) == first
+        line, epochs = book.line(self.TABLE), book.epochs(self.TABLE, None)
+        extra = epochs[1].schema.column("extra")
+        assert extra is not None
+        assert extra.fill == "7"
+        assert align(line, epochs, 0, 1).frame.column("extra") == extra
+        # Events of the first version alone know nothing of it.
+        assert align(line, epochs, 0, 0).frame.names == ("id",)
+
+    def test_a_snapshot_drops_tables_in_words_only(self) -> None:
+        book = SchemaBook()
+        first, again = (
+            schema_change_event(place, "t", self.FIRST, ["id"], kind="CREATE")
+            for place in (Place(1, 5), Place(1, 90))
+        )
+        gone = schema_change_event(Place(1, 90), "t", (), [], kind="DROP")
+        in_words = [v.replace(b'"snapshot": "false"', b'"snapshot": "true"') for v in (gone, again)]
+        book.add_schema_changes(RawRecord("p", 0, i, 0, None, v) for i, v in enumerate([first, *in_words]))
+        assert not any(v.anew for v in book.line(self.TABLE).versions)
+        book.add_schema_changes(RawRecord("p", 0, i, 0, None, v) for i, v in enumerate([gone, again]))
+        assert [v.anew for v in book.line(self.TABLE).versions][-1]

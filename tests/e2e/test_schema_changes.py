@@ -1,0 +1,245 @@
+"""Every kind of ALTER on a real MySQL while the mirror runs, with and without the events' own schemas."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from replicator.catalog import open_catalog
+from replicator.config import load
+from replicator.connect import register
+from replicator.status import read_status
+from tests.e2e.test_mirror import QUICK, START_S
+from tests.support.conformance import ConformancePage
+from tests.support.mirror import Comparison, running, until
+from tests.support.source import SourceDatabase
+
+COLUMNS = (
+    "id INT NOT NULL PRIMARY KEY, a INT, b INT, c VARCHAR(20) DEFAULT 'c', n SMALLINT, m DECIMAL(10,2), "
+    "t DATETIME(6), e ENUM('x', 'y'), s VARCHAR(40) CHARACTER SET latin1, k INT NOT NULL"
+)
+ROW = "a = {0}, b = {0} + 100, n = {0}, m = {0} / 8, t = '2024-02-29 23:59:59.123456', e = 'y', s = 'größe'"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of change: statements that make it, each followed by writes, and what a mirror's columns are then."""
+
+    kind: str
+    statements: Sequence[str]
+    lake: str = "id a b c n m t e s k"
+
+
+CASES = (
+    Case(
+        "add column at the end, in the middle, first",
+        (
+            "ALTER TABLE {t} ADD z1 INT NOT NULL DEFAULT 7",
+            "ALTER TABLE {t} ADD z2 VARCHAR(9) NOT NULL AFTER a, ADD z3 DECIMAL(8,3) DEFAULT 1.5 FIRST",
+        ),
+        "z3 id a z2 b c n m t e s k z1",
+    ),
+    Case("drop column", ("ALTER TABLE {t} DROP COLUMN c",), "id a b n m t e s k"),
+    Case(
+        "drop column and add one of the same name",
+        (
+            "ALTER TABLE {t} DROP COLUMN c, ADD COLUMN c VARCHAR(20) NOT NULL DEFAULT 'again' AFTER b",
+            "ALTER TABLE {t} DROP a",
+            "ALTER TABLE {t} ADD a INT AFTER id",
+        ),
+    ),
+    Case(
+        "rename column",
+        ("ALTER TABLE {t} RENAME COLUMN a TO `a new`", "ALTER TABLE {t} CHANGE c d VARCHAR(30)"),
+        "id a\u00a0new b d n m t e s k",
+    ),
+    Case(
+        "columns that exchange their names",
+        ("ALTER TABLE {t} RENAME COLUMN a TO b, RENAME COLUMN b TO a",),
+        "id b a c n m t e s k",
+    ),
+    Case(
+        "reorder columns",
+        ("ALTER TABLE {t} MODIFY a INT AFTER e, MODIFY s VARCHAR(40) FIRST",),
+        "s id b c n m t e a k",
+    ),
+    Case(
+        "widen type",
+        ("ALTER TABLE {t} MODIFY n INT", "ALTER TABLE {t} MODIFY n BIGINT, MODIFY m DECIMAL(14,2)"),
+    ),
+    Case("narrow type", ("ALTER TABLE {t} MODIFY a SMALLINT, MODIFY t DATETIME(2), MODIFY m DECIMAL(9,1)",)),
+    Case(
+        "change type",
+        (
+            "ALTER TABLE {t} MODIFY n VARCHAR(30), MODIFY m DECIMAL(14,4)",
+            "ALTER TABLE {t} MODIFY a DECIMAL(12,1), MODIFY b DOUBLE",
+        ),
+    ),
+    Case("change nullability", ("ALTER TABLE {t} MODIFY a INT NOT NULL, MODIFY k INT NULL",)),
+    Case("labels of an ENUM", ("ALTER TABLE {t} MODIFY e ENUM('w', 'x', 'y', 'z,''')",)),
+    Case("convert character set", ("ALTER TABLE {t} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",)),
+    Case("change primary key", ("ALTER TABLE {t} DROP PRIMARY KEY, ADD PRIMARY KEY (k)",)),
+    Case("rename key column", ("ALTER TABLE {t} CHANGE id `no` INT NOT NULL",), "no a b c n m t e s k"),
+    Case(
+        "drop table and create it again",
+        (
+            "DROP TABLE {t}",
+            f"CREATE TABLE {{t}} ({COLUMNS.replace('a INT', 'a VARCHAR(9)')})",
+        ),
+    ),
+    Case("rename table", ("RENAME TABLE {t} TO {t}_new",)),
+)
+POLICIES = {
+    "add column at the end, in the middle, first": "add",
+    "drop column": "drop",
+    "rename column": "rename",
+    "reorder columns": "order",
+    "change type": "type",
+    "change primary key": "key",
+    "drop table and create it again": "recreate",
+}
+IGNORED = {
+    "add": "id a b c n m t e s k",
+    "drop": "id a b c n m t e s k",
+    "order": "id a b c n m t e s k",
+    "rename": "id a\u00a0new b d n m t e s k",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for one case under one policy."""
+
+    case: Case
+    policy: str
+    name: str
+
+    @property
+    def final_name(self) -> str:
+        return f"{self.name}_new" if self.case.kind == "rename table" else self.name
+
+
+def tables() -> list[Table]:
+    found = []
+    for number, case in enumerate(CASES):
+        for policy in ("evolve", "ignore", "fail"):
+            kind = POLICIES.get(case.kind)
+            if policy == "evolve" or (kind is not None and (policy == "fail" or kind in IGNORED)):
+                found.append(Table(case, policy, f"c{number:02}_{policy}"))
+    return found
+
+
+class Writer:
+    """Writes to tables whose columns change."""
+
+    def __init__(self, database: SourceDatabase) -> None:
+        self.database = database
+        self.next = 0
+
+    def create(self, table: Table) -> None:
+        self.database.execute(f"CREATE TABLE {table.name} ({COLUMNS}) DEFAULT CHARACTER SET utf8mb4")
+        self.insert(table.name, 6)
+
+    def columns(self, name: str) -> set[str]:
+        return {str(row[0]) for row in self.database.rows(f"SHOW COLUMNS FROM `{name}`")}
+
+    def insert(self, name: str, count: int) -> None:
+        present = self.columns(name)
+        key = "no" if "no" in present else "id"
+        for _ in range(count):
+            self.next += 1
+            values = [
+                part for part in ROW.format(self.next % 50).split(", ") if part.split(" ")[0] in present
+            ]
+            values += [f"{key} = {self.next}", f"k = {self.next + 1000}"]
+            self.database.execute(f"INSERT INTO {name} SET {', '.join(values)}")
+
+    def write(self, name: str) -> None:
+        """An insert, an update and a delete, of rows from before and after the last change."""
+        self.insert(name, 2)
+        key = "no" if "no" in self.columns(name) else "id"
+        keys = [int(row[0]) for row in self.database.rows(f"SELECT `{key}` FROM {name} ORDER BY 1")]
+        text = "s = CONCAT(s, '!')"
+        self.database.execute(
+            f"UPDATE {name} SET {text} WHERE `{key}` IN ({keys[1]}, {keys[-1]})",
+            f"DELETE FROM {name} WHERE `{key}` = {keys[0]}",
+        )
+
+    def change(self, table: Table) -> None:
+        self.write(table.name)
+        for statement in table.case.statements:
+            self.database.execute(statement.format(t=table.name))
+            if not statement.startswith("DROP TABLE"):
+                self.write(table.final_name if statement.startswith("RENAME") else table.name)
+
+
+def lake_columns(config: Path, table: str) -> list[str]:
+    loaded = load(config)
+    with open_catalog(loaded.lake) as catalog:
+        return [f.name for f in catalog.load_table((loaded.lake.namespace, table)).schema().fields]
+
+
+def policy_sections(database: SourceDatabase, found: Sequence[Table]) -> str:
+    return "\n".join(
+        f'[[table]]\nname = "{database.name}.{t.name}"\n'
+        f'schema_changes = {{ {POLICIES[t.case.kind]} = "{t.policy}" }}'
+        for t in found
+        if t.policy != "evolve"
+    )
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_every_kind_of_alter_while_the_mirror_runs(
+    source_database: SourceDatabase, tmp_path: Path, conformance: ConformancePage, schemas: bool
+) -> None:
+    database, found, config = source_database, tables(), tmp_path / "mirror.toml"
+    (tmp_path / "lake").mkdir()
+    extra = f"{QUICK}\n{policy_sections(database, found)}"
+    log = f"schemas = {str(schemas).lower()}"
+    config.write_text(database.config_text(tmp_path, extra).replace("[lake]", f"{log}\n[lake]"))
+    writer = Writer(database)
+    for table in found:
+        writer.create(table)
+    register(load(config))
+    compare = Comparison.of(database, config)
+    others = {t.name for t in found if t.policy != "evolve"}
+
+    def caught_up() -> bool:
+        return not compare.differences().keys() - others
+
+    with running(config, tmp_path / "out.log") as mirror:
+        until(caught_up, seconds=START_S, doing="the snapshot is in the lake")
+        for table in found:
+            writer.change(table)
+        until(caught_up, seconds=START_S, doing=f"all changes are in the lake: {compare.differences()}")
+        wanted = {f"{database.name}.{t.name}" for t in found if t.policy == "fail"}
+        until(
+            lambda: read_status(load(config)).paused.keys() >= wanted,
+            seconds=60,
+            doing="forbidden changes pause",
+        )
+        until(
+            lambda: all(t.state in ("current", "paused", "gone") for t in read_status(load(config)).tables),
+            seconds=60,
+            doing="nothing is left to do",
+        )
+        assert mirror.stop() == 0, mirror.tail()
+    status = read_status(load(config))
+    assert status.paused.keys() == wanted
+    noted = {t.table.split(".")[-1]: [c for n in t.schema_changes for c in n.changes] for t in status.tables}
+    encoding = f"JSON {'with' if schemas else 'without'} schemas"
+    columns = [f"{policy}, {encoding}" for policy in ("evolve", "ignore", "fail")]
+    with conformance.part("Schema changes", columns=columns) as part:
+        for table in found:
+            present = " ".join(n.replace(" ", "\u00a0") for n in lake_columns(config, table.final_name))
+            expected = IGNORED[POLICIES[table.case.kind]] if table.policy == "ignore" else table.case.lake
+            if table.policy == "fail":
+                assert present == "id a b c n m t e s k", table
+                outcome = "paused"
+            else:
+                assert present == expected, table
+                outcome = "same" if table.policy == "evolve" else "left as it was"
+            part.record(table.case.kind, f"{table.policy}, {encoding}", outcome)
+    assert "rename column a to b" in noted["c04_evolve"]
+    assert "drop column a" in noted["c02_evolve"] or "add column a int" in noted["c02_evolve"]

@@ -1,0 +1,85 @@
+"""What DDL says about the names of columns."""
+
+import pytest
+
+from replicator.decode.ddl import column_moves
+from replicator.model.lineage import ColumnMoves
+from replicator.model.table import TableId
+
+T = TableId("shop", "t")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "renamed", "dropped"),
+    [
+        ("ALTER TABLE t RENAME COLUMN a TO b", {"a": "b"}, ()),
+        ("alter table `shop`.`t` rename column a to b, rename column b to a", {"a": "b", "b": "a"}, ()),
+        ("ALTER TABLE t CHANGE a b INT NOT NULL DEFAULT 5 AFTER c, DROP d", {"a": "b"}, ("d",)),
+        (
+            "ALTER TABLE t CHANGE COLUMN `a b` `c``d` ENUM('x,y','it''s','a\\'b') COMMENT 'drop x'",
+            {"a b": "c`d"},
+            (),
+        ),
+        ("ALTER TABLE t DROP COLUMN a, ADD COLUMN a VARCHAR(10) FIRST", {}, ("a",)),
+        ("ALTER TABLE t DROP a, ADD (a INT, b DECIMAL(10,2) DEFAULT '1,2')", {}, ("a",)),
+        (
+            "ALTER TABLE t DROP PRIMARY KEY, DROP INDEX i, DROP KEY k, DROP FOREIGN KEY f, DROP CHECK c",
+            {},
+            (),
+        ),
+        (
+            "ALTER TABLE t DROP CONSTRAINT c, DROP PARTITION p0, DROP `key`, DROP COLUMN `primary`",
+            {},
+            ("key", "primary"),
+        ),
+        ("ALTER TABLE t RENAME INDEX a TO b, RENAME KEY c TO d, MODIFY e BIGINT AFTER f", {}, ()),
+        ("/* why */ ALTER /*!50001 ONLINE */ TABLE t -- a comment\n # another\n DROP x", {}, ("x",)),
+        ("ALTER TABLE t /*!80000 DROP COLUMN y */", {}, ("y",)),
+        ("ALTER TABLE t ALGORITHM=INPLACE, LOCK=NONE, DROP COLUMN x", {}, ("x",)),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", {}, ()),
+        ('ALTER TABLE "shop"."t" RENAME COLUMN "a" TO "b""c"', {"a": 'b"c'}, ()),
+        ("ALTER TABLE shop . t DROP größe;", {}, ("größe",)),
+        ("ALTER TABLE old RENAME TO t, DROP COLUMN a", {}, ("a",)),
+        ("ALTER TABLE t RENAME AS other, CHANGE a b INT", {"a": "b"}, ()),
+        ("USE shop; ALTER TABLE T DROP a", {}, ("a",)),
+        ("ALTER TABLE IF EXISTS t DROP COLUMN IF EXISTS a, CHANGE IF EXISTS b c INT", {"b": "c"}, ("a",)),
+        ("ALTER TABLE t ADD CONSTRAINT c CHECK (a > 0 AND b IN ('x', 'DROP y')), ADD INDEX (a, b)", {}, ()),
+        ("ALTER TABLE t CHANGE a A INT", {"a": "A"}, ()),
+    ],
+)
+def test_alterations(ddl: str, renamed: dict[str, str], dropped: tuple[str, ...]) -> None:
+    assert column_moves(ddl, T) == ColumnMoves(tuple(renamed.items()), dropped)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        None,
+        "",
+        ";",
+        "CREATE TABLE t (a INT)",
+        "ALTER TABLE other DROP a",
+        "ALTER TABLE elsewhere.t DROP a",
+        "ALTER DATABASE t DEFAULT CHARACTER SET utf8",
+        "RENAME TABLE a TO t",
+        "ALTER TABLE",
+        "ALTER TABLE 't' DROP a",
+        "DROP TABLE t",
+        "ALTER TABLE other RENAME INDEX t TO u",
+    ],
+)
+def test_nothing_of_this_table(ddl: str | None) -> None:
+    assert column_moves(ddl, T) is None
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TABLE t CHANGE",
+        "ALTER TABLE t DROP",
+        "ALTER TABLE t RENAME COLUMN a",
+        "ALTER TABLE t CHANGE 'a' b INT",
+    ],
+)
+def test_what_is_cut_off_says_nothing(ddl: str) -> None:
+    assert column_moves(ddl, T) == ColumnMoves()
