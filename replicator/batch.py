@@ -673,8 +673,8 @@ def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataF
     redacted = bool(engine.rules.of(str(work.table)))
     engine.quarantine.add(work.table, work.topic, decoded, work.batch, redacted=redacted)
     if options.on_bad_event == "pause":
-        bad = decoded.where(F.col("bad").isNotNull()).select("partition", "offset").collect()
-        waiting = {(row.partition, row.offset) for row in bad} - engine.quarantine.dropped(work.topic)
+        bad = decoded.where(F.col("bad").isNotNull()).select("partition", "offset", "timestamp").collect()
+        waiting = set(map(tuple, bad)) - engine.quarantine.dropped(work.topic)
         if waiting:
             raise TablePaused(
                 f"{len(waiting)} events of {work.topic} could not be decoded; they are in quarantine",

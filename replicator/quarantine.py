@@ -39,6 +39,8 @@ _FIELDS: Final = (
     *RESOLVED_FIELDS,
 )
 _KEY: Final = ("topic", "partition", "offset")
+_KNOWN_BY: Final = ["partition", "offset", "timestamp"]
+"""What tells whether an event of a topic is there already; a topic that is made anew counts from offset 0 again."""
 _ARROW: Final = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -95,20 +97,17 @@ class Quarantine:
         with self._lock:
             target = self._table()
             if not target.is_empty:
-                rows = rows.join(
-                    F.broadcast(self._places(target, topic)), ["partition", "offset"], "left_anti"
-                )
+                rows = rows.join(F.broadcast(self._known(target, topic)), _KNOWN_BY, "left_anti")
             self._append(target, rows, batch)
 
     def add_records(self, bad: Sequence[BadRecord], batch: int) -> list[BadRecord]:
         """Append records of no table, all of one topic. Returns those that were not there yet."""
         with self._lock:
             target = self._table()
-            known: set[tuple[int, int]] = set()
+            known: set[tuple[int, int, int]] = set()
             if not target.is_empty:
-                places = self._places(target, bad[0].record.topic).collect()
-                known = {(place.partition, place.offset) for place in places}
-            fresh = [b for b in bad if (b.record.partition, b.record.offset) not in known]
+                known = _in_log(self._known(target, bad[0].record.topic))
+            fresh = [b for b in bad if (b.record.partition, b.record.offset, b.record.timestamp) not in known]
             if fresh:
                 self._append(target, local_frame(self._lake.spark, _rows(fresh)), batch)
             return fresh
@@ -138,16 +137,13 @@ class Quarantine:
             self._publish(target, staged, 0)
             return int(rows.num_rows)
 
-    def dropped(self, topic: str) -> set[tuple[int, int]]:
-        """Partition and offset of the events of a topic that were dropped."""
+    def dropped(self, topic: str) -> set[tuple[int, int, int]]:
+        """Partition, offset and time in the log (milliseconds) of the events of a topic that were dropped."""
         with self._lock:
             target = self._table()
             if target.is_empty:
                 return set()
-            rows = self._read(target).where(
-                (F.col("topic") == topic) & (F.col("state") == Resolution.DROPPED)
-            )
-            return {(row.partition, row.offset) for row in rows.select("partition", "offset").collect()}
+            return _in_log(self._known(target, topic).where(F.col("state") == Resolution.DROPPED))
 
     def watch(self, tables: Iterable[str]) -> None:
         """Note that `tables` were paused: what they wait for may be in quarantine, and be read better now."""
@@ -198,12 +194,18 @@ class Quarantine:
         )
         publish(self._lake, target, base, marker, staged)
 
-    def _places(self, target: LakeTable, topic: str) -> DataFrame:
-        """Where the events of a topic that are in quarantine stand; few, as quarantine is the exception."""
-        return self._read(target).where(F.col("topic") == topic).select("partition", "offset")
+    def _known(self, target: LakeTable, topic: str) -> DataFrame:
+        """The events of a topic that are in quarantine; few, as quarantine is the exception."""
+        return self._read(target).where(F.col("topic") == topic).select(*_KNOWN_BY, "state")
 
     def _read(self, target: LakeTable) -> DataFrame:
         return self._lake.spark.read.table(target.sql_name)
+
+
+def _in_log(known: DataFrame) -> set[tuple[int, int, int]]:
+    """Partition, offset and time in the log of events that are known."""
+    rows = known.select("partition", "offset", F.unix_millis("timestamp").alias("ms")).collect()
+    return {(row.partition, row.offset, row.ms) for row in rows}
 
 
 def _without_words(reason: SparkColumn) -> SparkColumn:

@@ -7,6 +7,8 @@ import pytest
 
 from replicator import quarantine
 from replicator.model.quarantined import EventPlace, Replayed, Resolution, Wanted
+from replicator.model.record import BadRecord, RawRecord
+from replicator.model.table import TableId
 from replicator.process import open_engine
 from replicator.quarantined import read_quarantine
 from replicator.redo import replay_events
@@ -264,3 +266,21 @@ def test_a_quarantine_of_an_older_engine(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert len(replayed(lab).taken) == 5
     assert mirrored(lab) == AFTERWARDS
     assert read_status(lab.config()).quarantined == 0
+
+
+def test_a_topic_made_anew_has_other_events_at_the_same_places(lab: Lab) -> None:
+    config = lab.config()
+    lab.write([CREATED])
+    engine = open_engine(config, ArchiveChangeLog(lab.folder / "archive"), lab.session(config))
+    table, names = TableId("shop", "orders"), "partition int, offset long, timestamp long, raw_key binary"
+    columns = f"{names}, raw_value binary, bad string"
+
+    def add(timestamp: int, value: bytes) -> None:
+        bad = engine.spark.createDataFrame([(0, 5, timestamp, None, value, "odd")], columns)
+        engine.quarantine.add(table, ORDERS, bad, 1)
+
+    for timestamp, value in ((1000, b"old"), (2000, b"new"), (2000, b"new")):
+        add(timestamp, value)
+    assert sorted(r["value"] for r in lab.rows("quarantine", "shop_ops")) == [b"new", b"old"]
+    found = [BadRecord(RawRecord("shop", 0, 1, at, None, b"x"), "odd") for at in (1000, 2000)]
+    assert [len(engine.quarantine.add_records([bad], 1)) for bad in (*found, *found)] == [1, 1, 0, 0]
