@@ -372,6 +372,7 @@ def process_again(engine: Engine, work: Work, watch: Stopwatch) -> dict[tuple[in
             f"{work.table} has no changelog, and so nothing tells whether its rows changed after these events",
             "make a new snapshot of the table, then drop the events: replicator quarantine drop",
         )
+    work = replace(work, until=_newest_known(engine, work.table))
     with _understood(engine, work, options, watch) as (decoded, found, census):
         rows = decoded.frame.where(F.col("bad").isNotNull()).select("partition", "offset", "bad").collect()
         if census.changes and found is not None and not found.schema.key:
@@ -386,6 +387,24 @@ def process_again(engine: Engine, work: Work, watch: Stopwatch) -> dict[tuple[in
             _apply_to_mirror(engine, work, options, found, events, census)
             reach("after-commit")
     return {(row.partition, row.offset): row.bad for row in rows}
+
+
+def _newest_known(engine: Engine, table: TableId) -> int | None:
+    """The place of the newest version of the source's schema that is known; None where the lake has that already.
+
+    Raises:
+        UnsupportedChange: rows before it and rows after it must not be mixed.
+    """
+    line, known = engine.book.line(table), engine.ledger.progress(table).schema_at
+    if known is None or not line.after(known):
+        return None
+    first, newest = line.index_at(known), len(line.versions) - 1
+    if any(line.is_barrier(i, first) for i in range(first + 1, newest + 1)):
+        raise UnsupportedChange(
+            f"the schema of {table} changed since the mirror ran last",
+            "let the mirror follow it first: replicator run --until-caught-up; then replay the events",
+        )
+    return line.versions[newest].at
 
 
 def _check_beginning(work: Work, census: Census) -> None:
