@@ -282,8 +282,10 @@ class Mirror:
         engine, found = self.engine, False
         for topic in self.wanted(ends):
             table = self.table_of(topic)
+            if table in self._paused or self._must_wait(table) or not engine.ledger.knows(table):
+                continue
             new = renamed_to(engine, table)
-            if new is None or table in self._paused or self._must_wait(table):
+            if new is None:
                 continue
             if not is_half_renamed(engine, table, new) and not self._has_all(topic):
                 continue

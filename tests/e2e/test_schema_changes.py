@@ -19,7 +19,7 @@ COLUMNS = (
     "id INT NOT NULL PRIMARY KEY, a INT, b INT, c VARCHAR(20) DEFAULT 'c', n SMALLINT, m DECIMAL(10,2), "
     "t DATETIME(6), e ENUM('x', 'y'), s VARCHAR(40) CHARACTER SET latin1, k INT NOT NULL"
 )
-ROW = "a = {0}, b = {0} + 100, n = {0}, m = {0} / 8, t = '2024-02-29 23:59:59.123456', e = 'y', s = 'größe'"
+ROW = "a = {0}, b = {0} + 100, n = {0}, m = {0} / 8, t = '2024-02-29 23:59:59.123456', e = 'y', s = 'größe', z2 = 'z'"
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,11 @@ def test_a_truncate_on_one_of_several_partitions(lab: Lab, strategy: str, cut: d
 
 def test_rows_that_a_truncate_spares_keep_their_fills(lab: Lab) -> None:
     newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "new")]
-    altered = schema_change_event(Place(1, 400), "orders", newer, ["id"], kind="ALTER")
+    altered = schema_change_event(Place(1, 303), "orders", newer, ["id"], kind="ALTER")
     lab.write([DEFINITION, *SCATTERED[:2], SCATTERED[3]])
     lab.catch_up()
-    lab.write([Record("shop", 0, None, altered), SCATTERED[2], SCATTERED[6]])
+    after = event("c", 304, after={"id": 5, "name": "e", "state": "new"})
+    lab.write([Record("shop", 0, None, altered), SCATTERED[2], after])
     lab.catch_up()
     assert sorted(lab.rows("orders"), key=lambda r: r["id"]) == [
         {"id": 3, "name": "c", "state": "new"},
