@@ -41,7 +41,9 @@ def everything(context: typer.Context) -> None:
 @app.command()
 def drain(  # noqa: PLR0917 - typer calls it, by name
     strategy: Annotated[list[str], typer.Option(help="Strategies of the engine.")] = _STRATEGIES,
-    layout: Annotated[list[str], typer.Option(help="one (table), many, schemas (in events).")] = _LAYOUTS,
+    layout: Annotated[
+        list[str], typer.Option(help="one (table), many, schemas (in events), avro.")
+    ] = _LAYOUTS,
     flink: Annotated[bool, typer.Option(help="Run Flink beside it.")] = True,
     cold: Annotated[bool, typer.Option(help="Run cold processes too.")] = True,
     warm_runs: Annotated[int, typer.Option(min=1, help="Measured runs in a warm process.")] = 2,

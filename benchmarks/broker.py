@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from replicator.errors import UsageError
 from replicator.jars import default_cache
 from replicator.stack import LocalStack
 
@@ -16,12 +17,21 @@ def cache_folder() -> Path:
 @contextmanager
 def broker(bootstrap: str | None = None) -> Iterator[tuple[str, Path]]:
     """A given broker, or one that runs meanwhile: (its address, folder for what is known of its logs)."""
+    with broker_and_registry(bootstrap, registry=False) as (address, known, _):
+        yield address, known
+
+
+@contextmanager
+def broker_and_registry(bootstrap: str | None = None, *, registry: bool) -> Iterator[tuple[str, Path, str]]:
+    """As `broker`, and the address of a schema registry where one is wanted; only beside a broker of its own."""
+    if bootstrap and registry:
+        raise UsageError("Avro needs the broker that the benchmark starts itself", "leave --bootstrap out")
     if bootstrap:
-        yield bootstrap, cache_folder() / "loads" / bootstrap.replace(":", "_").replace(",", "_")
+        yield bootstrap, cache_folder() / "loads" / bootstrap.replace(":", "_").replace(",", "_"), ""
         return
     stack = LocalStack(cache_folder() / "broker")
-    endpoints = stack.up({"kafka"})
+    endpoints = stack.up({"kafka", "registry"} if registry else {"kafka"})
     try:
-        yield endpoints.bootstrap_servers, cache_folder() / "loads" / "local"
+        yield endpoints.bootstrap_servers, cache_folder() / "loads" / "local", endpoints.registry_url
     finally:
         stack.down()

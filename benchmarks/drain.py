@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks import engine, lake
-from benchmarks.broker import broker, cache_folder
+from benchmarks.broker import broker_and_registry, cache_folder
 from benchmarks.engine import Target
 from benchmarks.load import Load, ensure
 from benchmarks.peers import flink
@@ -96,11 +96,12 @@ COLUMNS = (
 
 
 def layouts(*, small: bool) -> dict[str, Layout]:
-    """The logs: one table on two partitions; a hundred on one each; the one with a schema in each event."""
+    """The logs: one table on two partitions, also with a schema in each event and in Avro; a hundred on one each."""
     full = {
         "one": Layout("bench", partitions=2),
         "many": Layout("bench100", tables=100),
         "schemas": Layout("benchschemas", partitions=2, with_schemas=True),
+        "avro": Layout("benchavro", partitions=2, avro=True),
     }
     if not small:
         return full
@@ -116,12 +117,13 @@ def drain(options: Options, results: Path) -> bool:
     """Run all cases, print and save the results; False where a table came out wrong."""
     outcomes: list[Outcome] = []
     wrong: list[str] = []
-    with broker(options.bootstrap) as (bootstrap, known):
+    avro = "avro" in options.layouts
+    with broker_and_registry(options.bootstrap, registry=avro) as (bootstrap, known, registry):
         for name in options.layouts:
             layout = layouts(small=options.small)[name]
             CONSOLE.print(f"[bold]{name}[/]: {layout.tables} table(s), topics {layout.prefix}.*")
-            load = ensure(bootstrap, layout, known)
-            for outcome, problems in _outcomes(name, load, options, bootstrap):
+            load = ensure(bootstrap, layout, known, registry)
+            for outcome, problems in _outcomes(name, load, options, bootstrap, registry):
                 outcomes += [outcome] if outcome else []
                 wrong += problems
             rows = [outcome.row() for outcome in outcomes if outcome.case.layout == name]
@@ -137,12 +139,15 @@ def drain(options: Options, results: Path) -> bool:
 
 
 def _outcomes(
-    name: str, load: Load, options: Options, bootstrap: str
+    name: str, load: Load, options: Options, bootstrap: str, registry: str
 ) -> Iterator[tuple[Outcome | None, list[str]]]:
     """Each case, run, looked at and cleared away before the next; with what is wrong with it."""
-    for program, kind, changelog in _plans(options):
+    for program, kind, changelog in _plans(options, load.layout):
         target = Target(
-            cache_folder() / "lakes" / f"{name}-{program}-{kind}", bootstrap, options.driver_memory
+            cache_folder() / "lakes" / f"{name}-{program}-{kind}",
+            bootstrap,
+            options.driver_memory,
+            registry if load.layout.avro else None,
         )
         shutil.rmtree(target.folder, ignore_errors=True)
         title = f"{program} {kind}{' with changelog' if changelog else ''}"
@@ -161,10 +166,11 @@ def _outcomes(
             shutil.rmtree(target.folder, ignore_errors=True)
 
 
-def _plans(options: Options) -> list[tuple[str, str, bool]]:
+def _plans(options: Options, layout: Layout) -> list[tuple[str, str, bool]]:
     """(program, strategy or mode, with changelog). What is compared with one another runs one after the other."""
     ours = [("replicator", strategy, log) for strategy in options.strategies for log in (False, True)]
-    if not options.with_flink:
+    # Flink's job reads JSON.
+    if not options.with_flink or layout.avro:
         return ours
     upsert, *others = [("flink", mode, False) for mode in flink.MODES]
     return [*ours[:1], upsert, *ours[1:], *others]

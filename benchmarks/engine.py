@@ -27,6 +27,8 @@ class Target:
     folder: Path
     bootstrap: str
     driver_memory: str = "4g"
+    registry: str | None = None
+    """The schema registry of a log in Avro."""
 
     @property
     def uri(self) -> str:
@@ -63,6 +65,8 @@ class Target:
         }  # fmt: skip
         if connect_url:
             sections["log"]["connect_url"] = connect_url
+        if self.registry:
+            sections["log"] |= {"format": "avro", "registry_url": self.registry}
         lines = []
         for section, settings in sections.items():
             lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]

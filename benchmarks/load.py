@@ -11,6 +11,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.avro import AvroWriter
+from benchmarks.avro import schema_changes as avro_schema_changes
 from benchmarks.events import HEADERS, EventWriter, schema_changes
 from benchmarks.workload import DELETE, UPDATE, Layout, TableState, changes, final_state, row
 
@@ -50,24 +52,27 @@ class Load:
         return cls(**data)
 
 
-def ensure(bootstrap: str, layout: Layout, state_dir: Path) -> Load:
-    """The layout's log on this broker: the one already there if it is whole, else written now."""
+def ensure(bootstrap: str, layout: Layout, state_dir: Path, registry: str = "") -> Load:
+    """The layout's log on this broker: the one already there if it is whole, else written now.
+
+    `registry` is where the schemas of events in Avro go.
+    """
     path = state_dir / f"{layout.prefix}.json"
     if path.exists():
         known = Load.read(path)
         if known.layout == layout and _records(bootstrap, layout) == known.events + known.tombstones:
             return known
         path.unlink()
-    load = fill(bootstrap, layout)
+    load = fill(bootstrap, layout, registry)
     load.save(path)
     return load
 
 
-def fill(bootstrap: str, layout: Layout) -> Load:
+def fill(bootstrap: str, layout: Layout, registry: str = "") -> Load:
     """Write the layout's log anew, by two processes, each owning whole partitions."""
-    _recreate_topics(bootstrap, layout)
+    _recreate_topics(bootstrap, layout, registry)
     with ProcessPoolExecutor(_WRITERS + 1, mp_context=get_context("spawn")) as pool:
-        writers = [pool.submit(_write, bootstrap, layout, index) for index in range(_WRITERS)]
+        writers = [pool.submit(_write, bootstrap, layout, index, registry) for index in range(_WRITERS)]
         tables, totals = pool.submit(final_state, layout).result()
         value_bytes = sum(writer.result() for writer in writers)
     load = Load(layout, tables, value_bytes=value_bytes, **totals)
@@ -95,7 +100,7 @@ def partition_of(key: bytes, partitions: int) -> int:
     return ((value ^ value >> 15) & 0x7FFFFFFF) % partitions
 
 
-def _recreate_topics(bootstrap: str, layout: Layout) -> None:
+def _recreate_topics(bootstrap: str, layout: Layout, registry: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     names = {layout.prefix: 1, **{layout.topic(i): layout.partitions for i in range(layout.tables)}}
     stale = [name for name in names if name in admin.list_topics(timeout=30).topics]
@@ -110,7 +115,8 @@ def _recreate_topics(bootstrap: str, layout: Layout) -> None:
     for future in admin.create_topics(topics).values():
         future.result()
     producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
-    for key, value in schema_changes(layout):
+    definitions = avro_schema_changes(layout, registry) if layout.avro else schema_changes(layout)
+    for key, value in definitions:
         producer.produce(layout.prefix, value, key, partition=0, headers=HEADERS)
     producer.flush()
 
@@ -140,7 +146,7 @@ class Sender:
         self._sent = 0
         self.value_bytes = 0
 
-    def send(self, topic: str, partition: int, key: str, value: str | None) -> None:
+    def send(self, topic: str, partition: int, key: str | bytes, value: str | bytes | None) -> None:
         """Queue one record; waits where the queue is full."""
         while True:
             try:
@@ -158,15 +164,17 @@ class Sender:
         self._producer.flush()
 
 
-def _write(bootstrap: str, layout: Layout, writer: int) -> int:
+def _write(bootstrap: str, layout: Layout, writer: int, registry: str) -> int:
     """Send the events of the partitions that this writer owns, in commit order; returns the values' bytes."""
-    texts, sender = EventWriter(layout), Sender(bootstrap)
+    texts = AvroWriter(layout, registry) if layout.avro else EventWriter(layout)
+    sender = Sender(bootstrap)
     topics = [layout.topic(index) for index in range(layout.tables)]
     versions = array("i", bytes(4 * (layout.snapshot_rows + layout.changes)))
     for change in changes(layout):
         table, key = layout.locate(change.number)
         key_text = texts.key(table, key)
-        partition = partition_of(key_text.encode(), layout.partitions) if layout.partitions > 1 else 0
+        key_bytes = key_text.encode() if isinstance(key_text, str) else key_text
+        partition = partition_of(key_bytes, layout.partitions) if layout.partitions > 1 else 0
         if (table + partition) % _WRITERS != writer:
             continue
         version = versions[change.number]

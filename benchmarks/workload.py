@@ -37,6 +37,7 @@ class Layout:
     snapshot_rows: int = 1_000_000
     changes: int = 500_000
     with_schemas: bool = False
+    avro: bool = False
     seed: int = 7
 
     def table(self, index: int) -> str:

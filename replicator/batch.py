@@ -48,7 +48,7 @@ from replicator.collapse import (
     surviving_rows,
 )
 from replicator.config import ColumnRuleBook, Config, TableOptions
-from replicator.decode.envelope import EVENT_DETAILS, TAIL, Epoch, decode, event_place, event_source, mark
+from replicator.decode.envelope import EVENT_DETAILS, TAIL, Epoch, event_place, mark
 from replicator.decode.epochs import Aligned
 from replicator.decode.schema_book import SchemaBook
 from replicator.errors import (
@@ -57,6 +57,7 @@ from replicator.errors import (
     TablePaused,
     UnfitColumns,
     UnknownPast,
+    UnknownWriter,
     UnsupportedChange,
 )
 from replicator.evolve.plan import LakeSide, Plan, SourceSide, changelog_plan, plan
@@ -245,7 +246,8 @@ def _parts(engine: Engine, work: Work) -> list[Work]:
     newest = len(line.versions) - 1
     starts: dict[int, dict[int, int]] = {}
     if work.ranges:
-        starts = _first_offsets(_records(engine, work), [v.at for v in line.versions])
+        events = engine.book.with_sources(_records(engine, work))
+        starts = _first_offsets(events, [v.at for v in line.versions])
         newest = max(starts, default=first)
         first = min(starts, default=first) if known is None else first
     newest = max(newest, first)
@@ -264,7 +266,7 @@ def _parts(engine: Engine, work: Work) -> list[Work]:
 
 def _first_offsets(records: DataFrame, places: Sequence[int]) -> dict[int, dict[int, int]]:
     """Version (by the `places` where versions begin) → partition → the first offset of an event of it."""
-    hi = event_place(event_source(F.col("value")))
+    hi = event_place(F.col("source"))
     version = F.lit(0)
     for i, at in enumerate(places[1:], start=1):
         version = F.when(hi >= at, F.lit(i)).otherwise(version)
@@ -551,8 +553,10 @@ def _understood(
     with watch.stage("decode"):
         try:
             decoded, shape, census = _schemas_found(engine, work, options, records, before)
+        except UnknownWriter:
+            raise
         except MissingSchema as error:
-            decoded, census = _without_schema(work, records, before, error)
+            decoded, census = _without_schema(engine, work, records, before, error)
             shape = None
     try:
         yield decoded, shape, census
@@ -604,6 +608,7 @@ def _census(decoded: Held, work: Work, before: Mapping[int, PartitionProgress]) 
 
 
 def _without_schema(
+    engine: Engine,
     work: Work,
     records: DataFrame,
     before: Mapping[int, PartitionProgress],
@@ -611,7 +616,9 @@ def _without_schema(
 ) -> tuple[Held, Census]:
     """Records of which none has a schema, for quarantine. Raises `error` where one is a change event all the same."""
     anything = TableSchema((Column("anything", STRING),))
-    frame = decode(records, [Epoch(anything)], anything, work.ranges, for_changelog=True, stray=STRAY)
+    frame = engine.book.decode(
+        records, [Epoch(anything)], anything, work.ranges, for_changelog=True, stray=STRAY
+    )
     decoded = hold(frame, few=work.records is not None)
     census = _census(decoded, work, before)
     if census.changes or census.duplicates:
@@ -639,7 +646,7 @@ def _decode(
     """The decoded frame, kept in memory once it was computed."""
     shape = _shape(engine, work, options, epochs, since)
     few = work.records is not None
-    decoded = decode(
+    decoded = engine.book.decode(
         records,
         shape.aligned.epochs,
         shape.frame,

@@ -18,10 +18,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from replicator.config import Config, KafkaLog
 from replicator.config.kafka import java_client_options
+from replicator.config.models import APICURIO_API
 from replicator.errors import ConfigError, ConnectError
 from replicator.resources import resource
 
 TEMPLATE = "connectors/mysql.json"
+_CONVERTERS = "connectors/converters.json"
 _REQUEST_SECONDS = 60
 """Connect checks the settings against the database before it answers."""
 
@@ -58,7 +60,6 @@ def connector_config(config: Config) -> dict[str, str]:
         "server_id": str(_server_id(log.topic_prefix)),
         "databases": ",".join(dict.fromkeys(_regex(name) for p in patterns for name in _databases(p))),
         "tables": table_patterns(patterns, config.source.exclude),
-        "schemas": "true" if log.schemas else "false",
         "partitions": str(log.partitions),
         "bootstrap_servers": log.bootstrap_servers,
     }
@@ -74,7 +75,31 @@ def connector_config(config: Config) -> dict[str, str]:
             settings["database.include.list"] += "," + database
     if keys := _message_keys(config):
         settings["message.key.columns"] = keys
-    return settings | _history_clients(log)
+    return settings | _converters(log) | _history_clients(log)
+
+
+def _converters(log: KafkaLog) -> dict[str, str]:
+    """How keys and values are encoded."""
+    settings = json.loads(resource(_CONVERTERS).read_text())[_converter_name(log)]
+    login = log.registry_login()
+    if login is None:
+        settings = {name: value for name, value in settings.items() if "auth." not in name}
+    user, password = login or ("", "")
+    values = {
+        "schemas": "true" if log.schemas else "false",
+        "registry": log.registry_url or "",
+        "registry_root": (log.registry_url or "").partition(APICURIO_API)[0],
+        "user": user,
+        "password": password,
+    }
+    return {name: Template(value).substitute(values) for name, value in settings.items()}
+
+
+def _converter_name(log: KafkaLog) -> str:
+    """Which converter writes the log's format: a registry is best served by its own."""
+    if log.format == "json":
+        return "json"
+    return "avro-apicurio" if log.registry_is_apicurio else "avro-confluent"
 
 
 def _kafka(config: Config) -> KafkaLog:

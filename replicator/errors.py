@@ -9,9 +9,10 @@
     │   ├── SourceUnavailable                cannot be reached, or refused the login
     │   └── PrivilegeError                   reached, but the user may not do what is needed
     ├── LogError                    exit 3   the change log: Kafka topics or an event archive
-    │   ├── LogUnavailable                   broker or archive cannot be reached
+    │   ├── LogUnavailable                   broker, archive or schema registry cannot be reached
     │   ├── DataLossError                    events that the mirror still needs are gone
-    │   └── ArchiveError                     an archive is damaged or of an unknown version
+    │   ├── ArchiveError                     an archive is damaged or of an unknown version
+    │   └── RegistryRefused                  the schema registry was reached and does not do what is asked
     ├── LakeError                   exit 3   the Iceberg side
     │   ├── FencedError                      another writer has taken over this mirror
     │   ├── CommitConflict                   a commit lost a race and could not be repeated
@@ -25,6 +26,7 @@
     │   ├── MissingRows                      changes of rows that the mirror does not have
     │   ├── UnknownPast                      a topic that was made anew and does not begin with a snapshot
     │   └── MissingSchema                    events without a schema, of a table that is not defined anywhere
+    │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
     ├── TablePaused                 exit 3   one table stops, as configured, until somebody looks
     ├── JavaGone                    exit 3   Spark's Java process ended under the mirror
     ├── StackError                  exit 3   the local development stack
@@ -95,7 +97,7 @@ class LogError(ReplicatorError):
 
 
 class LogUnavailable(LogError):
-    """The broker or the archive cannot be reached."""
+    """The broker, the archive or the schema registry cannot be reached."""
 
 
 class DataLossError(LogError):
@@ -104,6 +106,10 @@ class DataLossError(LogError):
 
 class ArchiveError(LogError):
     """An event archive is damaged or of an unknown version."""
+
+
+class RegistryRefused(LogError):
+    """The schema registry was reached, but refuses the login, or has no such address."""
 
 
 class LakeError(ReplicatorError):
@@ -156,6 +162,10 @@ class UnknownPast(SchemaError):
 
 class MissingSchema(SchemaError):
     """Events without a schema, of a table that no definition is known of."""
+
+
+class UnknownWriter(MissingSchema):
+    """Events in Avro of which no writer schema is known: their registry may be another one."""
 
 
 class TablePaused(ReplicatorError):

@@ -11,8 +11,10 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -40,12 +42,18 @@ Progress = Callable[[JarProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """What one Java program needs: root libraries (`group:artifact:version`) less what must stay out."""
+    """What one Java program needs: root libraries (`group:artifact:version`) less what must stay out.
+
+    `distribution` (`group:artifact:version:classifier`) is a whole program as one `tar.gz`, which is unpacked.
+    `services` are pairs of interface and class that Java's service loader is to find; they become a jar of their own.
+    """
 
     name: str
-    roots: tuple[str, ...]
+    roots: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     """`group:artifact`, where artifact may be `*`."""
+    distribution: str | None = None
+    services: tuple[tuple[str, str], ...] = ()
 
     def ivy_xml(self) -> str:
         """The request as an Ivy module descriptor. One request, so that each library has one version."""
@@ -57,6 +65,14 @@ class JarSet:
         for root in self.roots:
             group, artifact, version = root.split(":")
             lines.append(f'    <dependency org="{group}" name="{artifact}" rev="{version}" conf="default"/>')
+        if self.distribution:
+            group, artifact, version, classifier = self.distribution.split(":")
+            extra = 'xmlns:e="http://ant.apache.org/ivy/extra"'
+            lines += [
+                f'    <dependency org="{group}" name="{artifact}" rev="{version}" conf="default" transitive="false">',
+                f'      <artifact name="{artifact}" type="tar.gz" ext="tar.gz" {extra} e:classifier="{classifier}"/>',
+                "    </dependency>",
+            ]
         for pattern in self.exclude:
             group, artifact = pattern.split(":")
             lines.append(f'    <exclude org="{group}" module="{artifact}"/>')
@@ -64,7 +80,8 @@ class JarSet:
 
     def directory(self, cache: Path) -> Path:
         """Where the set is or will be; its jars are in `lib` below."""
-        fingerprint = hashlib.sha256(self.ivy_xml().encode()).hexdigest()[:12]
+        request = self.ivy_xml() + "".join(map(str, self.services))
+        fingerprint = hashlib.sha256(request.encode()).hexdigest()[:12]
         return cache / "jars" / f"{self.name}-{fingerprint}"
 
 
@@ -118,6 +135,22 @@ DEBEZIUM = JarSet(
     ),
 )
 
+CONVERTER = JarSet(
+    "avro-converter",
+    ("io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",),
+    ("org.apache.kafka:*", "org.slf4j:*"),
+    # It does not announce itself, and without that Connect would have to look into every class at its start.
+    services=(
+        (
+            "org.apache.kafka.connect.storage.Converter",
+            "io.apicurio.registry.utils.converter.AvroConverter",
+        ),
+    ),
+)
+
+REGISTRY = JarSet("registry", distribution="io.apicurio:apicurio-registry-app:2.6.13.Final:all")
+"""3.x needs Java 21."""
+
 
 def default_cache() -> Path:
     """The folder for downloads: $REPLICATOR_CACHE, else `replicator` in the user's cache folder."""
@@ -139,6 +172,16 @@ def kafka_jars(cache: Path | None = None, progress: Progress | None = None) -> l
 def debezium_plugin_dir(cache: Path | None = None, progress: Progress | None = None) -> Path:
     """An entry for Connect's `plugin.path` with the connector in it. Raises JavaMissing, ReplicatorError."""
     return jars(DEBEZIUM, cache, progress)[0].parent.parent
+
+
+def converter_plugin_dir(cache: Path | None = None, progress: Progress | None = None) -> Path:
+    """An entry for Connect's `plugin.path` with the Avro converter in it. Raises JavaMissing, ReplicatorError."""
+    return jars(CONVERTER, cache, progress)[0].parent.parent
+
+
+def registry_jar(cache: Path | None = None, progress: Progress | None = None) -> Path:
+    """The schema registry, as a jar that `java -jar` runs. Raises JavaMissing, ReplicatorError."""
+    return next(path for path in jars(REGISTRY, cache, progress) if path.name.endswith("-runner.jar"))
 
 
 def jars(wanted: JarSet, cache: Path | None = None, progress: Progress | None = None) -> list[Path]:
@@ -187,7 +230,10 @@ def _fetch(wanted: JarSet, cache: Path, directory: Path, progress: Progress | No
     try:
         (work / "ivy.xml").write_text(wanted.ivy_xml())
         _run_ivy(_ivy_command(java, cache, work), work / "ivy.log", wanted.name, progress)
-        sizes = {jar.name: jar.stat().st_size for jar in (work / "lib").glob("*.jar")}
+        lib = work / "lib"
+        _unpack(lib)
+        _announce(lib, wanted.services)
+        sizes = {str(jar.relative_to(lib)): jar.stat().st_size for jar in lib.rglob("*.jar")}
         if not sizes:
             raise ReplicatorError(f"the download of the {wanted.name} jars brought no file")
         (work / MARKER).write_text(json.dumps(sizes, indent=1, sort_keys=True))
@@ -197,6 +243,19 @@ def _fetch(wanted: JarSet, cache: Path, directory: Path, progress: Progress | No
         work.rename(directory)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _unpack(lib: Path) -> None:
+    for archive in sorted(lib.glob("*.tar.gz")):
+        with tarfile.open(archive) as content:
+            content.extractall(lib, filter="data")
+        archive.unlink()
+
+
+def _announce(lib: Path, services: Iterable[tuple[str, str]]) -> None:
+    for interface, implementation in services:
+        with zipfile.ZipFile(lib / f"{implementation.rpartition('.')[2]}-service.jar", "w") as jar:
+            jar.writestr(f"META-INF/services/{interface}", f"{implementation}\n")
 
 
 def _ivy_command(java: Path, cache: Path, work: Path) -> list[str]:

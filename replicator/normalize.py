@@ -1,5 +1,7 @@
 """Decoded events → changelog rows: INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE.
 
+An update whose event has no before-image makes one row.
+
 A changelog row has the source's columns and one struct column (`model.change.change_column`) with
 
 =============  =============  ==============================================================================

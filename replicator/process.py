@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from replicator.apply.lake import Lake
 from replicator.apply.recent import RecentPlaces
 from replicator.batch import Engine
-from replicator.config import ArchiveLog, ColumnRuleBook, Config
+from replicator.config import ArchiveLog, ColumnRuleBook, Config, KafkaLog
+from replicator.decode.avro_book import AvroBook
 from replicator.decode.schema_book import SchemaBook
 from replicator.errors import UsageError
 from replicator.follow import follow, go_through
@@ -22,6 +23,7 @@ from replicator.held import RecordSizes
 from replicator.ledger import Ledger
 from replicator.mirror import Mirror, OnBatch, RunSummary
 from replicator.quarantine import Quarantine
+from replicator.registry import GivenSchemas, Registry
 from replicator.source.archive import ArchiveChangeLog
 from replicator.source.kafka import KafkaChangeLog
 from replicator.source.log import ChangeLog
@@ -99,12 +101,26 @@ def open_engine(config: Config, log: ChangeLog, spark: SparkSession) -> Engine:
         log=log,
         lake=lake,
         ledger=Ledger(lake, config),
-        book=SchemaBook(),
+        book=_book(config, log),
         quarantine=quarantine,
         recent=RecentPlaces(),
         sizes=RecordSizes(),
         rules=rules,
     )
+
+
+def _book(config: Config, log: ChangeLog) -> SchemaBook:
+    """A schema book for events as the log has them."""
+    flattened = config.log.flattened
+    if isinstance(log, ArchiveChangeLog):
+        schemas = log.writer_schemas()
+        if schemas is None:
+            return SchemaBook(flattened=flattened)
+        return AvroBook(GivenSchemas(schemas), flattened=flattened)
+    if isinstance(config.log, KafkaLog) and config.log.format == "avro":
+        refuse = config.log.nulls_are_lost and not config.log.defaults_are_accepted
+        return AvroBook(Registry.of(config.log), refuse_defaults=refuse, flattened=flattened)
+    return SchemaBook(flattened=flattened)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from replicator.archive.reader import load_manifest
 from replicator.archive.writer import ArchiveWriter
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, DataLossError, LogUnavailable, ReplicatorError
+from replicator.registry import Registry, writer_id
 
 METADATA_SECONDS = 15.0
 # How long a recording that makes no progress waits for a broker that went away.
@@ -53,7 +54,7 @@ def record(
 
     Raises:
         ConfigError: the configuration names an archive as its log, or no topic has the prefix.
-        LogUnavailable: the broker cannot be reached or refuses.
+        LogUnavailable: the broker or the schema registry cannot be reached or refuses.
         DataLossError: the broker no longer has the events after the archive's end.
         ArchiveError: the archive cannot be written, or another process writes it.
     """
@@ -66,7 +67,7 @@ def record(
                 f"no topic of {config.log.bootstrap_servers} starts with {config.log.topic_prefix!r}",
                 "Check log.topic_prefix, and that the connector is running.",
             )
-        recorder = _Recorder(source, config.log.topic_prefix, to, on_progress or (lambda _: None))
+        recorder = _Recorder(source, config.log, to, on_progress or (lambda _: None))
         return recorder.run(until_caught_up, stop or threading.Event(), flush_seconds)
 
 
@@ -82,8 +83,10 @@ def recorded_topics(names: Iterable[str], prefix: str) -> list[str]:
     )
 
 
-def encoding_of(value: bytes) -> Encoding:
-    """Whether a Debezium JSON event carries its schema."""
+def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
+    """How an event of a log in `log_format` is encoded, and whether one of JSON carries its schema."""
+    if log_format == "avro":
+        return "avro"
     try:
         document = json.loads(value)
     except ValueError:
@@ -198,10 +201,12 @@ class _Source:
 
 class _Recorder:
     def __init__(
-        self, source: _Source, prefix: str, to: Path, on_progress: Callable[[RecordProgress], None]
+        self, source: _Source, log: KafkaLog, to: Path, on_progress: Callable[[RecordProgress], None]
     ) -> None:
         self._source = source
-        self._prefix = prefix
+        self._log = log
+        self._registry = Registry.of(log) if log.format == "avro" else None
+        self._strange: set[int] = set()
         self._to = to
         self._on_progress = on_progress
         self._events = self._bytes = 0
@@ -211,8 +216,8 @@ class _Recorder:
         while not first and not self._finished(until_caught_up, stop):
             first = self._source.poll()
         values = (message.value() for message in first if message.value() is not None)
-        encoding = encoding_of(next(values, b""))
-        with ArchiveWriter(self._to, topic_prefix=self._prefix, encoding=encoding) as writer:
+        encoding = encoding_of(next(values, b""), self._log.format)
+        with ArchiveWriter(self._to, topic_prefix=self._log.topic_prefix, encoding=encoding) as writer:
             self._append(writer, first, until_caught_up)
             flushed = refreshed = time.monotonic()
             while not self._finished(until_caught_up, stop):
@@ -236,10 +241,28 @@ class _Recorder:
             if until_caught_up and message.offset() >= self._source.targets[key]:
                 continue
             event = _event(message)
+            self._keep_schemas(writer, event)
             writer.append(event)
             self._events += 1
             self._bytes += len(event.key or b"") + len(event.value or b"")
         self._on_progress(self._progress())
+
+    def _keep_schemas(self, writer: ArchiveWriter, event: Event) -> None:
+        """The schemas that an event in Avro was written with go along: an archive is to be read without a registry.
+
+        What the registry does not know is archived all the same; its reader will say that it cannot be read.
+        """
+        if self._registry is None:
+            return
+        for data in (event.key, event.value):
+            number = writer_id(data)
+            if number is None or number in self._strange or writer.has_schema(number):
+                continue
+            schema = self._registry.schema(number)
+            if schema is None:
+                self._strange.add(number)
+            else:
+                writer.add_schema(number, schema)
 
     def _flush(self, writer: ArchiveWriter, until_caught_up: bool) -> None:
         for key, end in self._source.ends.items():

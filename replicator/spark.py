@@ -40,6 +40,13 @@ _JAVA_OPTIONS: Final = (
     "-XX:Tier4CompileThreshold=150000",
 )
 
+_LARGEST_VALUE: Final = 128 << 20
+_AVRO_LIMITS: Final = " ".join(
+    f"-Dorg.apache.avro.limits.{kind}.maxLength={limit}"
+    # What is no Avro may announce two gigabytes; the memory for them would be taken before anybody finds out.
+    for kind, limit in (("bytes", _LARGEST_VALUE), ("string", _LARGEST_VALUE), ("collectionItems", 1 << 20))
+)
+
 
 def build_session(config: Config) -> SparkSession:
     """Start (or join) the session for this mirror; the first call fetches the Java libraries.
@@ -88,7 +95,7 @@ def _java(config: Config, conf: Mapping[str, str], java: Path) -> Any:
     early = [(name, value) for name, value in conf.items() if not name.startswith("spark.sql.")]
     settings = SparkConf(loadDefaults=False).setMaster(config.spark.master).setAll(early)
     classes = class_archive(java, [*spark_jars(), Path(pyspark.__file__).parent / "jars"])
-    settings.set("spark.driver.defaultJavaOptions", " ".join(classes.java_options()))
+    settings.set("spark.driver.defaultJavaOptions", " ".join([*classes.java_options(), _AVRO_LIMITS]))
     # A terminal and a shell signal the whole process group.
     gateway: Any = launch_gateway(settings, {"start_new_session": True})
     # A service manager signals every process that it finds.
@@ -179,6 +186,7 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         # On the class path the JVM finds the libraries at once; spark.jars would copy 60 MB on each start.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(_JAVA_OPTIONS),
+        "spark.executor.defaultJavaOptions": _AVRO_LIMITS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",

@@ -8,7 +8,6 @@ are none the events do, which name their table.
 
 from collections.abc import Callable
 
-from replicator.decode.event_schema import source_table
 from replicator.decode.schema_book import SchemaBook
 from replicator.errors import DataLossError, DecodeError, SharedTopic
 from replicator.model.commit import OffsetRange
@@ -89,7 +88,7 @@ class TopicTables:
                 continue
             values = records[topic].column("value").to_pylist()
             for value in values:
-                if value is not None and (table := source_table(value)) is not None:
+                if value is not None and (table := self._book.table_named_in(value)) is not None:
                     return table
         return None
 

@@ -47,13 +47,14 @@ def conformance(request: pytest.FixtureRequest) -> ConformancePage:
 def local_stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalStack]:
-    """The real MySQL, Kafka and Connect, started once. Without them: skip, or fail where CI requires them.
+    """The real MySQL, Kafka, Connect and schema registry, started once.
 
-    Where any test of the run failed, the logs are kept in reports/stack.
+    Without them: skip, or fail where CI requires them. Where any test of the run failed, the logs are kept in
+    reports/stack.
     """
     stack = LocalStack(tmp_path_factory.mktemp("stack"))
     try:
-        stack.up()
+        stack.up(PARTS)
     except (StackError, JavaMissing) as error:
         reason = f"the real stack cannot run here: {error.message}; {error.hint}"
         if os.environ.get("REPLICATOR_REQUIRE_STACK"):

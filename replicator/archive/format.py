@@ -9,10 +9,12 @@ from typing import Any, Literal, Self, cast
 from replicator.errors import ArchiveError
 
 FORMAT = "replicator-archive"
-VERSION = 1
+VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Version 2 added events in Avro and their writer schemas."""
 MANIFEST_NAME = "manifest.json"
 
-Encoding = Literal["json", "json-schemas"]
+Encoding = Literal["json", "json-schemas", "avro"]
 
 # The same schema is published as schemas/event-archive-v1.avsc; a test holds the two together.
 EVENT_SCHEMA: dict[str, Any] = {
@@ -66,6 +68,14 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaEntry:
+    """One writer schema of events in Avro: its file, and how many bytes it has."""
+
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """The part of one partition that one file holds: every event from offset `first` to `last`."""
 
@@ -106,7 +116,7 @@ class Manifest:
     """What an archive holds. `files` is keyed by path, `partitions` by (topic, partition).
 
     `encoding` describes the first event. A connector may start or stop sending schemas at any time, so
-    readers look at each event.
+    readers look at each event. `schemas` is keyed by the id that events in Avro have in their headers.
     """
 
     topic_prefix: str
@@ -114,6 +124,7 @@ class Manifest:
     created: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     partitions: Mapping[PartitionKey, PartitionEntry] = field(default_factory=dict)
+    schemas: Mapping[int, SchemaEntry] = field(default_factory=dict)
 
     @property
     def events(self) -> int:
@@ -150,7 +161,7 @@ class Manifest:
         return replace(self, partitions=partitions)
 
     def to_json(self) -> str:
-        """The text of manifest.json (schemas/archive-manifest-v1.json)."""
+        """The text of manifest.json (schemas/archive-manifest-v2.json)."""
         topics: dict[str, dict[str, Any]] = {}
         for (topic, partition), entry in sorted(self.partitions.items()):
             topics.setdefault(topic, {})[str(partition)] = _entry_to_json(entry)
@@ -164,6 +175,10 @@ class Manifest:
                 path: {"events": entry.events, "bytes": entry.bytes} for path, entry in self.files.items()
             },
             "topics": topics,
+            "schemas": {
+                str(writer): {"path": entry.path, "bytes": entry.bytes}
+                for writer, entry in sorted(self.schemas.items())
+            },
         }
         return json.dumps(document, indent=1) + "\n"
 
@@ -176,9 +191,9 @@ class Manifest:
             raise ArchiveError(f"{where} is not JSON: {error}", "Restore the file from a copy.") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ArchiveError(f"{where} is not the manifest of an event archive")
-        if document.get("version") != VERSION:
+        if document.get("version") not in READABLE_VERSIONS:
             raise ArchiveError(
-                f"{where} has version {document.get('version')!r}; this program reads version {VERSION}",
+                f"{where} has version {document.get('version')!r}; this program reads versions up to {VERSION}",
                 "Use the release of replicator that wrote it, or a newer one.",
             )
         try:
@@ -191,7 +206,7 @@ class Manifest:
     @classmethod
     def _from_document(cls, document: dict[str, Any]) -> Self:
         encoding = document["encoding"]
-        if encoding not in {"json", "json-schemas"}:
+        if encoding not in {"json", "json-schemas", "avro"}:
             raise ValueError(f"unknown encoding {encoding!r}")
         return cls(
             topic_prefix=str(document["topic_prefix"]),
@@ -204,6 +219,10 @@ class Manifest:
                 (topic, int(partition)): _entry_from_json(entry)
                 for topic, partitions in document["topics"].items()
                 for partition, entry in partitions.items()
+            },
+            schemas={
+                int(writer): SchemaEntry(str(entry["path"]), int(entry["bytes"]))
+                for writer, entry in document.get("schemas", {}).items()
             },
         )
 

@@ -20,7 +20,9 @@ class ArchiveReader:
         self._check_files()
 
     def _check_files(self) -> None:
-        for name, entry in self.manifest.files.items():
+        files = {name: entry.bytes for name, entry in self.manifest.files.items()}
+        files |= {entry.path: entry.bytes for entry in self.manifest.schemas.values()}
+        for name, wanted in files.items():
             file = self.path / name
             try:
                 size = file.stat().st_size
@@ -29,11 +31,23 @@ class ArchiveReader:
                     f"{self.path}: {name} is in the manifest but cannot be read ({error.strerror})",
                     "The archive was copied partially; copy the whole directory again.",
                 ) from error
-            if size != entry.bytes:
+            if size != wanted:
                 raise ArchiveError(
-                    f"{self.path}: {name} has {size} bytes, the manifest says {entry.bytes}",
+                    f"{self.path}: {name} has {size} bytes, the manifest says {wanted}",
                     "The archive was copied partially; copy the whole directory again.",
                 )
+
+    def writer_schemas(self) -> dict[int, str] | None:
+        """Id → Avro schema, as JSON text, of events in Avro; None where the archive's events are JSON."""
+        if self.manifest.encoding != "avro":
+            return None
+        try:
+            return {
+                writer: (self.path / entry.path).read_text(encoding="utf-8")
+                for writer, entry in self.manifest.schemas.items()
+            }
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArchiveError(f"{self.path}: a schema cannot be read: {error}") from error
 
     def topics(self) -> list[str]:
         """Names of the topics that hold at least one event, sorted."""

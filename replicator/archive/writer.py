@@ -17,6 +17,7 @@ from replicator.archive.format import (
     Event,
     Manifest,
     PartitionKey,
+    SchemaEntry,
     Segment,
 )
 from replicator.archive.reader import load_manifest
@@ -53,6 +54,7 @@ class ArchiveWriter:
         self._pending_events = 0
         self._pending_bytes = 0
         self._ends: dict[PartitionKey, int] = {}
+        self._schemas: dict[int, str] = {}
         try:
             (path / "events").mkdir(parents=True, exist_ok=True)
             self._lock = _lock(path)
@@ -71,6 +73,11 @@ class ArchiveWriter:
         if manifest.topic_prefix != topic_prefix:
             raise ArchiveError(
                 f"{self.path} holds events of {manifest.topic_prefix!r}, not of {topic_prefix!r}",
+                "Record into another directory.",
+            )
+        if manifest.files and (manifest.encoding == "avro") != (encoding == "avro"):
+            raise ArchiveError(
+                f"{self.path} holds events in {manifest.encoding}, not in {encoding}",
                 "Record into another directory.",
             )
         return manifest if manifest.files else replace(manifest, encoding=encoding)
@@ -96,13 +103,22 @@ class ArchiveWriter:
         if self._pending_events >= self._max_events or self._pending_bytes >= self._max_bytes:
             self.flush()
 
+    def add_schema(self, writer: int, text: str) -> None:
+        """Keeps the writer schema of events in Avro, which their headers call `writer`; once for each."""
+        if writer not in self.manifest.schemas:
+            self._schemas[writer] = text
+
+    def has_schema(self, writer: int) -> bool:
+        """Whether the schema is in the archive or about to be."""
+        return writer in self.manifest.schemas or writer in self._schemas
+
     def advance(self, topic: str, partition: int, end: int) -> None:
         """Says that the log has no event of this partition between the last one appended and `end`."""
         self._ends[(topic, partition)] = end
 
     def flush(self) -> None:
-        """Makes everything appended so far durable: events first, the manifest last."""
-        manifest = self.manifest
+        """Makes everything appended so far durable: events and schemas first, the manifest last."""
+        manifest = self._write_schemas(self.manifest)
         if self._pending_events:
             manifest = self._write_file(manifest)
         for (topic, partition), end in self._ends.items():
@@ -112,7 +128,19 @@ class ArchiveWriter:
         self.manifest = manifest
         self._pending.clear()
         self._ends.clear()
+        self._schemas.clear()
         self._pending_events = self._pending_bytes = 0
+
+    def _write_schemas(self, manifest: Manifest) -> Manifest:
+        if not self._schemas:
+            return manifest
+        (self.path / "schemas").mkdir(exist_ok=True)
+        entries = dict(manifest.schemas)
+        for writer, text in self._schemas.items():
+            name, content = f"schemas/{writer}.avsc", text.encode()
+            _replace(self.path / name, lambda stream, content=content: stream.write(content))
+            entries[writer] = SchemaEntry(name, len(content))
+        return replace(manifest, schemas=entries)
 
     def _write_file(self, manifest: Manifest) -> Manifest:
         # A file that a crash left behind without a manifest entry has this very name and is replaced.

@@ -14,6 +14,7 @@ from replicator.check.machine import check_machine
 from replicator.check.result import CheckResult, Status, fail, ok, warn, worst
 from replicator.config import Config, KafkaLog
 from replicator.errors import CheckFailed, ReplicatorError
+from replicator.registry import Registry
 
 __all__ = ["CheckResult", "Status", "refuse_losses", "run_checks", "worst"]
 
@@ -24,6 +25,7 @@ def run_checks(config: Config) -> list[CheckResult]:
         ("source: reachable", _source),
         ("log: reachable", _log),
         ("connector: reachable", _connector),
+        ("registry: reachable", _registry),
         ("lake: reachable", _lake),
         ("machine", check_machine),
     )
@@ -102,4 +104,23 @@ def _connector(config: Config) -> list[CheckResult]:
         ]
     connector = read_connector(config.log)
     reached = ok("connector: reachable", f"Kafka Connect at {config.log.connect_url}")
-    return [reached, *check_connector(connector, config.log.allow_lossy)]
+    return [
+        reached,
+        *check_connector(
+            connector, config.log.allow_lossy, log_format=config.log.format, flattened=config.log.flattened
+        ),
+    ]
+
+
+def _registry(config: Config) -> list[CheckResult]:
+    if not isinstance(config.log, KafkaLog) or config.log.format != "avro":
+        return []
+    registry = Registry.of(config.log)
+    prefix = config.log.topic_prefix
+    own = [name for name in registry.subjects() if name.startswith(f"{prefix}.") and name.endswith("-value")]
+    reached = ok("registry: reachable", registry.url)
+    if own:
+        return [reached, ok("registry: schemas", f"{len(own)} of {prefix}.DATABASE.TABLE-value")]
+    reason = f"none called {prefix}.DATABASE.TABLE-value"
+    hint = "run: replicator connect; where the connector runs already, is this its registry?"
+    return [reached, warn("registry: schemas", reason, hint)]

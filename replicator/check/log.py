@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from replicator.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.check.result import CheckResult, fail, listing, ok, warn
 from replicator.config import Config
+from replicator.model.flat import ADD_FIELDS
 from replicator.source.pattern import topic_pattern
 
 _DAY_MS = 86_400_000
+_FLATTENS = "ExtractNewRecordState"
 _MYSQL_CONNECTOR = "io.debezium.connector.mysql.MySqlConnector"
-_JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+_CONVERTERS = {
+    "json": ("org.apache.kafka.connect.json.JsonConverter",),
+    "avro": ("io.apicurio.registry.utils.converter.AvroConverter", "io.confluent.connect.avro.AvroConverter"),
+}
+"""The converters that write a log's format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,9 @@ _RULES = (
         ),
     ),
 )
+_NULLS = "a NULL in a column that has a default arrives as the default"
+_JSON_NULLS = _Rule("value.converter.replace.null.with.default", "true", ("false",), _NULLS)
+_CONFLUENT_NULLS = _Rule("value.converter.ignore.default.for.nullables", "false", ("true",), _NULLS)
 _LEAVING_OUT = (
     *("column.exclude.list", "column.include.list", "column.mask.", "column.truncate."),
     *("snapshot.select.statement.overrides", "gtid.source.includes", "gtid.source.excludes"),
@@ -137,14 +146,24 @@ def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
         yield ok("log: retention", "for ever" if kept is None else f"{kept / _DAY_MS:.3g} days")
 
 
-def check_connector(connector: ConnectorFacts | None, allowed: Collection[str] = ()) -> list[CheckResult]:
-    """Every check of the connector, in the order of the report; `allowed` are the losses of log.allow_lossy."""
+def check_connector(
+    connector: ConnectorFacts | None,
+    allowed: Collection[str] = (),
+    *,
+    log_format: str = "json",
+    flattened: bool = False,
+) -> list[CheckResult]:
+    """Every check of the connector of a log in `log_format`, in the order of the report.
+
+    `allowed` are the losses of log.allow_lossy.
+    """
     if connector is None:
         return [warn("connector: registered", "none has this topic.prefix", "run: replicator connect")]
     return [
         _running(connector),
-        *(_rule(rule, connector.options, allowed) for rule in _RULES),
-        *_shape(connector.options),
+        *(_rule(rule, connector.options, allowed) for rule in _rules(connector.options)),
+        *_shape(connector.options, log_format, flattened),
+        *(_json(connector.options) if log_format == "json" else _avro(connector.options)),
         *_left_out(connector.options, allowed),
     ]
 
@@ -152,7 +171,7 @@ def check_connector(connector: ConnectorFacts | None, allowed: Collection[str] =
 def losses(options: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
     """Options under which a connector loses data and which are not allowed → their value and what is lost."""
     found = {}
-    for rule in _RULES:
+    for rule in _rules(options):
         value = options.get(rule.option, rule.default)
         if rule.lossy and value not in (*rule.good, *rule.bearable) and rule.option not in allowed:
             found[rule.option] = f"{value}: {rule.reason}"
@@ -160,6 +179,14 @@ def losses(options: Mapping[str, str], allowed: Collection[str]) -> dict[str, st
         if option.startswith(_LEAVING_OUT) and not _is_allowed(option, allowed):
             found[option] = f"{options[option]}: {_MISSING}"
     return found
+
+
+def _rules(options: Mapping[str, str]) -> tuple[_Rule, ...]:
+    """The rules for a connector with these options. Apicurio's converter has no option that would keep NULLs."""
+    converter = options.get("value.converter", "")
+    if "apicurio" in converter:
+        return _RULES
+    return (*_RULES, _CONFLUENT_NULLS if "confluent" in converter else _JSON_NULLS)
 
 
 def _is_allowed(option: str, allowed: Collection[str]) -> bool:
@@ -196,15 +223,33 @@ def _permit(option: str) -> str:
     return f'allow the loss: allow_lossy = ["{option}"] in [log]'
 
 
-def _shape(options: Mapping[str, str]) -> Iterator[CheckResult]:
+def _shape(options: Mapping[str, str], log_format: str, flattened: bool) -> Iterator[CheckResult]:
     """What the events look like."""
     kind = options.get("connector.class", "")
     if kind != _MYSQL_CONNECTOR:
         yield fail("connector: connector.class", kind or "missing", f"must be {_MYSQL_CONNECTOR}")
+    good = _CONVERTERS[log_format]
     for option in ("key.converter", "value.converter"):
         # Where it is not set, the worker's own converter holds, which cannot be asked for.
-        if option in options and options[option] != _JSON_CONVERTER:
-            yield fail(f"connector: {option}", options[option], f"must be {_JSON_CONVERTER}")
+        if option in options and options[option] not in good:
+            yield fail(
+                f"connector: {option}",
+                options[option],
+                f'must be {" or ".join(good)} with log.format = "{log_format}"; run: replicator connect',
+            )
+    transforms = {
+        name: options.get(f"transforms.{name}.type", "")
+        for part in options.get("transforms", "").split(",")
+        if (name := part.strip())
+    }
+    for name, kind in transforms.items():
+        yield from _transform(name, kind, options, flattened)
+    if flattened and not any(kind.endswith(_FLATTENS) for kind in transforms.values()):
+        yield fail("connector: transforms", "nothing flattens the events", "set log.flattened = false")
+
+
+def _json(options: Mapping[str, str]) -> Iterator[CheckResult]:
+    """What JSON alone can get wrong."""
     schemaless = options.get("value.converter.schemas.enable", "true") == "false"
     if schemaless and options.get("include.schema.changes", "true") == "false":
         yield warn(
@@ -219,18 +264,67 @@ def _shape(options: Mapping[str, str]) -> Iterator[CheckResult]:
             precision,
             "leave it out: without schemas other modes cannot be told apart",
         )
-    for name in filter(None, (part.strip() for part in options.get("transforms", "").split(","))):
-        yield from _transform(name, options.get(f"transforms.{name}.type", ""))
 
 
-def _transform(name: str, kind: str) -> Iterator[CheckResult]:
+def _avro(options: Mapping[str, str]) -> Iterator[CheckResult]:
+    """What Avro alone can get wrong."""
+    for side in ("key.converter", "value.converter"):
+        if "apicurio" in options.get(side, ""):
+            wanted = {"as-confluent": "true", "headers.enabled": "false", "use-id": "contentId"}
+            for name, value in wanted.items():
+                option = f"{side}.apicurio.registry.{name}"
+                if options.get(option) != value:
+                    yield fail(
+                        f"connector: {option}",
+                        options.get(option, "not set"),
+                        f"set it to {value}: only Confluent's wire format can be read",
+                    )
+    if options.get("field.name.adjustment.mode", "none") == "none":
+        yield warn(
+            "connector: field.name.adjustment.mode",
+            "none",
+            "set it to avro: a column whose name Avro does not allow stops the connector",
+        )
+
+
+def _transform(name: str, kind: str, options: Mapping[str, str], flattened: bool) -> Iterator[CheckResult]:
     label = f"connector: transforms.{name}"
-    if kind.endswith("ExtractNewRecordState"):
-        yield fail(label, kind, "remove it: it drops before-images and, by its defaults, deletes")
+    if kind.endswith(_FLATTENS):
+        yield from (
+            _flattening(label, kind, options)
+            if flattened
+            else (
+                fail(
+                    label,
+                    kind,
+                    "remove it: it drops before-images, TRUNCATE and, by its defaults, deletes; or set log.flattened",
+                ),
+            )
+        )
     elif kind.rpartition(".")[2] in ("ByLogicalTableRouter", "RegexRouter", "Filter", "ContentBasedRouter"):
         yield warn(
             label, kind, "make sure that it drops no events and leaves the names PREFIX.DATABASE.TABLE"
         )
+
+
+def _flattening(label: str, kind: str, options: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Whether flattened events still tell everything that is needed."""
+    prefix = label.removeprefix("connector: ")
+    added = [field.strip() for field in options.get(f"{prefix}.add.fields", "").split(",")]
+    lacking = [field for field in ADD_FIELDS if field not in added]
+    if lacking:
+        yield fail(
+            f"{label}.add.fields",
+            ",".join(filter(None, added)) or "not set",
+            f"add {','.join(lacking)}: without them the order and kind of changes are lost",
+        )
+    mode = options.get(f"{prefix}.delete.tombstone.handling.mode", "tombstone")
+    if not mode.startswith("rewrite"):
+        yield fail(f"{label}.delete.tombstone.handling.mode", mode, "set it to rewrite: deletes are lost")
+    marks = options.get(f"{prefix}.add.fields.prefix", "__")
+    if marks != "__":
+        yield fail(f"{label}.add.fields.prefix", marks, "leave it out: the fields are known by __")
+    yield warn(label, kind, "TRUNCATE does not arrive, and the changelog lacks the rows before an UPDATE")
 
 
 _MISSING = "the mirror cannot hold what is left out or changed here"

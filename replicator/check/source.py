@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from replicator.check.result import CheckResult, fail, listing, ok, warn
 from replicator.check.source_facts import SourceFacts
-from replicator.config import Config
+from replicator.config import Config, KafkaLog
 
 DAY = 86_400
 _SKEW_SECONDS = 5.0
@@ -24,6 +24,7 @@ def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
         _clock(facts),
         *_privileges(facts),
         *_tables(facts, config),
+        *_lost_nulls(facts, config),
     ]
 
 
@@ -225,6 +226,18 @@ def _collisions(facts: SourceFacts) -> Iterator[CheckResult]:
             f"{listing(clashes)} would be one table of the lake",
             "mirror them with two configurations, each with a namespace of its own",
         )
+
+
+def _lost_nulls(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
+    defaulted = [f"{table}.{column}" for table in facts.tables for column in table.defaulted]
+    if not defaulted or not isinstance(config.log, KafkaLog) or not config.log.nulls_are_lost:
+        return
+    say = warn if config.log.defaults_are_accepted else fail
+    yield say(
+        "source: nullable columns with defaults",
+        f"a NULL arrives as the default, because of Apicurio's converter: {listing(defaulted)}",
+        "make them NOT NULL or drop their defaults; or take JSON, or Confluent's converter and registry",
+    )
 
 
 def _losses(facts: SourceFacts) -> Iterator[CheckResult]:

@@ -41,6 +41,7 @@ class TableFacts:
         key_columns: those of its primary key.
         wide_decimals: columns of type DECIMAL with more than 38 digits.
         cascades: names of foreign keys by which another table's change alters this table's rows.
+        defaulted: columns that may be NULL and have a default that is not.
     """
 
     database: str
@@ -50,6 +51,7 @@ class TableFacts:
     key_columns: tuple[str, ...] = ()
     wide_decimals: tuple[str, ...] = ()
     cascades: tuple[str, ...] = ()
+    defaulted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
@@ -90,6 +92,7 @@ def _tables(connection: Connection, config: Config) -> tuple[TableFacts, ...]:
     key_columns = _by_table(connection, _KEY_COLUMNS)
     decimals = _by_table(connection, _WIDE_DECIMALS)
     cascades = _by_table(connection, _CASCADES)
+    defaulted = _by_table(connection, _DEFAULTED)
     return tuple(
         TableFacts(
             database,
@@ -99,6 +102,7 @@ def _tables(connection: Connection, config: Config) -> tuple[TableFacts, ...]:
             tuple(key_columns[database, name]),
             tuple(decimals[database, name]),
             tuple(cascades[database, name]),
+            tuple(defaulted[database, name]),
         )
         for database, name in sorted(_pairs(connection, _TABLES))
         if config.includes(f"{database}.{name}")
@@ -132,6 +136,11 @@ _CASCADES = f"""
     WHERE (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))
       AND constraint_schema NOT IN {_SYSTEM}
     ORDER BY constraint_name
+"""
+_DEFAULTED = f"""
+    SELECT table_schema, table_name, column_name FROM information_schema.columns
+    WHERE is_nullable = 'YES' AND column_default IS NOT NULL AND table_schema NOT IN {_SYSTEM}
+    ORDER BY ordinal_position
 """
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from replicator.stack import DockerStack, Endpoints, LocalStack, Part, PartStatus
 
 app = typer.Typer(
-    help="A real MySQL, Kafka and Kafka Connect with Debezium on this machine, for trying things out.",
+    help="A real MySQL, Kafka, Kafka Connect with Debezium and schema registry on this machine, to try things out.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -36,15 +36,21 @@ Try it:
 
 
 @app.command()
-def up(
+def up(  # noqa: PLR0917 - typer calls it, by name
     folder: Folder = DEFAULT_FOLDER,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART", help="Start this part alone: mysql, kafka or connect. Repeatable."),
+        typer.Option(
+            metavar="PART", help="Start this part alone: mysql, kafka, connect or registry. Repeatable."
+        ),
     ] = None,
     mysql_port: Annotated[int, typer.Option(help="MySQL's port; 0 is any free one.")] = 0,
     kafka_port: Annotated[int, typer.Option(help="Kafka's port; 0 is any free one.")] = 0,
     connect_port: Annotated[int, typer.Option(help="Kafka Connect's port; 0 is any free one.")] = 0,
+    registry_port: Annotated[int, typer.Option(help="The registry's port; 0 is any free one.")] = 0,
+    registry: Annotated[
+        bool, typer.Option("--registry", help="Start a schema registry too, for events in Avro.")
+    ] = False,
     docker: Annotated[
         bool, typer.Option("--docker", help="Run containers of compose/compose.yaml instead.")
     ] = False,
@@ -53,22 +59,30 @@ def up(
     """Start what does not run yet and say where it is.
 
     The parts go on running when this command ends; data stay in the folder until you remove it. The first
-    start downloads about 60 MB of Java libraries, and MySQL where this machine has none.
+    start downloads about 60 MB of Java libraries (with --registry 140 MB more), and MySQL where this machine
+    has none.
 
     \b
     Examples:
       replicator stack up
+      replicator stack up --registry
       replicator stack up --mysql-port 3306 --kafka-port 9092 --connect-port 8083
     """
     from replicator.stack import DockerStack, LocalStack, Options
 
     with Console(stderr=True).status("starting") as status:
         if docker:
-            found = DockerStack(folder, status.update).up()
+            found = DockerStack(folder, status.update).up(registry=registry)
         else:
-            wanted = {"mysql": mysql_port, "kafka": kafka_port, "connect": connect_port}
+            wanted = {
+                "mysql": mysql_port,
+                "kafka": kafka_port,
+                "connect": connect_port,
+                "registry": registry_port,
+            }
             ports = {use: port for use, port in wanted.items() if port}
-            found = LocalStack(folder, Options(ports=ports, report=status.update)).up(_parts(only))
+            parts = _parts(only, registry=registry)
+            found = LocalStack(folder, Options(ports=ports, report=status.update)).up(parts)
     if as_json:
         typer.echo(
             json.dumps({"version": 1, "state_file": str(folder / "stack.json"), **_shown(found)}, indent=2)
@@ -150,13 +164,14 @@ def _stack(folder: Path, report: object = None) -> "LocalStack | DockerStack":
     return LocalStack(folder, Options(report=say))
 
 
-def _parts(names: list[str] | None) -> "list[Part]":
-    from replicator.stack import PARTS
+def _parts(names: list[str] | None, *, registry: bool) -> "list[Part]":
+    from replicator.stack import PARTS, USUAL_PARTS
 
     for name in names or ():
         if name not in PARTS:
             raise UsageError(f"there is no part called {name}", f"choose from {', '.join(PARTS)}")
-    return [part for part in PARTS if not names or part in names]
+    wanted = {*(names or USUAL_PARTS), *(["registry"] if registry else [])}
+    return [part for part in PARTS if part in wanted]
 
 
 def _shown(found: "Endpoints") -> dict[str, object]:
@@ -171,6 +186,8 @@ def _print_endpoints(found: "Endpoints", folder: Path) -> None:
         typer.echo(f"Kafka          {found.bootstrap_servers}")
     if found.connect_url:
         typer.echo(f"Kafka Connect  {found.connect_url}")
+    if found.registry_url:
+        typer.echo(f"Registry       {found.registry_url}")
     typer.echo(f"Passwords are in {folder / 'stack.json'}. Stop it with: replicator stack down")
     if found.mysql_port and found.bootstrap_servers and found.connect_url:
         typer.echo(_TRY.format(folder=folder))

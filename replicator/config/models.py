@@ -37,6 +37,9 @@ HELPER_TABLES = tuple(f"*._*_{end}" for end in ("gho", "ghc", "ghr", "del", "new
 CATALOG_NAME = "lake"
 """The catalog's name in Spark and PyIceberg alike: the JDBC catalog stores it in every row."""
 
+APICURIO_API = "/apis/ccompat/"
+"""In the address of Apicurio's Confluent-compatible API."""
+
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 _WORD = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
@@ -102,12 +105,18 @@ class KafkaLog(Section):
     `options` are librdkafka's names (`security.protocol`, `sasl.username`, …), one set for both clients: the
     Spark side gets their Java counterparts. `schemas`, `partitions`, `transactions` and `connect_url` serve `connect`.
     `allow_lossy` names options of the connector that may lose data.
+    `registry_url` is a schema registry's Confluent-compatible API, where `format` is "avro". With `flattened`, events
+    are rows that ExtractNewRecordState made, and not envelopes.
     """
 
     kind: Literal["kafka"]
     bootstrap_servers: Annotated[str, Field(min_length=1)]
     topic_prefix: Annotated[str, Field(pattern=_NAME)]
-    format: Literal["json"] = "json"
+    format: Literal["json", "avro"] = "json"
+    registry_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    registry_user: Annotated[str, Field(min_length=1)] | None = None
+    registry_password: Secret | None = None
+    flattened: bool = False
     schemas: bool = False
     partitions: Annotated[int, Field(ge=1)] = 1
     transactions: bool = False
@@ -122,6 +131,54 @@ class KafkaLog(Section):
         if "bootstrap.servers" in options:
             raise ValueError('"bootstrap.servers" has its own key: log.bootstrap_servers')
         return options
+
+    @field_validator("registry_url")
+    @classmethod
+    def _no_login(cls, url: str | None) -> str | None:
+        if url is not None and "@" in url.split("/")[2]:
+            raise ValueError(
+                "holds a login; take it out and set registry_user and registry_password = { env = … }"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _registry_fits(self) -> Self:
+        if self.format == "avro" and self.registry_url is None:
+            raise ValueError('registry_url is required with format = "avro"')
+        if self.format == "avro" and self.schemas:
+            raise ValueError('schemas has no meaning with format = "avro"; leave it out')
+        if self.format == "json" and self.registry_url is not None:
+            raise ValueError('registry_url has no meaning with format = "json"; leave it out')
+        if (self.registry_user is None) != (self.registry_password is None):
+            raise ValueError("registry_user and registry_password go together")
+        if self.registry_user is not None and self.registry_url is None:
+            raise ValueError('registry_user has no meaning with format = "json"; leave it out')
+        return self
+
+    @property
+    def registry_is_apicurio(self) -> bool:
+        """Whether the registry is Apicurio's, by its address; `connect` then sets its converter up."""
+        return APICURIO_API in (self.registry_url or "")
+
+    @property
+    def nulls_are_lost(self) -> bool:
+        """Whether the converter writes a column's default where a nullable column that has one is NULL.
+
+        Apicurio's does and cannot be told not to; the others are told by `connect`. `allow_lossy` allows it by the name
+        of the setting that chooses the converter.
+        """
+        return self.format == "avro" and self.registry_is_apicurio
+
+    @property
+    def defaults_are_accepted(self) -> bool:
+        """Whether that is allowed."""
+        return "value.converter" in self.allow_lossy
+
+    def registry_login(self) -> tuple[str, str] | None:
+        """User and password of the registry: never log them. Raises ConfigError where the secret is missing."""
+        if self.registry_user is None or self.registry_password is None:
+            return None
+        return self.registry_user, self.registry_password.reveal().get_secret_value()
 
     def client_options(self) -> dict[str, Any]:
         """Settings for a confluent-kafka client, secrets included: never log them."""
@@ -138,6 +195,7 @@ class ArchiveLog(Section):
     kind: Literal["archive"]
     path: LocalPath
     topic_prefix: Annotated[str, Field(pattern=_NAME)] | None = None
+    flattened: bool = False
 
 
 class LakeConfig(Section):

@@ -37,6 +37,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from replicator.decode.flat import envelope_of, flat_source, mark_fields
 from replicator.decode.shields import shielded
 from replicator.decode.values import (
     decoded,
@@ -106,12 +107,15 @@ def mark() -> SparkColumn:
     return F.xxhash64("op", "before", "after")
 
 
-def event_source(value: SparkColumn) -> SparkColumn:
+def event_source(value: SparkColumn, *, flattened: bool = False) -> SparkColumn:
     """The source block (`_SOURCE_FIELDS`) of a JSON event, with or without its schema; null where it has none."""
-    block = StructField("source", _SOURCE_FIELDS)
-    whole = StructType([block, StructField("payload", StructType([block]))])
+    block = mark_fields() if flattened else [StructField("source", _SOURCE_FIELDS)]
+    whole = StructType([*block, StructField("payload", StructType(block))])
     event = F.from_json(value.cast("string"), whole)
-    return F.coalesce(event.getField("source"), event.getField("payload").getField("source"))
+    events = (event, event.getField("payload"))
+    if flattened:
+        return F.coalesce(*[F.when(e.getField("__op").isNotNull(), flat_source(e)) for e in events])
+    return F.coalesce(*[e.getField("source") for e in events])
 
 
 def event_place(source: SparkColumn) -> SparkColumn:
@@ -140,6 +144,7 @@ def decode(
     for_changelog: bool,
     stray: str = UNFAMILIAR,
     tail: int = TAIL,
+    flattened: bool = False,
 ) -> DataFrame:
     """Decode records of one table (partition, offset, timestamp, key, value) to the frame above.
 
@@ -151,10 +156,13 @@ def decode(
         for_changelog: whether everything is wanted that a changelog row needs; a mirror needs less.
         stray: the verdict on events that carry a schema which no epoch has.
         tail: how many offsets of each range count as its end.
+        flattened: whether events are rows and not envelopes; see `model.flat`.
     """
-    events = records.where(F.col("value").isNotNull()).withColumn("near_end", _near_end(ranges, tail))
+    events = records.where(F.col("value").isNotNull()).withColumn("near_end", near_end(ranges, tail))
     frames = [
-        _decode_epoch(_of_epoch(events, epoch, epochs), epoch, target, for_changelog, stray)
+        _decode_epoch(
+            _of_epoch(events, epoch, epochs, flattened), epoch, target, for_changelog, stray, flattened
+        )
         for epoch in epochs
     ]
     frame = frames[0]
@@ -163,21 +171,21 @@ def decode(
     return frame
 
 
-def _of_epoch(events: DataFrame, epoch: Epoch, epochs: Sequence[Epoch]) -> DataFrame:
+def _of_epoch(events: DataFrame, epoch: Epoch, epochs: Sequence[Epoch], flattened: bool) -> DataFrame:
     """The events of one epoch. The last one also gets what belongs to none, to be reported there."""
     if len(epochs) == 1:
         return events
     carried = fingerprint(F.col("value"))
-    own = (carried == epoch.fingerprint) & _at_its_time(epoch)
+    own = (carried == epoch.fingerprint) & _at_its_time(epoch, flattened)
     if epoch is epochs[-1]:
         own |= ~carried.isin(sorted({e.fingerprint for e in epochs}))
     return events.where(own)
 
 
-def _at_its_time(epoch: Epoch) -> SparkColumn:
+def _at_its_time(epoch: Epoch, flattened: bool) -> SparkColumn:
     if epoch.first is None and epoch.end is None:
         return F.lit(True)
-    hi = _hi(event_source(F.col("value")))
+    hi = _hi(event_source(F.col("value"), flattened=flattened))
     condition = F.lit(True)
     if epoch.first is not None:
         condition &= hi >= epoch.first
@@ -187,7 +195,7 @@ def _at_its_time(epoch: Epoch) -> SparkColumn:
     return F.coalesce(condition, F.lit(True))
 
 
-def _near_end(ranges: Sequence[OffsetRange], tail: int) -> SparkColumn:
+def near_end(ranges: Sequence[OffsetRange], tail: int) -> SparkColumn:
     """The last few offsets of each range; the furthest event, which markers name, is among them.
 
     A map, because numbers would stand in the code that Spark generates, and every batch would compile it anew.
@@ -197,13 +205,17 @@ def _near_end(ranges: Sequence[OffsetRange], tail: int) -> SparkColumn:
 
 
 def _decode_epoch(
-    events: DataFrame, epoch: Epoch, target: TableSchema, for_changelog: bool, stray: str
+    events: DataFrame, epoch: Epoch, target: TableSchema, for_changelog: bool, stray: str, flattened: bool
 ) -> DataFrame:
     wrapped = epoch.fingerprint != 0
-    parsed = events.withColumn("e", _parsed(epoch.schema, wrapped, for_changelog))
-    images = parsed.select(*_image_columns(epoch.schema, target, wrapped, for_changelog))
-    judged = images.withColumn("bad", _reason(epoch.schema, epoch.fingerprint, stray, for_changelog))
-    return judged.select(*_frame_columns(for_changelog))
+    if flattened:
+        flat = events.withColumn("f", _parsed_flat(epoch.schema, wrapped))
+        parsed, wrapped = flat.withColumn("e", _unflattened(epoch.schema, wrapped)), False
+    else:
+        parsed = events.withColumn("e", _parsed(epoch.schema, wrapped, for_changelog))
+    images = parsed.select(*_image_columns(epoch.schema, target, wrapped, for_changelog, flattened))
+    reason = _reason(epoch.schema, epoch.fingerprint, stray, for_changelog, flattened)
+    return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
 
 
 # Building an expression takes a call into the JVM for each part of it. A table's are the same in every batch.
@@ -212,25 +224,39 @@ def _decode_epoch(
 @lru_cache(_EXPRESSIONS)
 def _parsed(schema: TableSchema, wrapped: bool, for_changelog: bool) -> SparkColumn:
     """The event's JSON as a struct; `wrapped` in an object that also carries the schema."""
+    fields = [
+        StructField("before", _parsed_row(schema.columns if for_changelog else schema.key_columns)),
+        StructField("after", _parsed_row(schema.columns)),
+        StructField("source", _SOURCE_FIELDS),
+        StructField("op", StringType()),
+        StructField("transaction", _TRANSACTION_FIELDS),
+    ]
+    return _from_json(fields, schema.columns, wrapped)
+
+
+@lru_cache(_EXPRESSIONS)
+def _parsed_flat(schema: TableSchema, wrapped: bool) -> SparkColumn:
+    """A flattened event's JSON as a struct."""
+    return _from_json([*_parsed_row(schema.columns).fields, *mark_fields()], schema.columns, wrapped)
+
+
+def _from_json(fields: Sequence[StructField], columns: Sequence[Column], wrapped: bool) -> SparkColumn:
     corrupt = StructField("_corrupt", StringType())
-    envelope = StructType(
-        [
-            StructField("before", _parsed_row(schema.columns if for_changelog else schema.key_columns)),
-            StructField("after", _parsed_row(schema.columns)),
-            StructField("source", _SOURCE_FIELDS),
-            StructField("op", StringType()),
-            StructField("transaction", _TRANSACTION_FIELDS),
-            corrupt,
-        ]
-    )
-    whole = StructType([StructField("payload", envelope), corrupt]) if wrapped else envelope
-    text = quoted_numbers(F.col("value").cast("string"), schema.columns)
+    event = StructType([*fields, corrupt])
+    whole = StructType([StructField("payload", event), corrupt]) if wrapped else event
+    text = quoted_numbers(F.col("value").cast("string"), columns)
     return F.from_json(text, whole, {"columnNameOfCorruptRecord": "_corrupt"})
 
 
 @lru_cache(_EXPRESSIONS)
+def _unflattened(schema: TableSchema, wrapped: bool) -> SparkColumn:
+    event = F.col("f.payload") if wrapped else F.col("f")
+    return F.struct(*envelope_of(event, schema), F.col("f._corrupt").alias("_corrupt"))
+
+
+@lru_cache(_EXPRESSIONS)
 def _image_columns(
-    schema: TableSchema, target: TableSchema, wrapped: bool, for_changelog: bool
+    schema: TableSchema, target: TableSchema, wrapped: bool, for_changelog: bool, flattened: bool
 ) -> tuple[SparkColumn, ...]:
     payload = F.col("e.payload") if wrapped else F.col("e")
     before = schema.columns if for_changelog else schema.key_columns
@@ -240,23 +266,24 @@ def _image_columns(
         payload.getField("op").alias("op"),
         payload.getField("source").alias("source"),
         payload.getField("transaction").getField("total_order").alias("nth"),
-        _lake_row(payload.getField("before"), before, before_target).alias("before"),
-        _lake_row(payload.getField("after"), schema.columns, target).alias("after"),
+        lake_row(payload.getField("before"), before, before_target).alias("before"),
+        lake_row(payload.getField("after"), schema.columns, target).alias("after"),
         F.col("e._corrupt").alias("corrupt"),
-        _given(
+        number_given(
             [(payload.getField("before"), c) for c in before]
             + [(payload.getField("after"), c) for c in schema.columns]
         ).alias("given"),
+        *([F.col("e.lacking").alias("lacking")] if flattened else []),
     )
 
 
-def _given(values: Sequence[tuple[SparkColumn, Column]]) -> SparkColumn:
+def number_given(values: Sequence[tuple[SparkColumn, Column]]) -> SparkColumn:
     """How many values are there of those that may be unreadable."""
     checked = [(row.getField(c.written), c) for row, c in values if may_be_unreadable(c)]
-    return _number_of([F.coalesce(is_given(value, c), F.lit(False)) for value, c in checked])
+    return number_of([F.coalesce(is_given(value, c), F.lit(False)) for value, c in checked])
 
 
-def _number_of(conditions: Sequence[SparkColumn]) -> SparkColumn:
+def number_of(conditions: Sequence[SparkColumn]) -> SparkColumn:
     total = F.lit(0)
     for condition in conditions:
         total += condition.cast("int")
@@ -264,7 +291,7 @@ def _number_of(conditions: Sequence[SparkColumn]) -> SparkColumn:
 
 
 @lru_cache(_EXPRESSIONS)
-def _frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
+def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
     """The decoded frame, from the images and their verdict; the raw record only of bad events."""
     source, op, keep = F.col("source"), F.col("op"), F.col("bad").isNotNull()
     named = F.lit(True) if for_changelog else F.col("near_end")
@@ -304,21 +331,32 @@ def _code() -> SparkColumn:
 
 
 @lru_cache(_EXPRESSIONS)
-def _reason(schema: TableSchema, carried: int, stray: str, for_changelog: bool) -> SparkColumn:
-    op, before, after = F.col("op"), F.col("before"), F.col("after")
+def _reason(
+    schema: TableSchema, carried: int, stray: str, for_changelog: bool, flattened: bool
+) -> SparkColumn:
+    before, after = F.col("before"), F.col("after")
     columns = [(before, c) for c in (schema.columns if for_changelog else schema.key_columns)]
     columns += [(after, c) for c in schema.columns]
-    read = _number_of([row.getField(c.name).isNotNull() for row, c in columns if may_be_unreadable(c)])
+    read = number_of([row.getField(c.name).isNotNull() for row, c in columns if may_be_unreadable(c)])
     # Decimals may be written in another form than they were: then to look at them again helps.
     doubtful = stray == UNFAMILIAR and any(c.type.name == "decimal" or is_wide(c) for c in schema.columns)
     unreadable = F.lit(UNFAMILIAR if doubtful else "not JSON of the table's schema")
+    strange = F.when(fingerprint(F.col("value")) != carried, F.lit(stray)).when(
+        F.col("corrupt").isNotNull() | (F.col("given") != read), unreadable
+    )
+    if flattened:
+        strange = strange.when(F.col("lacking").isNotNull(), F.col("lacking"))
+    return judged(strange, schema)
+
+
+def judged(reason: SparkColumn, schema: TableSchema) -> SparkColumn:
+    """`reason` (a `when` of what is wrong with the record itself), else why the event in it cannot be applied."""
+    op, before, after = F.col("op"), F.col("before"), F.col("after")
     null_key = F.lit(False)
     for name in schema.key:
         null_key |= F.when(op == "d", before.getField(name)).otherwise(after.getField(name)).isNull()
     return (
-        F.when(fingerprint(F.col("value")) != carried, F.lit(stray))
-        .when(F.col("corrupt").isNotNull() | (F.col("given") != read), unreadable)
-        .when(op.isNull(), F.lit("no op: not a Debezium change event"))
+        reason.when(op.isNull(), F.lit("no op: not a Debezium change event"))
         .when(~op.isin(*OP_CODES, "m"), F.concat(F.lit("unknown op "), op))
         .when(_hi(F.col("source")).isNull(), F.lit("no source position"))
         .when(op.isin("t", "m"), F.lit(None))
@@ -338,7 +376,7 @@ def _parsed_row(columns: Sequence[Column]) -> StructType:
     return StructType([StructField(c.written, parsed_type(c)) for c in columns])
 
 
-def _lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) -> SparkColumn:
+def lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) -> SparkColumn:
     """The parsed row as the target's columns; what the epoch lacks is filled as the source fills it."""
     known = {c.name: c for c in columns}
     fields = []

@@ -11,12 +11,15 @@ from typing import Any
 
 from replicator.decode import mapping
 from replicator.errors import DecodeError
+from replicator.model.flat import MARKS
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING, LakeType, Wire, decimal_column
 
 
-def table_schema(value: bytes, key: bytes | None) -> TableSchema:
+def table_schema(value: bytes, key: bytes | None, *, flattened: bool = False) -> TableSchema:
     """The table's schema out of one event's `value` and `key`, both with schemas embedded.
+
+    A flattened event (see `model.flat`) is a row itself.
 
     A key without an embedded schema gives the names of its fields. How decimals are written it does not say.
 
@@ -24,9 +27,10 @@ def table_schema(value: bytes, key: bytes | None) -> TableSchema:
         DecodeError: the value has no envelope schema with an `after` struct.
     """
     try:
-        envelope = json.loads(value)["schema"]
-        after = next(f for f in envelope["fields"] if f.get("field") == "after")
-        columns = tuple(_column(field) for field in after["fields"])
+        fields = json.loads(value)["schema"]["fields"]
+        if not flattened:
+            fields = next(f for f in fields if f.get("field") == "after")["fields"]
+        columns = tuple(column(field) for field in fields if not flattened or field["field"] not in MARKS)
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise DecodeError("the event carries no Debezium envelope schema") from None
     return TableSchema(columns, _key_names(key)).without_reserved()
@@ -55,7 +59,8 @@ def _key_names(key: bytes | None) -> tuple[str, ...]:
     return tuple(document) if isinstance(document, dict) else ()
 
 
-def _column(field: Mapping[str, Any]) -> Column:
+def column(field: Mapping[str, Any]) -> Column:
+    """A column from its field in Kafka Connect's JSON form of a schema. Raises DecodeError for an unknown type."""
     lake_type, wire = _types(field)
     nullable = bool(field.get("optional", False))
     size = None

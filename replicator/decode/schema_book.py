@@ -1,7 +1,7 @@
 """What is known about the schemas of the source's tables, and which events have which.
 
 Two ways of knowing: events of JSON with schemas carry their schema, recognised by its fingerprint; for JSON without,
-the schema-change topic gives each table's definitions by source position.
+the schema-change topic gives each table's definitions by source position. Events in Avro name theirs (`avro_book`).
 """
 
 import threading
@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.decode.decimals import form_of, telling_events, undecided
-from replicator.decode.envelope import Epoch, event_place, event_source, fingerprint
+from replicator.decode.envelope import TAIL, Epoch, decode, event_place, event_source, fingerprint
 from replicator.decode.epochs import Aligned, align, known_as
-from replicator.decode.event_schema import table_schema
+from replicator.decode.event_schema import source_table, table_schema
 from replicator.decode.mapping import reconciled
 from replicator.decode.table_change import table_definitions
 from replicator.errors import DecodeError, MissingSchema
+from replicator.model.commit import OffsetRange
 from replicator.model.lineage import ColumnMoves, Lineage, TableDefinition, lineage, place, seen
 from replicator.model.position import SourcePosition
 from replicator.model.record import BadRecord, RawRecord
@@ -32,12 +33,38 @@ _PATIENCE: Final = 2
 
 
 class SchemaBook:
-    """Every schema that was seen, for all tables. Safe to use from several threads, one per table.
+    """Every schema that was seen, and how events are decoded. Safe to use from several threads, one per table.
 
     `revision` is another number each time a definition comes.
+
+    With `flattened`, events are rows and not envelopes; see `model.flat`.
     """
 
-    def __init__(self) -> None:
+    def decode(
+        self,
+        records: DataFrame,
+        epochs: Sequence[Epoch],
+        target: TableSchema,
+        ranges: Sequence[OffsetRange],
+        *,
+        for_changelog: bool,
+        stray: str,
+        tail: int = TAIL,
+    ) -> DataFrame:
+        """Records of one table, with schemas that this book gave, as decoded events; see `envelope.decode`."""
+        return decode(
+            records,
+            epochs,
+            target,
+            ranges,
+            for_changelog=for_changelog,
+            stray=stray,
+            tail=tail,
+            flattened=self._flattened,
+        )
+
+    def __init__(self, *, flattened: bool = False) -> None:
+        self._flattened = flattened
         self._definitions: dict[TableId, list[TableDefinition]] = {}
         self._seen: dict[TableId, list[TableDefinition]] = {}
         self._lines: dict[TableId, Lineage] = {}
@@ -60,13 +87,17 @@ class SchemaBook:
             if record.value is None:
                 continue
             try:
-                definitions = table_definitions(record.value)
+                definitions = self._definitions_in(record.value)
             except DecodeError as error:
                 bad.append(BadRecord(record, error.message))
                 continue
             with self._lock:
                 self._add(definitions)
         return bad
+
+    def _definitions_in(self, value: bytes) -> list[TableDefinition]:
+        """What a record of the schema-change topic says. Raises DecodeError where it is no schema change."""
+        return table_definitions(value)
 
     def _add(self, definitions: Iterable[TableDefinition]) -> None:
         for definition in definitions:
@@ -146,6 +177,10 @@ class SchemaBook:
             called = self._by_topic.get(topic, ())
             return {t for t in called if self._definitions[t] and self._definitions[t][-1].schema is not None}
 
+    def table_named_in(self, value: bytes) -> TableId | None:
+        """The table that an event names as its source; None where it names none."""
+        return source_table(value)
+
     def epochs(self, table: TableId, since: SourcePosition | None) -> list[Epoch]:
         """The schemas that events of `table` after `since` may have, as far as is known without looking at them.
 
@@ -164,6 +199,10 @@ class SchemaBook:
             )
         return epochs
 
+    def with_sources(self, records: DataFrame) -> DataFrame:
+        """Raw records with one more column, `source`: the source block of each event, null where it has none."""
+        return records.withColumn("source", event_source(F.col("value"), flattened=self._flattened))
+
     def knows(self, table: TableId) -> bool:
         """Whether events of the table can be decoded without looking at one first."""
         return table in self._current or table in self._definitions
@@ -180,8 +219,7 @@ class SchemaBook:
                 definition is waited for.
         """
         found = (
-            records.where(F.col("value").isNotNull())
-            .withColumn("source", event_source(F.col("value")))
+            self.with_sources(records.where(F.col("value").isNotNull()))
             .groupBy(fingerprint(F.col("value")).alias("fingerprint"))
             .agg(
                 # A truncate has no key, so it tells the schema of the table but not its key.
@@ -203,7 +241,7 @@ class SchemaBook:
                 continue
             key = None if row.sample.key is None else bytes(row.sample.key)
             try:
-                schema = table_schema(bytes(row.sample.value), key)
+                schema = table_schema(bytes(row.sample.value), key, flattened=self._flattened)
             except DecodeError:
                 continue
             epoch = Epoch(self._completed(table, schema, row.at), row.fingerprint)

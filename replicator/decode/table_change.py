@@ -40,6 +40,14 @@ def table_definitions(value: bytes) -> list[TableDefinition]:
     try:
         document = json.loads(value)
         record = document["payload"] if "payload" in document and "schema" in document else document
+    except (ValueError, KeyError, TypeError) as error:
+        raise DecodeError(f"not a schema-change event: {error!r}") from error
+    return definitions_of(record)
+
+
+def definitions_of(record: Mapping[str, Any]) -> list[TableDefinition]:
+    """The definitions in a schema change that is parsed already. Raises DecodeError where it is none."""
+    try:
         source = record["source"]
         position = SourcePosition(
             source.get("file") or "",

@@ -84,6 +84,11 @@ _YEAR_9999: Final = 2_932_897 * _DAY - 1
 """The first and the last microsecond that MySQL has, since 1970."""
 
 
+_MAY_BE_UNREADABLE: Final = frozenset(
+    {Wire.BASE64_DECIMAL, Wire.EITHER_DECIMAL, Wire.UNSEEN_DECIMAL, Wire.INSTANT_TEXT}
+)
+
+
 def spark_type(lake_type: LakeType) -> DataType:
     """The Spark type of an Iceberg type."""
     if lake_type.name == "decimal":
@@ -141,6 +146,8 @@ _DECODERS: Final[dict[Wire, Callable[[SparkColumn, Column], SparkColumn]]] = {
     Wire.SET: lambda value, column: _respelt_set(value, column.respelt),
     Wire.GEOMETRY: lambda value, _: _ewkb(value.getField("wkb"), value.getField("srid")),
     Wire.LATIN1: _padded_bytes,
+    Wire.INSTANT_TEXT: lambda value, _: value.cast(TimestampType()),
+    Wire.NESTED: lambda value, _: F.to_json(value, {"ignoreNullFields": "false"}),
 }
 
 

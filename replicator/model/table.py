@@ -127,7 +127,7 @@ class TableSchema:
             return self
         names = lake_names(self.names)
         columns = tuple(
-            replace(c, name=names[c.name], renamed_from=c.name) if c.name in RESERVED else c
+            replace(c, name=names[c.name], renamed_from=c.written) if c.name in RESERVED else c
             for c in self.columns
         )
         return TableSchema(columns, tuple(names.get(name, name) for name in self.key))

@@ -92,7 +92,8 @@ def decimal(precision: int, scale: int) -> LakeType:
 class Wire(StrEnum):
     """How a value is written in the event.
 
-    ``PLAIN`` values are JSON values of the lake type itself; bytes are base64.
+    ``PLAIN`` values are values of the lake type itself. What is base64 in JSON, also by an encoding's name, is bytes
+    in Avro.
     """
 
     PLAIN = "plain"
@@ -126,6 +127,10 @@ class Wire(StrEnum):
     """A struct of WKB and SRID, stored as EWKB: WKB that holds the SRID where there is one."""
     LATIN1 = "latin1"
     """Bytes as text of the same code points: columns that were declared as text of the character set binary."""
+    INSTANT_TEXT = "instant-text"
+    """A point in time as ISO text in Avro; JSON is parsed as such at once."""
+    NESTED = "nested"
+    """A struct, list or map in Avro, stored as the JSON text that events of JSON have for it."""
 
 
 def decimal_column(precision: int, scale: int) -> tuple[LakeType, Wire]:

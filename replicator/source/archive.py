@@ -60,6 +60,10 @@ class ArchiveChangeLog:
                 yield RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
         self._schema_read = True
 
+    def writer_schemas(self) -> Mapping[int, str] | None:
+        """Id → Avro schema of the archive's events; None where they are in JSON. Raises ArchiveError."""
+        return self._reader.writer_schemas()
+
     def _files(self, ranges: Sequence[OffsetRange]) -> list[Path]:
         return sorted({f for r in ranges for f in self._reader.files(r.topic, r.partition, r.start, r.end)})
 

@@ -9,17 +9,28 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from replicator.errors import StackError
-from replicator.jars import debezium_plugin_dir
+from replicator.jars import converter_plugin_dir, debezium_plugin_dir
 from replicator.resources import resource
-from replicator.stack import kafka, mysql
+from replicator.stack import kafka, mysql, registry
 from replicator.stack.process import free_port
-from replicator.stack.state import PARTS, Endpoints, Part, PartStatus, StackState, load_state, save_state
+from replicator.stack.state import (
+    PARTS,
+    USUAL_PARTS,
+    Endpoints,
+    Part,
+    PartStatus,
+    StackState,
+    load_state,
+    save_state,
+)
 
 COMPOSE = "compose/compose.yaml"
+_KEPT = "kept for the registry"
 
 
 def docker_answers() -> bool:
@@ -32,7 +43,7 @@ def docker_answers() -> bool:
 
 
 class DockerStack:
-    """The same three parts as `LocalStack`, as containers; the folder holds ports and passwords alone.
+    """The same parts as `LocalStack`, as containers; the folder holds ports and passwords alone.
 
     Methods raise StackError.
     """
@@ -44,11 +55,11 @@ class DockerStack:
         self._report = report or (lambda _line: None)
         self._cache = cache
 
-    def up(self) -> Endpoints:
-        """Start the containers and wait until all parts answer."""
+    def up(self, *, registry: bool = False) -> Endpoints:
+        """Start the containers, with a schema registry where asked for, and wait until all parts answer."""
         if not docker_answers():
             raise StackError("no Docker engine answers", "start it, or leave --docker out")
-        state = self._state()
+        state = self._state(registry=registry)
         self.folder.mkdir(parents=True, exist_ok=True)
         save_state(self.folder, state)
         self._report("starting the containers")
@@ -62,7 +73,7 @@ class DockerStack:
             return []
         self._run(lambda compose: compose.stop(), state)
         (self.folder / "stack.json").unlink()
-        return list(PARTS)
+        return [part for part in PARTS if part in state.ports]
 
     def status(self) -> list[PartStatus]:
         """Every part as it is now, as far as it can be seen from outside its container."""
@@ -71,6 +82,7 @@ class DockerStack:
             "mysql": lambda: mysql.answers(state.ports["mysql"], state.root_password),
             "kafka": lambda: kafka.broker_answers(f"127.0.0.1:{state.ports['kafka']}"),
             "connect": lambda: kafka.worker_answers(f"http://127.0.0.1:{state.ports['connect']}"),
+            "registry": lambda: registry.answers(state.ports["registry"]),
         }
         found = []
         for part in PARTS:
@@ -79,17 +91,21 @@ class DockerStack:
             found.append(PartStatus(part, up, up, None, address, f"docker compose logs {part}"))
         return found
 
-    def _state(self) -> StackState:
+    def _state(self, *, registry: bool) -> StackState:
         state = load_state(self.folder)
         if state is not None:
             if state.provider != "docker":
                 raise StackError(
                     f"{self.folder} holds a local stack", "run `replicator stack down`, remove it"
                 )
-            return state
-        taken: set[int] = set()
-        ports: dict[str, int] = {part: free_port(taken) for part in PARTS}
-        return StackState("docker", secrets.token_hex(16), secrets.token_hex(16), ports=ports)
+        else:
+            taken: set[int] = set()
+            # All ports belong to the container of Kafka, which must not be made anew for a registry that comes later.
+            ports: dict[str, int] = {use: free_port(taken) for use in (*USUAL_PARTS, _KEPT)}
+            state = StackState("docker", secrets.token_hex(16), secrets.token_hex(16), ports=ports)
+        if registry:
+            state = replace(state, ports=state.ports | {"registry": state.ports[_KEPT]})
+        return state
 
     def _run(self, action: Callable[[Any], None], state: StackState) -> None:
         try:
@@ -121,4 +137,8 @@ class DockerStack:
             "MYSQL_ROOT_PASSWORD": state.root_password,
             "MYSQL_PASSWORD": state.user_password,
             "DEBEZIUM_PLUGINS": str(debezium_plugin_dir(self._cache)),
+            "CONVERTER_PLUGINS": str(converter_plugin_dir(self._cache)),
+            "REGISTRY_PORT": str(state.ports[_KEPT]),
+            # The registry is a service that compose starts only with its profile.
+            "COMPOSE_PROFILES": "registry" if "registry" in state.ports else "",
         }

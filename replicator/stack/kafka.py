@@ -3,7 +3,7 @@
 import base64
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import requests
@@ -70,7 +70,7 @@ def broker_settings(folder: Path, port: int, controller_port: int) -> dict[str, 
     }
 
 
-def worker_settings(port: int, bootstrap_servers: str, plugins: Path) -> dict[str, str]:
+def worker_settings(port: int, bootstrap_servers: str, plugins: Iterable[Path]) -> dict[str, str]:
     """A distributed worker. Converters are set by each connector."""
     converter = "org.apache.kafka.connect.json.JsonConverter"
     return {
@@ -93,7 +93,7 @@ def worker_settings(port: int, bootstrap_servers: str, plugins: Path) -> dict[st
         "heartbeat.interval.ms": "2000",
         "listeners": f"http://127.0.0.1:{port}",
         "rest.advertised.host.name": "127.0.0.1",
-        "plugin.path": str(plugins),
+        "plugin.path": ",".join(map(str, plugins)),
         "plugin.discovery": "service_load",
         "producer.max.request.size": str(MAX_MESSAGE),
     }

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from replicator.errors import StackError
-from replicator.jars import debezium_plugin_dir, find_java, kafka_jars
-from replicator.stack import kafka, mysql
+from replicator.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
+from replicator.stack import kafka, mysql, registry
 from replicator.stack.process import (
     Child,
     accepts,
@@ -27,6 +27,7 @@ from replicator.stack.process import (
 )
 from replicator.stack.state import (
     PARTS,
+    USUAL_PARTS,
     Endpoints,
     Part,
     PartState,
@@ -40,13 +41,15 @@ NAMES: dict[Part, str] = {
     "mysql": "MySQL",
     "kafka": "the Kafka broker",
     "connect": "the Kafka Connect worker",
+    "registry": "the schema registry",
 }
 PORT_USES: dict[Part, tuple[str, ...]] = {
     "mysql": ("mysql",),
     "kafka": ("kafka", "kafka_controller"),
     "connect": ("connect",),
+    "registry": ("registry",),
 }
-PATIENCE: dict[Part, float] = {"mysql": 30, "kafka": 20, "connect": 20}
+PATIENCE: dict[Part, float] = {"mysql": 30, "kafka": 20, "connect": 20, "registry": 20}
 """Seconds that a part has for a clean end before it is killed."""
 
 Report = Callable[[str], None]
@@ -54,7 +57,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices of a start. `ports` holds wanted ports by use (mysql, kafka, connect); others are free ones."""
+    """Choices of a start. `ports` holds wanted ports by use (mysql, kafka, connect, registry); others are free ones."""
 
     cache: Path | None = None
     ports: dict[str, int] = field(default_factory=dict)
@@ -63,9 +66,9 @@ class Options:
 
 
 class LocalStack:
-    """A MySQL server, a Kafka broker and a Connect worker whose data, logs and state lie in one folder.
+    """A MySQL server, a Kafka broker, a Connect worker and a registry whose data, logs and state lie in one folder.
 
-    As a context manager it starts all parts and stops them at the end. Without, they outlive this process:
+    As a context manager it starts the usual parts and stops them at the end. Without, they outlive this process:
     `up` returns when all parts answer, and a later process finds them again by the same folder. Data stay
     in the folder between `down` and the next `up`. All methods raise StackError.
     """
@@ -90,7 +93,7 @@ class LocalStack:
         """The addresses and passwords of the stack that runs. Raises StackError where none does."""
         return self._running_state().endpoints()
 
-    def up(self, parts: Collection[Part] = PARTS) -> Endpoints:
+    def up(self, parts: Collection[Part] = USUAL_PARTS) -> Endpoints:
         """Start what is not running of `parts`, side by side, and wait until all of it answers.
 
         Connect needs Kafka, which is then started too. Where one part fails, those that this call started
@@ -171,11 +174,14 @@ class LocalStack:
 
     def _start_all(self, parts: Collection[Part]) -> None:
         """Start the parts side by side. Connect starts along with Kafka, for which it waits by itself."""
-        if {"kafka", "connect"} & set(parts):
+        if set(parts) != {"mysql"}:
             find_java()
             self._report("fetching what is not yet in the cache")
+        if {"kafka", "connect"} & set(parts):
             kafka_jars(self.options.cache)
-            debezium_plugin_dir(self.options.cache)
+            self._plugins()
+        if "registry" in parts:
+            registry_jar(self.options.cache)
         self._cancelled = False
         with ThreadPoolExecutor(len(parts)) as pool:
             tasks = [pool.submit(self._launch, part) for part in parts]
@@ -193,7 +199,13 @@ class LocalStack:
         """Start one part, note it in the state, and wait until it answers."""
         state = self._running_state()
         self._report(f"starting {NAMES[part]}")
-        command = {"mysql": self._mysql, "kafka": self._kafka, "connect": self._connect}[part](state)
+        commands = {
+            "mysql": self._mysql,
+            "kafka": self._kafka,
+            "connect": self._connect,
+            "registry": self._registry,
+        }
+        command = commands[part](state)
         ports = {use: state.ports[use] for use in PORT_USES[part]}
         with self._saving:
             if self._cancelled:
@@ -230,10 +242,16 @@ class LocalStack:
         settings = kafka.worker_settings(
             state.ports["connect"],
             f"127.0.0.1:{state.ports['kafka']}",
-            debezium_plugin_dir(self.options.cache),
+            self._plugins(),
         )
         kafka.write_properties(properties, settings)
         return kafka.worker_command(folder, properties, self.options.cache)
+
+    def _plugins(self) -> list[Path]:
+        return [debezium_plugin_dir(self.options.cache), converter_plugin_dir(self.options.cache)]
+
+    def _registry(self, state: StackState) -> list[str]:
+        return registry.server_command(self.folder / "registry", state.ports["registry"], self.options.cache)
 
     # Looking and stopping
 
@@ -248,6 +266,8 @@ class LocalStack:
                 return kafka.broker_answers(f"127.0.0.1:{port}")
             case "connect":
                 return kafka.worker_answers(f"http://127.0.0.1:{port}")
+            case "registry":
+                return registry.answers(port)
 
     def _status(self, part: Part, state: StackState) -> PartStatus:
         known = state.parts.get(part)

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from replicator.errors import StackError
+from replicator.stack import registry
 from replicator.stack.process import Child
 
-Part = Literal["mysql", "kafka", "connect"]
-PARTS: tuple[Part, ...] = ("mysql", "kafka", "connect")
+Part = Literal["mysql", "kafka", "connect", "registry"]
+PARTS: tuple[Part, ...] = ("mysql", "kafka", "connect", "registry")
+USUAL_PARTS: tuple[Part, ...] = ("mysql", "kafka", "connect")
+"""What is started where nothing else is asked for; only events in Avro need a registry."""
 STATE_VERSION = 1
 
 
@@ -26,6 +29,8 @@ class Endpoints:
     mysql_password: str = field(default="", repr=False)
     bootstrap_servers: str = ""
     connect_url: str = ""
+    registry_url: str = ""
+    """The schema registry's Confluent-compatible API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,7 @@ class StackState:
             mysql_password=self.user_password,
             bootstrap_servers=f"127.0.0.1:{ports['kafka']}" if "kafka" in ports else "",
             connect_url=f"http://127.0.0.1:{ports['connect']}" if "connect" in ports else "",
+            registry_url=registry.api(ports["registry"]) if "registry" in ports else "",
         )
 
 

@@ -14,12 +14,14 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from replicator.archive import ArchiveWriter, Event
+from replicator.archive.format import Encoding
 from replicator.catalog import open_catalog
 from replicator.config import Config, parse
 from replicator.mirror import Mirror
 from replicator.process import open_mirror
 from replicator.source.archive import ArchiveChangeLog
 from replicator.spark import build_session, catalog_conf
+from tests.oracle.avro import AvroTopics
 from tests.oracle.model import Record
 
 QUICK = {
@@ -73,10 +75,20 @@ class Lab:
         session.sql("SHOW NAMESPACES IN lake").collect()
         return session
 
-    def write(self, records: Sequence[Record], *, gaps: int | None = None) -> None:
-        """Append records to the archive in their order; with `gaps` (a seed), some offsets are skipped."""
+    def write(
+        self, records: Sequence[Record], *, gaps: int | None = None, avro: AvroTopics | None = None
+    ) -> None:
+        """Append records to the archive in their order; with `gaps` (a seed), some offsets are skipped.
+
+        With `avro`, records of JSON with schemas are written in Avro.
+        """
         chance = None if gaps is None else random.Random(gaps)
-        with ArchiveWriter(self.folder / "archive", topic_prefix="shop", encoding="json") as writer:
+        encoding: Encoding = "json" if avro is None else "avro"
+        with ArchiveWriter(self.folder / "archive", topic_prefix="shop", encoding=encoding) as writer:
+            if avro is not None:
+                records = [avro.encoded(r) for r in records]
+                for number, schema in avro.schemas.items():
+                    writer.add_schema(number, schema)
             for r in records:
                 offset = writer.end_offset(r.topic, r.partition) or 0
                 if chance is not None and chance.random() < 0.05:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from replicator.mirror import Mirror
+from tests.oracle.avro import AvroTopics
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
 from tests.spark.conftest import Lab
@@ -57,7 +58,7 @@ class Story:
     seed: int
     shapes: tuple[str, ...]
     partitions: int
-    with_schemas: bool
+    encoding: str
     transactions: int
     restarts: int
     batches: int
@@ -72,7 +73,7 @@ stories = st.builds(
     seed=st.integers(0, 2**32),
     shapes=st.lists(st.sampled_from(["bigint", "composite", "varchar"]), min_size=1, max_size=2).map(tuple),
     partitions=st.sampled_from([1, 2, 3]),
-    with_schemas=st.booleans(),
+    encoding=st.sampled_from(["json", "json-schemas", "avro"]),
     transactions=st.integers(5, 120),
     restarts=st.integers(0, 3),
     batches=st.integers(1, 4),
@@ -100,11 +101,12 @@ def live(lab: Lab, story: Story) -> Source:
     source = Source(
         story.seed,
         partitions=story.partitions,
-        with_schemas=story.with_schemas,
+        with_schemas=story.encoding != "json",
     )
     source.start(story.shapes, rows=8)
     source.run(story.transactions)
-    lab.write(source.delivered(story.restarts), gaps=story.seed)
+    avro = AvroTopics() if story.encoding == "avro" else None
+    lab.write(source.delivered(story.restarts), gaps=story.seed, avro=avro)
     config = lab.config(
         apply={"max_events": story.max_events, "strategy": story.strategy, "parallel_tables": 2}
     )

@@ -87,6 +87,48 @@ def test_the_mirrors_own_values() -> None:
     assert all(isinstance(value, str) for value in settings.values())
 
 
+def test_nulls_of_columns_with_a_default_stay_nulls() -> None:
+    settings = connector_config(config())
+    assert settings["value.converter.replace.null.with.default"] == "false"
+
+
+APICURIO = 'format = "avro"\nregistry_url = "http://registry:8080/apis/ccompat/v7"\n'
+CONFLUENT = 'format = "avro"\nregistry_url = "http://registry:8081"\n'
+LOGIN = 'registry_user = "cdc"\nregistry_password = { env = "REGISTRY_PASSWORD" }\n'
+
+
+def test_the_registry_that_is_configured_has_its_own_converter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "sesame")
+    for side in ("key.converter", "value.converter"):
+        apicurio = connector_config(config(log=APICURIO))
+        assert apicurio[side] == "io.apicurio.registry.utils.converter.AvroConverter"
+        assert apicurio[f"{side}.apicurio.registry.url"] == "http://registry:8080/apis/registry/v2"
+        assert apicurio[f"{side}.apicurio.registry.as-confluent"] == "true"
+        assert connector_config(config(log=APICURIO + LOGIN))[f"{side}.apicurio.auth.password"] == "sesame"
+        confluent = connector_config(config(log=CONFLUENT))
+        assert confluent[side] == "io.confluent.connect.avro.AvroConverter"
+        assert confluent[f"{side}.schema.registry.url"] == "http://registry:8081"
+        assert confluent[f"{side}.ignore.default.for.nullables"] == "true"
+        login = connector_config(config(log=CONFLUENT + LOGIN))
+        assert login[f"{side}.basic.auth.user.info"] == "cdc:sesame"
+    for settings in (apicurio, confluent):
+        assert settings["schema.name.adjustment.mode"] == settings["field.name.adjustment.mode"] == "avro"
+        assert not any("auth." in name for name in settings)
+        assert not any("json" in value.lower() for value in settings.values())
+
+
+def test_columns_whose_names_avro_does_not_allow_tell_their_own() -> None:
+    patterns = connector_config(config(log=APICURIO))["column.propagate.source.type"].split(",")
+    names = {
+        "shop.t.größe": True,
+        "shop.t.a b": True,
+        "shop.t.1st": True,
+        "shop.t.plain_9": False,
+        "shop.t._x": False,
+    }
+    assert {name: any(re.fullmatch(p, name, re.ASCII) for p in patterns) for name in names} == names
+
+
 def test_the_replica_id_is_stable_and_valid() -> None:
     first = connector_config(config())["database.server.id"]
     assert connector_config(config())["database.server.id"] == first

@@ -3,13 +3,14 @@
 import json
 import threading
 import xml.etree.ElementTree as ET
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from replicator import jars
 from replicator.errors import JavaMissing, ReplicatorError
-from replicator.jars import DEBEZIUM, KAFKA, SPARK, JarProgress, JarSet
+from replicator.jars import CONVERTER, DEBEZIUM, KAFKA, SPARK, JarProgress, JarSet
 
 SMALL = JarSet("small", ("org.example:alpha:1.0",), ("org.unwanted:*",))
 VERSION_17 = 'openjdk version "17.0.15" 2025-04-15'
@@ -43,7 +44,7 @@ def runs(tmp_path: Path) -> int:
     return len((tmp_path / "runs").read_text().splitlines())
 
 
-@pytest.mark.parametrize("jar_set", [SPARK, KAFKA, DEBEZIUM], ids=lambda jar_set: jar_set.name)
+@pytest.mark.parametrize("jar_set", [SPARK, KAFKA, DEBEZIUM, CONVERTER], ids=lambda jar_set: jar_set.name)
 def test_each_request_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) -> None:
     module = ET.fromstring(jar_set.ivy_xml())
     found = [f"{d.get('org')}:{d.get('name')}:{d.get('rev')}" for d in module.iter("dependency")]
@@ -58,6 +59,34 @@ def test_each_request_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) ->
 def test_another_version_gets_another_folder(tmp_path: Path) -> None:
     newer = JarSet("small", ("org.example:alpha:1.1",), SMALL.exclude)
     assert SMALL.directory(tmp_path) != newer.directory(tmp_path)
+
+
+def test_a_distribution_is_unpacked_and_services_are_announced(tmp_path: Path, java_home: Path) -> None:
+    wanted = JarSet(
+        "whole",
+        ("org.example:alpha:1.0",),
+        distribution="org.example:app:1.0:all",
+        services=(("org.Face", "org.Own"),),
+    )
+    archive = ET.fromstring(wanted.ivy_xml()).find(".//artifact")
+    assert archive is not None
+    assert archive.attrib == {
+        "name": "app", "type": "tar.gz", "ext": "tar.gz", "{http://ant.apache.org/ivy/extra}classifier": "all",
+    }  # fmt: skip
+    program(
+        java_home / "bin" / "java",
+        f"""[ "$1" = -version ] && {{ echo '{VERSION_17}' >&2; exit 0; }}
+while [ $# -gt 1 ]; do [ "$1" = -retrieve ] && lib=$(dirname "$2"); shift; done
+mkdir -p "$lib/deep/lib"; cd "$lib"; echo run > deep/app-runner.jar; echo dep > deep/lib/dep.jar
+tar czf app-1.0-all.tar.gz -C deep . ; rm -r deep""",
+    )
+    found = {str(p.relative_to(wanted.directory(tmp_path) / "lib")): p for p in jars.jars(wanted, tmp_path)}
+    assert set(found) == {"app-runner.jar", "lib/dep.jar", "Own-service.jar"}
+    with zipfile.ZipFile(found["Own-service.jar"]) as service:
+        assert service.read("META-INF/services/org.Face") == b"org.Own\n"
+    found["lib/dep.jar"].unlink()
+    assert jars.jars(wanted, tmp_path)
+    assert found["lib/dep.jar"].exists()
 
 
 def test_a_set_is_fetched_once_with_progress(tmp_path: Path, java_home: Path) -> None:

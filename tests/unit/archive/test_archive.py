@@ -203,8 +203,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": "other"}, "not the manifest"),
-        ({"version": 2}, "version 2"),
-        ({"encoding": "avro"}, "unknown encoding"),
+        ({"version": 3}, "version 3"),
+        ({"encoding": "xml"}, "unknown encoding"),
         ({"topics": {"t": {"0": {"first": 0}}}}, "damaged"),
         ({"created": 5}, "damaged"),
     ],
@@ -213,6 +213,38 @@ def test_a_wrong_manifest_is_refused(change: dict[str, object], message: str) ->
     document = json.loads(Manifest("shop", "json").to_json()) | change
     with pytest.raises(ArchiveError, match=message):
         Manifest.from_json(json.dumps(document), "manifest.json")
+
+
+def test_archives_of_version_1_are_read() -> None:
+    document = json.loads(Manifest("shop", "json").to_json()) | {"version": 1}
+    del document["schemas"]
+    assert Manifest.from_json(json.dumps(document), "manifest.json").encoding == "json"
+
+
+def test_events_in_avro_keep_their_schemas(tmp_path: Path) -> None:
+    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
+        writer.add_schema(7, '"string"')
+        writer.append(event(0))
+        assert (writer.has_schema(7), writer.has_schema(8)) == (True, False)
+    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
+        assert writer.has_schema(7)
+        writer.add_schema(7, "something else")
+        writer.add_schema(8, '"größe"')
+        writer.append(event(1))
+    reader = ArchiveReader(tmp_path)
+    assert reader.writer_schemas() == {7: '"string"', 8: '"größe"'}
+    document = json.loads((tmp_path / "manifest.json").read_text())
+    assert document["schemas"]["7"] == {"path": "schemas/7.avsc", "bytes": 8}
+    (tmp_path / "schemas" / "8.avsc").write_text("cut")
+    with pytest.raises(ArchiveError, match=r"schemas/8\.avsc has 3 bytes"):
+        ArchiveReader(tmp_path)
+
+
+def test_events_in_json_have_no_schemas_and_do_not_mix_with_avro(tmp_path: Path) -> None:
+    write(tmp_path, [event(0)])
+    assert ArchiveReader(tmp_path).writer_schemas() is None
+    with pytest.raises(ArchiveError, match="holds events in json, not in avro"):
+        ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro")
 
 
 def test_a_manifest_that_is_no_json_is_refused() -> None:
@@ -237,7 +269,7 @@ def test_the_published_schema_is_the_one_in_use() -> None:
 
 def test_the_published_manifest_schema_names_what_is_written(tmp_path: Path) -> None:
     write(tmp_path, [event(0)])
-    published = json.loads((SCHEMAS / "archive-manifest-v1.json").read_text())
+    published = json.loads((SCHEMAS / "archive-manifest-v2.json").read_text())
     document = json.loads((tmp_path / "manifest.json").read_text())
     assert set(document) == set(published["required"]) == set(published["properties"])
     entry = published["properties"]["topics"]["additionalProperties"]["additionalProperties"]

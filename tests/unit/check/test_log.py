@@ -18,6 +18,26 @@ SAFE = {
     "enable.time.adjuster": "false",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
+    "value.converter.replace.null.with.default": "false",
+}
+APICURIO = SAFE | {
+    "field.name.adjustment.mode": "avro",
+    **{
+        f"{side}.converter{name}": value
+        for side in ("key", "value")
+        for name, value in (
+            ("", "io.apicurio.registry.utils.converter.AvroConverter"),
+            (".apicurio.registry.as-confluent", "true"),
+            (".apicurio.registry.headers.enabled", "false"),
+            (".apicurio.registry.use-id", "contentId"),
+        )
+    },
+}
+CONFLUENT = SAFE | {
+    "field.name.adjustment.mode": "avro",
+    "key.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter.ignore.default.for.nullables": "true",
 }
 
 
@@ -144,4 +164,64 @@ def test_transforms() -> None:
     assert {name: result.status for name, result in found.items()} == {
         "connector: transforms.flat": "fail",
         "connector: transforms.route": "warn",
+    }
+
+
+@pytest.mark.parametrize("options", [APICURIO, CONFLUENT])
+def test_converters_of_both_registries(options: dict[str, str]) -> None:
+    assert trouble(check_connector(connector(options), "avro")) == {}
+    found = trouble(check_connector(connector(options), "json"))
+    assert {name for name, result in found.items() if result.status == "fail"} == {
+        "connector: key.converter",
+        "connector: value.converter",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "value", "status"),
+    [
+        (SAFE, "value.converter", "org.apache.kafka.connect.json.JsonConverter", "fail"),
+        (APICURIO, "value.converter.apicurio.registry.use-id", "globalId", "fail"),
+        (APICURIO, "key.converter.apicurio.registry.headers.enabled", "true", "fail"),
+        (CONFLUENT, "value.converter.ignore.default.for.nullables", "false", "fail"),
+        (CONFLUENT, "field.name.adjustment.mode", "none", "warn"),
+    ],
+)
+def test_what_is_wrong_with_avro(options: dict[str, str], option: str, value: str, status: str) -> None:
+    found = trouble(check_connector(connector(options | {option: value}), "avro"))
+    assert found[f"connector: {option}"].status == status
+
+
+def test_nulls_that_turn_into_defaults() -> None:
+    options = SAFE | {"value.converter.replace.null.with.default": "true"}
+    assert "connector: value.converter.replace.null.with.default" in trouble(
+        check_connector(connector(options))
+    )
+
+
+FLAT = SAFE | {
+    "transforms": "unwrap",
+    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+    "transforms.unwrap.add.fields": "op,source.file,source.pos,source.row,source.ts_ms,source.server_id",
+    "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
+}
+
+
+def test_flattened_events_must_tell_kind_and_position() -> None:
+    def failures(options: dict[str, str], *, flattened: bool = True) -> set[str]:
+        found = trouble(check_connector(connector(options), flattened=flattened))
+        return {n.removeprefix("connector: transforms") for n, r in found.items() if r.status == "fail"}
+
+    assert failures(FLAT) == set()
+    assert failures(FLAT, flattened=False) == {".unwrap"}
+    assert failures(SAFE) == {""}
+    bare = FLAT | {
+        "transforms.unwrap.add.fields": "op, source.file",
+        "transforms.unwrap.add.fields.prefix": "x_",
+    }
+    del bare["transforms.unwrap.delete.tombstone.handling.mode"]
+    assert failures(bare) == {
+        ".unwrap.add.fields",
+        ".unwrap.add.fields.prefix",
+        ".unwrap.delete.tombstone.handling.mode",
     }

@@ -1,5 +1,6 @@
 """Is a server fit to be mirrored?"""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,12 @@ VARIABLES = {
 ALL_NEEDED = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
 
 
-def configured(**source: Any) -> Config:
+def configured(log: Mapping[str, object] | None = None, **source: Any) -> Config:
     return parse(
         {
             "mirror": {"name": "shop"},
             "source": {"url": "mysql://u@h/shop", "tables": ["shop.*"], **source},
-            "log": {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "shop"},
+            "log": {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "shop", **(log or {})},
             "lake": {"catalog": "rest", "uri": "http://c", "namespace": "shop"},
             "table": [{"name": "shop.keyed_by_hand", "key": ["a"]}],
         },
@@ -189,3 +190,22 @@ def test_what_a_mirror_loses_is_said() -> None:
     assert found["source: decimals"].found == "more than 38 digits: shop.orders.big"
     assert found["source: foreign keys"].status == "warn"
     assert "source: foreign keys" not in trouble(facts({"version": "9.6.0"}, tables=tables))
+
+
+APICURIO = {"format": "avro", "registry_url": "http://r/apis/ccompat/v7"}
+
+
+@pytest.mark.parametrize(
+    ("log", "status"),
+    [
+        ({}, None),
+        ({"format": "avro", "registry_url": "http://r"}, None),
+        (APICURIO, "fail"),
+        (APICURIO | {"allow_lossy": ["value.converter"]}, "warn"),
+    ],
+)
+def test_nulls_that_a_converter_loses(log: dict[str, object], status: str | None) -> None:
+    tables = (TableFacts("shop", "orders", defaulted=("state",)),)
+    found = trouble(facts(tables=tables), configured(log=log)).get("source: nullable columns with defaults")
+    assert (found and found.status) == status
+    assert found is None or "shop.orders.state" in found.found

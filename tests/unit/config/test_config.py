@@ -122,6 +122,46 @@ def test_values_are_frozen(file: Path) -> None:
         config.apply.max_events = 1  # type: ignore[misc]
 
 
+URL = 'registry_url = "http://127.0.0.1:8081"\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ('format = "avro"\n', 'registry_url is required with format = "avro"'),
+        (
+            f'format = "avro"\nschemas = true\n{URL}',
+            'schemas has no meaning with format = "avro"; leave it out',
+        ),
+        (URL, 'registry_url has no meaning with format = "json"; leave it out'),
+        (f'format = "avro"\n{URL}registry_user = "me"\n', "registry_user and registry_password go together"),
+        (
+            'registry_user = "me"\nregistry_password = { env = "P" }\n',
+            'registry_user has no meaning with format = "json"; leave it out',
+        ),
+        (
+            'format = "avro"\nregistry_url = "http://me:secret@127.0.0.1"\n',
+            "holds a login; take it out and set registry_user and registry_password = { env = … }",
+        ),
+    ],
+)
+def test_what_a_registry_needs(file: Path, log: str, expected: str) -> None:
+    (found,) = mistakes(file, GOOD.replace('topic_prefix = "shop"\n', f'topic_prefix = "shop"\n{log}'))
+    assert found.endswith(expected)
+    assert "secret" not in found
+
+
+def test_the_login_of_a_registry(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P", "sesame")
+    log = f'format = "avro"\n{URL}'
+    login = 'registry_user = "me"\nregistry_password = { env = "P" }\n'
+    for lines, wanted in ((log, None), (log + login, ("me", "sesame"))):
+        config = loaded(file, GOOD.replace('topic_prefix = "shop"\n', f'topic_prefix = "shop"\n{lines}'))
+        assert isinstance(config.log, KafkaLog)
+        assert config.log.registry_login() == wanted
+        assert "sesame" not in repr(config)
+
+
 @pytest.mark.parametrize(
     ("replaced", "by", "expected"),
     [

@@ -22,6 +22,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
     monkeypatch.setattr(docker, "debezium_plugin_dir", lambda _cache: tmp_path / "plugins")
+    monkeypatch.setattr(docker, "converter_plugin_dir", lambda _cache: tmp_path / "converters")
     return calls
 
 
@@ -40,7 +41,13 @@ def test_up_and_down_run_the_compose_file(engine: Path, tmp_path: Path) -> None:
     wanted = set(re.findall(r"(?<!\$)\$\{(\w+)", resource(COMPOSE).read_text()))
     assert wanted <= set(given)
 
-    assert stack.down() == ["mysql", "kafka", "connect"]
+    assert (found.registry_url, given["COMPOSE_PROFILES"]) == ("", "")
+
+    assert (
+        stack.up(registry=True).registry_url == f"http://127.0.0.1:{given['REGISTRY_PORT']}/apis/ccompat/v7"
+    )
+    assert "COMPOSE_PROFILES=registry" in settings.read_text().splitlines()
+    assert stack.down() == ["mysql", "kafka", "connect", "registry"]
     assert stack.down() == []
     calls = engine.read_text()
     assert f"--env-file {settings} up" in calls

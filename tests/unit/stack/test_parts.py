@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from replicator.errors import StackError
-from replicator.stack import LocalStack, Options, kafka, mysql
+from replicator.stack import LocalStack, Options, kafka, mysql, registry
 from replicator.stack.docker import DockerStack
 from replicator.stack.mysql import MySqlProgram
 from replicator.stack.process import Child
@@ -86,6 +86,17 @@ def test_the_broker_keeps_events_and_runs_transactions_alone() -> None:
     assert {value for name, value in settings.items() if name.endswith("replication.factor")} == {"1"}
 
 
+def test_the_registry_keeps_its_schemas_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "find_java", lambda: Path("/java"))
+    monkeypatch.setattr(registry, "registry_jar", lambda _cache: Path("/app-runner.jar"))
+    command = registry.server_command(tmp_path, 8080, None)
+    assert command[-2:] == ["-jar", "/app-runner.jar"]
+    assert f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{tmp_path}/data/registry" in command
+    assert registry.api(8080) == "http://127.0.0.1:8080/apis/ccompat/v7"
+
+
 def test_properties_are_written_for_java(tmp_path: Path) -> None:
     kafka.write_properties(tmp_path / "a" / "p", {"plugin.path": "/x", "odd": "a\\b"})
     assert (tmp_path / "a" / "p").read_text() == "plugin.path=/x\nodd=a\\\\b\n"
@@ -147,7 +158,7 @@ def test_where_one_part_fails_the_others_are_stopped_at_once(
 
     monkeypatch.setattr("replicator.stack.local.find_java", lambda: Path("/java"))
     monkeypatch.setattr("replicator.stack.local.kafka_jars", lambda _cache: [])
-    monkeypatch.setattr("replicator.stack.local.debezium_plugin_dir", lambda _cache: tmp_path)
+    monkeypatch.setattr(LocalStack, "_plugins", lambda _stack: [])
     monkeypatch.setattr(LocalStack, "_mysql", no_mysqld)
     monkeypatch.setattr(
         LocalStack, "_kafka", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"]

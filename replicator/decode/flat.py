@@ -1,0 +1,70 @@
+"""Flattened events (`model.flat`) → envelopes, as Spark expressions."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField
+
+from replicator.model.flat import MARKS
+from replicator.model.table import TableSchema
+
+SOURCE_TYPES: Final[Mapping[str, DataType]] = {
+    "file": StringType(),
+    "pos": LongType(),
+    "row": IntegerType(),
+    "server_id": LongType(),
+    "gtid": StringType(),
+    "ts_ms": LongType(),
+    "snapshot": StringType(),
+}
+"""The types of the wanted fields of the source block."""
+
+_REMEDY: Final = "; see `replicator check`"
+
+
+def mark_fields() -> list[StructField]:
+    """The fields that are no columns, as `from_json` reads them."""
+    marks = [StructField("__op", StringType()), StructField("__deleted", StringType())]
+    return marks + [StructField(f"__source_{name}", kind) for name, kind in SOURCE_TYPES.items()]
+
+
+def flat_source(event: SparkColumn) -> SparkColumn:
+    """The source block of a flattened event that has all `MARKS`."""
+    return F.struct(
+        *[event.getField(f"__source_{name}").cast(kind).alias(name) for name, kind in SOURCE_TYPES.items()]
+    )
+
+
+def envelope_of(
+    event: SparkColumn, schema: TableSchema, present: Collection[str] = MARKS
+) -> list[SparkColumn]:
+    """A flattened event's parts as an envelope has them, and `lacking`: why it tells too little, null for a good one.
+
+    `present` are those of `MARKS` that the event may have.
+    """
+
+    def mark(name: str, kind: DataType) -> SparkColumn:
+        value = event.getField(name) if name in present else F.lit(None)
+        return value.cast(kind)
+
+    row = F.struct(*[event.getField(c.written).alias(c.written) for c in schema.columns])
+    deleted = mark("__deleted", StringType())
+    source = [mark(f"__source_{name}", kind).alias(name) for name, kind in SOURCE_TYPES.items()]
+    lacking = (
+        F.when(mark("__op", StringType()).isNull(), F.lit(f"no __op in a flattened event{_REMEDY}"))
+        .when(deleted.isNull(), F.lit(f"no __deleted in a flattened event: deletes would be lost{_REMEDY}"))
+        .when(
+            mark("__source_file", StringType()).isNull() | mark("__source_pos", LongType()).isNull(),
+            F.lit(f"no position in a flattened event{_REMEDY}"),
+        )
+    )
+    return [
+        F.when(deleted == "true", row).alias("before"),
+        F.when(deleted != "true", row).alias("after"),
+        F.struct(*source).alias("source"),
+        mark("__op", StringType()).alias("op"),
+        F.struct(F.lit(None).cast(LongType()).alias("total_order")).alias("transaction"),
+        lacking.alias("lacking"),
+    ]

@@ -1,0 +1,53 @@
+"""A mirror of flattened events, which a real connector makes by ExtractNewRecordState."""
+
+from pathlib import Path
+
+import pytest
+import requests
+
+from replicator.catalog import open_catalog
+from replicator.config import load
+from replicator.connect import connector_config
+from tests.e2e.test_mirror import QUICK, START_S
+from tests.support.mirror import Comparison, running
+from tests.support.source import SourceDatabase
+
+UNWRAP = {
+    "transforms": "unwrap",
+    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+    "transforms.unwrap.add.fields": "op,source.file,source.pos,source.row,source.ts_ms,source.server_id",
+    "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
+}
+
+
+@pytest.mark.parametrize("encoding", ["json", "avro"])
+def test_flattened_events(source_database: SourceDatabase, tmp_path: Path, encoding: str) -> None:
+    source_database.execute(
+        "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(9,2), seen DATETIME(6))",
+        "INSERT INTO item VALUES (1, 'one', 1.25, '2024-01-01 01:02:03.5'), (2, NULL, NULL, NULL), (3, '', -3, NULL)",
+    )
+    log = "flattened = true\n"
+    if encoding == "avro":
+        log += f'format = "avro"\nregistry_url = "{source_database.endpoints.registry_url}"\n'
+    file = tmp_path / "mirror.toml"
+    (tmp_path / "lake").mkdir()
+    file.write_text(source_database.config_text(tmp_path, QUICK).replace("[lake]", f"{log}[lake]"))
+    config = load(file)
+    url = f"{source_database.endpoints.connect_url}/connectors/{source_database.prefix}/config"
+    requests.put(url, json=connector_config(config) | UNWRAP, timeout=60).raise_for_status()
+    compare = Comparison.of(source_database, file)
+    with running(file, tmp_path / "out.log") as mirror:
+        compare.await_equal(mirror, START_S)
+        source_database.execute(
+            "UPDATE item SET price = 9.75 WHERE id = 1",
+            "DELETE FROM item WHERE id = 2",
+            "UPDATE item SET id = 30 WHERE id = 3",
+            "ALTER TABLE item ADD COLUMN note VARCHAR(9)",
+            "INSERT INTO item VALUES (4, 'four', 4, NULL, 'new')",
+        )
+        compare.await_equal(mirror, 300)
+        assert mirror.stop() == 0, mirror.tail()
+    with open_catalog(config.lake) as catalog:
+        changes = catalog.load_table((config.lake.changes_namespace, "item")).scan().to_arrow().to_pylist()
+    kinds = sorted((c["_change"]["kind"], c["id"]) for c in changes if c["_change"]["op"] != "r")
+    assert kinds == [("DELETE", 2), ("DELETE", 3), ("INSERT", 4), ("INSERT", 30), ("UPDATE_AFTER", 1)]

@@ -1,0 +1,218 @@
+"""Turns events of JSON with schemas into Avro in Confluent's wire format, as a registry's converter writes them."""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+
+from replicator.decode.avro_schema import adjusted
+from tests.oracle.model import Record
+
+_TYPES = {
+    "boolean": "boolean",
+    "int8": "int",
+    "int16": "int",
+    "int32": "int",
+    "int64": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "bytes": "bytes",
+}
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+def _optional(kind: Any) -> dict[str, Any]:
+    return {"type": ["null", kind], "default": None}
+
+
+SOURCE = {
+    "type": "record",
+    "name": "Source",
+    "namespace": "io.debezium.connector.mysql",
+    "fields": [
+        {"name": "version", "type": "string"},
+        {"name": "connector", "type": "string"},
+        {"name": "name", "type": "string"},
+        {"name": "ts_ms", "type": "long"},
+        {
+            "name": "snapshot",
+            "type": [{"type": "string", "connect.default": "false"}, "null"],
+            "default": "false",
+        },
+        {"name": "db", "type": "string"},
+        {"name": "sequence", **_optional("string")},
+        {"name": "ts_us", **_optional("long")},
+        {"name": "ts_ns", **_optional("long")},
+        {"name": "table", **_optional("string")},
+        {"name": "server_id", "type": "long"},
+        {"name": "gtid", **_optional("string")},
+        {"name": "file", "type": "string"},
+        {"name": "pos", "type": "long"},
+        {"name": "row", "type": "int"},
+        {"name": "thread", **_optional("long")},
+        {"name": "query", **_optional("string")},
+    ],
+    "connect.name": "io.debezium.connector.mysql.Source",
+}
+_TEXTS = {"type": "array", "items": "string"}
+_TABLE_COLUMN = {
+    "type": "record",
+    "name": "Column",
+    "namespace": "io.debezium.connector.schema",
+    "fields": [
+        {"name": "name", "type": "string"},
+        {"name": "jdbcType", "type": "int"},
+        {"name": "nativeType", **_optional("int")},
+        {"name": "typeName", "type": "string"},
+        {"name": "typeExpression", **_optional("string")},
+        {"name": "charsetName", **_optional("string")},
+        {"name": "length", **_optional("int")},
+        {"name": "scale", **_optional("int")},
+        {"name": "position", "type": "int"},
+        {"name": "optional", **_optional("boolean")},
+        {"name": "autoIncremented", **_optional("boolean")},
+        {"name": "generated", **_optional("boolean")},
+        {"name": "comment", **_optional("string")},
+        {"name": "defaultValueExpression", **_optional("string")},
+        {"name": "hasDefaultValue", **_optional("boolean")},
+        {"name": "enumValues", **_optional(_TEXTS)},
+    ],
+}
+_TABLE = {
+    "type": "record",
+    "name": "Table",
+    "namespace": "io.debezium.connector.schema",
+    "fields": [
+        {"name": "defaultCharsetName", **_optional("string")},
+        {"name": "primaryKeyColumnNames", **_optional(_TEXTS)},
+        {"name": "columns", "type": {"type": "array", "items": _TABLE_COLUMN}},
+        {"name": "comment", **_optional("string")},
+    ],
+}
+SCHEMA_CHANGE = {
+    "type": "record",
+    "name": "SchemaChangeValue",
+    "namespace": "io.debezium.connector.mysql",
+    "fields": [
+        {"name": "source", "type": SOURCE},
+        {"name": "ts_ms", "type": "long"},
+        {"name": "databaseName", **_optional("string")},
+        {"name": "schemaName", **_optional("string")},
+        {"name": "ddl", **_optional("string")},
+        {
+            "name": "tableChanges",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Change",
+                    "namespace": "io.debezium.connector.schema",
+                    "fields": [
+                        {"name": "type", "type": "string"},
+                        {"name": "id", "type": "string"},
+                        {"name": "table", **_optional(_TABLE)},
+                    ],
+                },
+            },
+        },
+    ],
+    "connect.name": "io.debezium.connector.mysql.SchemaChangeValue",
+}
+
+
+@dataclass
+class AvroTopics:
+    """Encodes records and remembers the schemas by their ids, as a registry does."""
+
+    schemas: dict[int, str] = field(default_factory=dict)
+
+    def encoded(self, record: Record) -> Record:
+        """The record in Avro; what is no JSON with a schema stays as it is."""
+        key, value = (self._encoded(data) for data in (record.key, record.value))
+        return Record(record.topic, record.partition, key, value, record.snapshot)
+
+    def _encoded(self, data: bytes | None) -> bytes | None:
+        if data is None or not data.startswith(b'{"schema":'):
+            return data
+        document = json.loads(data)
+        payload = document["payload"]
+        if "tableChanges" in payload:
+            return self.write(SCHEMA_CHANGE, payload)
+        schema = envelope_schema(document["schema"])
+        return self.write(schema, _row(document["schema"], payload))
+
+    def write(self, schema: Mapping[str, Any], payload: Mapping[str, Any]) -> bytes:
+        """A record in Confluent's wire format."""
+        text = json.dumps(schema)
+        number = next((n for n, known in self.schemas.items() if known == text), len(self.schemas) + 1)
+        self.schemas[number] = text
+        data = io.BytesIO()
+        fastavro.schemaless_writer(data, fastavro.parse_schema(dict(schema)), payload)
+        return b"\0" + number.to_bytes(4, "big") + data.getvalue()
+
+
+def envelope_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
+    """The Avro schema of a key or an envelope, from its schema in Kafka Connect's JSON form."""
+    return _kind(connect, set())
+
+
+def _kind(connect: Mapping[str, Any], defined: set[str]) -> Any:
+    if connect.get("name") == "io.debezium.connector.mysql.Source":
+        return SOURCE
+    if connect["type"] == "struct":
+        return _record(connect, defined)
+    if connect["type"] == "array":
+        return {"type": "array", "items": _kind(connect["items"], defined), **_properties(connect)}
+    properties = _properties(connect)
+    if connect["type"] in ("int8", "int16"):
+        properties["connect.type"] = connect["type"]
+    if connect.get("name") == _DECIMAL:
+        parameters = connect["parameters"]
+        digits = int(parameters["connect.decimal.precision"])
+        properties |= {"logicalType": "decimal", "precision": digits, "scale": int(parameters["scale"])}
+    return {"type": _TYPES[connect["type"]], **properties} if properties else _TYPES[connect["type"]]
+
+
+def _record(connect: Mapping[str, Any], defined: set[str]) -> Any:
+    if connect["name"] in defined:
+        return connect["name"]
+    defined.add(connect["name"])
+    space, _, name = connect["name"].rpartition(".")
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": space,
+        "fields": [_field(f, defined) for f in connect["fields"]],
+        **_properties(connect),
+    }
+
+
+def _field(connect: Mapping[str, Any], defined: set[str]) -> dict[str, Any]:
+    name, kind = connect["field"], _kind(connect, defined)
+    if adjusted(name) != name:
+        kind = kind if isinstance(kind, dict) else {"type": kind}
+        kind.setdefault("connect.parameters", {})["__debezium.source.column.name"] = name
+    found = {"name": adjusted(name), "type": kind}
+    return found | _optional(kind) if connect.get("optional") else found
+
+
+def _properties(connect: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"connect.name": connect["name"]} if connect.get("name") else {}
+    if connect.get("parameters"):
+        found["connect.parameters"] = dict(connect["parameters"])
+    return found
+
+
+def _row(connect: Mapping[str, Any], value: Any) -> Any:
+    if value is None or connect.get("name") == "io.debezium.connector.mysql.Source":
+        return value
+    if connect["type"] == "struct":
+        return {adjusted(f["field"]): _row(f, value.get(f["field"])) for f in connect["fields"]}
+    if connect.get("name") == _DECIMAL:
+        return Decimal(str(value))
+    return value

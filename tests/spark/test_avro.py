@@ -1,0 +1,301 @@
+"""Events in Avro: every encoding, what is none, several writer schemas in one batch."""
+
+import io
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Row, SparkSession
+
+from replicator.decode.avro import AvroEpoch, decode
+from replicator.decode.avro_schema import writer_schema
+from replicator.model.census import STRAY, UNFAMILIAR
+from replicator.model.commit import OffsetRange
+from replicator.model.table import TableSchema
+from replicator.source.log import RECORDS
+from replicator.spark import local_frame
+from tests.oracle.avro import SOURCE, AvroTopics
+from tests.oracle.events import ColumnSpec, Place, change_event, key_of, with_key_schema, with_value_schema
+from tests.oracle.model import Record
+from tests.spark.batches import COLUMNS, ORDERS
+from tests.spark.conftest import Lab
+
+RANGES = [OffsetRange("shop.shop.t", 0, 0, 1_000_000)]
+
+
+def connect(kind: Any, name: str | None = None, **parameters: str) -> Any:
+    """An Avro type with Kafka Connect's properties."""
+    found: dict[str, Any] = dict(kind) if isinstance(kind, dict) else {"type": kind}
+    if name:
+        found["connect.name"] = name
+    return found | ({"connect.parameters": parameters} if parameters else {})
+
+
+def decimal(digits: int, scale: int) -> dict[str, Any]:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": scale}
+    parameters = {"scale": str(scale), "connect.decimal.precision": str(digits)}
+    return connect(kind, "org.apache.kafka.connect.data.Decimal", **parameters)
+
+
+POINT = {
+    "type": "record",
+    "name": "Point",
+    "namespace": "io.debezium.data.geometry",
+    "fields": [
+        {"name": "x", "type": "double"},
+        {"name": "y", "type": "double"},
+        {"name": "wkb", "type": ["null", "bytes"], "default": None},
+        {"name": "srid", "type": ["null", "int"], "default": None},
+    ],
+    "connect.name": "io.debezium.data.geometry.Point",
+}
+POINT_ROW = {"x": 1.0, "y": 2.5, "wkb": b"\1\1\0\0\0\2", "srid": None}
+ZONED = connect("string", "io.debezium.time.ZonedTimestamp")
+WIDE = Decimal("-99999999999999999999999999999999999.999999999999999999999999999999")
+LOWEST = Decimal("-9999999999999999999999999999.9999999999")
+
+
+def naive(*parts: int) -> datetime:
+    return datetime(*parts)  # noqa: DTZ001 wall-clock time
+
+
+CASES: list[tuple[Any, Any, Any]] = [
+    ("boolean", True, True),
+    ({"type": "int", "connect.type": "int16"}, -3, -3),
+    ("int", -(2**31), -(2**31)),
+    ("long", 2**63 - 1, 2**63 - 1),
+    ("float", 0.5, 0.5),
+    ("double", 1e300, 1e300),
+    ("string", "größe 🚀", "größe 🚀"),
+    ("bytes", b"\0\xff", b"\0\xff"),
+    (connect("string", "io.debezium.data.Enum", allowed="a,b\\,c"), "b\\,c", "b,c"),
+    (connect("string", "io.debezium.data.EnumSet", allowed="x,y"), "x,y", "x,y"),
+    (connect("string", "io.debezium.data.Json"), '{"a": 1}', '{"a": 1}'),
+    (connect("int", "io.debezium.time.Date"), -1, date(1969, 12, 31)),
+    ({"type": "int", "logicalType": "date", "connect.name": "org.apache.kafka.connect.data.Date"}, 1, date(1970, 1, 2)),
+    (connect("int", "io.debezium.time.Year"), 2024, 2024),
+    (connect("long", "io.debezium.time.Timestamp"), -1, naive(1969, 12, 31, 23, 59, 59, 999000)),
+    (connect("long", "io.debezium.time.MicroTimestamp"), 1, naive(1970, 1, 1, 0, 0, 0, 1)),
+    (connect("long", "io.debezium.time.NanoTimestamp"), 1999, naive(1970, 1, 1, 0, 0, 0, 1)),
+    (ZONED, "2024-02-29T23:59:59.123456Z", datetime(2024, 2, 29, 23, 59, 59, 123456, UTC)),
+    (connect("long", "io.debezium.time.MicroTime"), -3_020_399_000_000, -3_020_399_000_000),
+    (connect("int", "io.debezium.time.Time"), 1500, 1_500_000),
+    (connect("bytes", "io.debezium.data.Bits", length="9"), b"\x01\x02", b"\x02\x01"),
+    (decimal(10, 2), Decimal("-99999999.99"), Decimal("-99999999.99")),
+    (decimal(20, 0), Decimal(2**64 - 1), Decimal(2**64 - 1)),
+    (decimal(38, 10), LOWEST, LOWEST),
+    (decimal(65, 30), WIDE, f"{WIDE:f}"),
+    (POINT, POINT_ROW, b"\1\1\0\0\0\2"),
+    ("io.debezium.data.geometry.Point", POINT_ROW | {"srid": 4326}, b"\1\1\0\0\x20\xe6\x10\0\0\2"),
+    (connect({"type": "array", "items": "float"}, "io.debezium.data.FloatVector"), [1.0, 2.5], [1.0, 2.5]),
+    ({"type": "array", "items": "string"}, ["a", "b"], '["a","b"]'),
+]  # fmt: skip
+
+
+def envelope(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An envelope whose rows have a key `id` and `fields`, all of which may be null."""
+    row = [
+        {"name": "id", "type": "long"},
+        *({"name": n, "type": ["null", k], "default": None} for n, k in fields),
+    ]
+    value = {"type": "record", "name": "Value", "fields": row, "connect.name": "shop.shop.t.Value"}
+    return {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "shop.shop.t",
+        "fields": [
+            {"name": "before", "type": ["null", value], "default": None},
+            {"name": "after", "type": ["null", "Value"], "default": None},
+            {"name": "source", "type": SOURCE},
+            {"name": "transaction", "type": ["null", "string"], "default": None},
+            {"name": "op", "type": "string"},
+            {"name": "ts_ms", "type": ["null", "long"], "default": None},
+        ],
+        "connect.name": "shop.shop.t.Envelope",
+        "connect.version": 2,
+    }
+
+
+def event(op: str, pos: int = 5, *, before: Any = None, after: Any = None, **source: Any) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(change_event(op, Place(1, pos), "t"))
+    return value | {"before": before, "after": after, "source": value["source"] | source}
+
+
+def records(spark: SparkSession, values: Sequence[bytes | None]) -> Any:
+    n = len(values)
+    columns = [[0] * n, list(range(n)), [7] * n, [b"key"] * n, list(values)]
+    return local_frame(spark, pa.table(dict(zip(RECORDS.names, columns, strict=True)), schema=RECORDS))
+
+
+def epoch_of(schema: Any, number: int) -> AvroEpoch:
+    writer, columns = writer_schema(json.dumps(schema))
+    return AvroEpoch(TableSchema(columns, ("id",)), number, writer=writer)
+
+
+def decoded(
+    spark: SparkSession,
+    epochs: Sequence[AvroEpoch],
+    *values: bytes | None,
+    changelog: bool = True,
+    stray: str = UNFAMILIAR,
+) -> list[Row]:
+    target = epochs[-1].schema
+    frame = decode(records(spark, values), epochs, target, RANGES, for_changelog=changelog, stray=stray)
+    return sorted(frame.collect(), key=lambda row: row.offset)
+
+
+def test_every_encoding(spark: SparkSession) -> None:
+    """All in one table, one column each: a row of values, a row of nulls, an update and a delete."""
+    topics = AvroTopics()
+    schema = envelope([(f"c{i}", kind) for i, (kind, _, _) in enumerate(CASES)])
+    row = {"id": 1} | {f"c{i}": value for i, (_, value, _) in enumerate(CASES)}
+    nothing = {"id": 1} | {f"c{i}": None for i in range(len(CASES))}
+    events = [event("c", after=row), event("u", before=row, after=nothing), event("d", before=row)]
+    values = [topics.write(schema, e) for e in events]
+    made, changed, gone = decoded(spark, [epoch_of(schema, 1)], *values)
+    assert [made.bad, changed.bad, gone.bad] == [None, None, None]
+    for i, (kind, written, wanted) in enumerate(CASES):
+        for value in (made.after[f"c{i}"], changed.before[f"c{i}"], gone.before[f"c{i}"]):
+            zoned = isinstance(value, datetime) and wanted.tzinfo
+            assert (value.astimezone(UTC) if zoned else value) == wanted, f"{kind} {written!r}"
+    assert set(changed.after[1:]) == {None}
+    assert (made.before, gone.after, made.op, gone.op) == (None, None, "c", "d")
+    assert (made.hi, made.lo, made.file, made.server_id) == ((1 << 40) + 5, 1, "mysql-bin.000001", 1)
+    lean = decoded(spark, [epoch_of(schema, 1)], *values, changelog=False)
+    assert [lean[1].before, lean[1].after] == [Row(id=1), changed.after]
+
+
+GOOD = envelope([("q", "int"), ("price", decimal(6, 2)), ("seen", ZONED)])
+ROW = {"id": 1, "q": 2, "price": Decimal("3.50"), "seen": None}
+
+
+def test_bad_events(spark: SparkSession) -> None:
+    topics = AvroTopics()
+    loose = json.loads(json.dumps(GOOD).replace('"precision": 6', '"precision": 30'))
+    good = topics.write(GOOD, event("c", after=ROW))
+
+    def changed(op: str = "c", schema: Any = GOOD, **parts: Any) -> bytes:
+        value = topics.write(schema, event(op, **({"after": ROW} | parts)))
+        return good[:5] + value[5:]
+
+    cases: list[tuple[bytes, str]] = [
+        (b"garbage{", "not in Confluent's wire format"),
+        (b"", "not in Confluent's wire format"),
+        (good[:5], "not in Confluent's wire format"),
+        (good[:6], "not Avro of its writer schema"),
+        (good[:-20], "not Avro of its writer schema"),
+        (good[:5] + b"\xff" * 40, "not Avro of its writer schema"),
+        # Announces a string of two gigabytes.
+        (good[:5] + b"\0\0" + fastavro_long(2**31 - 9), "not Avro of its writer schema"),
+        (b"\0\0\0\3\xe7" + good[5:], STRAY),
+        (changed("x"), "unknown op x"),
+        (changed(file="nonumber"), "no source position"),
+        (changed(after=None), "no after-image"),
+        (changed("d", after=None), "delete without a before-image"),
+        (
+            changed(after=ROW | {"price": Decimal("123456.78")}, schema=loose),
+            "a value that its column cannot hold",
+        ),
+        (changed(after=ROW | {"seen": "yesterday"}), "a value that its column cannot hold"),
+    ]
+    *found, last = decoded(spark, [epoch_of(GOOD, 1)], *(value for value, _ in cases), good, stray=STRAY)
+    assert [row.bad for row in found] == [reason for _, reason in cases]
+    assert [bytes(row.raw_value) for row in found] == [value for value, _ in cases]
+    assert (last.bad, last.raw_value, last.after.price) == (None, None, Decimal("3.50"))
+    (unknown,) = decoded(spark, [epoch_of(GOOD, 1)], b"\0\0\0\3\xe7" + good[5:])
+    assert unknown.bad == UNFAMILIAR
+
+
+def fastavro_long(number: int) -> bytes:
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, "long", number)
+    return data.getvalue()
+
+
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(
+    st.lists(st.binary(max_size=60), min_size=300, max_size=300),
+    st.lists(st.integers(0, 2**31), min_size=300, max_size=300),
+)
+def test_any_bytes_give_a_record_or_a_reason(
+    spark: SparkSession, tails: list[bytes], cuts: list[int]
+) -> None:
+    """Random bytes behind a header, and good events with random bytes in them."""
+    topics = AvroTopics()
+    good = topics.write(GOOD, event("u", before=ROW, after=ROW | {"seen": "2024-02-29T23:59:59Z"}))
+    values = [good[:5] + tail for tail in tails]
+    for tail, cut in zip(tails, cuts, strict=True):
+        at = 5 + cut % (len(good) - 5)
+        values.append(good[:at] + tail + good[at + len(tail) :])
+    rows = decoded(spark, [epoch_of(GOOD, 1)], *values)
+    assert len(rows) == len(values)
+    assert all((row.bad is None) is (row.op in ("c", "r", "u", "d", "t")) for row in rows)
+
+
+def test_several_writer_schemas_in_one_batch(spark: SparkSession) -> None:
+    topics = AvroTopics()
+    schemas = [envelope([("q", "int"), *((f"n{j}", "string") for j in range(i))]) for i in range(20)]
+    epochs, values = [], []
+    for i, schema in enumerate(schemas):
+        row = {"id": i, "q": i} | {f"n{j}": f"{i}.{j}" for j in range(i)}
+        values.append(topics.write(schema, event("c", 10 + i, after=row)))
+        epochs.append(epoch_of(schema, i + 1))
+    rows = decoded(spark, epochs, *values)
+    assert [row.bad for row in rows] == [None] * 20
+    assert [row.after.q for row in rows] == list(range(20))
+    assert rows[3].after.n2 == "3.2"
+    assert rows[3].after.n3 is None
+    assert rows[19].after.n18 == "19.18"
+
+
+def record(op: str, pos: int, columns: Sequence[ColumnSpec], **images: Any) -> Record:
+    row = images["before" if op == "d" else "after"]
+    value = with_value_schema(change_event(op, Place(1, pos), "orders", **images), columns, ORDERS)
+    return Record(ORDERS, 0, with_key_schema(key_of(row, ["id"]), columns, ["id"], ORDERS), value)
+
+
+def test_tables_grow_with_the_schemas_of_their_events(lab: Lab) -> None:
+    topics = AvroTopics()
+    newer = [*COLUMNS, ColumnSpec("größe x", "int")]
+    lab.write(
+        [
+            record("c", 100, COLUMNS, after={"id": 1, "name": "a"}),
+            record("c", 101, COLUMNS, after={"id": 2, "name": "b"}),
+            record(
+                "u",
+                102,
+                newer,
+                before={"id": 2, "name": "b", "größe x": None},
+                after={"id": 2, "name": "c", "größe x": 7},
+            ),
+            Record(ORDERS, 0, b"no key", b"\0\0\0\0\1no event"),
+        ],
+        avro=topics,
+    )
+    mirror = lab.mirror()
+    mirror.advance({ORDERS: {0: 1}})
+    assert lab.rows("orders") == [{"id": 1, "name": "a"}]
+    mirror.advance({ORDERS: {0: 4}})
+    assert mirror.summary().paused == {}
+    assert sorted(lab.rows("orders"), key=lambda r: r["id"]) == [
+        {"id": 1, "name": "a", "größe x": None},
+        {"id": 2, "name": "c", "größe x": 7},
+    ]
+    (bad,) = lab.rows("quarantine", "shop_ops")
+    assert bad["value"] == b"\0\0\0\0\1no event"
+
+
+def test_events_of_an_unknown_writer_pause_their_table(lab: Lab) -> None:
+    """Nothing is known about the table yet, so it is the registry that is wrong and not an event."""
+    topics = AvroTopics()
+    value = topics.write(GOOD, event("c", after=ROW))
+    lab.write([Record(ORDERS, 0, None, b"\0\0\0\3\xe7" + value[5:])], avro=topics)
+    mirror = lab.catch_up()
+    (reason,) = mirror.summary().paused.values()
+    assert "the registry has no schema 999" in reason

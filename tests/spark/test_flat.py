@@ -1,0 +1,106 @@
+"""Flattened events, in every encoding: as good as envelopes where they tell enough, refused where not."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.oracle.avro import AvroTopics
+from tests.oracle.events import Place, key_of, source_block
+from tests.oracle.model import Record
+from tests.spark.batches import DEFINITION, ORDERS
+from tests.spark.conftest import Lab
+
+MARKS = {
+    "__op": "string",
+    "__source_file": "string",
+    "__source_pos": "int64",
+    "__source_row": "int32",
+    "__source_ts_ms": "int64",
+    "__source_server_id": "int64",
+    "__deleted": "string",
+}
+ROW_FIELDS = [
+    {"type": "int64", "optional": False, "field": "id"},
+    {"type": "string", "optional": True, "field": "name"},
+]
+
+
+def flat(op: str, pos: int, row: Mapping[str, Any], *, encoding: str, without: str = "") -> Record:
+    """What ExtractNewRecordState makes of a change; `without` one of its fields."""
+    source = source_block(Place(1, pos), "shop", "orders")
+    marks = {"__op": op} | {
+        f"__source_{name}": source[name] for name in ("file", "pos", "row", "ts_ms", "server_id")
+    }
+    marks["__deleted"] = "true" if op == "d" else "false"
+    value = json.dumps({**row, **{name: v for name, v in marks.items() if name != without}}).encode()
+    key = key_of(row, ["id"])
+    if encoding != "json":
+        fields = [
+            {"type": kind, "optional": True, "field": name} for name, kind in MARKS.items() if name != without
+        ]
+        value = wrapped({"fields": [*ROW_FIELDS, *fields], "name": f"{ORDERS}.Value"}, value)
+        key = wrapped({"fields": ROW_FIELDS[:1], "name": f"{ORDERS}.Key"}, key)
+    return Record(ORDERS, 0, key, value)
+
+
+def wrapped(schema: Mapping[str, Any], payload: bytes) -> bytes:
+    text = json.dumps({"type": "struct", "optional": False, **schema}, separators=(",", ":"))
+    return b'{"schema":' + text.encode() + b',"payload":' + payload + b"}"
+
+
+def write(lab: Lab, events: list[Record], encoding: str) -> None:
+    definitions = [DEFINITION] if encoding == "json" else []
+    lab.write([*definitions, *events], avro=AvroTopics() if encoding == "avro" else None)
+
+
+def config(lab: Lab) -> Any:
+    return lab.config(log={"kind": "archive", "path": "archive", "flattened": True})
+
+
+@pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
+def test_rows_are_inserted_updated_and_deleted(lab: Lab, encoding: str) -> None:
+    events = [
+        flat("r", 50, {"id": 1, "name": "a"}, encoding=encoding),
+        flat("c", 100, {"id": 2, "name": "b"}, encoding=encoding),
+        flat("u", 101, {"id": 1, "name": None}, encoding=encoding),
+        flat("d", 102, {"id": 2, "name": "b"}, encoding=encoding),
+        # Sent again after a restart.
+        flat("c", 100, {"id": 2, "name": "b"}, encoding=encoding),
+    ]
+    write(lab, events, encoding)
+    mirror = lab.mirror(config(lab))
+    mirror.advance({ORDERS: {0: 2}})
+    assert len(lab.rows("orders")) == 2
+    mirror.advance({ORDERS: {0: 5}})
+    assert mirror.summary().paused == {}
+    assert mirror.summary().quarantined == 0
+    assert lab.rows("orders") == [{"id": 1, "name": None}]
+    changes = sorted(lab.rows("orders", "shop_changes"), key=lambda r: r["_change"]["offset"])
+    assert [(c["_change"]["kind"], c["id"], c["name"]) for c in changes] == [
+        ("INSERT", 1, "a"),
+        ("INSERT", 2, "b"),
+        ("UPDATE_AFTER", 1, None),
+        ("DELETE", 2, "b"),
+    ]
+    assert (changes[2]["_change"]["file"], changes[2]["_change"]["pos"]) == ("mysql-bin.000001", 101)
+
+
+@pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
+@pytest.mark.parametrize(
+    ("without", "reason"),
+    [
+        ("__op", "no __op in a flattened event"),
+        ("__deleted", "no __deleted in a flattened event: deletes would be lost"),
+        ("__source_pos", "no position in a flattened event"),
+    ],
+)
+def test_events_that_tell_too_little_are_refused(lab: Lab, encoding: str, without: str, reason: str) -> None:
+    bad = flat("c", 100, {"id": 1, "name": "a"}, encoding=encoding, without=without)
+    good = flat("c", 101, {"id": 2, "name": "b"}, encoding=encoding)
+    write(lab, [good, bad], encoding)
+    lab.catch_up(config(lab))
+    assert lab.rows("orders") == [{"id": 2, "name": "b"}]
+    (found,) = lab.rows("quarantine", "shop_ops")
+    assert found["reason"].startswith(reason)
