@@ -65,8 +65,8 @@ def test_up_again_changes_nothing(running_stack: LocalStack) -> None:
 
 def test_a_connector_carries_changes_into_kafka(source_database: SourceDatabase, tmp_path: Path) -> None:
     source_database.execute(
-        "CREATE TABLE item (id BIGINT UNSIGNED PRIMARY KEY, price DECIMAL(10,2), raw VARBINARY(4))",
-        "INSERT INTO item VALUES (18446744073709551615, 12.30, x'00ff')",
+        "CREATE TABLE item (id BIGINT UNSIGNED KEY, price DECIMAL(10,2), raw VARBINARY(4), state INT DEFAULT 7)",
+        "INSERT INTO item VALUES (18446744073709551615, 12.30, x'00ff', NULL)",
     )
     file = tmp_path / "mirror.toml"
     file.write_text(source_database.config_text(tmp_path))
@@ -79,7 +79,7 @@ def test_a_connector_carries_changes_into_kafka(source_database: SourceDatabase,
     source_database.execute("TRUNCATE TABLE item")
     events = read(source_database.endpoints.bootstrap_servers, topic, 5)
     assert [event and event["op"] for event in events] == ["r", "u", "d", None, "t"]
-    assert events[0]["after"] == {"id": 18446744073709551615, "price": 12.30, "raw": "AP8="}
+    assert events[0]["after"] == {"id": 18446744073709551615, "price": 12.30, "raw": "AP8=", "state": None}
     assert events[1]["before"]["price"] == 12.3
     ddl = read(source_database.endpoints.bootstrap_servers, source_database.prefix, 1)
     assert ddl[0]["source"]["db"] in ("", source_database.name)
