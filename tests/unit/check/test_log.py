@@ -110,7 +110,7 @@ def test_no_connector_and_states() -> None:
         ("snapshot.mode", "no_data", "warn"),
         ("binary.handling.mode", "hex", "fail"),
         ("connector.class", "io.debezium.connector.postgresql.PostgresConnector", "fail"),
-        ("value.converter", "io.confluent.connect.avro.AvroConverter", "fail"),
+        ("value.converter", "org.apache.kafka.connect.storage.StringConverter", "fail"),
         ("include.schema.changes", "false", "warn"),
         ("time.precision.mode", "connect", "fail"),
         ("time.precision.mode", "isostring", "fail"),
@@ -169,8 +169,8 @@ def test_transforms() -> None:
 
 @pytest.mark.parametrize("options", [APICURIO, CONFLUENT])
 def test_converters_of_both_registries(options: dict[str, str]) -> None:
-    assert trouble(check_connector(connector(options), "avro")) == {}
-    found = trouble(check_connector(connector(options), "json"))
+    assert trouble(check_connector(connector(options), log_format="avro")) == {}
+    found = trouble(check_connector(connector(options), log_format="json"))
     assert {name for name, result in found.items() if result.status == "fail"} == {
         "connector: key.converter",
         "connector: value.converter",
@@ -188,7 +188,7 @@ def test_converters_of_both_registries(options: dict[str, str]) -> None:
     ],
 )
 def test_what_is_wrong_with_avro(options: dict[str, str], option: str, value: str, status: str) -> None:
-    found = trouble(check_connector(connector(options | {option: value}), "avro"))
+    found = trouble(check_connector(connector(options | {option: value}), log_format="avro"))
     assert found[f"connector: {option}"].status == status
 
 
