@@ -97,7 +97,10 @@ def with_sources(records: DataFrame, writers: Sequence[tuple[int, Writer]]) -> D
     """Raw records with their source blocks (column `source`), as far as they are of one of `writers` (by id)."""
     parsed = records.select("*", _carried()).select("*", *_parsed(tuple(writers)))
     sources = [_source_of(F.col(_event(number)), writer) for number, writer in writers]
-    return parsed.select(*records.columns, "carried", _first(sources).alias("source"))
+    kinds = ",".join(f"{name}:{kind}" for name, kind in _SOURCE_TYPES)
+    return parsed.select(
+        *records.columns, "carried", _first(sources).cast(f"struct<{kinds}>").alias("source")
+    )
 
 
 def _source_of(event: SparkColumn, writer: Writer) -> SparkColumn:

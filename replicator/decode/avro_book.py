@@ -14,9 +14,10 @@ from replicator.decode import avro
 from replicator.decode.avro_schema import Writer, key_names, source_names, writer_schema
 from replicator.decode.envelope import TAIL, Epoch, event_place
 from replicator.decode.schema_book import SchemaBook
-from replicator.decode.table_change import TableDefinition, definitions_of
+from replicator.decode.table_change import definitions_of
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
 from replicator.model.commit import OffsetRange
+from replicator.model.lineage import TableDefinition
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema
 from replicator.registry import HEADER_BYTES, WriterSchemas, writer_id

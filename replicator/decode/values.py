@@ -75,18 +75,13 @@ _MAY_BE_UNREADABLE: Final = frozenset(
     {
         *(Wire.BASE64_DECIMAL, Wire.EITHER_DECIMAL, Wire.UNSEEN_DECIMAL),
         *(Wire.DAYS, Wire.MILLIS, Wire.MICROS, Wire.NANOS),
-        *(Wire.FLAG, Wire.LATIN1),
+        *(Wire.FLAG, Wire.LATIN1, Wire.INSTANT_TEXT),
     }
 )
 _DAY: Final = 86_400_000_000
 _YEAR_0: Final = -719_528 * _DAY
 _YEAR_9999: Final = 2_932_897 * _DAY - 1
 """The first and the last microsecond that MySQL has, since 1970."""
-
-
-_MAY_BE_UNREADABLE: Final = frozenset(
-    {Wire.BASE64_DECIMAL, Wire.EITHER_DECIMAL, Wire.UNSEEN_DECIMAL, Wire.INSTANT_TEXT}
-)
 
 
 def spark_type(lake_type: LakeType) -> DataType:
