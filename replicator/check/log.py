@@ -66,6 +66,12 @@ _RULES = (
         "event.converting.failure.handling.mode", "warn", ("fail",), "values that cannot be converted vanish"
     ),
     _Rule(
+        "value.converter.replace.null.with.default",
+        "true",
+        ("false",),
+        "a NULL in a column that has a default arrives as the default",
+    ),
+    _Rule(
         "binary.handling.mode",
         "bytes",
         ("bytes", "base64"),

@@ -18,6 +18,7 @@ SAFE = {
     "enable.time.adjuster": "false",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
+    "value.converter.replace.null.with.default": "false",
 }
 
 
