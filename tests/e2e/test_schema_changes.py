@@ -194,6 +194,7 @@ def policy_sections(database: SourceDatabase, found: Sequence[Table]) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schemas", [True, False])
 def test_every_kind_of_alter_while_the_mirror_runs(
     source_database: SourceDatabase, tmp_path: Path, conformance: ConformancePage, schemas: bool
