@@ -1,6 +1,7 @@
 """How a mirror follows its log: Kafka by a Spark stream until it is told to stop, an archive up to its end."""
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -121,11 +122,10 @@ def _start_stream(
     engine, apply = mirror.engine, mirror.engine.config.apply
     source = engine.config.source
     reader = engine.spark.readStream.format("kafka").options(**log.spark_options() | FETCH_OPTIONS)
-    reader = reader.option(
-        "subscribePattern", topic_pattern(log.topic_prefix, source.tables, source.left_out)
-    )
+    pattern = topic_pattern(log.topic_prefix, source.tables, source.left_out)
+    reader = reader.option("subscribePattern", pattern)
     reader = reader.option("maxOffsetsPerTrigger", apply.max_events)
-    reader = reader.option("startingOffsets", _starting_offsets(mirror, first, ends))
+    reader = reader.option("startingOffsets", _starting_offsets(mirror, pattern, first, ends))
 
     def on_batch(_frame: DataFrame, batch_id: int) -> None:
         # Spark plans and times the batches; what is read is decided table by table, from the ledger.
@@ -142,18 +142,21 @@ def _start_stream(
     return writer.trigger(processingTime=f"{int(apply.trigger * 1000)} milliseconds").start()
 
 
-def _starting_offsets(mirror: Mirror, first: Offsets, ends: Offsets) -> str:
-    """Where the stream starts: only a plan, so that a table that cannot go on must not keep the stream from it."""
+def _starting_offsets(mirror: Mirror, pattern: str, first: Offsets, ends: Offsets) -> str:
+    """Where the stream starts: only a plan, so that a table that cannot go on must not keep the stream from it.
+
+    Spark wants to know it of each topic that `pattern` matches, those of tables that are left out among them.
+    """
     wanted = mirror.wanted(first)
     known = mirror.engine.ledger.next_offsets(wanted, {t: mirror.table_of(t) for t in wanted})
-    if not wanted:
-        return "earliest"
-    return json.dumps(
-        {
-            t: {str(p): min(known.get(t, {}).get(p, begin), ends[t][p]) for p, begin in ps.items()}
-            for t, ps in wanted.items()
-        }
-    )
+    starts: dict[str, dict[str, int]] = {}
+    for topic, partitions in first.items():
+        if re.match(pattern, topic):
+            begins = partitions if topic in wanted else ends[topic]
+            starts[topic] = {
+                str(p): min(known.get(topic, {}).get(p, begin), ends[topic][p]) for p, begin in begins.items()
+            }
+    return json.dumps(starts) if starts else "earliest"
 
 
 def _batch_end(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:

@@ -37,14 +37,13 @@ from replicator.model.census import Census
 from replicator.model.record import BadRecord
 from replicator.model.table import TableId
 from replicator.observe import BatchReport, Stopwatch, get_logger, log_batch
+from replicator.retries import RETRY_S, Retries
 from replicator.source.log import Offsets, data_topic
 from replicator.spark import first_line
 from replicator.topics import TopicTables
 
 _LOG: Final = get_logger("replicator.mirror")
 _COMMIT_ATTEMPTS: Final = 3
-RETRY_S: Final = (5.0, 30.0)
-"""Seconds after which a table that failed is tried again; when that was in vain too, it is paused."""
 
 OnBatch = Callable[[BatchReport], None]
 
@@ -71,14 +70,6 @@ class _Outcome:
     failure: Exception | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Failing:
-    """A table whose last `times` tries failed; the next is at `retry_at` of the monotonic clock."""
-
-    times: int
-    retry_at: float
-
-
 class Mirror:
     """The state of one mirror process: an engine, what it has done so far, and whether it should stop."""
 
@@ -92,7 +83,7 @@ class Mirror:
         self._started = time.monotonic()
         self._topics = TopicTables(engine.log, engine.book, engine.config.includes)
         self._paused: dict[TableId, str] = {}
-        self._failing: dict[TableId, _Failing] = {}
+        self._retries = Retries()
         self._owners: dict[str, TableId] = {}
         self._asked_source: set[TableId] = set()
         self._first: Offsets = {}
@@ -135,7 +126,7 @@ class Mirror:
         if failures and self.engine.ledger.knows_nothing:
             raise next(iter(failures.values()))
         for table, error in failures.items():
-            if not self._must_wait(table):
+            if not self._retries.must_wait(table):
                 self._failed(table, error)
 
     def _check_topic(
@@ -171,7 +162,7 @@ class Mirror:
         """Bring every mirrored table up to `ends`, several at a time; None where all were there already.
 
         A table that cannot go on is paused and recorded, the others go on. One whose work fails is tried again
-        later (see RETRY_S) and then paused.
+        later (see `retries`) and then paused.
 
         Raises:
             LogError, LakeError: what all tables need is away.
@@ -230,16 +221,15 @@ class Mirror:
     @property
     def failing(self) -> bool:
         """Whether some table failed and is to be tried again."""
-        return bool(self._failing)
+        return bool(self._retries)
 
     def retry_due(self) -> bool:
         """Whether it is time to try some table again."""
-        return any(failing.retry_at <= time.monotonic() for failing in self._failing.values())
+        return self._retries.due()
 
     def await_retry(self) -> None:
         """Wait until it is, or until the mirror is to stop."""
-        due = min((failing.retry_at for failing in self._failing.values()), default=0.0)
-        self.stopping.wait(max(0.0, due - time.monotonic()))
+        self.stopping.wait(self._retries.seconds_left())
 
     def summary(self) -> RunSummary:
         """What was done so far."""
@@ -259,7 +249,7 @@ class Mirror:
         self._awaiting = set()
         for topic, partitions in sorted(self.wanted(ends).items()):
             table = self.table_of(topic)
-            if table in self._paused or self._must_wait(table) or not self._readable(table):
+            if table in self._paused or self._retries.must_wait(table) or not self._readable(table):
                 continue
             behind = engine.ledger.reached(table, topic)
             ranges = ranges_to_read(topic, behind, self._first.get(topic, {}), partitions)
@@ -282,7 +272,7 @@ class Mirror:
         engine, found = self.engine, False
         for topic in self.wanted(ends):
             table = self.table_of(topic)
-            if table in self._paused or self._must_wait(table) or not engine.ledger.knows(table):
+            if table in self._paused or self._retries.must_wait(table) or not engine.ledger.knows(table):
                 continue
             new = renamed_to(engine, table)
             if new is None:
@@ -357,7 +347,7 @@ class Mirror:
         """
         for outcome in outcomes:
             if outcome.done or outcome.failure is None:
-                self._failing.pop(outcome.table, None)
+                self._retries.succeeded(outcome.table)
         for outcome in outcomes:
             if isinstance(outcome.failure, MissingSchema):
                 self._failed(outcome.table, outcome.failure)
@@ -386,20 +376,17 @@ class Mirror:
         self.engine.lake.namespace_properties(self.engine.config.lake.ops_namespace)
 
     def _failed(self, table: TableId, error: Exception) -> None:
-        times = self._failing[table].times + 1 if table in self._failing else 1
         reason = first_line(error)
-        if times > len(RETRY_S):
-            del self._failing[table]
-            if isinstance(error, MissingSchema) and self._defined_by_source(table):
-                return
-            hint = f"it failed {times} times in a row; mend the cause, then start the mirror again"
-            if isinstance(error, ReplicatorError) and error.hint and not isinstance(error, LakeUnavailable):
-                hint = error.hint
-            self._pause(table, reason, hint)
+        delay = self._retries.failed(table)
+        if delay is not None:
+            _LOG.warning("table failed, trying it again", table=str(table), reason=reason, in_seconds=delay)
             return
-        delay = RETRY_S[times - 1]
-        _LOG.warning("table failed, trying it again", table=str(table), reason=reason, in_seconds=delay)
-        self._failing[table] = _Failing(times, time.monotonic() + delay)
+        if isinstance(error, MissingSchema) and self._defined_by_source(table):
+            return
+        hint = f"it failed {len(RETRY_S) + 1} times in a row; mend the cause, then start the mirror again"
+        if isinstance(error, ReplicatorError) and error.hint and not isinstance(error, LakeUnavailable):
+            hint = error.hint
+        self._pause(table, reason, hint)
 
     def _defined_by_source(self, table: TableId) -> bool:
         """Whether the source says, now for the first time, how a table is defined of which the log says nothing."""
@@ -459,9 +446,6 @@ class Mirror:
         if not self.engine.ledger.knows(table):
             self._read_markers({table})
         return self.engine.ledger.knows(table)
-
-    def _must_wait(self, table: TableId) -> bool:
-        return table in self._failing and self._failing[table].retry_at > time.monotonic()
 
     def _with_retries(self, work: Work, watch: Stopwatch) -> Census:
         for attempt in range(1, _COMMIT_ATTEMPTS + 1):

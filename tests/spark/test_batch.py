@@ -25,7 +25,7 @@ from tests.spark.test_law import PowerCut, power_cut
 def test_partitioned_tables(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, strategy: str, partition: tuple[str, ...], few: int
 ) -> None:
-    monkeypatch.setattr("replicator.batch.FEW_EVENTS", few)
+    monkeypatch.setattr("replicator.batch.fetch.FEW_EVENTS", few)
     source = Source(11, truncates=False)
     source.start(["bigint"], rows=15)
     source.run(40)

@@ -79,7 +79,7 @@ def test_nothing_of_them_is_written(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, few: int, strategy: str, schemas: bool
 ) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
-    monkeypatch.setattr("replicator.batch.FEW_EVENTS", few)
+    monkeypatch.setattr("replicator.batch.fetch.FEW_EVENTS", few)
     config = lab.config(
         columns={"hash": ["email"], "hash_key": {"env": "HASH_KEY"}},
         table=[{"name": "shop.users", "columns": RULES | {"hash": ["id"]}}],

@@ -19,7 +19,7 @@ def test_the_source_tells_what_the_log_does_not(lab: Lab, monkeypatch: pytest.Mo
         asked.append((str(source.server().host), table))
         return TableSchema((Column("id", LONG), Column("name", STRING)), ("id",))
 
-    monkeypatch.setattr("replicator.mirror.source_definition", definition)
+    monkeypatch.setattr("replicator.definitions.source_definition", definition)
     lab.write([created(1, "Ada"), created(2, "Olga")])
     lab.catch_up(lab.config(**SOURCE))
     assert asked == [("db.example", TableId("shop", "orders"))]
@@ -30,7 +30,7 @@ def test_without_an_answer_the_table_pauses(lab: Lab, monkeypatch: pytest.Monkey
     def refuse(source: SourceConfig, table: TableId) -> TableSchema:
         raise SourceUnavailable("cannot be reached")
 
-    monkeypatch.setattr("replicator.mirror.source_definition", refuse)
+    monkeypatch.setattr("replicator.definitions.source_definition", refuse)
     lab.write([created(1)])
     mirror = lab.catch_up(lab.config(**SOURCE))
     assert "no definition" in mirror.summary().paused["shop.orders"]
@@ -40,7 +40,7 @@ def test_the_log_comes_first(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(source: SourceConfig, table: TableId) -> TableSchema:
         raise AssertionError("nobody has to be asked")
 
-    monkeypatch.setattr("replicator.mirror.source_definition", never)
+    monkeypatch.setattr("replicator.definitions.source_definition", never)
     lab.write([DEFINITION, created(1)])
     lab.catch_up(lab.config(**SOURCE))
     assert [r["id"] for r in lab.rows("orders")] == [1]

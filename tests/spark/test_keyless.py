@@ -52,7 +52,7 @@ C: Row = (None, 3)
 @pytest.mark.parametrize("few", [0, 10_000])
 def test_equal_rows_are_counted(lab: Lab, few: int) -> None:
     lab.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A), event("r", 10, after=B)])
-    with patch("replicator.batch.FEW_EVENTS", few):
+    with patch("replicator.batch.fetch.FEW_EVENTS", few):
         lab.catch_up()
         assert mirrored(lab) == {A: 2, B: 1}
         lab.write([event("c", 20, after=A), event("u", 30, B, C), event("d", 40, before=A)])

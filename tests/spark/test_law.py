@@ -23,7 +23,8 @@ from tests.spark.conftest import Lab
 
 EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", "6"))
 PLACES_OF_REACH = (
-    "replicator.batch.reach",
+    "replicator.batch.changelog.reach",
+    "replicator.batch.order.reach",
     "replicator.apply.publish.reach",
     "replicator.apply.strategy.reach",
     "replicator.apply.evolve.reach",
@@ -141,7 +142,7 @@ def test_mirror_equals_source_and_changelog_has_each_change_once(
     lab: Lab, story: Story, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     own = Lab(lab.base, Path(tmp_path_factory.mktemp("law")))
-    with patch("replicator.batch.FEW_EVENTS", story.few):
+    with patch("replicator.batch.fetch.FEW_EVENTS", story.few):
         source = live(own, story)
     with own.catalog() as catalog:
         for table in source.tables:

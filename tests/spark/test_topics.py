@@ -86,7 +86,7 @@ def test_statements_of_a_compressed_transaction_share_a_place(lab: Lab, few: int
         event("u", 100, before=row, after=changed),
         event("d", 100, before={"id": 2, "name": "x"}),
     ]
-    with patch("replicator.batch.FEW_EVENTS", few):
+    with patch("replicator.batch.fetch.FEW_EVENTS", few):
         lab.write([DEFINITION, *transaction])
         mirror = lab.mirror()
         mirror.advance({ORDERS: {0: 2}})

@@ -127,7 +127,7 @@ def test_a_table_whose_work_fails_pauses_alone(lab: Lab, monkeypatch: pytest.Mon
         raise AssertionError
 
     monkeypatch.setattr("replicator.mirror.process", failing)
-    monkeypatch.setattr("replicator.mirror.RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr("replicator.retries.RETRY_S", (0.0, 0.0))
     others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
     row = {"id": 5, "name": "x"}
     lab.write([DEFINITION, Record("shop", 0, None, others), created(1)])
@@ -198,7 +198,7 @@ def test_garbage_alone_after_a_restart_is_passed_over(lab: Lab) -> None:
 def test_a_table_that_the_lake_cannot_read_pauses_alone(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
-    monkeypatch.setattr("replicator.mirror.RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr("replicator.retries.RETRY_S", (0.0, 0.0))
     others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
     lab.write([DEFINITION, Record("shop", 0, None, others), created(1)])
     other = [change_event("c", Place(1, 9 + n), "others", after={"id": n, "name": "x"}) for n in (1, 2)]

@@ -55,6 +55,7 @@ def test_no_setting_loses_data() -> None:
     assert settings["bigint.unsigned.handling.mode"] == "precise"
     assert settings["event.converting.failure.handling.mode"] == "fail"
     assert settings["value.converter.decimal.format"] == "NUMERIC"
+    assert settings["value.converter.replace.null.with.default"] == "false"
     assert settings["value.converter.schemas.enable"] == "false"
     assert settings["tombstones.on.delete"] == "true"
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from replicator import batch
 from replicator.archive import ArchiveWriter, Event
-from replicator.batch import Work, fetched
+from replicator.batch import Work, fetch, fetched
 from replicator.held import RecordSizes
 from replicator.model.commit import OffsetRange
 from replicator.model.table import TableId
@@ -58,14 +57,14 @@ def test_all_small_tables_are_fetched_together(log: CountingLog) -> None:
 def test_a_table_with_large_rows_does_not_spoil_the_others(
     log: CountingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "FEW_BYTES", 5_000)
+    monkeypatch.setattr(fetch, "FEW_BYTES", 5_000)
     engine = SimpleNamespace(log=log, sizes=RecordSizes())
     assert with_records(engine, work(SMALL, 0, 10), work(LARGE, 0, 10)) == {SMALL: 10}
     assert log.asked == [{SMALL, LARGE}, {SMALL}]
 
 
 def test_large_rows_are_fetched_once_to_know_them(log: CountingLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "FEW_BYTES", 5_000)
+    monkeypatch.setattr(fetch, "FEW_BYTES", 5_000)
     engine = SimpleNamespace(log=log, sizes=RecordSizes())
     fetched(engine, [work(LARGE, 0, 10)])
     log.asked.clear()

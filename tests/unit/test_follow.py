@@ -1,5 +1,6 @@
 """When a stream is started again, and when following ends."""
 
+import json
 import threading
 from typing import Any
 from unittest.mock import Mock
@@ -86,3 +87,15 @@ def test_an_archive_is_gone_through_until_no_table_waits(monkeypatch: pytest.Mon
     module.go_through(mirror, None)
     assert mirror.advance.call_count == 2
     assert mirror.await_retry.call_count == 2
+
+
+def test_a_stream_starts_behind_topics_that_are_left_out() -> None:
+    """Spark refuses to start where a topic that its pattern matches is not among the offsets."""
+    first = {"p.shop.orders": {0: 2, 1: 0}, "p.shop.log_2024": {0: 5}, "p.crm.people": {0: 0}}
+    ends = {"p.shop.orders": {0: 9, 1: 4}, "p.shop.log_2024": {0: 8}, "p.crm.people": {0: 1}}
+    mirror: Any = Mock()
+    mirror.wanted = lambda offsets: {"p.shop.orders": offsets["p.shop.orders"]}
+    mirror.engine.ledger.next_offsets.return_value = {"p.shop.orders": {0: 7}}
+    starts = module._starting_offsets(mirror, r"^p\.(?:shop\..*)$", first, ends)
+    assert json.loads(starts) == {"p.shop.orders": {"0": 7, "1": 0}, "p.shop.log_2024": {"0": 8}}
+    assert module._starting_offsets(mirror, "^q", first, ends) == "earliest"

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from replicator import mirror as module
+from replicator import retries
 from replicator.batch import Work
 from replicator.config import parse
 from replicator.decode.schema_book import SchemaBook
@@ -56,7 +57,7 @@ class Scene:
         )
         monkeypatch.setattr(module, "process", self._process)
         monkeypatch.setattr(module, "fetched", lambda _, works: works)
-        monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
+        monkeypatch.setattr(retries, "RETRY_S", (0.0, 0.0))
         self.mirror = Mirror(engine, None)
 
     def _progress(self, table: TableId) -> Progress:
@@ -156,7 +157,7 @@ def test_success_in_between_starts_the_count_anew(scene: Scene) -> None:
 
 
 def test_a_failing_table_waits_a_while(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_S", (1000.0, 1000.0))
+    monkeypatch.setattr(retries, "RETRY_S", (1000.0, 1000.0))
     scene.broken["shop.orders"] = spark_error()
     scene.mirror.advance(ENDS)
     assert scene.mirror.advance(ENDS) is None
