@@ -1,0 +1,146 @@
+"""Whatever bytes a topic holds: each record becomes an event or goes to quarantine, and none stops the batch."""
+
+import base64
+import json
+from typing import Any
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from replicator.decode.envelope import Epoch, decode
+from replicator.model.census import OP_CODES, STRAY
+from replicator.model.commit import OffsetRange
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VECTOR,
+    Wire,
+    decimal,
+)
+from tests.oracle.events import Place, change_event
+
+COLUMNS = (
+    Column("id", LONG),
+    Column("boolean", BOOLEAN),
+    Column("int", INT),
+    Column("float", FLOAT),
+    Column("double", DOUBLE),
+    Column("text", STRING),
+    Column("set", STRING, Wire.SET, respelt=(("a ", "a"),)),
+    Column("bytes", BINARY),
+    Column("date", DATE, Wire.DAYS),
+    Column("millis", TIMESTAMP, Wire.MILLIS),
+    Column("micros", TIMESTAMP, Wire.MICROS),
+    Column("nanos", TIMESTAMP, Wire.NANOS),
+    Column("instant", TIMESTAMPTZ),
+    Column("time", LONG, Wire.TIME_MILLIS),
+    Column("nanotime", LONG, Wire.TIME_NANOS),
+    Column("year", INT, Wire.YEAR),
+    Column("flag", INT, Wire.FLAG),
+    Column("bits", BINARY, Wire.BASE64_BITS),
+    Column("place", BINARY, Wire.GEOMETRY),
+    Column("vector", VECTOR),
+    Column("latin", BINARY, Wire.LATIN1, size=4),
+    Column("plain", decimal(6, 2)),
+    Column("packed", decimal(6, 2), Wire.BASE64_DECIMAL),
+    Column("either", decimal(38, 10), Wire.EITHER_DECIMAL),
+    Column("wide", STRING, Wire.EITHER_DECIMAL, size=30),
+    Column("wider", STRING, Wire.BASE64_DECIMAL, size=0),
+    Column("widest", STRING, Wire.PLAIN, size=5),
+)
+SCHEMA = TableSchema(COLUMNS, ("id",))
+
+_EDGES = st.sampled_from(
+    (0, -1, 2**31, -(2**31) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, 10**40, 1e308, 1e-320, 0.5)
+)
+_TEXTS = st.sampled_from(
+    ("", "#1", "NaN", "Infinity", "12", "1e5", "2024-01-01T00:00:00Z", "====", "AfQ=", "true")
+)
+_PACKED = st.binary(max_size=40).map(lambda b: base64.b64encode(b).decode())
+_LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), _EDGES, _TEXTS, _PACKED, st.text(max_size=20)
+)
+_JSON = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_GEOMETRY = st.fixed_dictionaries({"wkb": _PACKED, "srid": st.integers(-(2**31), 2**31 - 1)})
+_ROW = st.fixed_dictionaries(
+    {"id": st.integers(-5, 5)},
+    optional={c.name: _JSON | _LEAVES | _GEOMETRY for c in COLUMNS[1:]},
+)
+_PARTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "op": st.sampled_from((*OP_CODES, "m", "")) | _JSON,
+        "before": _ROW | _JSON,
+        "source": _JSON
+        | st.fixed_dictionaries(
+            {
+                "file": st.sampled_from(("a.000001", "a.9999999999999999999", "x", "")),
+                "pos": _EDGES,
+                "row": _EDGES,
+            }
+        ),
+    },
+)
+
+
+def _event(row: Any, parts: dict[str, Any], cut: int | None) -> bytes:
+    event = json.loads(change_event("c", Place(1, 5), "t", after={"id": 1})) | {"after": row} | parts
+    return json.dumps(event).encode()[:cut]
+
+
+_LIKELY = st.builds(_event, _ROW | _JSON, _PARTS, st.none() | st.integers(0, 400))
+_ONE_COLUMN = st.builds(
+    lambda column, value: _event({"id": 1, column.name: value}, {}, None),
+    st.sampled_from(COLUMNS),
+    _LEAVES | _GEOMETRY,
+)
+_VALUES = st.one_of(st.binary(max_size=60), _JSON.map(lambda v: json.dumps(v).encode()), _LIKELY, _ONE_COLUMN)
+
+
+def examples(count: int) -> list[tuple[bytes | None, bytes]]:
+    """Keys and values, as many as fit one frame; a Spark job for each would take minutes."""
+    found: list[tuple[bytes | None, bytes]] = []
+
+    @settings(max_examples=count, phases=[Phase.generate], database=None)
+    @given(st.none() | st.binary(max_size=20), _VALUES)
+    def collect(key: bytes | None, value: bytes) -> None:
+        found.append((key, value))
+
+    collect()
+    return found
+
+
+def test_any_bytes(spark: SparkSession) -> None:
+    found = examples(500)
+    rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(found)]
+    frame = spark.createDataFrame(
+        rows, "partition int, offset long, timestamp long, key binary, value binary"
+    )
+    ranges = [OffsetRange("t", 0, 0, len(rows))]
+    decoded = (
+        decode(frame, [Epoch(SCHEMA)], SCHEMA, ranges, for_changelog=True, stray=STRAY).toArrow().to_pylist()
+    )
+    assert sorted(row["offset"] for row in decoded) == list(range(len(rows)))
+    for row in decoded:
+        key, value = found[row["offset"]]
+        if row["bad"] is not None:
+            assert (row["op"], row["raw_key"], row["raw_value"]) == (None, key, value)
+        elif row["op"] not in ("t", "m"):
+            assert row["op"] in OP_CODES
+            assert row["hi"] is not None
+            image = row["before"] if row["op"] == "d" else row["after"]
+            assert image["id"] is not None

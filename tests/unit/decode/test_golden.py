@@ -1,0 +1,59 @@
+"""Real envelopes: their schemas agree with the definitions of the same tables, and their values with the source."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from replicator.decode.event_schema import table_schema
+from replicator.decode.mapping import reconciled
+from replicator.decode.table_change import table_definitions
+from replicator.verify.canonical import Kind, canonical_value
+from tests.oracle.values import plain_value
+from tests.support.golden import golden_events, golden_files
+
+PATHS = pytest.mark.parametrize("path", golden_files(), ids=lambda p: p.stem)
+
+
+@PATHS
+def test_an_event_s_schema_is_the_definition_s(path: Path) -> None:
+    golden = json.loads(path.read_text(encoding="utf-8"))
+    (definition,) = table_definitions(golden["definition"].encode())
+    assert definition.schema is not None
+    defined = {c.name: c for c in definition.schema.columns}
+    assert golden["rows"], "no rows"
+    assert set(golden["kinds"]) == set(defined)
+    key, value = golden_events(golden)[0]
+    if not golden["schemas"]:
+        assert set(json.loads(value)["after"]) == set(defined)
+        return
+    carried = table_schema(value, key)
+    assert carried.key == definition.schema.key == ("id",)
+    for column in carried.columns:
+        known = defined[column.name]
+        found, _ = reconciled((column.type, column.wire), (known.type, known.wire))
+        assert (column.name, found) == (column.name, known.type)
+        assert (column.respelt, column.size) == (known.respelt, known.size), column.name
+
+
+@PATHS
+def test_the_oracle_reads_what_the_source_shows(path: Path) -> None:
+    golden = json.loads(path.read_text(encoding="utf-8"))
+    (definition,) = table_definitions(golden["definition"].encode())
+    assert definition.schema is not None
+    for key, value in golden_events(golden):
+        event = json.loads(value, parse_float=Decimal)
+        schema = table_schema(value, key) if "schema" in event else definition.schema
+        after = event.get("payload", event)["after"]
+        for column in schema.columns:
+            text = canonical_value(
+                Kind(golden["kinds"][column.name]), plain_value(column, after[column.name])
+            )
+            shown = None if text is None else text.decode()
+            wanted = golden["rows"][str(after["id"])][column.name]
+            assert column.name in golden["known"] or shown == wanted, column.name
+
+
+def test_there_are_golden_files() -> None:
+    assert len(golden_files()) >= 10, "run: make conformance"
