@@ -1,4 +1,4 @@
-"""Every kind of ALTER on a real MySQL while the mirror runs, with and without the events' own schemas."""
+"""Every kind of ALTER on a real MySQL while the mirror runs, in every encoding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from replicator.connect import register
 from replicator.status import read_status
 from tests.e2e.test_mirror import QUICK, START_S
 from tests.support.conformance import ConformancePage
+from tests.support.encodings import ENCODINGS, Encoding
 from tests.support.mirror import Comparison, running, until
 from tests.support.source import SourceDatabase
 
@@ -195,15 +196,15 @@ def policy_sections(database: SourceDatabase, found: Sequence[Table]) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("schemas", [True, False])
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 def test_every_kind_of_alter_while_the_mirror_runs(
-    source_database: SourceDatabase, tmp_path: Path, conformance: ConformancePage, schemas: bool
+    encoding: Encoding, source_database: SourceDatabase, tmp_path: Path, conformance: ConformancePage
 ) -> None:
     database, found, config = source_database, tables(), tmp_path / "mirror.toml"
     (tmp_path / "lake").mkdir()
     extra = f"{QUICK}\n{policy_sections(database, found)}"
-    log = f"schemas = {str(schemas).lower()}"
-    config.write_text(database.config_text(tmp_path, extra).replace("[lake]", f"{log}\n[lake]"))
+    lines = f"{encoding.log(database)}\n[lake]"
+    config.write_text(database.config_text(tmp_path, extra).replace("[lake]", lines))
     writer = Writer(database)
     for table in found:
         writer.create(table)
@@ -234,8 +235,7 @@ def test_every_kind_of_alter_while_the_mirror_runs(
     status = read_status(load(config))
     assert status.paused.keys() == wanted
     noted = {t.table.split(".")[-1]: [c for n in t.schema_changes for c in n.changes] for t in status.tables}
-    encoding = f"JSON {'with' if schemas else 'without'} schemas"
-    columns = [f"{policy}, {encoding}" for policy in ("evolve", "ignore", "fail")]
+    columns = [f"{policy}, {encoding.name}" for policy in ("evolve", "ignore", "fail")]
     with conformance.part("Schema changes", columns=columns) as part:
         for table in found:
             present = " ".join(n.replace(" ", "\u00a0") for n in lake_columns(config, table.final_name))
@@ -246,6 +246,6 @@ def test_every_kind_of_alter_while_the_mirror_runs(
             else:
                 assert present == expected, table
                 outcome = "same" if table.policy == "evolve" else "left as it was"
-            part.record(table.case.kind, f"{table.policy}, {encoding}", outcome)
+            part.record(table.case.kind, f"{table.policy}, {encoding.name}", outcome)
     assert any(change.startswith("rename column a to ") for change in noted["c04_evolve"])
     assert "drop column a" in noted["c02_evolve"] or "add column a int" in noted["c02_evolve"]

@@ -1,100 +1,16 @@
 """Every kind of schema change, in the middle of a batch and between batches: rows, columns and changelog afterwards."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
-from replicator.follow import go_through
-from replicator.model.schema_change import SCHEMA_KEY, SchemaState
 from replicator.status import read_status
-from tests.oracle.events import (
-    ColumnSpec,
-    Place,
-    change_event,
-    key_of,
-    schema_change_event,
-    with_key_schema,
-    with_value_schema,
-)
-from tests.oracle.model import Record
+from tests.oracle.events import ColumnSpec
 from tests.spark.batches import ORDERS
 from tests.spark.conftest import Lab
+from tests.spark.stories import EPOCH, ID, Story, changelog, other_table, play, row_of, rows, state
 from tests.spark.test_law import PowerCut, power_cut
-
-ID = ColumnSpec("id", "bigint", False)
-EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
-
-
-@dataclass
-class Story:
-    """A table `orders`, what happens to it, and its log."""
-
-    columns: Sequence[ColumnSpec]
-    with_schemas: bool
-    key: Sequence[str] = ("id",)
-    records: list[Record] = field(default_factory=list)
-    pos: int = 100
-
-    def __post_init__(self) -> None:
-        self.define("CREATE TABLE orders (...)", self.columns, kind="CREATE")
-
-    def define(
-        self, ddl: str, columns: Sequence[ColumnSpec], key: Sequence[str] | None = None, kind: str = "ALTER"
-    ) -> None:
-        self.columns, self.key, self.pos = columns, key or self.key, self.pos + 100
-        value = schema_change_event(Place(1, self.pos), "orders", columns, self.key, kind=kind, ddl=ddl)
-        self.records.append(Record("shop", 0, None, value))
-
-    def change(
-        self, op: str, *, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
-    ) -> None:
-        self.pos += 100
-        row = before if op == "d" else after
-        key = None if row is None else key_of(row, self.key)
-        value = change_event(op, Place(1, self.pos), "orders", before=before, after=after)
-        if self.with_schemas:
-            value = with_value_schema(value, self.columns, ORDERS)
-            key = None if key is None else with_key_schema(key, self.columns, self.key, ORDERS)
-        self.records.append(Record(ORDERS, 0, key, value))
-
-    def insert(self, **row: Any) -> None:
-        self.change("c", after=row)
-
-
-def play(lab: Lab, story: Story, cut: str, config: Any = None) -> None:
-    """Let the mirror see all at once, each record in a batch of its own, or the first half and then the rest."""
-    lab.write(story.records)
-    mirror = lab.mirror(config)
-    _, ends = mirror.engine.log.offsets()
-    end = ends[ORDERS][0]
-    for stop in {"once": [end], "each": range(1, end + 1), "half": [end // 2, end]}[cut]:
-        if cut != "once":
-            mirror = lab.mirror(config)
-        mirror.advance({ORDERS: {0: stop}})
-        assert mirror.summary().paused == {}
-
-
-def rows(lab: Lab, table: str = "orders", namespace: str = "shop") -> list[dict[str, Any]]:
-    return sorted(lab.rows(table, namespace), key=lambda r: str(r["id"]))
-
-
-def state(lab: Lab, namespace: str = "shop") -> SchemaState:
-    with lab.catalog() as catalog:
-        return SchemaState.from_json(catalog.load_table((namespace, "orders")).properties[SCHEMA_KEY])
-
-
-def changelog(lab: Lab) -> list[dict[str, Any]]:
-    found = sorted(
-        lab.rows("orders", "shop_changes"),
-        key=lambda r: (r["_change"]["offset"], r["_change"]["kind"] != "UPDATE_BEFORE"),
-    )
-    return [{k: v for k, v in row.items() if k != "_change"} for row in found]
-
 
 ways = pytest.mark.parametrize(
     ("cut", "with_schemas"), [("once", False), ("once", True), ("half", False), ("each", True)]
@@ -406,89 +322,6 @@ def test_what_cannot_be_followed_stops_the_table(lab: Lab) -> None:
     (reason,) = lab.catch_up().summary().paused.values()
     assert "no event says which values" in reason
     assert [r["id"] for r in rows(lab)] == [1]
-
-
-def test_schema_state_as_text() -> None:
-    text = SchemaState(5, ("a",)).to_json()
-    assert SchemaState.from_json(text) == SchemaState(5, ("a",))
-    with pytest.raises(ValueError, match="version 2"):
-        SchemaState.from_json(json.dumps({"version": 2}))
-
-
-def other_table(
-    name: str, kind: str, pos: int, *, old: str | None = None, columns: Sequence[ColumnSpec] = ()
-) -> Record:
-    value = schema_change_event(Place(1, pos), name, columns, ["id"], kind=kind, old_name=old)
-    return Record("shop", 0, None, value)
-
-
-def row_of(table: str, pos: int, **row: Any) -> Record:
-    value = change_event("c", Place(1, pos), table, after=row)
-    return Record(f"shop.shop.{table}", 0, key_of(row, ["id"]), value)
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_a_table_that_is_renamed_keeps_its_rows(lab: Lab, together: bool) -> None:
-    columns = [ID, ColumnSpec("a", "int")]
-    first = [other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)]
-    renamed = other_table("bills", "ALTER", 300, old="orders", columns=columns)
-    later = [renamed, row_of("bills", 400, id=2, a=2)]
-    anew = [other_table("orders", "CREATE", 500, columns=columns), row_of("orders", 600, id=3, a=3)]
-    for records in [first + later + anew] if together else [first, later, anew]:
-        lab.write(records)
-        for _ in range(2):
-            mirror = lab.mirror()
-            go_through(mirror, None)
-            assert mirror.summary().paused == {}
-    assert rows(lab, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
-    assert len(lab.rows("bills", "shop_changes")) == 2
-    assert rows(lab) == [{"id": 3, "a": 3}]
-    assert len(lab.rows("orders", "shop_changes")) == 1
-
-
-def test_a_copy_that_takes_a_tables_place_has_its_rows(lab: Lab) -> None:
-    a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
-    lab.write([other_table("orders", "CREATE", 100, columns=[ID, a]), row_of("orders", 200, id=1, a=1)])
-    lab.catch_up()
-    copy = schema_change_event(
-        Place(1, 310),
-        "_orders_gho",
-        [ID, b],
-        ["id"],
-        kind="ALTER",
-        ddl="ALTER TABLE _orders_gho CHANGE a b INT",
-    )
-    lab.write(
-        [
-            other_table("_orders_gho", "CREATE", 300, columns=[ID, a]),
-            Record("shop", 0, None, copy),
-            other_table("_orders_del", "ALTER", 400, old="orders", columns=[ID, a]),
-            other_table("orders", "ALTER", 400, old="_orders_gho", columns=[ID, b]),
-            row_of("orders", 500, id=2, b=2),
-        ]
-    )
-    mirror = lab.catch_up(lab.config(source={"tables": ["shop.*"], "exclude": ["shop._*"]}))
-    assert mirror.summary().paused == {}
-    assert rows(lab) == [{"id": 1, "b": 1}, {"id": 2, "b": 2}]
-
-
-def test_tables_that_exchange_their_names_stop(lab: Lab) -> None:
-    columns = [ID]
-    lab.write([other_table(name, "CREATE", 100, columns=columns) for name in ("orders", "bills")])
-    lab.write([row_of("orders", 200, id=1), row_of("bills", 210, id=2)])
-    lab.catch_up()
-    lab.write(
-        [
-            other_table("tmp", "ALTER", 300, old="orders", columns=columns),
-            other_table("orders", "ALTER", 300, old="bills", columns=columns),
-            other_table("bills", "ALTER", 300, old="tmp", columns=columns),
-            row_of("orders", 400, id=3),
-            row_of("bills", 410, id=4),
-        ]
-    )
-    paused = lab.catch_up().summary().paused
-    assert set(paused) == {"shop.orders", "shop.bills"}
-    assert all("was renamed to" in reason for reason in paused.values())
 
 
 def test_changes_without_events_are_followed_too(lab: Lab) -> None:

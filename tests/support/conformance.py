@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "conformance.md"
-ENCODINGS: Final = ("JSON with schemas", "JSON without schemas")
+ENCODINGS: Final = ("JSON with schemas", "JSON without schemas", "Avro")
 """The encodings that events may have, as the page calls them."""
 
 TYPE_PATHS: Final = ("snapshot", "binlog", "new table")

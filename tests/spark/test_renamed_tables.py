@@ -1,0 +1,73 @@
+"""Tables that take another name, or another table's, keep their rows."""
+
+import pytest
+
+from replicator.follow import go_through
+from tests.oracle.events import ColumnSpec, Place, schema_change_event
+from tests.oracle.model import Record
+from tests.spark.conftest import Lab
+from tests.spark.stories import ID, other_table, row_of, rows
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_table_that_is_renamed_keeps_its_rows(lab: Lab, together: bool) -> None:
+    columns = [ID, ColumnSpec("a", "int")]
+    first = [other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)]
+    renamed = other_table("bills", "ALTER", 300, old="orders", columns=columns)
+    later = [renamed, row_of("bills", 400, id=2, a=2)]
+    anew = [other_table("orders", "CREATE", 500, columns=columns), row_of("orders", 600, id=3, a=3)]
+    for records in [first + later + anew] if together else [first, later, anew]:
+        lab.write(records)
+        for _ in range(2):
+            mirror = lab.mirror()
+            go_through(mirror, None)
+            assert mirror.summary().paused == {}
+    assert rows(lab, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
+    assert len(lab.rows("bills", "shop_changes")) == 2
+    assert rows(lab) == [{"id": 3, "a": 3}]
+    assert len(lab.rows("orders", "shop_changes")) == 1
+
+
+def test_a_copy_that_takes_a_tables_place_has_its_rows(lab: Lab) -> None:
+    a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
+    lab.write([other_table("orders", "CREATE", 100, columns=[ID, a]), row_of("orders", 200, id=1, a=1)])
+    lab.catch_up()
+    copy = schema_change_event(
+        Place(1, 310),
+        "_orders_gho",
+        [ID, b],
+        ["id"],
+        kind="ALTER",
+        ddl="ALTER TABLE _orders_gho CHANGE a b INT",
+    )
+    lab.write(
+        [
+            other_table("_orders_gho", "CREATE", 300, columns=[ID, a]),
+            Record("shop", 0, None, copy),
+            other_table("_orders_del", "ALTER", 400, old="orders", columns=[ID, a]),
+            other_table("orders", "ALTER", 400, old="_orders_gho", columns=[ID, b]),
+            row_of("orders", 500, id=2, b=2),
+        ]
+    )
+    mirror = lab.catch_up(lab.config(source={"tables": ["shop.*"], "exclude": ["shop._*"]}))
+    assert mirror.summary().paused == {}
+    assert rows(lab) == [{"id": 1, "b": 1}, {"id": 2, "b": 2}]
+
+
+def test_tables_that_exchange_their_names_stop(lab: Lab) -> None:
+    columns = [ID]
+    lab.write([other_table(name, "CREATE", 100, columns=columns) for name in ("orders", "bills")])
+    lab.write([row_of("orders", 200, id=1), row_of("bills", 210, id=2)])
+    lab.catch_up()
+    lab.write(
+        [
+            other_table("tmp", "ALTER", 300, old="orders", columns=columns),
+            other_table("orders", "ALTER", 300, old="bills", columns=columns),
+            other_table("bills", "ALTER", 300, old="tmp", columns=columns),
+            row_of("orders", 400, id=3),
+            row_of("bills", 410, id=4),
+        ]
+    )
+    paused = lab.catch_up().summary().paused
+    assert set(paused) == {"shop.orders", "shop.bills"}
+    assert all("was renamed to" in reason for reason in paused.values())
