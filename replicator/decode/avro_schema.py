@@ -86,12 +86,13 @@ def writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, tuple[
         defaulted = tuple(
             c.name for c, f in zip(columns, row, strict=True) if c.nullable and f.get("default") is not None
         )
-        wanted = _bare(event) if flattened else _wanted(event, fields, named)
+        written = _bare(event)
+        wanted = written if flattened else _wanted(event, fields, named)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DecodeError("the writer schema is not that of a Debezium change event") from None
     _check_distinct(columns)
     marks = tuple(sorted(MARKS & fields.keys())) if flattened else None
-    return Writer(json.dumps(_bare(event)), json.dumps(wanted), defaulted, marks), columns
+    return Writer(json.dumps(written), json.dumps(wanted), defaulted, marks), columns
 
 
 def _wanted(

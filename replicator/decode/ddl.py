@@ -1,14 +1,14 @@
 """What an ALTER or RENAME statement of MySQL does to names, which no event and no definition tells.
 
 Two definitions of a table, before and after, cannot tell a renamed column from one that was dropped beside one that
-was added. The statement can. Only names are read: types come from the definitions. What is not understood is passed
-over, so that a statement of a newer server does no harm.
+was added, and that of a renamed table has its new name only. The statement tells. Only names are read: types come
+from the definitions. What is not understood is passed over, so that a statement of a newer server does no harm.
 
 Grammar: MySQL's reference manual, "ALTER TABLE Statement", "RENAME TABLE Statement", "Comments".
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,6 +54,13 @@ class _Name:
         same = self.table.casefold() == table.name.casefold()
         return same and (self.database is None or self.database.casefold() == table.database.casefold())
 
+    def may_be(self, other: "_Name") -> bool:
+        """Whether both may be one table."""
+        one_database = self.database is None or other.database is None
+        return self.table.casefold() == other.table.casefold() and (
+            one_database or str(self.database).casefold() == str(other.database).casefold()
+        )
+
 
 def column_moves(ddl: str | None, table: TableId) -> ColumnMoves | None:
     """What `ddl` does to the names of the columns of `table`; None where it says nothing of that table.
@@ -74,6 +81,39 @@ def column_moves(ddl: str | None, table: TableId) -> ColumnMoves | None:
                     renamed.append((old, new))
         found = ColumnMoves(tuple(renamed), tuple(dropped))
     return found
+
+
+def renamed_from(ddl: str | None, table: TableId) -> TableId | None:
+    """What `table` was called before `ddl`, which gave it its name; None where it did not.
+
+    One statement may rename several tables, one after the other, and one table more than once.
+    """
+    origins: list[tuple[_Name, _Name]] = []
+    for statement in _statements(ddl):
+        for old, new in _table_renames(statement):
+            known = next((pair for pair in origins if pair[0].may_be(old)), None)
+            if known is not None:
+                origins.remove(known)
+            origins.append((new, old if known is None else known[1]))
+    origin = next((old for new, old in reversed(origins) if new.means(table)), None)
+    if origin is None:
+        return None
+    found = TableId(origin.database or table.database, origin.table)
+    return None if found == table else found
+
+
+def _table_renames(tokens: Sequence[_Token]) -> Iterator[tuple[_Name, _Name]]:
+    """(old, new) of each table that a statement renames."""
+    if _keywords(tokens, 0, "RENAME") and len(tokens) > 1 and tokens[1].keyword in ("TABLE", "TABLES"):
+        for pair in _split(tokens[2:]):
+            old, at = _table_name(pair, 2 if _keywords(pair, 0, "IF", "EXISTS") else 0)
+            new, _ = _table_name(pair, at + 1) if _keywords(pair, at, "TO") else (None, at)
+            if old is not None and new is not None:
+                yield old, new
+    elif (found := _altered(tokens)) is not None:
+        old, specs = found
+        for new in filter(None, map(_new_name, specs)):
+            yield old, new
 
 
 def _statements(ddl: str | None) -> list[list[_Token]]:
@@ -108,6 +148,16 @@ def _tokens(text: str) -> list[_Token]:
 
 def _alter(tokens: Sequence[_Token], table: TableId) -> list[Sequence[_Token]] | None:
     """The specifications of an ALTER TABLE of `table`; None for any other statement."""
+    found = _altered(tokens)
+    if found is None:
+        return None
+    name, specs = found
+    names = [name, *filter(None, map(_new_name, specs))]
+    return specs if any(n.means(table) for n in names) else None
+
+
+def _altered(tokens: Sequence[_Token]) -> tuple[_Name, list[Sequence[_Token]]] | None:
+    """The table and the specifications of an ALTER TABLE; None for any other statement."""
     if tokens[0].keyword != "ALTER":
         return None
     at = next((i for i, t in enumerate(tokens[:5]) if t.keyword == "TABLE"), None)
@@ -117,19 +167,15 @@ def _alter(tokens: Sequence[_Token], table: TableId) -> list[Sequence[_Token]] |
     if _keywords(tokens, at, "IF", "EXISTS"):
         at += 2
     name, at = _table_name(tokens, at)
-    if name is None:
-        return None
-    specs = _split(tokens[at:])
-    return specs if name.means(table) or any(_renames_to(spec, table) for spec in specs) else None
+    return None if name is None else (name, _split(tokens[at:]))
 
 
-def _renames_to(spec: Sequence[_Token], table: TableId) -> bool:
-    """Whether an ALTER's specification, `RENAME [TO | AS] name`, gives the table this name."""
+def _new_name(spec: Sequence[_Token]) -> _Name | None:
+    """What an ALTER's specification, `RENAME [TO | AS] name`, calls the table; None where it is another one."""
     if not _keywords(spec, 0, "RENAME") or (len(spec) > 2 and spec[1].keyword in ("COLUMN", "INDEX", "KEY")):
-        return False
+        return None
     at = 2 if len(spec) > 1 and spec[1].keyword in ("TO", "AS", "=") else 1
-    name, _ = _table_name(spec, at)
-    return name is not None and name.means(table)
+    return _table_name(spec, at)[0]
 
 
 def _table_name(tokens: Sequence[_Token], at: int) -> tuple[_Name | None, int]:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from replicator.decode import mapping
-from replicator.decode.ddl import column_moves
+from replicator.decode.ddl import column_moves, renamed_from
 from replicator.errors import DecodeError
 from replicator.model.lineage import TableDefinition
 from replicator.model.position import SourcePosition
@@ -73,9 +73,12 @@ def definitions_of(record: Mapping[str, Any]) -> list[TableDefinition]:
 def _definitions(
     change: Mapping[str, Any], position: SourcePosition, ts_ms: int, ddl: str | None, *, snapshot: bool
 ) -> list[TableDefinition]:
-    """What one change says: of a table, and of its old name where it was renamed."""
+    """What one change says: of a table, and of its old name where it was renamed.
+
+    Some connectors list both names, others have the new one only.
+    """
     names = _table_ids(change["id"])
-    table, old = names[-1], names[0] if len(names) > 1 else None
+    table, old = names[-1], names[0] if len(names) > 1 else renamed_from(ddl, names[-1])
     gone = TableDefinition(old or table, position, ts_ms, None, snapshot=snapshot)
     if change["type"] == "DROP" or change.get("table") is None:
         return [gone] if old is None else [gone, replace(gone, table=table)]

@@ -95,6 +95,11 @@ CASES = (
         ),
     ),
     Case("rename table", ("RENAME TABLE {t} TO {t}_new",)),
+    Case(
+        "rename table by ALTER",
+        ("ALTER TABLE {t} RENAME TO {t}_new, ADD z1 INT NOT NULL DEFAULT 7",),
+        "id a b c n m t e s k z1",
+    ),
 )
 POLICIES = {
     "add column at the end, in the middle, first": "add",
@@ -123,7 +128,7 @@ class Table:
 
     @property
     def final_name(self) -> str:
-        return f"{self.name}_new" if self.case.kind == "rename table" else self.name
+        return f"{self.name}_new" if self.case.kind.startswith("rename table") else self.name
 
 
 def tables() -> list[Table]:
@@ -177,7 +182,7 @@ class Writer:
         for statement in table.case.statements:
             self.database.execute(statement.format(t=table.name))
             if not statement.startswith("DROP TABLE"):
-                self.write(table.final_name if statement.startswith("RENAME") else table.name)
+                self.write(table.final_name)
 
 
 def lake_columns(config: Path, table: str) -> list[str]:

@@ -170,7 +170,12 @@ def schema_change_event(
     ddl: str | None = None,
     old_name: str | None = None,
 ) -> bytes:
-    """A record of the schema-change topic; `kind` is CREATE, ALTER or DROP."""
+    """A record of the schema-change topic; `kind` is CREATE, ALTER or DROP.
+
+    As in Debezium 3.6, only the statement tells the `old_name` of a table that was renamed.
+    """
+    if old_name is not None and ddl is None:
+        ddl = f"RENAME TABLE {old_name} TO {table}"
     definition = None
     if kind != "DROP":
         definition = {
@@ -188,7 +193,7 @@ def schema_change_event(
         "tableChanges": [
             {
                 "type": kind,
-                "id": ",".join(f'"{database}"."{name}"' for name in (old_name, table) if name is not None),
+                "id": f'"{database}"."{table}"',
                 "table": definition,
             }
         ],

@@ -90,9 +90,15 @@ def changelog(lab: Lab) -> list[dict[str, Any]]:
 
 
 def other_table(
-    name: str, kind: str, pos: int, *, old: str | None = None, columns: Sequence[ColumnSpec] = ()
+    name: str,
+    kind: str,
+    pos: int,
+    *,
+    old: str | None = None,
+    ddl: str | None = None,
+    columns: Sequence[ColumnSpec] = (),
 ) -> Record:
-    value = schema_change_event(Place(1, pos), name, columns, ["id"], kind=kind, old_name=old)
+    value = schema_change_event(Place(1, pos), name, columns, ["id"], kind=kind, ddl=ddl, old_name=old)
     return Record("shop", 0, None, value)
 
 

@@ -40,12 +40,13 @@ def test_a_copy_that_takes_a_tables_place_has_its_rows(lab: Lab) -> None:
         kind="ALTER",
         ddl="ALTER TABLE _orders_gho CHANGE a b INT",
     )
+    cut_over = "RENAME TABLE orders TO _orders_del, _orders_gho TO orders"
     lab.write(
         [
             other_table("_orders_gho", "CREATE", 300, columns=[ID, a]),
             Record("shop", 0, None, copy),
-            other_table("_orders_del", "ALTER", 400, old="orders", columns=[ID, a]),
-            other_table("orders", "ALTER", 400, old="_orders_gho", columns=[ID, b]),
+            other_table("_orders_del", "ALTER", 400, ddl=cut_over, columns=[ID, a]),
+            other_table("orders", "ALTER", 400, ddl=cut_over, columns=[ID, b]),
             row_of("orders", 500, id=2, b=2),
         ]
     )
@@ -59,11 +60,11 @@ def test_tables_that_exchange_their_names_stop(lab: Lab) -> None:
     lab.write([other_table(name, "CREATE", 100, columns=columns) for name in ("orders", "bills")])
     lab.write([row_of("orders", 200, id=1), row_of("bills", 210, id=2)])
     lab.catch_up()
+    exchange = "RENAME TABLE orders TO tmp, bills TO orders, tmp TO bills"
     lab.write(
         [
-            other_table("tmp", "ALTER", 300, old="orders", columns=columns),
-            other_table("orders", "ALTER", 300, old="bills", columns=columns),
-            other_table("bills", "ALTER", 300, old="tmp", columns=columns),
+            other_table("orders", "ALTER", 300, ddl=exchange, columns=columns),
+            other_table("bills", "ALTER", 300, ddl=exchange, columns=columns),
             row_of("orders", 400, id=3),
             row_of("bills", 410, id=4),
         ]

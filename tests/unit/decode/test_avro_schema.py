@@ -181,6 +181,9 @@ def test_schemas_that_cannot_be_read_right_are_refused() -> None:
         writer_schema(changed(**{"connect.name": ...}))
     assert "connect.meta.data" in (caught.value.hint or "")
     document = json.loads(VALUE)
+    document["fields"][0]["type"][1]["fields"][1]["type"] = ["null", {}]
+    with pytest.raises(DecodeError):
+        writer_schema(json.dumps(document))
     document["fields"][0]["type"][1]["fields"][1]["type"] = ["null", "int", "string"]
     with pytest.raises(UnsupportedChange, match="k2 may be of several types"):
         writer_schema(json.dumps(document))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.decode.ddl import column_moves
+from replicator.decode.ddl import column_moves, renamed_from
 from replicator.model.lineage import ColumnMoves
 from replicator.model.table import TableId
 
@@ -83,3 +83,31 @@ def test_nothing_of_this_table(ddl: str | None) -> None:
 )
 def test_what_is_cut_off_says_nothing(ddl: str) -> None:
     assert column_moves(ddl, T) == ColumnMoves()
+
+
+@pytest.mark.parametrize(
+    ("ddl", "old"),
+    [
+        ("RENAME TABLE a TO t", "a"),
+        ("rename tables `x`.`y` TO z, `shop`.`a b` to `shop`.`t`", "a b"),
+        ("RENAME TABLE t TO _t_del, _t_gho TO t", "_t_gho"),
+        ("RENAME TABLE t TO tmp, b TO t, tmp TO b", "b"),
+        ("RENAME TABLE a TO tmp, tmp TO t", "a"),
+        ("ALTER TABLE a ADD x INT, RENAME TO t", "a"),
+        ("ALTER TABLE a RENAME t", "a"),
+        ("ALTER TABLE a RENAME AS shop.t, DROP COLUMN b", "a"),
+        ("RENAME TABLE t TO tmp, tmp TO t", None),
+        ("RENAME TABLE t TO other", None),
+        ("RENAME TABLE elsewhere.a TO elsewhere.t", None),
+        ("ALTER TABLE t RENAME COLUMN a TO t", None),
+        ("RENAME USER a TO t", None),
+        ("RENAME TABLE a", None),
+        (None, None),
+    ],
+)
+def test_renamed_tables(ddl: str | None, old: str | None) -> None:
+    assert renamed_from(ddl, T) == (None if old is None else TableId("shop", old))
+
+
+def test_a_table_that_came_from_another_database() -> None:
+    assert renamed_from("RENAME TABLE crm.a TO shop.t", T) == TableId("crm", "a")

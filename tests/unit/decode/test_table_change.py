@@ -264,6 +264,20 @@ def test_with_an_embedded_schema() -> None:
     assert table_definitions(wrapped) == table_definitions(text)
 
 
+@pytest.mark.parametrize("names", ['"shop"."bills"', '"shop"."orders","shop"."bills"'])
+def test_renamed(names: str) -> None:
+    text = schema_change_event(
+        Place(1, 300), "bills", [ColumnSpec("id", "int", False)], ["id"], kind="ALTER", old_name="orders"
+    )
+    event = json.loads(text)
+    event["tableChanges"][0]["id"] = names
+    gone, found = table_definitions(json.dumps(event).encode())
+    orders, bills = TableId("shop", "orders"), TableId("shop", "bills")
+    assert (gone.table, gone.schema, gone.other_name) == (orders, None, bills)
+    assert (found.table, found.other_name) == (bills, orders)
+    assert found.schema is not None
+
+
 def test_drop_and_records_without_tables() -> None:
     (found,) = table_definitions(schema_change_event(Place(3, 50), "t", [], [], kind="DROP"))
     assert found.schema is None
