@@ -34,6 +34,7 @@ from replicator.errors import (
 )
 from replicator.ledger import chunks, ranges_to_read
 from replicator.model.census import Census
+from replicator.model.commit import CommitMarker
 from replicator.model.record import BadRecord
 from replicator.model.table import TableId
 from replicator.observe import BatchReport, Stopwatch, get_logger, log_batch
@@ -251,7 +252,7 @@ class Mirror:
             table = self.table_of(topic)
             if table in self._paused or self._retries.must_wait(table) or not self._readable(table):
                 continue
-            behind = engine.ledger.reached(table, topic)
+            behind = self._reached(table, topic)
             ranges = ranges_to_read(topic, behind, self._first.get(topic, {}), partitions)
             if self._awaits_rename(table, ends):
                 self._awaiting.add(table)
@@ -270,20 +271,36 @@ class Mirror:
     def _follow_renames(self, ends: Offsets) -> bool:
         """Rename the lake's tables whose source was renamed, once they have all of their old topic; whether any was."""
         engine, found = self.engine, False
-        for topic in self.wanted(ends):
-            table = self.table_of(topic)
-            if table in self._paused or self._retries.must_wait(table) or not engine.ledger.knows(table):
-                continue
-            new = renamed_to(engine, table)
-            if new is None:
-                continue
-            if not is_half_renamed(engine, table, new) and not self._has_all(topic):
-                continue
-            try:
-                found |= rename(engine, table, new)
-            except LakeUnavailable as error:
-                for name in (table, new):
-                    self._pause(name, error.message, "rename the tables in the lake yourself, or start anew")
+        topics = {self.table_of(topic): topic for topic in self.wanted(ends)}
+        for first, topic in topics.items():
+            # A name between two others may never have had an event, and so no topic.
+            for table in (first, *self._later_names(first)):
+                if table in self._paused or self._retries.must_wait(table) or not engine.ledger.knows(table):
+                    continue
+                new = renamed_to(engine, table)
+                if new is None:
+                    continue
+                if not is_half_renamed(engine, table, new) and not self._has_all(topics.get(table, topic)):
+                    continue
+                try:
+                    found |= rename(engine, table, new)
+                except LakeUnavailable as error:
+                    for name in (table, new):
+                        self._pause(
+                            name, error.message, "rename the tables in the lake yourself, or start anew"
+                        )
+        return found
+
+    def _later_names(self, table: TableId) -> list[TableId]:
+        """What the table was renamed to, one name after the other; what the lake has of them is known then."""
+        found: list[TableId] = []
+        left = list(self.engine.book.later_names(table))
+        while left:
+            name = left.pop()
+            if name not in (table, *found):
+                self._readable(name)
+                found.append(name)
+                left += self.engine.book.later_names(name)
         return found
 
     def _awaits_rename(self, table: TableId, ends: Offsets) -> bool:
@@ -296,15 +313,21 @@ class Mirror:
             return True
         left = {old for old in old_names if not has_left(engine, old, table)}
         return any(
-            ranges_to_read(topic, engine.ledger.reached(old, topic), self._first.get(topic, {}), partitions)
+            ranges_to_read(topic, self._reached(old, topic), self._first.get(topic, {}), partitions)
             for topic, partitions in self.wanted(ends).items()
             if (old := self.table_of(topic)) in left
         )
 
+    def _reached(self, table: TableId, topic: str) -> CommitMarker | None:
+        """The marker behind which events of `topic` are to be read; it may be under the table's later name."""
+        if self.engine.ledger.progress(table).behind is None:
+            self._later_names(table)
+        return self.engine.ledger.reached(table, topic)
+
     def _has_all(self, topic: str) -> bool:
         """Whether the lake has all that the log now has of a topic, so that no event from before is to come."""
         _, ends = self.engine.log.offsets()
-        behind = self.engine.ledger.reached(self.table_of(topic), topic)
+        behind = self._reached(self.table_of(topic), topic)
         return not ranges_to_read(topic, behind, {}, ends.get(topic, {}))
 
     def _take_in(self, works: list[Work], watch: Stopwatch) -> "_Outcome":

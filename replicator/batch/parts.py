@@ -51,10 +51,10 @@ def parts(engine: Engine, work: Work) -> list[Work]:
     """`work`, cut where the schema changed so that rows before and rows after must not be mixed; see `is_barrier`."""
     line = engine.book.line(work.table)
     known = engine.ledger.progress(work.table).schema_at
-    news = line.after(known) if known is not None else line.versions[1:]
+    news = line.after(known) if known is not None else line.own_versions[1:]
     if not news:
         return [work]
-    first = 0 if known is None else line.index_at(known)
+    first = line.own if known is None else line.index_at(known)
     newest = len(line.versions) - 1
     starts: dict[int, dict[int, int]] = {}
     if work.ranges:

@@ -14,7 +14,9 @@ def renamed_to(engine: Engine, table: TableId, until: int | None = None) -> Tabl
     there, line = engine.ledger.progress(table), engine.book.line(table)
     since = BEGINNING if there.schema_at is None else there.schema_at
     names = [
-        v.left_as for v in line.after(since) if v.left_as is not None and (until is None or v.at <= until)
+        v.left_as
+        for v in line.own_versions
+        if v.left_as is not None and v.at > since and (until is None or v.at <= until)
     ]
     if until is None and line.gone is not None and line.gone.renamed_to is not None:
         names.append(line.gone.renamed_to)
@@ -30,7 +32,7 @@ def renamed_to(engine: Engine, table: TableId, until: int | None = None) -> Tabl
 def has_left(engine: Engine, table: TableId, new: TableId) -> bool:
     """Whether what the lake has as `table` is of the time after the source's was renamed to `new`."""
     known = engine.ledger.progress(table).schema_at
-    moved = engine.book.line(new).versions[0].at
+    moved = engine.book.line(new).own_versions[0].at
     return known is not None and known >= moved
 
 

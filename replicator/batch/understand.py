@@ -186,7 +186,7 @@ def _shape(
     line = engine.book.line(work.table)
     known = engine.ledger.progress(work.table).schema_at
     at = known if work.until is None else work.until
-    target = 0 if at is None else line.index_at(at)
+    target = line.own if at is None else line.index_at(at)
     aligned = engine.book.aligned(work.table, line, epochs, since, target)
     if options.key:
         aligned = aligned.with_key(options.key)

@@ -105,24 +105,26 @@ class SchemaBook:
             self._by_topic.setdefault(topic_name(definition.table), set()).add(definition.table)
             known = self._definitions.setdefault(definition.table, [])
             if not known or place(known[-1].position) <= definition.at:
-                known.append(self._with_moves(definition))
-                self._lines.pop(definition.table, None)
+                replaces = any(d.schema is not None for d in known)
+                known.append(self._with_moves(definition) if replaces else definition)
+                # That of a table which was renamed since is made of this one's.
+                self._lines.clear()
 
     def _with_moves(self, definition: TableDefinition) -> TableDefinition:
         """What a table that takes another's place went through under its own name, as tools that copy tables do."""
         old = definition.other_name
         if definition.schema is None or old is None or not (line := self._line(old)):
             return definition
-        last = len(line.versions) - 1
-        carried = line.carry(0, last)
-        dropped = [name for name in line.versions[0].schema.names if name not in carried]
+        own = line.own_versions
+        carried = line.carry(line.own, len(line.versions) - 1)
+        dropped = [name for name in own[0].schema.names if name not in carried]
         renamed = [(was, now) for was, now in carried.items() if was != now]
         # One that was called otherwise for a moment only, as where names are exchanged, counts by its first name.
-        first = line.versions[0].took_over_from
+        first = own[0].renamed_from
         return replace(
             definition,
             moves=ColumnMoves(tuple(renamed), tuple(dropped)),
-            other_name=first if len(line.versions) == 1 and first is not None else old,
+            other_name=first if len(own) == 1 and first is not None else old,
         )
 
     def line(self, table: TableId) -> Lineage:
@@ -132,14 +134,26 @@ class SchemaBook:
 
     def _line(self, table: TableId) -> Lineage:
         if table not in self._lines:
-            line = lineage(self._definitions.get(table, ()))
-            for d in self._seen.get(table, ()):
-                # What was seen first may have been told since.
-                if d.schema is not None and (not line or d.at > line.versions[-1].at):
-                    told = line and known_as(line, d.schema)[-1:] == [len(line.versions) - 1]
-                    line = line if told else seen(line, d.position, d.ts_ms, d.schema)
-            self._lines[table] = line
+            self._lines[table] = self._line_until(table, None)
         return self._lines[table]
+
+    def _line_until(self, table: TableId, end: int | None) -> Lineage:
+        """The line up to a place. It goes on from the place where the table was called otherwise."""
+        told, found = (
+            [d for d in known.get(table, ()) if end is None or d.at < end]
+            for known in (self._definitions, self._seen)
+        )
+        begin = next((d for d in told if d.schema is not None), None)
+        past = None
+        if begin is not None and begin.other_name is not None:
+            past = self._line_until(begin.other_name, begin.at)
+        line = lineage(told, past)
+        for d in found:
+            # What was seen first may have been told since.
+            if d.schema is not None and (not line or d.at > line.versions[-1].at):
+                is_told = line and known_as(line, d.schema)[-1:] == [len(line.versions) - 1]
+                line = line if is_told else seen(line, d.position, d.ts_ms, d.schema)
+        return line
 
     def aligned(
         self,
@@ -153,7 +167,7 @@ class SchemaBook:
 
         `since` is a position that all events lie behind; None where they may be of any time.
         """
-        first = 0 if since is None else line.index_at(place(since))
+        first = line.own if since is None else max(line.own, line.index_at(place(since)))
         asked = (tuple(epochs), first, target)
         known = self._aligned.get(table)
         if known is None or known[0] is not line or known[1] != asked:
@@ -162,8 +176,16 @@ class SchemaBook:
         return known[2]
 
     def earlier_names(self, table: TableId) -> frozenset[TableId]:
-        """What the table was called before it was renamed."""
-        return frozenset(v.took_over_from for v in self.line(table).versions if v.took_over_from is not None)
+        """What the table was called before it was renamed, or what took its place was."""
+        versions = self.line(table).versions
+        names = [name for v in versions for name in (v.renamed_from, v.took_over_from)]
+        return frozenset(name for name in names if name is not None)
+
+    def later_names(self, table: TableId) -> frozenset[TableId]:
+        """What tables that had this name are called now, or were called next."""
+        line = self.line(table)
+        names = [v.left_as for v in line.own_versions] + ([] if line.gone is None else [line.gone.renamed_to])
+        return frozenset(name for name in names if name is not None)
 
     def define(self, table: TableId, schema: TableSchema) -> None:
         """Take the source's word for how a table is defined, where the schema-change topic has nothing of it."""
@@ -311,11 +333,11 @@ class SchemaBook:
                 )
         with self._lock:
             self._seen.setdefault(table, []).append(TableDefinition(table, at, source.ts_ms or 0, schema))
-            self._lines.pop(table, None)
+            self._lines.clear()
 
     def _defined(self, table: TableId, since: int | None) -> list[Epoch]:
         """Definitions by place → epochs; what ended before `since` is left out."""
-        told = [v for v in self.line(table).versions if v.told]
+        told = [v for v in self.line(table).own_versions if v.told]
         epochs: list[Epoch] = []
         for i, version in enumerate(told):
             end = told[i + 1].at if i + 1 < len(told) else None

@@ -67,6 +67,7 @@ class SchemaVersion:
         natives: see `TableDefinition`.
         left_as: what the table is called now that had this name before, and was renamed; then `anew` too.
         took_over_from: the table that took this one's name and place, as tools do that copy tables.
+        renamed_from: what the table was called before; its rows went along.
         told: the source's definition says so; else it was seen in the events, and a column that went while another
             came is taken for dropped.
     """
@@ -80,6 +81,7 @@ class SchemaVersion:
     natives: Mapping[str, str] = field(default_factory=dict)
     left_as: TableId | None = None
     took_over_from: TableId | None = None
+    renamed_from: TableId | None = None
     told: bool = True
 
 
@@ -108,11 +110,14 @@ BEGINNING: Final = -1
 class Lineage:
     """The versions of a table, oldest first; a place before the first belongs to the first.
 
-    `gone` is its end, None while the source has it.
+    Attributes:
+        gone: its end, None while the source has it.
+        own: the first version that has the table's present name; those before are of what it was renamed from.
     """
 
     versions: tuple[SchemaVersion, ...] = ()
     gone: Gone | None = None
+    own: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.versions)
@@ -120,6 +125,11 @@ class Lineage:
     def index_at(self, at: int) -> int:
         """The version in force at a place."""
         return max((i for i, v in enumerate(self.versions) if v.at <= at), default=0)
+
+    @property
+    def own_versions(self) -> tuple[SchemaVersion, ...]:
+        """The versions under the table's present name."""
+        return self.versions[self.own :]
 
     def after(self, at: int) -> tuple[SchemaVersion, ...]:
         """The versions that came after a place."""
@@ -198,19 +208,25 @@ def _converted(old: SchemaVersion, was: str, new: SchemaVersion, now: str) -> bo
     return needs_rewrite(before.type, after.type, old.natives.get(was), new.natives.get(now))
 
 
-def lineage(definitions: Sequence[TableDefinition]) -> Lineage:
-    """The versions that `definitions` of one table, in the order of their positions, make."""
-    versions: list[SchemaVersion] = []
-    gone: Gone | None = None
+def lineage(definitions: Sequence[TableDefinition], past: Lineage | None = None) -> Lineage:
+    """The versions that `definitions` of one table, in the order of their positions, make.
+
+    `past` is what the table went through under another name, where the first of them renamed it.
+    """
+    versions: list[SchemaVersion] = [] if past is None else list(past.versions)
+    own, gone = len(versions), None
     for d in definitions:
         if versions and d.at <= versions[-1].at:
             continue  # It is sent again. Names that were exchanged once would be exchanged back.
+        begun = len(versions) > own
         if d.schema is None:
-            if versions and not d.snapshot:
+            if begun and not d.snapshot:
                 gone = Gone(d.at, d.position, d.ts_ms, d.other_name)
             continue
-        if not versions:
-            versions.append(_version(d, d.schema, {}))
+        if not begun:
+            carried = carried_names(versions[-1].schema, d.schema, d.moves) if versions else {}
+            version = _version(d, d.schema, carried)
+            versions.append(replace(version, took_over_from=None, renamed_from=d.other_name))
         elif gone is not None and d.other_name is None:
             last = versions[-1].schema
             carried = {n: n for n in d.schema.names if n in last.names}
@@ -219,10 +235,10 @@ def lineage(definitions: Sequence[TableDefinition]) -> Lineage:
         else:
             last, carried = versions[-1].schema, carried_names(versions[-1].schema, d.schema, d.moves)
             same = (d.schema, dict(d.natives)) == (last, dict(versions[-1].natives))
-            if not same or _moved(carried, d.schema) or gone is not None:
+            if not same or _moved(carried, d.schema) or gone is not None or d.other_name is not None:
                 versions.append(_version(d, d.schema, carried))
         gone = None
-    return Lineage(tuple(versions), gone)
+    return Lineage(tuple(versions), gone, own)
 
 
 def _moved(carried: Mapping[str, str], schema: TableSchema) -> bool:

@@ -216,15 +216,11 @@ def test_every_kind_of_alter_while_the_mirror_runs(
     register(load(config))
     compare = Comparison.of(database, config)
     others = {t.name for t in found if t.policy != "evolve"}
-
-    def caught_up() -> bool:
-        return not compare.differences().keys() - others
-
     with running(config, tmp_path / "out.log") as mirror:
-        until(caught_up, seconds=START_S, doing="the snapshot is in the lake")
+        compare.await_equal(mirror, START_S)
         for table in found:
             writer.change(table)
-        until(caught_up, seconds=START_S, doing=f"all changes are in the lake: {compare.differences()}")
+        compare.await_equal(mirror, START_S, besides=others)
         wanted = {f"{database.name}.{t.name}" for t in found if t.policy == "fail"}
         until(
             lambda: read_status(load(config)).paused.keys() >= wanted,

@@ -9,12 +9,13 @@ from tests.spark.conftest import Lab
 from tests.spark.stories import ID, other_table, row_of, rows
 
 
+@pytest.mark.parametrize("new", ["bills", "orders_new"])
 @pytest.mark.parametrize("together", [True, False])
-def test_a_table_that_is_renamed_keeps_its_rows(lab: Lab, together: bool) -> None:
+def test_a_table_that_is_renamed_keeps_its_rows(lab: Lab, together: bool, new: str) -> None:
     columns = [ID, ColumnSpec("a", "int")]
     first = [other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)]
-    renamed = other_table("bills", "ALTER", 300, old="orders", columns=columns)
-    later = [renamed, row_of("bills", 400, id=2, a=2)]
+    renamed = other_table(new, "ALTER", 300, old="orders", columns=columns)
+    later = [renamed, row_of(new, 400, id=2, a=2)]
     anew = [other_table("orders", "CREATE", 500, columns=columns), row_of("orders", 600, id=3, a=3)]
     for records in [first + later + anew] if together else [first, later, anew]:
         lab.write(records)
@@ -22,10 +23,64 @@ def test_a_table_that_is_renamed_keeps_its_rows(lab: Lab, together: bool) -> Non
             mirror = lab.mirror()
             go_through(mirror, None)
             assert mirror.summary().paused == {}
-    assert rows(lab, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
-    assert len(lab.rows("bills", "shop_changes")) == 2
+    assert rows(lab, new) == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
+    assert len(lab.rows(new, "shop_changes")) == 2
     assert rows(lab) == [{"id": 3, "a": 3}]
     assert len(lab.rows("orders", "shop_changes")) == 1
+
+
+def test_the_old_name_does_not_come_back(lab: Lab) -> None:
+    """Its topic stays in the log; a start before the first event under the new name must not read it anew."""
+    columns = [ID, ColumnSpec("a", "int")]
+    lab.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
+    lab.catch_up()
+    lab.write(
+        [
+            other_table("orders_new", "ALTER", 300, old="orders", columns=columns),
+            other_table("orders_newer", "ALTER", 400, old="orders_new", columns=columns),
+        ]
+    )
+    for _ in range(3):
+        lab.catch_up()
+    with lab.catalog() as catalog:
+        assert {name for _, name in catalog.list_tables("shop")} == {"orders_newer"}
+        assert {name for _, name in catalog.list_tables("shop_changes")} == {"orders_newer"}
+    lab.write([row_of("orders_newer", 500, id=2, a=2)])
+    lab.catch_up()
+    assert rows(lab, "orders_newer") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("between", [True, False])
+def test_changes_of_columns_beside_a_rename(lab: Lab, together: bool, between: bool) -> None:
+    """What a table went through under its old name counts under the new one: fills, names, types."""
+    first = [ID, ColumnSpec("a", "int"), ColumnSpec("b", "int")]
+    second = [ID, ColumnSpec("c", "int"), ColumnSpec("b", "int")]
+    third = [ID, ColumnSpec("c", "varchar"), ColumnSpec("b", "int"), ColumnSpec("z", "int", False, "7")]
+    alter = schema_change_event(
+        Place(1, 300),
+        "orders",
+        second,
+        ["id"],
+        kind="ALTER",
+        ddl="ALTER TABLE orders RENAME COLUMN a TO c",
+    )
+    rename = "ALTER TABLE orders RENAME TO orders_new, MODIFY c VARCHAR(20), ADD z INT NOT NULL DEFAULT 7"
+    before = [other_table("orders", "CREATE", 100, columns=first), row_of("orders", 200, id=1, a=1, b=2)]
+    changed = [Record("shop", 0, None, alter)]
+    if between:
+        changed.append(row_of("orders", 400, id=2, c=3, b=4))
+    renamed = [
+        other_table("orders_new", "ALTER", 500, ddl=rename, columns=third),
+        row_of("orders_new", 600, id=3, c="5", b=6, z=8),
+    ]
+    for records in [before + changed + renamed] if together else [before, changed, renamed]:
+        lab.write(records)
+        assert lab.catch_up().summary().paused == {}
+    wanted = [{"id": 1, "c": "1", "b": 2, "z": 7}, {"id": 3, "c": "5", "b": 6, "z": 8}]
+    if between:
+        wanted.insert(1, {"id": 2, "c": "3", "b": 4, "z": 7})
+    assert rows(lab, "orders_new") == wanted
 
 
 def test_a_copy_that_takes_a_tables_place_has_its_rows(lab: Lab) -> None:
