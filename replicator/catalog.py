@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
@@ -48,15 +47,10 @@ def sqlalchemy_uri(jdbc: str, user: str | None = None, password: str | None = No
     )
 
 
-def sqlite_file(lake: LakeConfig) -> Path | None:
-    """The file of a SQLite catalog, whether or not it exists; None for any other catalog."""
-    return lake.catalog_file
-
-
 @contextmanager
 def open_catalog(lake: LakeConfig) -> Iterator[Catalog]:
     """The lake's catalog, for looking only. Raises LakeUnavailable where it does not open."""
-    file = sqlite_file(lake)
+    file = lake.catalog_file
     if file is not None and not file.exists():
         # Opening it would leave an empty file behind.
         raise LakeUnavailable(

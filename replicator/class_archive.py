@@ -5,10 +5,12 @@ process with these libraries writes the file when it ends; later ones map it. Ja
 by another Java or with other libraries, and then starts without.
 """
 
+import contextlib
 import hashlib
 import os
 import shlex
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,17 +18,18 @@ from typing import Final
 from replicator.jars import default_cache
 
 _PATIENCE_S: Final = 120.0
+_WRITTEN_S: Final = 3600.0
+"""Java writes a file for seconds, at its end."""
+
+_UNUSED_S: Final = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """The file at `path`, and where this process writes it if it is not there."""
+    """The file at `path`; where it was not there, this process `writes` it."""
 
     path: Path
-
-    @property
-    def is_there(self) -> bool:
-        return self.path.exists()
+    writes: bool
 
     @property
     def _unfinished(self) -> Path:
@@ -35,9 +38,12 @@ class ClassArchive:
     def java_options(self) -> tuple[str, ...]:
         """What tells Java to use the file, or to write it when it ends; quoted as Spark wants it."""
         quiet = ("-Xlog:disable", "-Xlog:all=error:stderr")
-        if self.is_there:
+        if not self.writes:
+            with contextlib.suppress(OSError):
+                self.path.touch()
             return (shlex.quote(f"-XX:SharedArchiveFile={self.path}"), *quiet)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        _tidy(self.path.parent)
         return (shlex.quote(f"-XX:ArchiveClassesAtExit={self._unfinished}"), *quiet)
 
     def keep(self, java: "subprocess.Popen[bytes]") -> None:
@@ -45,7 +51,7 @@ class ClassArchive:
 
         Nothing to do where the file was there before.
         """
-        if self.is_there:
+        if not self.writes:
             return
         try:
             if java.stdin is not None:
@@ -59,9 +65,19 @@ class ClassArchive:
             self._unfinished.unlink(missing_ok=True)
 
 
+def _tidy(folder: Path) -> None:
+    """Remove files that processes which were killed left unfinished, and those that nobody used for long."""
+    for file in folder.iterdir():
+        with contextlib.suppress(OSError):
+            kept = _UNUSED_S if file.suffix == ".jsa" else _WRITTEN_S
+            if time.time() - file.stat().st_mtime > kept:
+                file.unlink()
+
+
 def class_archive(java: Path, libraries: list[Path], cache: Path | None = None) -> ClassArchive:
     """The archive for a program of `libraries` on `java`; another Java or library has another one."""
     parts = [java.resolve(), *libraries]
     stamps = [f"{part} {part.stat().st_mtime_ns} {part.stat().st_size}" for part in parts]
     name = hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:16]
-    return ClassArchive((cache or default_cache()) / "classes" / f"{name}.jsa")
+    path = (cache or default_cache()) / "classes" / f"{name}.jsa"
+    return ClassArchive(path, writes=not path.exists())

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from replicator.catalog import open_catalog, sqlite_file
+from replicator.catalog import open_catalog
 from replicator.config import Config
 from replicator.model.quarantined import EventPlace, QuarantinedEvent, Resolution, Wanted
 
@@ -15,7 +15,7 @@ QUARANTINE = "quarantine"
 
 def read_quarantine(config: Config, wanted: Wanted) -> list[QuarantinedEvent]:
     """The events that are `wanted`, oldest first. Raises LakeUnavailable."""
-    file = sqlite_file(config.lake)
+    file = config.lake.catalog_file
     if file is not None and not file.exists():
         return []
     with open_catalog(config.lake) as catalog:

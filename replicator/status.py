@@ -15,7 +15,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from replicator.archive import ArchiveReader
-from replicator.catalog import newest_marker, open_catalog, sqlite_file, tables_in
+from replicator.catalog import newest_marker, open_catalog, tables_in
 from replicator.config import Config, KafkaLog
 from replicator.errors import LogError, LogUnavailable
 from replicator.model.commit import CommitMarker
@@ -96,7 +96,7 @@ class MirrorStatus:
 
 def read_status(config: Config) -> MirrorStatus:
     """Look at the lake and, where it can be reached, at the log. Raises LakeUnavailable."""
-    file = sqlite_file(config.lake)
+    file = config.lake.catalog_file
     if file is not None and not file.exists():
         # A mirror that has not run yet is a state, no failure.
         return _assemble(config, _Lake())

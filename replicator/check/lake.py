@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from replicator.catalog import catalog_properties, newest_marker, open_catalog, sqlite_file, tables_in
+from replicator.catalog import catalog_properties, newest_marker, open_catalog, tables_in
 from replicator.check.result import CheckResult, fail, ok
 from replicator.config import Config, LakeConfig
 from replicator.errors import ReplicatorError
@@ -56,7 +56,7 @@ def _remote_warehouse(lake: LakeConfig, warehouse: str) -> CheckResult:
 
 def _catalog(config: Config) -> Iterator[CheckResult]:
     name = "lake: catalog"
-    file = sqlite_file(config.lake)
+    file = config.lake.catalog_file
     if file is not None and not file.exists():
         place = _folder(name, file.parent)
         yield place if place.status == "fail" else ok(name, f"{file} (will be made)")

@@ -167,15 +167,20 @@ def replay(
     _finish(summary, complete=True)
 
 
+def _number(count: int, one: str, several: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
 def _finish(summary: "RunSummary", *, complete: bool) -> None:
     """Say what was done. Where a run was to be `complete`, a paused table makes the exit code 1."""
     rows = sum(summary.rows.values())
     typer.echo(
-        f"{summary.events:,} events in {summary.batches:,} batches, {rows:,} row changes,"
-        f" {len(summary.tables)} tables, {summary.seconds:,.1f} s"
+        f"{_number(summary.events, 'event')} in {_number(summary.batches, 'batch', 'batches')},"
+        f" {_number(rows, 'row change')}, {_number(len(summary.tables), 'table')}, {summary.seconds:,.1f} s"
     )
     if summary.quarantined:
-        typer.secho(f"{summary.quarantined:,} events went to quarantine.", fg=typer.colors.YELLOW, err=True)
+        said = f"{_number(summary.quarantined, 'event')} went to quarantine."
+        typer.secho(said, fg=typer.colors.YELLOW, err=True)
     for table, reason in summary.paused.items():
         typer.secho(f"{table} is paused: {reason}", fg=typer.colors.RED, err=True)
     if complete and summary.paused:
