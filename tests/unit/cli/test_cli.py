@@ -156,7 +156,7 @@ def test_run_hands_the_configuration_over(cli: Any, config: Path, monkeypatch: p
 
     stand_in(monkeypatch, "replicator.process", run=run)
     ran = cli("run", "--until-caught-up")
-    assert (ran.code, ran.out) == (0, "12 events in 2 batches, 9 row changes, 1 tables, 3.0 s\n")
+    assert (ran.code, ran.out) == (0, "12 events in 2 batches, 9 row changes, 1 table, 3.0 s\n")
     [(settings, options)] = calls
     assert settings == load(config)
     assert options["until_caught_up"] is True
