@@ -198,14 +198,15 @@ class Comparison:
         """Wait until every table but `besides` equals its source row by row."""
         deadline, left = time.monotonic() + seconds, None
         while True:
+            began = time.monotonic()
             found = self.differences(left, besides)
             if not found and left is None:
                 return
-            # Reading all tables anew each time would take a core from the mirror. At the end all are read again.
-            left = found.keys() or None
             assert not found or time.monotonic() < deadline, f"still different: {found}\n{mirror.tail()}"
             assert mirror.process is None or mirror.process.poll() is None, f"it ended:\n{mirror.tail()}"
-            time.sleep(_POLL_S if found else 0)
+            # To read all tables again and again would take a core from the mirror. At the end all are read once more.
+            left = found.keys() or None
+            time.sleep(max(_POLL_S, 2 * (time.monotonic() - began)) if found else 0)
 
     def assert_changelogs(self, added: Mapping[str, Mapping[str, Any]] | None = None) -> int:
         """Every changelog tells one unbroken story per key that ends in the source's rows. Returns the changes.
