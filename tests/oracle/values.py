@@ -1,6 +1,7 @@
 """What a column's value in an event means, in plain Python: an oracle for the engine's expressions."""
 
 import base64
+import struct
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +24,9 @@ def _plain(column: Column, value: Any) -> Any:
             return base64.b64decode(value, validate=True)
         case "timestamptz":
             return datetime.fromisoformat(value)
-        case "float" | "double":
+        case "float":
+            return struct.unpack("f", struct.pack("f", value))[0]
+        case "double":
             return float(value)
         case "list<float>":
             return [float(element) for element in value]
