@@ -22,8 +22,8 @@ CHECKSUM = (
     "sum(crc32(cast(concat_ws('|', id, quantity, amount, status, note, "
     "unix_micros(cast(updated_at AS timestamp))) AS binary)))"
 )
-_WARM_UPS = 2
-_READS = 5
+_WARM_UPS = 5
+_READS = 15
 
 
 @dataclass(frozen=True, slots=True)
