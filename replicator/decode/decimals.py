@@ -36,13 +36,15 @@ def undecided(columns: Iterable[Column]) -> tuple[Column, ...]:
     return tuple(c for c in columns if c.wire is Wire.UNSEEN_DECIMAL)
 
 
-def form_of(values: Iterable[bytes], columns: Sequence[Column], *, with_schema: bool) -> Wire | None:
+def form_of(
+    values: Iterable[bytes], columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
+) -> Wire | None:
     """The form in which change events (as the log has them) write `columns`; None where no value tells."""
     names = [c.written for c in columns]
     seen = {
         _kind(found)
         for value in values
-        for found in _decimals(value, names, with_schema)
+        for found in _decimals(value, names, with_schema, flattened)
         if found is not None
     }
     number, text = "number" in seen, "text" in seen
@@ -52,14 +54,14 @@ def form_of(values: Iterable[bytes], columns: Sequence[Column], *, with_schema: 
     return Wire.PLAIN if seen else None
 
 
-def _decimals(value: bytes, names: Sequence[str], with_schema: bool) -> list[Any]:
+def _decimals(value: bytes, names: Sequence[str], with_schema: bool, flattened: bool) -> list[Any]:
     try:
         document = json.loads(value)
         event = document["payload"] if with_schema else document
-        images = [image for name in _IMAGES if isinstance(image := event.get(name), dict)]
+        images = [event] if flattened else [event.get(name) for name in _IMAGES]
+        return [image.get(name) for image in images if isinstance(image, dict) for name in names]
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
-    return [image.get(name) for image in images for name in names]
 
 
 def _kind(value: Any) -> str:
@@ -70,14 +72,17 @@ def _kind(value: Any) -> str:
     return "text" if len(value) % 4 or "." in value or "-" in value else "both"
 
 
-def telling_events(events: DataFrame, columns: Sequence[Column], *, with_schema: bool) -> list[bytes]:
+def telling_events(
+    events: DataFrame, columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
+) -> list[bytes]:
     """A few events (columns offset, value; all with a schema or all without) that show how `columns` are written."""
     row = StructType([StructField(c.written, StringType()) for c in columns])
-    envelope = StructType([StructField(image, row) for image in _IMAGES])
-    whole = StructType([StructField("payload", envelope)]) if with_schema else envelope
+    event = row if flattened else StructType([StructField(image, row) for image in _IMAGES])
+    whole = StructType([StructField("payload", event)]) if with_schema else event
     parsed = events.withColumn("e", F.from_json(F.col("value").cast("string"), whole))
-    path = "e.payload" if with_schema else "e"
-    texts = [F.col(f"{path}.{image}").getField(c.written) for image in _IMAGES for c in columns]
+    path = F.col("e.payload" if with_schema else "e")
+    images = [path] if flattened else [path.getField(image) for image in _IMAGES]
+    texts = [image.getField(c.written) for image in images for c in columns]
     numbers, others = _any(texts, like=True), _any(texts, like=False)
     found = parsed.agg(
         F.min_by("value", F.when(numbers, F.col("offset"))),

@@ -286,7 +286,7 @@ class SchemaBook:
         self._looked_at.add(table)
         if columns := _undecided(self._defined(table, None)):
             sample = records.where(F.col("value").isNotNull()).select("value").limit(_SAMPLE).collect()
-            found = form_of([bytes(row.value) for row in sample], columns, with_schema=False)
+            found = self._form([bytes(row.value) for row in sample], columns, 0)
             self._note_decimals(table, 0, found)
 
     def _decide(self, table: TableId, epochs: Sequence[Epoch], sample: bytes, own: DataFrame) -> None:
@@ -297,11 +297,14 @@ class SchemaBook:
         carried = epochs[0].fingerprint
         found = None
         if (table, carried) not in self._decimals:
-            found = form_of([sample], columns, with_schema=carried != 0)
+            found = self._form([sample], columns, carried)
         if found is None:
-            telling = telling_events(own, columns, with_schema=carried != 0)
-            found = form_of(telling, columns, with_schema=carried != 0)
+            telling = telling_events(own, columns, with_schema=carried != 0, flattened=self._flattened)
+            found = self._form(telling, columns, carried)
         self._note_decimals(table, carried, found)
+
+    def _form(self, values: Iterable[bytes], columns: Sequence[Column], carried: int) -> Wire | None:
+        return form_of(values, columns, with_schema=carried != 0, flattened=self._flattened)
 
     def _note_decimals(self, table: TableId, carried: int, form: Wire | None) -> None:
         if form is not None:

@@ -1,13 +1,14 @@
 """Flattened events, in every encoding: as good as envelopes where they tell enough, refused where not."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tests.oracle.avro import AvroTopics
-from tests.oracle.events import Place, key_of, source_block
+from tests.oracle.events import ColumnSpec, Place, key_of, schema_change_event, source_block
 from tests.oracle.model import Record
 from tests.spark.batches import DEFINITION, ORDERS
 from tests.spark.conftest import Lab
@@ -85,6 +86,25 @@ def test_rows_are_inserted_updated_and_deleted(lab: Lab, encoding: str) -> None:
         ("DELETE", 2, "b"),
     ]
     assert (changes[2]["_change"]["file"], changes[2]["_change"]["pos"]) == ("mysql-bin.000001", 101)
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [(1.25, None, -3), ("fQ==", None, "/tQ="), (None, None, 1.25)],
+    ids=["numbers", "base64", "late"],
+)
+def test_decimals_are_read_as_they_come(lab: Lab, prices: Sequence[float | str | None]) -> None:
+    columns = [ColumnSpec("id", "bigint", False), ColumnSpec("price", "decimal")]
+    definition = schema_change_event(Place(1, 4), "orders", columns, ["id"], kind="CREATE")
+    events = [
+        flat("c", 100 + i, {"id": i, "price": price}, encoding="json") for i, price in enumerate(prices)
+    ]
+    lab.write([Record("shop", 0, None, definition), *events])
+    mirror = lab.catch_up(config(lab))
+    assert mirror.summary().quarantined == 0
+    wanted = [{"fQ==": "1.25", "/tQ=": "-3"}.get(str(p), p) for p in prices]
+    found = sorted(lab.rows("orders"), key=lambda r: int(r["id"]))
+    assert [r["price"] for r in found] == [None if p is None else Decimal(str(p)) for p in wanted]
 
 
 @pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
