@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,16 +39,26 @@ def go_through(mirror: Mirror, on_progress: Callable[[int, int], None] | None) -
     total = sum(r.count for r in pieces[-1]) if pieces else 0
     if on_progress is not None:
         mirror.on_events = _adding_up(on_progress, total)
-    for piece in pieces:
+    for goal in _goals(pieces, ends):
         if mirror.stopping.is_set():
             break
-        goal: dict[str, dict[int, int]] = {}
-        for r in piece:
-            goal.setdefault(r.topic, {})[r.partition] = r.end
         mirror.advance(goal)
     while mirror.failing and not mirror.stopping.is_set():
         mirror.await_retry()
         mirror.advance(ends)
+
+
+def _goals(pieces: Sequence[tuple[OffsetRange, ...]], ends: Offsets) -> Iterator[Offsets]:
+    """How far each batch is to go; the last one to the end of all topics, of which some may lack no event.
+
+    A table of such a topic may have been renamed, or have another definition.
+    """
+    for piece in pieces[:-1]:
+        goal: dict[str, dict[int, int]] = {}
+        for r in piece:
+            goal.setdefault(r.topic, {})[r.partition] = r.end
+        yield goal
+    yield ends
 
 
 def _adding_up(on_progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
@@ -67,8 +77,8 @@ def _adding_up(on_progress: Callable[[int, int], None], total: int) -> Callable[
 def _pieces(mirror: Mirror, first: Offsets, ends: Offsets, max_events: int) -> list[tuple[OffsetRange, ...]]:
     """What the archive has and the lake lacks, as growing goals: each reaches further by at most `max_events`."""
     missing: list[OffsetRange] = []
-    for topic, partitions in sorted(mirror.wanted(ends).items()):
-        if not mirror.engine.ledger.knows(table := mirror.table_of(topic)):
+    for topic, partitions in sorted(mirror.tables.wanted(ends).items()):
+        if not mirror.engine.ledger.knows(table := mirror.tables.of(topic)):
             continue
         behind = mirror.engine.ledger.progress(table).behind
         missing += ranges_to_read(topic, behind, first.get(topic, {}), partitions)
@@ -147,8 +157,8 @@ def _starting_offsets(mirror: Mirror, pattern: str, first: Offsets, ends: Offset
 
     Spark wants to know it of each topic that `pattern` matches, those of tables that are left out among them.
     """
-    wanted = mirror.wanted(first)
-    known = mirror.engine.ledger.next_offsets(wanted, {t: mirror.table_of(t) for t in wanted})
+    wanted = mirror.tables.wanted(first)
+    known = mirror.engine.ledger.next_offsets(wanted, {t: mirror.tables.of(t) for t in wanted})
     starts: dict[str, dict[str, int]] = {}
     for topic, partitions in first.items():
         if re.match(pattern, topic):

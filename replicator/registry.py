@@ -9,7 +9,7 @@ import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from replicator.config import KafkaLog
-from replicator.errors import ConfigError, LogUnavailable, RegistryRefused
+from replicator.errors import ConfigError, DecodeError, LogUnavailable, RegistryRefused
 
 _TIMEOUT_S: Final = 10
 _ATTEMPTS: Final = 3
@@ -37,6 +37,7 @@ class WriterSchemas(Protocol):
         Raises:
             LogUnavailable: it cannot be looked up now.
             RegistryRefused: it cannot be looked up at all.
+            DecodeError: it is no schema that can be used.
         """
         ...
 
@@ -92,17 +93,17 @@ class Registry:
         return [str(name) for name in found]
 
     def _whole(self, answer: Any) -> str:
-        """The schema in an answer. Raises RegistryRefused for one that cannot be read alone."""
+        """The schema in an answer. Raises DecodeError for one that cannot be read alone: others of the log can."""
         if not isinstance(answer, dict) or "schema" not in answer:
             raise self._no_registry()
         references = answer.get("references") or []
         if answer.get("schemaType", "AVRO") != "AVRO":
-            raise RegistryRefused(f"the registry at {self.url} has a schema that is not Avro")
+            raise DecodeError("its schema in the registry is not Avro")
         if not references:
             return str(answer["schema"])
-        raise RegistryRefused(
-            f"the registry at {self.url} has schemas that refer to others, which is not supported",
-            "let the converter register whole schemas (Apicurio: apicurio.registry.dereference-schema=true)",
+        raise DecodeError(
+            "its schema in the registry refers to others, which is not supported: let the converter register whole "
+            "schemas (Apicurio: apicurio.registry.dereference-schema=true)"
         )
 
     def _ask(self, path: str) -> Any:

@@ -27,6 +27,11 @@ _CATALOG: Final = f"spark.sql.catalog.{CATALOG_NAME}"
 
 _CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
 
+_CODEGEN: Final = {
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+}
+
 _END_S: Final = 1.0
 """A process whose connections break is gone a moment later."""
 
@@ -39,6 +44,8 @@ _JAVA_OPTIONS: Final = (
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
 )
+_WIDE_ROWS: Final = "-XX:-DontCompileHugeMethods"
+"""What Spark generates for a row of a few columns exceeds 8,000 bytes of code. Java would interpret that for ever."""
 
 _LARGEST_VALUE: Final = 128 << 20
 _AVRO_LIMITS: Final = " ".join(
@@ -80,6 +87,17 @@ def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None =
     return spark.createDataFrame(rows, schema)
 
 
+def compile_plans(session: SparkSession, config: Config, *, worth_it: bool) -> None:
+    """Let Spark compile plans to Java code from now on, or interpret them, where the user did not say which.
+
+    To compile a plan takes longer than to interpret it for a few thousand rows, above all in a process's first batches.
+    """
+    chosen = config.spark.session_conf()
+    for name, (interpreted, compiled) in _CODEGEN.items():
+        if name not in chosen:
+            session.conf.set(name, compiled if worth_it else interpreted)
+
+
 def _not_py4j(record: logging.LogRecord) -> bool:
     """Py4J logs each broken connection with its stack by the root logger, and then raises the error too."""
     return "py4j" not in Path(record.pathname).parts
@@ -95,7 +113,9 @@ def _java(config: Config, conf: Mapping[str, str], java: Path) -> Any:
     early = [(name, value) for name, value in conf.items() if not name.startswith("spark.sql.")]
     settings = SparkConf(loadDefaults=False).setMaster(config.spark.master).setAll(early)
     classes = class_archive(java, [*spark_jars(), Path(pyspark.__file__).parent / "jars"])
-    settings.set("spark.driver.defaultJavaOptions", " ".join([*classes.java_options(), _AVRO_LIMITS]))
+    settings.set(
+        "spark.driver.defaultJavaOptions", " ".join([*classes.java_options(), _WIDE_ROWS, _AVRO_LIMITS])
+    )
     # A terminal and a shell signal the whole process group.
     gateway: Any = launch_gateway(settings, {"start_new_session": True})
     # A service manager signals every process that it finds.
@@ -186,7 +206,7 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         # On the class path the JVM finds the libraries at once; spark.jars would copy 60 MB on each start.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(_JAVA_OPTIONS),
-        "spark.executor.defaultJavaOptions": _AVRO_LIMITS,
+        "spark.executor.defaultJavaOptions": f"{_WIDE_ROWS} {_AVRO_LIMITS}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",

@@ -31,6 +31,7 @@ from replicator.decode.flat import envelope_of
 from replicator.decode.values import may_be_unreadable, row_type
 from replicator.model.census import UNFAMILIAR
 from replicator.model.commit import OffsetRange
+from replicator.model.source_block import SOURCE_FIELDS
 from replicator.model.table import Column, TableSchema
 from replicator.registry import HEADER_BYTES
 
@@ -39,16 +40,6 @@ NO_WRITER: Final = -1
 
 _EXPRESSIONS: Final = 1024
 _NOT_CONFLUENT: Final = "not in Confluent's wire format"
-_SOURCE_TYPES: Final = (
-    ("file", "string"),
-    ("pos", "long"),
-    ("row", "int"),
-    ("server_id", "long"),
-    ("gtid", "string"),
-    ("ts_ms", "long"),
-    ("snapshot", "string"),
-)
-
 
 _NO_SCHEMA: Final = Writer("", "")
 
@@ -97,22 +88,20 @@ def with_sources(records: DataFrame, writers: Sequence[tuple[int, Writer]]) -> D
     """Raw records with their source blocks (column `source`), as far as they are of one of `writers` (by id)."""
     parsed = records.select("*", _carried()).select("*", *_parsed(tuple(writers)))
     sources = [_source_of(F.col(_event(number)), writer) for number, writer in writers]
-    kinds = ",".join(f"{name}:{kind}" for name, kind in _SOURCE_TYPES)
-    return parsed.select(
-        *records.columns, "carried", _first(sources).cast(f"struct<{kinds}>").alias("source")
-    )
+    kinds = ",".join(f"{name}:{kind}" for name, kind in SOURCE_FIELDS)
+    return parsed.select(*records.columns, _first(sources).cast(f"struct<{kinds}>").alias("source"))
 
 
 def _source_of(event: SparkColumn, writer: Writer) -> SparkColumn:
     """A flattened event's source block stands in fields of its own."""
     if writer.marks is None:
-        block = {name: event.getField("source").getField(name) for name, _ in _SOURCE_TYPES}
+        block = {name: event.getField("source").getField(name) for name, _ in SOURCE_FIELDS}
     else:
         block = {
             name: event.getField(f"__source_{name}") if f"__source_{name}" in writer.marks else F.lit(None)
-            for name, _ in _SOURCE_TYPES
+            for name, _ in SOURCE_FIELDS
         }
-    fields = [block[name].cast(kind).alias(name) for name, kind in _SOURCE_TYPES]
+    fields = [block[name].cast(kind).alias(name) for name, kind in SOURCE_FIELDS]
     return F.when(event.isNotNull(), F.struct(*fields))
 
 
@@ -160,7 +149,7 @@ def _placed(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
     events = [F.col(_event(number)) for number, _ in writers]
     fields = [
         _first([event.getField("source").getField(name) for event in events]).cast(kind).alias(name)
-        for name, kind in _SOURCE_TYPES
+        for name, kind in SOURCE_FIELDS
     ]
     return (
         _first([event.getField("op") for event in events]).cast("string").alias("op"),

@@ -3,20 +3,20 @@
 import contextlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import fastavro
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.decode import avro
 from replicator.decode.avro_schema import Writer, key_names, source_names, writer_schema
-from replicator.decode.envelope import TAIL, Epoch, event_place
+from replicator.decode.envelope import Epoch
 from replicator.decode.schema_book import SchemaBook
 from replicator.decode.table_change import definitions_of
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
-from replicator.model.commit import OffsetRange
 from replicator.model.lineage import TableDefinition
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema
@@ -41,6 +41,9 @@ class AvroBook(SchemaBook):
     With `refuse_defaults`, it gives no schema with nullable columns that have a default: their NULLs are lost.
     """
 
+    takes_definitions = False
+    _no_schema = avro.NO_WRITER
+
     def __init__(
         self, schemas: WriterSchemas, *, refuse_defaults: bool = False, flattened: bool = False
     ) -> None:
@@ -48,20 +51,9 @@ class AvroBook(SchemaBook):
         self._schemas = schemas
         self._refuse_defaults = refuse_defaults
 
-    def decode(
-        self,
-        records: DataFrame,
-        epochs: Sequence[Epoch],
-        target: TableSchema,
-        ranges: Sequence[OffsetRange],
-        *,
-        for_changelog: bool,
-        stray: str,
-        tail: int = TAIL,
-    ) -> DataFrame:
-        return avro.decode(
-            records, epochs, target, ranges, for_changelog=for_changelog, stray=stray, tail=tail
-        )
+    @property
+    def _decode(self) -> Callable[..., DataFrame]:
+        return avro.decode
 
     def knows(self, table: TableId) -> bool:
         return table in self._current
@@ -96,7 +88,7 @@ class AvroBook(SchemaBook):
         return known
 
     def learn(self, table: TableId, records: DataFrame, *, patient: bool = False) -> list[Epoch]:
-        """The schemas that `records` (raw records of one table) name, oldest first; two passes over the records.
+        """The schemas that `records` (raw records of one table) name, oldest first; mostly one pass over the records.
 
         Raises:
             UnknownWriter: none of them can be read.
@@ -104,26 +96,14 @@ class AvroBook(SchemaBook):
             UnsupportedChange: a schema has columns that cannot be told apart or read, or whose NULLs are lost.
             LogUnavailable, RegistryRefused: the registry cannot be asked.
         """
-        found = (
-            self.with_sources(records.where(F.col("value").isNotNull()))
-            .groupBy(F.col("carried").alias("writer"))
-            .agg(
-                # A truncate has no key, so it tells the schema of the table but not its key.
-                F.min_by("key", F.struct(F.col("key").isNull(), "offset")).alias("key"),
-                F.min("offset").alias("first"),
-                F.min(event_place(F.col("source"))).alias("at"),
-                F.min_by("source", event_place(F.col("source"))).alias("source"),
-            )
-            .orderBy("at", "first")
-            .collect()
-        )
         epochs: list[Epoch] = []
         reasons: list[str] = []
-        for row in found:
-            if row.writer == avro.NO_WRITER:
+        for row in self._schemas_in(records):
+            if row.schema_id == self._no_schema:
                 continue
+            key = None if row.sample.key is None else bytes(row.sample.key)
             try:
-                epoch = self._epoch(table, row.writer, None if row.key is None else bytes(row.key), row.at)
+                epoch = self._epoch(table, row.schema_id, key, row.at)
             except DecodeError as error:
                 reasons.append(error.message)
                 continue
@@ -141,6 +121,9 @@ class AvroBook(SchemaBook):
             )
         self._current[table] = epochs[-1]
         return epochs
+
+    def _schema_id(self, value: SparkColumn) -> SparkColumn:
+        return avro.writer_id(value)
 
     def _epoch(self, table: TableId, writer: int, key: bytes | None, at: int | None) -> avro.AvroEpoch:
         read, columns = writer_schema(self._text(writer), flattened=self._flattened)
@@ -163,7 +146,7 @@ class AvroBook(SchemaBook):
             raise DecodeError(f"the registry has no schema {writer}")
         return text
 
-    def _definitions_in(self, value: bytes) -> list[TableDefinition]:
+    def definitions_in(self, value: bytes) -> list[TableDefinition]:
         return definitions_of(self._record(value))
 
     def _record(self, value: bytes) -> dict[str, Any]:

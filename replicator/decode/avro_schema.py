@@ -12,6 +12,7 @@ from typing import Any, Final
 from replicator.decode import event_schema
 from replicator.errors import DecodeError, UnsupportedChange
 from replicator.model.flat import MARKS
+from replicator.model.source_block import SOURCE_FIELDS
 from replicator.model.table import Column
 from replicator.model.types import STRING, TIMESTAMPTZ, Wire
 
@@ -31,15 +32,7 @@ _PRIMITIVES: Final[Mapping[str, str]] = {
 }
 _NESTED: Final = frozenset({"struct", "array", "map"})
 _IMAGES: Final = ("before", "after")
-_SOURCE: Final[Mapping[str, str]] = {
-    "file": "string",
-    "pos": "long",
-    "row": "int",
-    "server_id": "long",
-    "gtid": "string",
-    "ts_ms": "long",
-    "snapshot": "string",
-}
+_SOURCE: Final = dict(SOURCE_FIELDS)
 _TRANSACTION: Final[Mapping[str, str]] = {"total_order": "long"}
 _SOURCE_NAME: Final = "__debezium.source.column.name"
 """Parameter of a column whose name had to be changed for Avro: its name in the source."""
@@ -174,6 +167,8 @@ def _column(field: Mapping[str, Any], named: Mapping[str, Any]) -> Column:
     elif column.type == STRING and connect["type"] in _NESTED:
         wire = Wire.NESTED
     name = connect["parameters"].get(_SOURCE_NAME, column.name)
+    if not isinstance(name, str):
+        raise TypeError("a column's name is text")
     if name != column.name:
         return replace(column, name=name, wire=wire, renamed_from=column.name)
     return replace(column, wire=wire)

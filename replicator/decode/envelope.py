@@ -29,15 +29,16 @@ Facts of the format: Debezium's MySQL connector documentation, "Data change even
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from replicator.decode.flat import envelope_of, flat_source, mark_fields
+from replicator.decode.flat import SOURCE_TYPES, envelope_of, flat_source, mark_fields
 from replicator.decode.shields import shielded
 from replicator.decode.values import (
     decoded,
@@ -48,6 +49,7 @@ from replicator.decode.values import (
     quoted_numbers,
     spark_type,
 )
+from replicator.errors import DecodeError
 from replicator.model.census import (
     BAD_CODE,
     CHUNK_READ_CODE,
@@ -61,17 +63,7 @@ from replicator.model.commit import OffsetRange
 from replicator.model.position import FILE_SHIFT
 from replicator.model.table import Column, TableSchema
 
-_SOURCE_FIELDS: Final = StructType(
-    [
-        StructField("file", StringType()),
-        StructField("pos", LongType()),
-        StructField("row", IntegerType()),
-        StructField("server_id", LongType()),
-        StructField("gtid", StringType()),
-        StructField("ts_ms", LongType()),
-        StructField("snapshot", StringType()),
-    ]
-)
+_SOURCE_BLOCK: Final = StructType([StructField(name, kind) for name, kind in SOURCE_TYPES.items()])
 TAIL: Final = 16
 """Offsets at the end of a range of which more is told where events are many."""
 
@@ -88,12 +80,14 @@ class Epoch:
     Attributes:
         schema: their schema.
         fingerprint: hash of the schema that the events carry; 0 for events without one.
+        begins: how those events begin, up to the payload: their schema as text; empty for events without one.
         first: the first (hi) position of the epoch, None: from the beginning.
         end: the first (hi) position after it, None: open.
     """
 
     schema: TableSchema
     fingerprint: int = 0
+    begins: str = ""
     first: int | None = None
     end: int | None = None
 
@@ -108,8 +102,8 @@ def mark() -> SparkColumn:
 
 
 def event_source(value: SparkColumn, *, flattened: bool = False) -> SparkColumn:
-    """The source block (`_SOURCE_FIELDS`) of a JSON event, with or without its schema; null where it has none."""
-    block = mark_fields() if flattened else [StructField("source", _SOURCE_FIELDS)]
+    """The source block (`_SOURCE_BLOCK`) of a JSON event, with or without its schema; null where it has none."""
+    block = mark_fields() if flattened else [StructField("source", _SOURCE_BLOCK)]
     whole = StructType([*block, StructField("payload", StructType(block))])
     event = F.from_json(value.cast("string"), whole)
     events = (event, event.getField("payload"))
@@ -118,9 +112,24 @@ def event_source(value: SparkColumn, *, flattened: bool = False) -> SparkColumn:
     return F.coalesce(*[e.getField("source") for e in events])
 
 
+def beginning(value: bytes) -> str:
+    """An event's text up to its payload: all events of its schema begin so. Raises DecodeError where it has no payload.
+
+    See `fingerprint`, which is a hash of it.
+    """
+    schema, payload, _ = value.partition(_PAYLOAD.encode())
+    if not payload:
+        raise DecodeError("the event has no payload")
+    try:
+        return (schema + payload).decode()
+    except UnicodeDecodeError:
+        raise DecodeError("the event's schema is not in UTF-8") from None
+
+
 def event_place(source: SparkColumn) -> SparkColumn:
     """Where an event stands (`hi`), out of its source block."""
-    return _hi(source)
+    number = F.substring_index(source.getField("file"), ".", -1).cast("long")
+    return F.shiftleft(number, FILE_SHIFT) + source.getField("pos")
 
 
 def fingerprint(value: SparkColumn) -> SparkColumn:
@@ -175,17 +184,32 @@ def _of_epoch(events: DataFrame, epoch: Epoch, epochs: Sequence[Epoch], flattene
     """The events of one epoch. The last one also gets what belongs to none, to be reported there."""
     if len(epochs) == 1:
         return events
-    carried = fingerprint(F.col("value"))
-    own = (carried == epoch.fingerprint) & _at_its_time(epoch, flattened)
+    own = _is_of(epoch.begins) & _at_its_time(epoch, flattened)
     if epoch is epochs[-1]:
-        own |= ~carried.isin(sorted({e.fingerprint for e in epochs}))
+        own |= ~reduce(or_, map(_is_of, dict.fromkeys(e.begins for e in epochs)))
     return events.where(own)
+
+
+def _is_of(begins: str) -> SparkColumn:
+    """Whether an event has the schema of an epoch that `begins` so."""
+    text = F.col("value").cast("string")
+    return text.startswith(begins) if begins else ~text.startswith(_SCHEMA_START)
+
+
+def _payload(begins: str) -> SparkColumn:
+    """The text of an event that begins so, without its schema. By bytes: counting characters takes longer."""
+    if not begins:
+        return F.col("value").cast("string")
+    start = len(begins.encode())
+    # What is behind the payload closes the object that carries the schema.
+    rest = F.length("value") - (start + 1)
+    return F.substr("value", F.lit(start + 1), rest).cast("string")
 
 
 def _at_its_time(epoch: Epoch, flattened: bool) -> SparkColumn:
     if epoch.first is None and epoch.end is None:
         return F.lit(True)
-    hi = _hi(event_source(F.col("value"), flattened=flattened))
+    hi = event_place(event_source(_payload(epoch.begins), flattened=flattened))
     condition = F.lit(True)
     if epoch.first is not None:
         condition &= hi >= epoch.first
@@ -207,14 +231,13 @@ def near_end(ranges: Sequence[OffsetRange], tail: int) -> SparkColumn:
 def _decode_epoch(
     events: DataFrame, epoch: Epoch, target: TableSchema, for_changelog: bool, stray: str, flattened: bool
 ) -> DataFrame:
-    wrapped = epoch.fingerprint != 0
     if flattened:
-        flat = events.withColumn("f", _parsed_flat(epoch.schema, wrapped))
-        parsed, wrapped = flat.withColumn("e", _unflattened(epoch.schema, wrapped)), False
+        flat = events.withColumn("f", _parsed_flat(epoch.schema, epoch.begins))
+        parsed = flat.withColumn("e", _unflattened(epoch.schema))
     else:
-        parsed = events.withColumn("e", _parsed(epoch.schema, wrapped, for_changelog))
-    images = parsed.select(*_image_columns(epoch.schema, target, wrapped, for_changelog, flattened))
-    reason = _reason(epoch.schema, epoch.fingerprint, stray, for_changelog, flattened)
+        parsed = events.withColumn("e", _parsed(epoch.schema, epoch.begins, for_changelog))
+    images = parsed.select(*_image_columns(epoch.schema, target, for_changelog, flattened))
+    reason = _reason(epoch.schema, epoch.begins, stray, for_changelog, flattened)
     return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
 
 
@@ -222,56 +245,53 @@ def _decode_epoch(
 
 
 @lru_cache(_EXPRESSIONS)
-def _parsed(schema: TableSchema, wrapped: bool, for_changelog: bool) -> SparkColumn:
-    """The event's JSON as a struct; `wrapped` in an object that also carries the schema."""
+def _parsed(schema: TableSchema, begins: str, for_changelog: bool) -> SparkColumn:
+    """The event's JSON as a struct, without its schema."""
     fields = [
         StructField("before", _parsed_row(schema.columns if for_changelog else schema.key_columns)),
         StructField("after", _parsed_row(schema.columns)),
-        StructField("source", _SOURCE_FIELDS),
+        StructField("source", _SOURCE_BLOCK),
         StructField("op", StringType()),
         StructField("transaction", _TRANSACTION_FIELDS),
     ]
-    return _from_json(fields, schema.columns, wrapped)
+    return _from_json(fields, schema.columns, begins)
 
 
 @lru_cache(_EXPRESSIONS)
-def _parsed_flat(schema: TableSchema, wrapped: bool) -> SparkColumn:
-    """A flattened event's JSON as a struct."""
-    return _from_json([*_parsed_row(schema.columns).fields, *mark_fields()], schema.columns, wrapped)
+def _parsed_flat(schema: TableSchema, begins: str) -> SparkColumn:
+    """A flattened event's JSON as a struct, without its schema."""
+    return _from_json([*_parsed_row(schema.columns).fields, *mark_fields()], schema.columns, begins)
 
 
-def _from_json(fields: Sequence[StructField], columns: Sequence[Column], wrapped: bool) -> SparkColumn:
-    corrupt = StructField("_corrupt", StringType())
-    event = StructType([*fields, corrupt])
-    whole = StructType([StructField("payload", event), corrupt]) if wrapped else event
-    text = quoted_numbers(F.col("value").cast("string"), columns)
-    return F.from_json(text, whole, {"columnNameOfCorruptRecord": "_corrupt"})
+def _from_json(fields: Sequence[StructField], columns: Sequence[Column], begins: str) -> SparkColumn:
+    event = StructType([*fields, StructField("_corrupt", StringType())])
+    text = quoted_numbers(_payload(begins), columns)
+    return F.from_json(text, event, {"columnNameOfCorruptRecord": "_corrupt"})
 
 
 @lru_cache(_EXPRESSIONS)
-def _unflattened(schema: TableSchema, wrapped: bool) -> SparkColumn:
-    event = F.col("f.payload") if wrapped else F.col("f")
-    return F.struct(*envelope_of(event, schema), F.col("f._corrupt").alias("_corrupt"))
+def _unflattened(schema: TableSchema) -> SparkColumn:
+    return F.struct(*envelope_of(F.col("f"), schema), F.col("f._corrupt").alias("_corrupt"))
 
 
 @lru_cache(_EXPRESSIONS)
 def _image_columns(
-    schema: TableSchema, target: TableSchema, wrapped: bool, for_changelog: bool, flattened: bool
+    schema: TableSchema, target: TableSchema, for_changelog: bool, flattened: bool
 ) -> tuple[SparkColumn, ...]:
-    payload = F.col("e.payload") if wrapped else F.col("e")
+    event = F.col("e")
     before = schema.columns if for_changelog else schema.key_columns
     before_target = target if for_changelog else TableSchema(target.key_columns, target.key)
     return (
         *(F.col(name) for name in ("partition", "offset", "timestamp", "key", "value", "near_end")),
-        payload.getField("op").alias("op"),
-        payload.getField("source").alias("source"),
-        payload.getField("transaction").getField("total_order").alias("nth"),
-        lake_row(payload.getField("before"), before, before_target).alias("before"),
-        lake_row(payload.getField("after"), schema.columns, target).alias("after"),
+        event.getField("op").alias("op"),
+        event.getField("source").alias("source"),
+        event.getField("transaction").getField("total_order").alias("nth"),
+        lake_row(event.getField("before"), before, before_target).alias("before"),
+        lake_row(event.getField("after"), schema.columns, target).alias("after"),
         F.col("e._corrupt").alias("corrupt"),
         number_given(
-            [(payload.getField("before"), c) for c in before]
-            + [(payload.getField("after"), c) for c in schema.columns]
+            [(event.getField("before"), c) for c in before]
+            + [(event.getField("after"), c) for c in schema.columns]
         ).alias("given"),
         *([F.col("e.lacking").alias("lacking")] if flattened else []),
     )
@@ -301,7 +321,7 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         F.col("offset"),
         F.when(~keep, op).alias("op"),
         _code().alias("code"),
-        _hi(source).alias("hi"),
+        event_place(source).alias("hi"),
         (F.coalesce(source.getField("row"), F.lit(0)).cast("long") * 2 + kind).alias("lo"),
         source.getField("ts_ms").alias("ts_ms"),
         F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
@@ -332,7 +352,7 @@ def _code() -> SparkColumn:
 
 @lru_cache(_EXPRESSIONS)
 def _reason(
-    schema: TableSchema, carried: int, stray: str, for_changelog: bool, flattened: bool
+    schema: TableSchema, begins: str, stray: str, for_changelog: bool, flattened: bool
 ) -> SparkColumn:
     before, after = F.col("before"), F.col("after")
     columns = [(before, c) for c in (schema.columns if for_changelog else schema.key_columns)]
@@ -341,7 +361,7 @@ def _reason(
     # Decimals may be written in another form than they were: then to look at them again helps.
     doubtful = stray == UNFAMILIAR and any(c.type.name == "decimal" or is_wide(c) for c in schema.columns)
     unreadable = F.lit(UNFAMILIAR if doubtful else "not JSON of the table's schema")
-    strange = F.when(fingerprint(F.col("value")) != carried, F.lit(stray)).when(
+    strange = F.when(~_is_of(begins), F.lit(stray)).when(
         F.col("corrupt").isNotNull() | (F.col("given") != read), unreadable
     )
     if flattened:
@@ -358,18 +378,13 @@ def judged(reason: SparkColumn, schema: TableSchema) -> SparkColumn:
     return (
         reason.when(op.isNull(), F.lit("no op: not a Debezium change event"))
         .when(~op.isin(*OP_CODES, "m"), F.concat(F.lit("unknown op "), op))
-        .when(_hi(F.col("source")).isNull(), F.lit("no source position"))
+        .when(event_place(F.col("source")).isNull(), F.lit("no source position"))
         .when(op.isin("t", "m"), F.lit(None))
         .when((op == "d") & before.isNull(), F.lit("delete without a before-image"))
         .when((op != "d") & after.isNull(), F.lit("no after-image"))
         .when(F.lit(not schema.key) & (op == "u") & before.isNull(), F.lit("update without a before-image"))
         .when(null_key, F.lit("null in the key"))
     )
-
-
-def _hi(source: SparkColumn) -> SparkColumn:
-    number = F.substring_index(source.getField("file"), ".", -1).cast("long")
-    return F.shiftleft(number, FILE_SHIFT) + source.getField("pos")
 
 
 def _parsed_row(columns: Sequence[Column]) -> StructType:

@@ -8,18 +8,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField
 
 from replicator.model.flat import MARKS
+from replicator.model.source_block import SOURCE_FIELDS
 from replicator.model.table import TableSchema
 
-SOURCE_TYPES: Final[Mapping[str, DataType]] = {
-    "file": StringType(),
-    "pos": LongType(),
-    "row": IntegerType(),
-    "server_id": LongType(),
-    "gtid": StringType(),
-    "ts_ms": LongType(),
-    "snapshot": StringType(),
-}
-"""The types of the wanted fields of the source block."""
+_TYPES: Final[Mapping[str, DataType]] = {"string": StringType(), "long": LongType(), "int": IntegerType()}
+SOURCE_TYPES: Final[Mapping[str, DataType]] = {name: _TYPES[kind] for name, kind in SOURCE_FIELDS}
+"""The types of the wanted fields of the source block, as Spark has them."""
 
 _REMEDY: Final = "; see `replicator check`"
 

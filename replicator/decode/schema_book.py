@@ -5,15 +5,25 @@ the schema-change topic gives each table's definitions by source position. Event
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.decode.decimals import form_of, telling_events, undecided
-from replicator.decode.envelope import TAIL, Epoch, decode, event_place, event_source, fingerprint
+from replicator.decode.envelope import (
+    TAIL,
+    Epoch,
+    beginning,
+    decode,
+    event_place,
+    event_source,
+    fingerprint,
+)
 from replicator.decode.epochs import Aligned, align, known_as
 from replicator.decode.event_schema import source_table, table_schema
 from replicator.decode.mapping import reconciled
@@ -25,6 +35,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.record import BadRecord, RawRecord
 from replicator.model.table import Column, TableId, TableSchema, topic_name
 from replicator.model.types import Wire
+from replicator.spark import local_frame
 
 _SAMPLE: Final = 50
 _FROM_THE_START: Final = SourcePosition("binlog.000000", 0)
@@ -38,30 +49,13 @@ class SchemaBook:
     `revision` is another number each time a definition comes.
 
     With `flattened`, events are rows and not envelopes; see `model.flat`.
+
+    Attributes:
+        takes_definitions: whether a table's definition alone is enough to decode its events.
     """
 
-    def decode(
-        self,
-        records: DataFrame,
-        epochs: Sequence[Epoch],
-        target: TableSchema,
-        ranges: Sequence[OffsetRange],
-        *,
-        for_changelog: bool,
-        stray: str,
-        tail: int = TAIL,
-    ) -> DataFrame:
-        """Records of one table, with schemas that this book gave, as decoded events; see `envelope.decode`."""
-        return decode(
-            records,
-            epochs,
-            target,
-            ranges,
-            for_changelog=for_changelog,
-            stray=stray,
-            tail=tail,
-            flattened=self._flattened,
-        )
+    takes_definitions = True
+    _no_schema = 0
 
     def __init__(self, *, flattened: bool = False) -> None:
         self._flattened = flattened
@@ -77,6 +71,26 @@ class SchemaBook:
         self.revision = 0
         self._lock = threading.Lock()
 
+    def decode(
+        self,
+        records: DataFrame,
+        epochs: Sequence[Epoch],
+        target: TableSchema,
+        ranges: Sequence[OffsetRange],
+        *,
+        for_changelog: bool,
+        stray: str,
+        tail: int = TAIL,
+    ) -> DataFrame:
+        """Records of one table, with schemas that this book gave, as decoded events; see `envelope.decode`."""
+        return self._decode(
+            records, epochs, target, ranges, for_changelog=for_changelog, stray=stray, tail=tail
+        )
+
+    @property
+    def _decode(self) -> Callable[..., DataFrame]:
+        return partial(decode, flattened=self._flattened)
+
     def add_schema_changes(self, records: Iterable[RawRecord]) -> list[BadRecord]:
         """Take in records of the schema-change topic, in the topic's order; repeated ones change nothing.
 
@@ -87,7 +101,7 @@ class SchemaBook:
             if record.value is None:
                 continue
             try:
-                definitions = self._definitions_in(record.value)
+                definitions = self.definitions_in(record.value)
             except DecodeError as error:
                 bad.append(BadRecord(record, error.message))
                 continue
@@ -95,7 +109,7 @@ class SchemaBook:
                 self._add(definitions)
         return bad
 
-    def _definitions_in(self, value: bytes) -> list[TableDefinition]:
+    def definitions_in(self, value: bytes) -> list[TableDefinition]:
         """What a record of the schema-change topic says. Raises DecodeError where it is no schema change."""
         return table_definitions(value)
 
@@ -230,7 +244,7 @@ class SchemaBook:
         return table in self._current or table in self._definitions
 
     def learn(self, table: TableId, records: DataFrame, *, patient: bool = False) -> list[Epoch]:
-        """The schemas that `records` (raw records of one table) carry, oldest first; one pass over the records.
+        """The schemas that `records` (raw records of one table) carry, oldest first; mostly one pass over the records.
 
         Records whose schema cannot be read are passed over. Where columns went and others came, and the definition
         that would tell renamed from new ones is not there yet, it is waited for if `patient`; after some times the
@@ -240,22 +254,9 @@ class SchemaBook:
             MissingSchema: no record carries a schema, and the schema-change topic has none for them; or the
                 definition is waited for.
         """
-        found = (
-            self.with_sources(records.where(F.col("value").isNotNull()))
-            .groupBy(fingerprint(F.col("value")).alias("fingerprint"))
-            .agg(
-                # A truncate has no key, so it tells the schema of the table but not its key.
-                F.min_by(F.struct("key", "value"), F.struct(F.col("key").isNull(), "offset")).alias("sample"),
-                F.min("offset").alias("first"),
-                F.min(event_place(F.col("source"))).alias("at"),
-                F.min_by("source", event_place(F.col("source"))).alias("source"),
-            )
-            .orderBy("at", "first")
-            .collect()
-        )
         epochs: list[Epoch] = []
-        for row in found:
-            if row.fingerprint == 0:
+        for row in self._schemas_in(records):
+            if row.schema_id == self._no_schema:
                 # Whatever is known by position applies to them; `decode` tells the two groups apart.
                 defined = self._defined(table, None)
                 self._decide(table, defined, bytes(row.sample.value), _carrying(records, 0))
@@ -264,10 +265,11 @@ class SchemaBook:
             key = None if row.sample.key is None else bytes(row.sample.key)
             try:
                 schema = table_schema(bytes(row.sample.value), key, flattened=self._flattened)
+                begins = beginning(bytes(row.sample.value))
             except DecodeError:
                 continue
-            epoch = Epoch(self._completed(table, schema, row.at), row.fingerprint)
-            self._decide(table, [epoch], bytes(row.sample.value), _carrying(records, row.fingerprint))
+            epoch = Epoch(self._completed(table, schema, row.at), row.schema_id, begins)
+            self._decide(table, [epoch], bytes(row.sample.value), _carrying(records, row.schema_id))
             self._note_seen(table, epoch, row.source, patient=patient)
             epochs.append(self._with_decimals(table, epoch))
         if not epochs:
@@ -278,6 +280,46 @@ class SchemaBook:
         if epochs[-1].fingerprint:
             self._current[table] = epochs[-1]
         return epochs
+
+    def _schemas_in(self, records: DataFrame) -> list[Row]:
+        """The schemas that `records` carry, oldest first: (schema_id, sample, first, at, source).
+
+        `schema_id` is what `_schema_id` says, `sample` (key, value) one such record, `first` the lowest offset, `at`
+        the place of the first event and `source` its source block, both null where no event tells them.
+        """
+        schema_id, sample = self._schema_id(F.col("value")).alias("schema_id"), F.struct("key", "value")
+        given = records.where(F.col("value").isNotNull()).select("*", schema_id)
+        heads = given.groupBy("schema_id", "partition").agg(
+            # A truncate has no key, so it tells the schema of the table but not its key.
+            F.min_by(sample, F.struct(F.col("key").isNull(), "offset")).alias("sample"),
+            F.min_by("value", "offset").alias("value"),
+            F.min("offset").alias("offset"),
+        )
+        found = self._placed(local_frame(records.sparkSession, heads.toArrow(), heads.schema))
+        if any(row.at is None and row.schema_id != self._no_schema for row in found):
+            # The first one is no event, whatever its schema; a later one may be.
+            found = self._placed(given.withColumn("sample", sample))
+        return found
+
+    def _schema_id(self, value: SparkColumn) -> SparkColumn:
+        """A number for the schema that a record carries; `_no_schema` where it carries none."""
+        return fingerprint(value)
+
+    def _placed(self, records: DataFrame) -> list[Row]:
+        """One row for each schema in `records` (schema_id, offset, value, sample), in the order of their places."""
+        place_of = event_place(F.col("source"))
+        return (
+            self.with_sources(records)
+            .groupBy("schema_id")
+            .agg(
+                F.min_by("sample", F.struct(F.col("sample.key").isNull(), "offset")).alias("sample"),
+                F.min("offset").alias("first"),
+                F.min(place_of).alias("at"),
+                F.min_by("source", place_of).alias("source"),
+            )
+            .orderBy("at", "first")
+            .collect()
+        )
 
     def look_at_decimals(self, table: TableId, records: DataFrame) -> None:
         """Look, once, at a few events without a schema to find out how they write decimals, where there are any."""

@@ -86,12 +86,12 @@ class Census:
         """Events to apply."""
         return sum(self.events.values())
 
-    def rows_by_kind(self) -> dict[str, int]:
-        """Row kind → changelog rows that these events make."""
+    def rows_by_kind(self, *, with_before: bool = True) -> dict[str, int]:
+        """Row kind → changelog rows that these events make; updates of flattened events have no row before."""
         events = self.events
         rows = {
             RowKind.INSERT: events.get("c", 0) + events.get("r", 0),
-            RowKind.UPDATE_BEFORE: events.get("u", 0),
+            RowKind.UPDATE_BEFORE: events.get("u", 0) if with_before else 0,
             RowKind.UPDATE_AFTER: events.get("u", 0),
             RowKind.DELETE: events.get("d", 0),
             RowKind.TRUNCATE: events.get("t", 0),

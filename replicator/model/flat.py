@@ -11,7 +11,9 @@ only the row as it was after it. A TRUNCATE never arrives.
 
 from typing import Final
 
-SOURCE: Final = ("file", "pos", "row", "server_id", "gtid", "ts_ms", "snapshot")
+from replicator.model.source_block import SOURCE_FIELDS
+
+SOURCE: Final = tuple(name for name, _ in SOURCE_FIELDS)
 """Fields of the source block that are wanted; each is called ``__source_`` and its name."""
 
 MARKS: Final = frozenset({"__op", "__deleted", *(f"__source_{name}" for name in SOURCE)})

@@ -198,7 +198,20 @@ def _field(connect: Mapping[str, Any], defined: set[str]) -> dict[str, Any]:
         kind = kind if isinstance(kind, dict) else {"type": kind}
         kind.setdefault("connect.parameters", {})["__debezium.source.column.name"] = name
     found = {"name": adjusted(name), "type": kind}
-    return found | _optional(kind) if connect.get("optional") else found
+    if connect.get("default") is None:
+        return found | _optional(kind) if connect.get("optional") else found
+    # The branch that a default is of comes first.
+    return found | {"type": [kind, "null"] if connect.get("optional") else kind, "default": _default(connect)}
+
+
+def _default(connect: Mapping[str, Any]) -> Any:
+    value = connect["default"]
+    if connect.get("name") == _DECIMAL:
+        number = int(Decimal(str(value)).scaleb(int(connect["parameters"]["scale"])))
+        return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True).decode(
+            "latin1"
+        )
+    return int(value) if connect["type"].startswith("int") else value
 
 
 def _properties(connect: Mapping[str, Any]) -> dict[str, Any]:

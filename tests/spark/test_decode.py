@@ -436,3 +436,40 @@ def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
     assert [r.op for r in rows] == ["t", "c", "c", None, None, None]
     assert [r.bad for r in rows] == [None, None, None, STRAY, STRAY, STRAY]
     assert rows[2].after == Row(id=2, n=5)
+
+
+def test_a_schema_begins_where_its_first_event_with_a_place_stands(spark: SparkSession) -> None:
+    """The first record of a partition may be no event, though it carries the schema."""
+    columns = [ColumnSpec("id", "bigint", False)]
+    good = [change_event("c", Place(1, at), "t", after={"id": at}) for at in (7, 8)]
+    nothing = good[0].replace(b'"source":', b'"origin":')
+    book, table = SchemaBook(), TableId("shop", "t")
+    book.learn(table, records(spark, *(with_value_schema(event, columns, "x") for event in (nothing, *good))))
+    assert [v.position.pos for v in book.line(table).versions] == [7]
+
+
+def test_events_with_a_schema_that_are_cut_off_or_no_objects(spark: SparkSession) -> None:
+    columns = [ColumnSpec("id", "bigint", False)]
+    good = with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 1}), columns, "x")
+    head = good[: good.index(b'"payload":') + len(b'"payload":')]
+    frame = records(spark, good, good[:-1], good[:-2], head, head + b"null}", head + b"[1]}", head + b"{}}")
+    epochs = SchemaBook().learn(TableId("shop", "t"), frame)
+    found = decode(frame, epochs, epochs[-1].schema, RANGES, for_changelog=True, stray=STRAY)
+    rows = sorted(found.collect(), key=lambda r: r.offset)
+    assert rows[0].bad is None
+    assert rows[0].after == Row(id=1)
+    no_json, no_event = "not JSON of the table's schema", "no op: not a Debezium change event"
+    assert [r.bad for r in rows[1:]] == [no_json, no_json, no_event, no_json, no_json, no_event]
+
+
+def test_an_instant_of_no_calendar_is_refused(spark: SparkSession) -> None:
+    """Spark takes a number for seconds, of whatever century."""
+    schema = TableSchema((ID, Column("at", TIMESTAMPTZ)), ("id",))
+    given = (10**12, -(10**12), "2024-02-29T23:59:59Z", None)
+    rows = decoded(
+        spark,
+        schema,
+        *(change_event("c", Place(1, i), "t", after={"id": i, "at": at}) for i, at in enumerate(given)),
+    )
+    assert [r.bad for r in rows] == ["not JSON of the table's schema"] * 2 + [None, None]
+    assert rows[2].after["at"].astimezone(UTC) == datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC)

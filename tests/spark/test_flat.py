@@ -1,12 +1,13 @@
 """Flattened events, in every encoding: as good as envelopes where they tell enough, refused where not."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from replicator.model.flat import SOURCE
 from tests.oracle.avro import AvroTopics
 from tests.oracle.events import ColumnSpec, Place, key_of, schema_change_event, source_block
 from tests.oracle.model import Record
@@ -20,26 +21,32 @@ MARKS = {
     "__source_row": "int32",
     "__source_ts_ms": "int64",
     "__source_server_id": "int64",
+    "__source_gtid": "string",
+    "__source_snapshot": "string",
     "__deleted": "string",
 }
+LEAST = ("__source_gtid", "__source_snapshot")
+"""Fields that may be missing."""
 ROW_FIELDS = [
     {"type": "int64", "optional": False, "field": "id"},
     {"type": "string", "optional": True, "field": "name"},
 ]
 
 
-def flat(op: str, pos: int, row: Mapping[str, Any], *, encoding: str, without: str = "") -> Record:
+def flat(
+    op: str, pos: int, row: Mapping[str, Any], *, encoding: str, without: Collection[str] = LEAST
+) -> Record:
     """What ExtractNewRecordState makes of a change; `without` one of its fields."""
     source = source_block(Place(1, pos), "shop", "orders")
-    marks = {"__op": op} | {
-        f"__source_{name}": source[name] for name in ("file", "pos", "row", "ts_ms", "server_id")
-    }
+    marks = {"__op": op} | {f"__source_{name}": source[name] for name in SOURCE}
     marks["__deleted"] = "true" if op == "d" else "false"
-    value = json.dumps({**row, **{name: v for name, v in marks.items() if name != without}}).encode()
+    value = json.dumps({**row, **{name: v for name, v in marks.items() if name not in without}}).encode()
     key = key_of(row, ["id"])
     if encoding != "json":
         fields = [
-            {"type": kind, "optional": True, "field": name} for name, kind in MARKS.items() if name != without
+            {"type": kind, "optional": True, "field": name}
+            for name, kind in MARKS.items()
+            if name not in without
         ]
         value = wrapped({"fields": [*ROW_FIELDS, *fields], "name": f"{ORDERS}.Value"}, value)
         key = wrapped({"fields": ROW_FIELDS[:1], "name": f"{ORDERS}.Key"}, key)
@@ -60,15 +67,16 @@ def config(lab: Lab) -> Any:
     return lab.config(log={"kind": "archive", "path": "archive", "flattened": True})
 
 
+@pytest.mark.parametrize("without", [(), LEAST], ids=["all", "least"])
 @pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
-def test_rows_are_inserted_updated_and_deleted(lab: Lab, encoding: str) -> None:
+def test_rows_are_inserted_updated_and_deleted(lab: Lab, encoding: str, without: Collection[str]) -> None:
     events = [
-        flat("r", 50, {"id": 1, "name": "a"}, encoding=encoding),
-        flat("c", 100, {"id": 2, "name": "b"}, encoding=encoding),
-        flat("u", 101, {"id": 1, "name": None}, encoding=encoding),
-        flat("d", 102, {"id": 2, "name": "b"}, encoding=encoding),
+        flat("r", 50, {"id": 1, "name": "a"}, encoding=encoding, without=without),
+        flat("c", 100, {"id": 2, "name": "b"}, encoding=encoding, without=without),
+        flat("u", 101, {"id": 1, "name": None}, encoding=encoding, without=without),
+        flat("d", 102, {"id": 2, "name": "b"}, encoding=encoding, without=without),
         # Sent again after a restart.
-        flat("c", 100, {"id": 2, "name": "b"}, encoding=encoding),
+        flat("c", 100, {"id": 2, "name": "b"}, encoding=encoding, without=without),
     ]
     write(lab, events, encoding)
     mirror = lab.mirror(config(lab))
@@ -77,6 +85,7 @@ def test_rows_are_inserted_updated_and_deleted(lab: Lab, encoding: str) -> None:
     mirror.advance({ORDERS: {0: 5}})
     assert mirror.summary().paused == {}
     assert mirror.summary().quarantined == 0
+    assert mirror.summary().rows == {"INSERT": 2, "UPDATE_AFTER": 1, "DELETE": 1}
     assert lab.rows("orders") == [{"id": 1, "name": None}]
     changes = sorted(lab.rows("orders", "shop_changes"), key=lambda r: r["_change"]["offset"])
     assert [(c["_change"]["kind"], c["id"], c["name"]) for c in changes] == [
@@ -117,7 +126,7 @@ def test_decimals_are_read_as_they_come(lab: Lab, prices: Sequence[float | str |
     ],
 )
 def test_events_that_tell_too_little_are_refused(lab: Lab, encoding: str, without: str, reason: str) -> None:
-    bad = flat("c", 100, {"id": 1, "name": "a"}, encoding=encoding, without=without)
+    bad = flat("c", 100, {"id": 1, "name": "a"}, encoding=encoding, without=(*LEAST, without))
     good = flat("c", 101, {"id": 2, "name": "b"}, encoding=encoding)
     write(lab, [good, bad], encoding)
     lab.catch_up(config(lab))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from replicator.errors import LogUnavailable, RegistryRefused
+from replicator.errors import DecodeError, LogUnavailable, RegistryRefused
 from replicator.registry import Registry, writer_id
 
 
@@ -79,8 +79,8 @@ def test_the_login_goes_along(server: FakeRegistry) -> None:
     [
         ((500, {}), LogUnavailable, "fails: 500"),
         ((404, b"<html>"), RegistryRefused, "not the API of a schema registry"),
-        ((200, {"schema": "syntax", "schemaType": "PROTOBUF"}), RegistryRefused, "not Avro"),
-        ((200, {"schema": "{}", "references": [{"name": "x"}]}), RegistryRefused, "refer to others"),
+        ((200, {"schema": "syntax", "schemaType": "PROTOBUF"}), DecodeError, "not Avro"),
+        ((200, {"schema": "{}", "references": [{"name": "x"}]}), DecodeError, "refers to others"),
         ((200, b"<html>"), RegistryRefused, "not the API of a schema registry"),
     ],
 )
