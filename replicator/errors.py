@@ -169,7 +169,11 @@ class UnknownWriter(MissingSchema):
 
 
 class TablePaused(ReplicatorError):
-    """One table stops, as it is configured to, until somebody looks."""
+    """One table stops, as it is configured to, until somebody looks at its `quarantined` events."""
+
+    def __init__(self, message: str, hint: str | None = None, quarantined: int = 0) -> None:
+        super().__init__(message, hint)
+        self.quarantined = quarantined
 
 
 class JavaGone(ReplicatorError):

@@ -23,7 +23,7 @@ from replicator.held import RecordSizes
 from replicator.ledger import Ledger
 from replicator.mirror import Mirror, OnBatch, RunSummary
 from replicator.quarantine import Quarantine
-from replicator.registry import GivenSchemas, Registry
+from replicator.registry import GivenSchemas, Registry, WriterSchemas
 from replicator.source.archive import ArchiveChangeLog
 from replicator.source.kafka import KafkaChangeLog
 from replicator.source.log import ChangeLog
@@ -111,16 +111,19 @@ def open_engine(config: Config, log: ChangeLog, spark: SparkSession) -> Engine:
 
 def _book(config: Config, log: ChangeLog) -> SchemaBook:
     """A schema book for events as the log has them."""
-    flattened = config.log.flattened
+    settings = config.log
+    is_avro = isinstance(settings, KafkaLog) and settings.format == "avro"
+    schemas: WriterSchemas | None = None
     if isinstance(log, ArchiveChangeLog):
-        schemas = log.writer_schemas()
-        if schemas is None:
-            return SchemaBook(flattened=flattened)
-        return AvroBook(GivenSchemas(schemas), flattened=flattened)
-    if isinstance(config.log, KafkaLog) and config.log.format == "avro":
-        refuse = config.log.nulls_are_lost and not config.log.defaults_are_accepted
-        return AvroBook(Registry.of(config.log), refuse_defaults=refuse, flattened=flattened)
-    return SchemaBook(flattened=flattened)
+        given = log.writer_schemas()
+        schemas = None if given is None else GivenSchemas(given)
+    elif isinstance(settings, KafkaLog) and is_avro:
+        schemas = Registry.of(settings)
+    if schemas is None:
+        return SchemaBook(flattened=settings.flattened)
+    # An archive of the log that is configured was written by the same converter.
+    refuse = isinstance(settings, KafkaLog) and settings.nulls_are_lost and not settings.defaults_are_accepted
+    return AvroBook(schemas, refuse_defaults=refuse and is_avro, flattened=settings.flattened)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from replicator.batch import Engine, Work, process_again
 from replicator.config import ArchiveLog, ColumnRuleBook, Config
-from replicator.decode.table_change import table_definitions
+from replicator.decode.schema_book import SchemaBook
 from replicator.errors import DataLossError, DecodeError, SchemaError
 from replicator.model.commit import OffsetRange
 from replicator.model.quarantined import EventPlace, QuarantinedEvent, Replayed, Resolution, Wanted
@@ -67,7 +67,7 @@ def replay_events(engine: Engine, events: Sequence[QuarantinedEvent]) -> Replaye
     done = Replayed()
     for (table, topic), group in groupby(ordered, key=lambda e: (e.table, e.place.topic)):
         if table is None:
-            part = _replay_definitions(list(group))
+            part = _replay_definitions(engine.book, list(group))
         else:
             part = _replay_table(engine, tables.table(topic), topic, list(group))
         engine.quarantine.resolve(part.taken, Resolution.REPLAYED)
@@ -75,12 +75,12 @@ def replay_events(engine: Engine, events: Sequence[QuarantinedEvent]) -> Replaye
     return done
 
 
-def _replay_definitions(events: Sequence[QuarantinedEvent]) -> Replayed:
+def _replay_definitions(book: SchemaBook, events: Sequence[QuarantinedEvent]) -> Replayed:
     """Records of the schema-change topic. Each start of the mirror reads them all, so they need only be readable."""
     done = Replayed()
     for event in events:
         try:
-            table_definitions(event.value or b"")
+            book.definitions_in(event.value or b"")
             done += Replayed(taken=[event.place])
         except DecodeError as error:
             done += Replayed(bad=[(event.place, error.message)])

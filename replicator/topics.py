@@ -28,7 +28,10 @@ class TopicTables:
         self._includes = includes
         self._found: dict[str, TableId] = {}
         self._told: dict[str, TableId] = {}
+        # What was looked at in vain. More may have come behind it, but the log is asked for that once a round only.
+        self._silent: dict[str, list[OffsetRange]] = {}
         self._offsets: tuple[Offsets, Offsets] = ({}, {})
+        self._may_ask = True
         self._revision = -1
 
     def table(self, topic: str) -> TableId:
@@ -42,6 +45,10 @@ class TopicTables:
         if certain:
             self._found[topic] = table
         return table
+
+    def look_again(self) -> None:
+        """Topics that did not tell their table may have new events by now."""
+        self._may_ask = True
 
     def check_alone(self, topic: str) -> None:
         """Raises SharedTopic where several tables that are mirrored write to the topic."""
@@ -76,9 +83,14 @@ class TopicTables:
         return [table for table in tables if self._includes(str(table))] or tables
 
     def _as_told_by_events(self, topic: str) -> TableId | None:
-        if not self._first_events(topic):
+        first = self._first_events(topic)
+        if first == self._silent.get(topic, []) and self._may_ask:
             self._offsets = self._log.offsets()
-        for events in self._first_events(topic):
+            self._may_ask = False
+            first = self._first_events(topic)
+        if first == self._silent.get(topic, []):
+            return None
+        for events in first:
             try:
                 records = self._log.fetch([events], _LOOK_BYTES)
             except DataLossError:
@@ -90,6 +102,7 @@ class TopicTables:
             for value in values:
                 if value is not None and (table := self._book.table_named_in(value)) is not None:
                     return table
+        self._silent[topic] = first
         return None
 
     def _first_events(self, topic: str) -> list[OffsetRange]:

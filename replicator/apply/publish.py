@@ -38,10 +38,6 @@ class Staged:
     branch: str | None = None
     fills_done: bool = False
 
-    @property
-    def changes_rows(self) -> bool:
-        return bool(self.data or self.deletes or self.clear or self.branch)
-
 
 def publish(
     lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker, staged: Staged

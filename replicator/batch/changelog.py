@@ -9,7 +9,7 @@ from replicator.apply.lake import LakeTable
 from replicator.apply.publish import Staged, publish
 from replicator.apply.spare import recorded_changes
 from replicator.apply.stage import aligned, stage_data
-from replicator.batch.tables import changelog_table, is_beyond
+from replicator.batch.lake_tables import changelog_table, is_beyond
 from replicator.batch.understand import Shape
 from replicator.batch.work import Engine, Work, already_in, marker_of
 from replicator.config import TableOptions

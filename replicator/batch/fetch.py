@@ -14,8 +14,8 @@ def fetched(engine: Engine, works: Sequence[Work]) -> list[Work]:
     """`works`; the small ones with their records, which are fetched together: one question to the log, not one each."""
     small = _small(works, engine.sizes)
     found = _fetch(engine.log, engine.sizes, small)
-    nothing = RECORDS.empty_table()
-    return [replace(w, records=found.get(w.topic, nothing)) if w in small else w for w in works]
+    nothing, chosen = RECORDS.empty_table(), {w.topic for w in small}
+    return [replace(w, records=found.get(w.topic, nothing)) if w.topic in chosen else w for w in works]
 
 
 def _small(works: Sequence[Work], sizes: RecordSizes) -> list[Work]:

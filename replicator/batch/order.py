@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from replicator.apply.publish import publish
 from replicator.apply.strategy import finish
 from replicator.batch.changelog import append_changelog
+from replicator.batch.lake_names import rename, renamed_to
+from replicator.batch.lake_tables import changelog_table, mirror_table, note_end
 from replicator.batch.parts import newest_known, parts
 from replicator.batch.projection import apply_to_mirror
-from replicator.batch.renames import rename, renamed_to
-from replicator.batch.tables import changelog_table, mirror_table, note_end
 from replicator.batch.understand import SchemaFound, unchanged, understood
 from replicator.batch.work import Engine, Work, marker_of
 from replicator.config import TableOptions
@@ -48,8 +48,8 @@ def process(engine: Engine, work: Work, watch: Stopwatch) -> Census:
     """
     done = []
     for part in parts(engine, work):
-        if part.until is not None and (old := renamed_to(engine, work.table, part.until)) is not None:
-            rename(engine, work.table, old)
+        if part.until is not None and (new := renamed_to(engine, work.table, part.until)) is not None:
+            rename(engine, work.table, new)
         try:
             done.append(_process_part(engine, part, watch) if part.ranges else _evolve_only(engine, part))
         except SchemaFound:
@@ -68,6 +68,14 @@ def process_again(engine: Engine, work: Work, watch: Stopwatch) -> dict[tuple[in
         SchemaError: the table cannot take them; nothing of them was applied.
         FencedError, CommitConflict: as in `process`.
     """
+    try:
+        return _again(engine, work, watch)
+    except SchemaFound:
+        # The events themselves had news: now it is known whether they may be mixed with what the lake has.
+        return _again(engine, work, watch)
+
+
+def _again(engine: Engine, work: Work, watch: Stopwatch) -> dict[tuple[int, int], str]:
     options = engine.config.table(str(work.table))
     if not options.changelog:
         raise UnsupportedChange(
@@ -183,4 +191,5 @@ def _set_aside(engine: Engine, work: Work, options: TableOptions, decoded: DataF
                 f"{len(waiting)} events of {work.topic} could not be decoded; they are in quarantine",
                 "see their reasons with: replicator quarantine list; mend the cause, or drop them there, "
                 "and start the mirror again",
+                quarantined=len(waiting),
             )

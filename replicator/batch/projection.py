@@ -13,7 +13,7 @@ from replicator.apply.publish import Staged, publish
 from replicator.apply.spare import recorded_changes, spared_rows
 from replicator.apply.stage import aligned
 from replicator.apply.strategy import Few, by_identity, merge, split, split_few
-from replicator.batch.tables import is_beyond, mirror_table
+from replicator.batch.lake_tables import is_beyond, mirror_table
 from replicator.batch.understand import Shape
 from replicator.batch.work import Engine, Work, already_in, marker_of
 from replicator.collapse import (

@@ -16,7 +16,7 @@ from tests.oracle.events import (
 from tests.oracle.model import Record, Source
 from tests.spark.batches import COLUMNS, DEFINITION, ORDERS, assert_equal, created, event, half
 from tests.spark.conftest import Lab
-from tests.spark.test_law import PowerCut, power_cut
+from tests.support.failpoints import PowerCut, power_cut
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])

@@ -5,8 +5,7 @@ At the end the mirror equals the source and the changelog has each change once.
 
 import os
 import random
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -20,36 +19,9 @@ from tests.oracle.avro import AvroTopics
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
 from tests.spark.conftest import Lab
+from tests.support.failpoints import PowerCut, power_cut
 
 EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", "6"))
-PLACES_OF_REACH = (
-    "replicator.batch.changelog.reach",
-    "replicator.batch.order.reach",
-    "replicator.apply.publish.reach",
-    "replicator.apply.strategy.reach",
-    "replicator.apply.evolve.reach",
-)
-
-
-class PowerCut(BaseException):
-    """Ends a batch where it stands; nothing may catch it."""
-
-
-@contextmanager
-def power_cut(at: int) -> Iterator[None]:
-    """Let the `at`-th place where a process may die be where it does."""
-    reached = 0
-
-    def reach(_point: str) -> None:
-        nonlocal reached
-        reached += 1
-        if reached == at:
-            raise PowerCut
-
-    with ExitStack() as patches:
-        for name in PLACES_OF_REACH:
-            patches.enter_context(patch(name, reach))
-        yield
 
 
 @dataclass(frozen=True)

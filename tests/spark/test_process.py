@@ -71,9 +71,13 @@ def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proces
                 process.kill()
 
 
+ENDS_S = 180.0
+"""Where no process before did, Java writes its classes at its end (see `class_archive`), and Python waits for that."""
+
+
 def assert_ends(process: psutil.Process) -> None:
-    """It ends by itself; where no process before did, it writes its classes first (see `class_archive`)."""
-    process.wait(90)
+    """It ends by itself."""
+    process.wait(ENDS_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -82,7 +86,7 @@ def test_a_signal_to_the_whole_group_stops_it_cleanly(tmp_path: Path, number: si
         os.killpg(python.pid, number)
         # As a service manager does that signals every process that it finds.
         java.send_signal(number)
-        out, err = python.communicate(timeout=60)
+        out, err = python.communicate(timeout=ENDS_S)
         assert (python.returncode, "counted 3" in out, err.strip()) == (0, True, "")
         assert_ends(java)
 
@@ -96,7 +100,7 @@ def test_java_does_not_outlive_python(tmp_path: Path) -> None:
 def test_without_java_it_ends_with_one_clear_line(tmp_path: Path) -> None:
     with program(tmp_path) as (python, java):
         java.kill()
-        _, err = python.communicate(timeout=60)
+        _, err = python.communicate(timeout=ENDS_S)
         error, following = err.strip().splitlines()
         assert python.returncode == 3
         assert error == "error: Spark's Java process has ended (signal 9)"

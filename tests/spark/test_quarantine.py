@@ -18,7 +18,7 @@ from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_
 from tests.oracle.model import Record
 from tests.spark.batches import ORDERS
 from tests.spark.conftest import Lab
-from tests.spark.test_law import PowerCut, power_cut
+from tests.support.failpoints import PowerCut, power_cut
 
 NARROW = (ColumnSpec("id", "bigint", False), ColumnSpec("number", "int"))
 WIDE = (ColumnSpec("id", "bigint", False), ColumnSpec("number", "bigint"))

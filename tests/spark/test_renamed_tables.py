@@ -7,6 +7,7 @@ from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
 from tests.spark.conftest import Lab
 from tests.spark.stories import ID, other_table, row_of, rows
+from tests.support.failpoints import PowerCut, power_cut
 
 
 @pytest.mark.parametrize("new", ["bills", "orders_new"])
@@ -27,6 +28,38 @@ def test_a_table_that_is_renamed_keeps_its_rows(lab: Lab, together: bool, new: s
     assert len(lab.rows(new, "shop_changes")) == 2
     assert rows(lab) == [{"id": 3, "a": 3}]
     assert len(lab.rows("orders", "shop_changes")) == 1
+
+
+def test_an_archive_that_grew_by_a_rename_alone(lab: Lab) -> None:
+    """The lake has all of the old topic, and what is left to read is the new one's."""
+    columns = [ID, ColumnSpec("a", "int")]
+    lab.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
+    go_through(lab.mirror(), None)
+    renamed = other_table("bills", "ALTER", 300, old="orders", columns=columns)
+    lab.write([renamed, row_of("bills", 400, id=2, a=2)])
+    go_through(lab.mirror(), None)
+    assert rows(lab, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
+    lab.write([other_table("bills", "ALTER", 500, columns=[*columns, ColumnSpec("b", "int")])])
+    go_through(lab.mirror(), None)
+    assert rows(lab, "bills")[0] == {"id": 1, "a": 1, "b": None}
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_power_cut_in_a_rename(lab: Lab, at: int) -> None:
+    """Between the two tables, and before it is known that both are renamed."""
+    columns = [ID, ColumnSpec("a", "int")]
+    lab.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
+    lab.catch_up()
+    renamed = other_table("bills", "ALTER", 300, old="orders", columns=columns)
+    lab.write([renamed, row_of("bills", 400, id=2, a=2)])
+    with pytest.raises(PowerCut), power_cut(at):
+        lab.catch_up()
+    assert lab.catch_up().summary().paused == {}
+    assert rows(lab, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
+    assert len(lab.rows("bills", "shop_changes")) == 2
+    with lab.catalog() as catalog:
+        for namespace in ("shop", "shop_changes"):
+            assert {name for _, name in catalog.list_tables(namespace)} == {"bills"}
 
 
 def test_the_old_name_does_not_come_back(lab: Lab) -> None:

@@ -10,7 +10,7 @@ from tests.oracle.events import ColumnSpec
 from tests.spark.batches import ORDERS
 from tests.spark.conftest import Lab
 from tests.spark.stories import EPOCH, ID, Story, changelog, other_table, play, row_of, rows, state
-from tests.spark.test_law import PowerCut, power_cut
+from tests.support.failpoints import PowerCut, power_cut
 
 ways = pytest.mark.parametrize(
     ("cut", "with_schemas"), [("once", False), ("once", True), ("half", False), ("each", True)]

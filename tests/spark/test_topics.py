@@ -100,4 +100,4 @@ def test_statements_of_a_compressed_transaction_share_a_place(lab: Lab, few: int
         lab.catch_up()
     assert ids(lab) == [1, 3, 9]
     assert len(lab.rows("orders", "shop_changes")) == 7
-    assert lab.mirror().engine.ledger.progress(lab.mirror().table_of(ORDERS)).mirror is not None
+    assert lab.mirror().engine.ledger.progress(lab.mirror().tables.of(ORDERS)).mirror is not None

@@ -22,7 +22,7 @@ from tests.oracle.events import (
 from tests.oracle.model import Record
 from tests.spark.batches import COLUMNS, DEFINITION, ORDERS, created, event, priced
 from tests.spark.conftest import Lab
-from tests.spark.test_law import PowerCut, power_cut
+from tests.support.failpoints import PowerCut, power_cut
 
 GARBAGE = [Record(ORDERS, 0, b"k", b"garbage{"), Record(ORDERS, 0, None, b'{"schema":{},"payload":{}}')]
 
@@ -66,7 +66,7 @@ def test_bad_schema_changes_go_to_quarantine_once_and_stop_nothing(lab: Lab) -> 
         lab.write([created(2)])
         lab.catch_up()
     lab.write([bad[0]])
-    with patch("replicator.mirror._LOG") as log:
+    with patch("replicator.mirror.mirror._LOG") as log:
         assert lab.catch_up().summary().quarantined == 1
     ((event,), fields) = log.warning.call_args
     assert "schema change" in event
@@ -126,8 +126,8 @@ def test_a_table_whose_work_fails_pauses_alone(lab: Lab, monkeypatch: pytest.Mon
         engine.spark._jvm.java.util.ArrayDeque().pop()
         raise AssertionError
 
-    monkeypatch.setattr("replicator.mirror.process", failing)
-    monkeypatch.setattr("replicator.retries.RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr("replicator.mirror.mirror.process", failing)
+    monkeypatch.setattr("replicator.mirror.retries.RETRY_S", (0.0, 0.0))
     others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
     row = {"id": 5, "name": "x"}
     lab.write([DEFINITION, Record("shop", 0, None, others), created(1)])
@@ -198,7 +198,7 @@ def test_garbage_alone_after_a_restart_is_passed_over(lab: Lab) -> None:
 def test_a_table_that_the_lake_cannot_read_pauses_alone(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
-    monkeypatch.setattr("replicator.retries.RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr("replicator.mirror.retries.RETRY_S", (0.0, 0.0))
     others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
     lab.write([DEFINITION, Record("shop", 0, None, others), created(1)])
     other = [change_event("c", Place(1, 9 + n), "others", after={"id": n, "name": "x"}) for n in (1, 2)]

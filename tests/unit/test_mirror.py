@@ -8,14 +8,13 @@ from unittest.mock import Mock
 import pytest
 from pyspark.errors import PySparkException
 
-from replicator import mirror as module
-from replicator import retries
 from replicator.batch import Work
 from replicator.config import parse
 from replicator.decode.schema_book import SchemaBook
-from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema
+from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema, TablePaused, UnsupportedChange
 from replicator.ledger import Progress
-from replicator.mirror import Mirror
+from replicator.mirror import Mirror, retries
+from replicator.mirror import mirror as module
 from replicator.model.census import Census
 from replicator.model.commit import CommitMarker, PartitionProgress
 from replicator.model.record import BadRecord, RawRecord
@@ -171,6 +170,39 @@ def test_where_every_table_fails_it_is_not_the_tables(scene: Scene) -> None:
         with pytest.raises(LakeUnavailable, match="this file is odd"):
             scene.mirror.advance(ENDS)
     assert scene.mirror.summary().paused == {}
+
+
+def test_a_definition_from_the_source_is_tried_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has nothing of the table, so nothing else would wake it."""
+    scene.broken["shop.orders"] = MissingSchema("no definition")
+    monkeypatch.setattr(
+        scene.mirror.tables, "defined_by_source", lambda _: scene.broken.pop("shop.orders", None) is not None
+    )
+    for _ in range(3):
+        scene.mirror.advance(ENDS)
+    assert scene.mirror.failing
+    assert scene.mirror.retry_due()
+    scene.mirror.advance(ENDS)
+    assert sorted(scene.done) == ["shop.orders", "shop.users"]
+    assert not scene.mirror.failing
+
+
+def test_a_table_is_paused_only_where_the_lake_says_so(scene: Scene) -> None:
+    """Else `status` would not know, and nothing would try it again."""
+    scene.broken["shop.orders"] = UnsupportedChange("odd", "look")
+    scene.ledger.pause.side_effect = LakeUnavailable("no catalog")
+    with pytest.raises(LakeUnavailable):
+        scene.mirror.advance(ENDS)
+    assert scene.mirror.summary().paused == {}
+    scene.ledger.pause.side_effect = None
+    scene.mirror.advance(ENDS)
+    assert scene.mirror.summary().paused == {"shop.orders": "odd"}
+
+
+def test_all_events_that_pause_a_table_are_counted(scene: Scene) -> None:
+    scene.broken["shop.orders"] = TablePaused("3 events", "look", quarantined=3)
+    scene.mirror.advance(ENDS)
+    assert scene.mirror.summary().quarantined == 3
 
 
 SAME_NAME: Offsets = {"shop.crm.orders": {0: 5}, "shop.shop.orders": {0: 5}}

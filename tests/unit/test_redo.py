@@ -1,5 +1,6 @@
 """Where replayed records come from."""
 
+import json
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -7,12 +8,17 @@ import pyarrow as pa
 import pytest
 
 from replicator.config import parse
+from replicator.decode.avro_book import AvroBook
+from replicator.decode.schema_book import SchemaBook
 from replicator.errors import DataLossError, UsageError
 from replicator.model.commit import OffsetRange
 from replicator.model.quarantined import EventPlace, QuarantinedEvent, Replayed, Wanted
 from replicator.process import only_one
-from replicator.redo import _ranges, _records, drop_quarantined, replay_quarantined
+from replicator.redo import _ranges, _records, _replay_definitions, drop_quarantined, replay_quarantined
+from replicator.registry import GivenSchemas
 from replicator.source.log import RECORDS
+from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
+from tests.oracle.events import ColumnSpec, Place, schema_change_event
 
 
 def event(offset: int, value: bytes | None) -> QuarantinedEvent:
@@ -37,6 +43,19 @@ def test_records_without_payload_are_read_from_the_log_as_long_as_it_has_them() 
     ]
     assert [place.offset for place in gone] == [3, 4]
     assert _records(Mock(), [])[0].num_rows == 0
+
+
+def test_schema_changes_are_read_in_the_log_s_own_encoding() -> None:
+    topics = AvroTopics()
+    change = schema_change_event(
+        Place(1, 4), "orders", [ColumnSpec("id", "bigint", False)], ["id"], kind="CREATE"
+    )
+    good = event(1, topics.write(SCHEMA_CHANGE, json.loads(change)))
+    book = AvroBook(GivenSchemas(topics.schemas))
+    done = _replay_definitions(book, [good, event(2, b"{}")])
+    assert done.taken == [good.place]
+    assert [place.offset for place, _ in done.bad] == [2]
+    assert _replay_definitions(SchemaBook(), [event(3, change)]).taken == [EventPlace("t", 1, 3)]
 
 
 def test_one_range_for_each_partition() -> None:

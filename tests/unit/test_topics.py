@@ -75,7 +75,27 @@ def test_without_any_event_the_name_has_to_do_until_there_is_one() -> None:
     assert topics.table("shop.shop.a_b") == TableId("shop", "a_b")
     events["shop.shop.a_b"].append(change_event("c", Place(1, 5), "a b", after={"id": 1}))
     source.offsets.return_value = ({"shop.shop.a_b": {0: 0}}, {"shop.shop.a_b": {0: 1}})
+    assert topics.table("shop.shop.a_b") == TableId("shop", "a_b")
+    assert source.offsets.call_count == 1
+    topics.look_again()
     assert topics.table("shop.shop.a_b") == TableId("shop", "a b")
+
+
+def test_events_that_name_no_table_are_fetched_once() -> None:
+    """As flattened ones do not."""
+    topic, nothing = "shop.shop.a_b", change_event("c", Place(1, 5), "a b").replace(b'"source"', b'"origin"')
+    events = {topic: [nothing]}
+    source = log(events)
+    source.offsets.return_value = ({topic: {0: 0}}, {topic: {0: 1}})
+    topics = TopicTables(source, SchemaBook(), lambda _: True)
+    for _ in range(3):
+        topics.look_again()
+        assert topics.table(topic) == TableId("shop", "a_b")
+    assert source.fetch.call_count == 1
+    events[topic].append(change_event("c", Place(1, 6), "a b", after={"id": 1}))
+    source.offsets.return_value = ({topic: {0: 0}}, {topic: {0: 2}})
+    topics.look_again()
+    assert topics.table(topic) == TableId("shop", "a b")
 
 
 def test_two_tables_of_one_topic() -> None:

@@ -1,6 +1,7 @@
 """A source table that has another name now: the lake's tables follow it."""
 
 from replicator.batch.work import Engine
+from replicator.failpoints import reach
 from replicator.model.lineage import BEGINNING
 from replicator.model.table import SOURCE_KEY, TableId
 
@@ -53,6 +54,7 @@ def rename(engine: Engine, table: TableId, new: TableId) -> bool:
     for namespace in (config.changes_namespace, config.namespace):
         if engine.lake.load(namespace, table.name) is not None:
             engine.lake.rename(namespace, table.name, new.name)
+            reach("after-rename")
             found = True
         if (renamed := engine.lake.load(namespace, new.name)) is not None:
             engine.lake.set_properties(renamed, {SOURCE_KEY: str(new)})

@@ -212,6 +212,8 @@ def _rules_property(present: LakeTable | None, schema: TableSchema, table: Table
         UnfitColumns: the table was written under other rules.
     """
     recorded = {} if present is None else rules_from_json(present.property(RULES_KEY))
+    if not recorded and not rules_in_force(schema):
+        return {}
     columns = () if present is None else present.columns()
     rules = check_unchanged(recorded, columns, schema, str(table))
     return {RULES_KEY: rules_to_json(rules)} if rules else {}

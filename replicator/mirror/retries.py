@@ -50,6 +50,10 @@ class Retries:
         self._failing[table] = _Failing(times, time.monotonic() + delay)
         return delay
 
+    def at_once(self, table: TableId) -> None:
+        """Try a table once more without waiting; another failure is its last."""
+        self._failing[table] = _Failing(len(RETRY_S), time.monotonic())
+
     def succeeded(self, table: TableId) -> None:
         """Forget a table's failures."""
         self._failing.pop(table, None)
