@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 from typing import Any
@@ -24,8 +24,13 @@ from replicator.resources import resource
 
 TEMPLATE = "connectors/mysql.json"
 _CONVERTERS = "connectors/converters.json"
+_FLATTENED = "connectors/flattened.json"
 _REQUEST_SECONDS = 60
 """Connect checks the settings against the database before it answers."""
+
+_SECRET = re.compile(r"password|secret|token|user\.info|sasl\.jaas")
+_SHORT = 3
+"""So few characters may stand in any text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ def connector_config(config: Config) -> dict[str, str]:
             settings["database.include.list"] += "," + database
     if keys := _message_keys(config):
         settings["message.key.columns"] = keys
+    if log.flattened:
+        settings |= json.loads(resource(_FLATTENED).read_text())
     return settings | _converters(log) | _history_clients(log)
 
 
@@ -165,7 +172,7 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
     if log.connect_url is None:
         raise ConfigError("log.connect_url is not set", 'add connect_url = "http://host:8083" to [log]')
     settings = connector_config(config)
-    worker = _Worker(log.connect_url.rstrip("/"), settings["database.password"])
+    worker = _Worker(log.connect_url.rstrip("/"), _secrets(settings))
     name = config.mirror.name
     before = worker.status(name)
     worker.put(name, settings)
@@ -173,6 +180,14 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
         # New settings alone do not wake a failed task, and the cause may have been mended elsewhere.
         worker.restart(name)
     return Registered(name, before is not None, _wait(worker, name, seconds))
+
+
+def _secrets(settings: Mapping[str, str]) -> list[str]:
+    """What no message may repeat; the longest first, because one may be a part of another."""
+    found = {value for name, value in settings.items() if _SECRET.search(name)}
+    # A login in one setting, as user:password.
+    found |= {value.partition(":")[2] for name, value in settings.items() if name.endswith("user.info")}
+    return sorted((value for value in found if len(value) > _SHORT), key=len, reverse=True)
 
 
 def _wait(worker: "_Worker", name: str, seconds: float) -> dict[int, str]:
@@ -240,9 +255,9 @@ def _failure_hint(cause: str) -> str:
 class _Worker:
     """The REST interface of Kafka Connect, as far as it is needed. Its methods raise ConnectError."""
 
-    def __init__(self, url: str, secret: str) -> None:
+    def __init__(self, url: str, secrets: Sequence[str]) -> None:
         self._url = url
-        self._secret = secret
+        self._secrets = secrets
         # Only until the group is in order again; everything else is final.
         self._retry = Retrying(
             retry=retry_if_exception_type(_Rebalancing),
@@ -288,8 +303,10 @@ class _Worker:
         self._ask("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true")
 
     def clean(self, text: str) -> str:
-        """The text without the password, should a message repeat it."""
-        return text.replace(self._secret, "***") if len(self._secret) > 3 else text
+        """The text without secrets, should a message repeat one."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
     def _ask(self, method: str, path: str, *, body: object = None, missing_is_fine: bool = False) -> Any:
         try:

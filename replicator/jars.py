@@ -27,17 +27,15 @@ JAVA_MIN, JAVA_MAX = 17, 22
 """Spark 4.0 needs 17; since 24 (and by default 23) Java refuses a call that Spark's Hadoop client makes."""
 
 
-@dataclass(frozen=True, slots=True)
-class JarProgress:
-    """One step of a download: of `total` jars known so far, `done` are here; `current` names the last."""
+Tell = Callable[[str], None]
 
-    jar_set: str
-    done: int
-    total: int
-    current: str
+_tell: Tell = lambda _: None  # noqa: E731
 
 
-Progress = Callable[[JarProgress], None]
+def tell_downloads(tell: Tell) -> None:
+    """Let `tell` hear of each download, in a line for people: the first one takes a minute."""
+    global _tell  # noqa: PLW0603 - of the process, as its standard error is
+    _tell = tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,32 +157,32 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "replicator"
 
 
-def spark_jars(cache: Path | None = None, progress: Progress | None = None) -> list[Path]:
+def spark_jars(cache: Path | None = None) -> list[Path]:
     """What the engine adds to PySpark's class path. Raises JavaMissing, ReplicatorError."""
-    return jars(SPARK, cache, progress)
+    return jars(SPARK, cache)
 
 
-def kafka_jars(cache: Path | None = None, progress: Progress | None = None) -> list[Path]:
+def kafka_jars(cache: Path | None = None) -> list[Path]:
     """The class path of a Kafka broker and of a Connect worker. Raises JavaMissing, ReplicatorError."""
-    return jars(KAFKA, cache, progress)
+    return jars(KAFKA, cache)
 
 
-def debezium_plugin_dir(cache: Path | None = None, progress: Progress | None = None) -> Path:
+def debezium_plugin_dir(cache: Path | None = None) -> Path:
     """An entry for Connect's `plugin.path` with the connector in it. Raises JavaMissing, ReplicatorError."""
-    return jars(DEBEZIUM, cache, progress)[0].parent.parent
+    return jars(DEBEZIUM, cache)[0].parent.parent
 
 
-def converter_plugin_dir(cache: Path | None = None, progress: Progress | None = None) -> Path:
+def converter_plugin_dir(cache: Path | None = None) -> Path:
     """An entry for Connect's `plugin.path` with the Avro converter in it. Raises JavaMissing, ReplicatorError."""
-    return jars(CONVERTER, cache, progress)[0].parent.parent
+    return jars(CONVERTER, cache)[0].parent.parent
 
 
-def registry_jar(cache: Path | None = None, progress: Progress | None = None) -> Path:
+def registry_jar(cache: Path | None = None) -> Path:
     """The schema registry, as a jar that `java -jar` runs. Raises JavaMissing, ReplicatorError."""
-    return next(path for path in jars(REGISTRY, cache, progress) if path.name.endswith("-runner.jar"))
+    return next(path for path in jars(REGISTRY, cache) if path.name.endswith("-runner.jar"))
 
 
-def jars(wanted: JarSet, cache: Path | None = None, progress: Progress | None = None) -> list[Path]:
+def jars(wanted: JarSet, cache: Path | None = None) -> list[Path]:
     """The set's jars, sorted by name, from the cache or fetched into it; two processes may ask at once.
 
     Raises JavaMissing where no usable Java is found, ReplicatorError where the download fails.
@@ -196,7 +194,7 @@ def jars(wanted: JarSet, cache: Path | None = None, progress: Progress | None = 
     with locked(cache / "jars" / f"{wanted.name}.lock"):
         # Another process may have fetched the set while this one waited.
         if not (found := _complete(directory)):
-            _fetch(wanted, cache, directory, progress)
+            _fetch(wanted, cache, directory)
             found = _complete(directory)
     if not found:
         raise ReplicatorError(f"the jars of {wanted.name} in {directory} are damaged", f"remove {directory}")
@@ -224,12 +222,13 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(wanted: JarSet, cache: Path, directory: Path, progress: Progress | None) -> None:
+def _fetch(wanted: JarSet, cache: Path, directory: Path) -> None:
     java = find_java()
+    _tell(f"downloading the Java libraries for {wanted.name} into {cache}, this once")
     work = Path(tempfile.mkdtemp(prefix=f"{wanted.name}-", dir=directory.parent))
     try:
         (work / "ivy.xml").write_text(wanted.ivy_xml())
-        _run_ivy(_ivy_command(java, cache, work), work / "ivy.log", wanted.name, progress)
+        _run_ivy(_ivy_command(java, cache, work), work / "ivy.log", wanted.name)
         lib = work / "lib"
         _unpack(lib)
         _announce(lib, wanted.services)
@@ -276,10 +275,7 @@ def _ivy_command(java: Path, cache: Path, work: Path) -> list[str]:
     ]
 
 
-def _run_ivy(command: list[str], log: Path, name: str, progress: Progress | None) -> None:
-    """Run Ivy to its end, reporting each file that it brings."""
-    found: set[str] = set()
-    done = 0
+def _run_ivy(command: list[str], log: Path, name: str) -> None:
     problems: list[str] = []
     with (
         log.open("w") as copy,
@@ -287,15 +283,8 @@ def _run_ivy(command: list[str], log: Path, name: str, progress: Progress | None
     ):
         for line in ivy.stdout or ():
             copy.write(line)
-            step = None
-            if match := re.search(r"found (\S+) in ", line):
-                found.add(step := match[1])
-            elif match := re.search(r"\[SUCCESSFUL \] .*!(\S+\.jar)", line):
-                done, step = done + 1, match[1]
-            elif "::" not in line and re.search(r"ERROR|FAILED|not found|Exception", line):
+            if "::" not in line and re.search(r"ERROR|FAILED|not found|Exception", line):
                 problems.append(line.strip())
-            if step and progress:
-                progress(JarProgress(name, done, max(done, len(found)), step))
     if ivy.returncode != 0:
         cause = problems[0] if problems else f"Ivy stopped with code {ivy.returncode}"
         raise ReplicatorError(

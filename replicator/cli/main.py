@@ -8,6 +8,7 @@ import typer
 
 from replicator.cli import engine, look, quarantine, setup, stack
 from replicator.errors import ReplicatorError
+from replicator.jars import tell_downloads
 
 DEBUG_VARIABLE = "REPLICATOR_DEBUG"
 
@@ -73,6 +74,7 @@ app.add_typer(stack.app, name="stack", short_help="Start, stop or look at a loca
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 the answer is no, 2 wrong use or configuration, 3 failed."""
+    tell_downloads(lambda line: typer.secho(line, err=True))
     try:
         app(arguments, prog_name="replicator")
     except KeyboardInterrupt:

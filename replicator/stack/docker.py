@@ -104,7 +104,8 @@ class DockerStack:
             ports: dict[str, int] = {use: free_port(taken) for use in (*USUAL_PARTS, _KEPT)}
             state = StackState("docker", secrets.token_hex(16), secrets.token_hex(16), ports=ports)
         if registry:
-            state = replace(state, ports=state.ports | {"registry": state.ports[_KEPT]})
+            kept = state.ports.get(_KEPT) or free_port(set(state.ports.values()))
+            state = replace(state, ports=state.ports | {_KEPT: kept, "registry": kept})
         return state
 
     def _run(self, action: Callable[[Any], None], state: StackState) -> None:
@@ -138,7 +139,8 @@ class DockerStack:
             "MYSQL_PASSWORD": state.user_password,
             "DEBEZIUM_PLUGINS": str(debezium_plugin_dir(self._cache)),
             "CONVERTER_PLUGINS": str(converter_plugin_dir(self._cache)),
-            "REGISTRY_PORT": str(state.ports[_KEPT]),
+            # One that was made before there was a registry has no port for it, and is not told to start one.
+            "REGISTRY_PORT": str(state.ports.get(_KEPT, 0)),
             # The registry is a service that compose starts only with its profile.
             "COMPOSE_PROFILES": "registry" if "registry" in state.ports else "",
         }

@@ -69,10 +69,6 @@ class StackState:
         """A copy in which this part is the one running."""
         return replace(self, parts={**self.parts, part.part: part}, ports={**self.ports, **part.ports})
 
-    def without_parts(self) -> "StackState":
-        """A copy in which nothing runs."""
-        return replace(self, parts={})
-
     def endpoints(self) -> Endpoints:
         """The addresses of the parts that were started."""
         # Docker knows its containers itself, so only a local stack notes its parts.

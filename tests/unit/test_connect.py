@@ -15,6 +15,7 @@ import pytest
 from replicator.config import Config, SourceConfig, parse
 from replicator.connect import connector_config, register, table_patterns
 from replicator.errors import ConfigError, ConnectError
+from replicator.model.flat import SOURCE
 
 PASSWORD = "hunter2-secret"
 TEXT = """
@@ -46,6 +47,17 @@ def _password(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(extra: str = "", log: str = "") -> Config:
     text = TEXT.replace("CONNECT_URL", log) + extra
     return parse(tomllib.loads(text), base=Path("/mirrors"))
+
+
+def test_flattened_events_come_from_the_connector() -> None:
+    """All of what `model.flat` wants; without the section, `connect` would undo what makes them."""
+    plain, settings = connector_config(config()), connector_config(config(log="flattened = true"))
+    assert "transforms" not in plain
+    assert set(settings["transforms.unwrap.add.fields"].split(",")) == {
+        "op",
+        *(f"source.{name}" for name in SOURCE),
+    }
+    assert settings["transforms.unwrap.delete.tombstone.handling.mode"] == "rewrite"
 
 
 def test_no_setting_loses_data() -> None:
@@ -86,11 +98,6 @@ def test_the_mirrors_own_values() -> None:
     assert settings["schema.history.internal.kafka.topic"] == "__debezium-schema-history.my-shop"
     assert not any("$" in value.removesuffix("$") and "(?!" not in value for value in settings.values())
     assert all(isinstance(value, str) for value in settings.values())
-
-
-def test_nulls_of_columns_with_a_default_stay_nulls() -> None:
-    settings = connector_config(config())
-    assert settings["value.converter.replace.null.with.default"] == "false"
 
 
 APICURIO = 'format = "avro"\nregistry_url = "http://registry:8080/apis/ccompat/v7"\n'
@@ -231,8 +238,8 @@ def state(word: str, trace: str | None = None) -> dict[str, Any]:
     return {"connector": {"state": "RUNNING"}, "tasks": [task]}
 
 
-def there(connect: Connect) -> Config:
-    return config(log=f'connect_url = "{connect.url}/"')
+def there(connect: Connect, log: str = "") -> Config:
+    return config(log=f'connect_url = "{connect.url}/"\n{log}')
 
 
 def test_a_new_connector_is_put_and_waited_for(connect: Connect) -> None:
@@ -286,6 +293,15 @@ def test_refused_settings_are_one_line_without_the_password(connect: Connect) ->
     assert caught.value.message.endswith(
         "refused the connector: Unable to connect: Access denied for user with ***"
     )
+
+
+def test_no_other_secret_is_repeated_either(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "sesame")
+    connect.reply(STATUS, 404)
+    connect.reply(PUT, 400, {"message": f"Invalid value cdc:sesame, or sesame, beside {PASSWORD}"})
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect, CONFLUENT + LOGIN))
+    assert caught.value.message.endswith("Invalid value ***, or ***, beside ***")
 
 
 def test_where_connect_fails_while_answering_its_preflight_tells_why(connect: Connect) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from replicator import jars
 from replicator.errors import JavaMissing, ReplicatorError
-from replicator.jars import CONVERTER, DEBEZIUM, KAFKA, SPARK, JarProgress, JarSet
+from replicator.jars import CONVERTER, DEBEZIUM, KAFKA, SPARK, JarSet
 
 SMALL = JarSet("small", ("org.example:alpha:1.0",), ("org.unwanted:*",))
 VERSION_17 = 'openjdk version "17.0.15" 2025-04-15'
@@ -89,17 +89,17 @@ tar czf app-1.0-all.tar.gz -C deep . ; rm -r deep""",
     assert found["lib/dep.jar"].exists()
 
 
-def test_a_set_is_fetched_once_with_progress(tmp_path: Path, java_home: Path) -> None:
-    steps: list[JarProgress] = []
-    first = jars.jars(SMALL, tmp_path, steps.append)
+def test_a_set_is_fetched_once_and_people_are_told(
+    tmp_path: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(jars, "_tell", told.append)
+    first = jars.jars(SMALL, tmp_path)
     assert [path.name for path in first] == ["alpha-1.0.jar"]
     assert first[0].read_text() == "content\n"
-    assert steps == [
-        JarProgress("small", 0, 1, "org.example#alpha;1.0"),
-        JarProgress("small", 1, 1, "alpha.jar"),
-    ]
     assert jars.jars(SMALL, tmp_path) == first
     assert runs(tmp_path) == 1
+    assert told == [f"downloading the Java libraries for small into {tmp_path}, this once"]
 
 
 def test_a_damaged_set_is_fetched_again(tmp_path: Path, java_home: Path) -> None:
