@@ -21,7 +21,6 @@ Bootstrap = Annotated[
 _STRATEGIES = list(STRATEGIES)
 _LAYOUTS = ["one", "many"]
 _RESULTS = Path(__file__).parent / "results"
-_LAYOUTS = ["one", "many"]
 
 
 @app.callback(invoke_without_command=True)

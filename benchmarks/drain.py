@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import engine, lake
 from benchmarks.broker import broker_and_registry, cache_folder
 from benchmarks.engine import Target
-from benchmarks.load import Load, ensure
+from benchmarks.load import Load, ensure, read_once
 from benchmarks.peers import flink
 from benchmarks.processes import StealMeter, Usage
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
@@ -114,9 +114,8 @@ def layouts(*, small: bool) -> dict[str, Layout]:
 
 
 def drain(options: Options, results: Path) -> bool:
-    """Run all cases, print and save the results; False where a table came out wrong."""
-    outcomes: list[Outcome] = []
-    wrong: list[str] = []
+    """Run all cases, print and save the results of each layout; False where a table came out wrong."""
+    right = True
     avro = "avro" in options.layouts
     with broker_and_registry(options.bootstrap, registry=avro) as (bootstrap, known, registry):
         if options.cold:
@@ -125,27 +124,45 @@ def drain(options: Options, results: Path) -> bool:
             layout = layouts(small=options.small)[name]
             CONSOLE.print(f"[bold]{name}[/]: {layout.tables} table(s), topics {layout.prefix}.*")
             load = ensure(bootstrap, layout, known, registry)
+            read_once(bootstrap, layout)
+            outcomes: list[Outcome] = []
+            wrong: list[str] = []
             for outcome, problems in _outcomes(name, load, options, bootstrap, registry):
                 outcomes += [outcome] if outcome else []
                 wrong += problems
-            rows = [outcome.row() for outcome in outcomes if outcome.case.layout == name]
-            show(f"drain, {layout.tables} table(s), {load.events:,} events", COLUMNS, rows)
-    goals = _goals([outcome for outcome in outcomes if outcome.case.layout == "one"])
+            right &= not wrong
+            _publish(name, load, options, outcomes, wrong, results)
+    return right
+
+
+def _publish(
+    name: str,
+    load: Load,
+    options: Options,
+    outcomes: Sequence[Outcome],
+    wrong: Sequence[str],
+    results: Path,
+) -> None:
+    rows = [outcome.row() for outcome in outcomes]
+    show(f"drain, {name}: {load.layout.tables} table(s), {load.events:,} events", COLUMNS, rows)
+    goals = _goals(outcomes) if name == "one" else []
     show_goals(goals)
     for line in wrong:
         CONSOLE.print(f"[red]wrong[/] {line}")
     found = [asdict(outcome) | {"look": _without_tables(outcome.look)} for outcome in outcomes]
-    name = "drain-small" if options.small else "drain"
-    save(results, name, {"options": asdict(options), "outcomes": found, "wrong": wrong}, goals)
-    return not wrong
+    result = {"options": asdict(options), "outcomes": found, "wrong": wrong}
+    save(results, f"drain-{name}{'-small' if options.small else ''}", result, goals)
 
 
 def _start_once(bootstrap: str, known: Path, options: Options) -> None:
     """The engine's first start on a machine keeps Java's classes for all later ones; those are measured."""
     load = ensure(bootstrap, layouts(small=True)["one"], known)
     target = Target(cache_folder() / "lakes" / "first-start", bootstrap, options.driver_memory)
-    engine.drain_cold(target, target.config("first", load.layout.prefix))
-    shutil.rmtree(target.folder)
+    shutil.rmtree(target.folder, ignore_errors=True)
+    try:
+        engine.drain_cold(target, target.config("first", load.layout.prefix))
+    finally:
+        shutil.rmtree(target.folder, ignore_errors=True)
 
 
 def _outcomes(
@@ -221,7 +238,7 @@ def _without_tables(look: lake.Look) -> dict[str, object]:
     return fields
 
 
-def _goals(outcomes: list[Outcome]) -> list[Goal]:
+def _goals(outcomes: Sequence[Outcome]) -> list[Goal]:
     """The goals of the default strategy against Flink's upsert mode; none where either was left out."""
     peers = [outcome for outcome in outcomes if outcome.case.engine == "flink, upsert"]
     ours = {o.case.changelog: o for o in outcomes if o.case.engine == engine.STRATEGIES[0]}

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from benchmarks.avro import AvroWriter
 from benchmarks.avro import schema_changes as avro_schema_changes
@@ -121,6 +122,29 @@ def _recreate_topics(bootstrap: str, layout: Layout, registry: str) -> None:
     producer.flush()
 
 
+def read_once(bootstrap: str, layout: Layout) -> None:
+    """Read the whole log and throw it away, so that whoever is measured first finds it in memory as the others do."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "replicator-benchmark",
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+        }
+    )
+    try:
+        for table in range(layout.tables):
+            for partition in range(layout.partitions):
+                place = TopicPartition(layout.topic(table), partition, 0)
+                _, end = _watermarks(consumer, place)
+                consumer.assign([place])
+                left = end
+                while left > 0:
+                    left -= len(consumer.consume(min(left, 10_000), timeout=30))
+    finally:
+        consumer.close()
+
+
 def _records(bootstrap: str, layout: Layout) -> int:
     """Records in all data topics of the layout; 0 for a topic that is not there."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "replicator-benchmark"})
@@ -132,10 +156,22 @@ def _records(bootstrap: str, layout: Layout) -> int:
             if layout.topic(table) in known
             for partition in range(layout.partitions)
         ]
-        marks = [consumer.get_watermark_offsets(place, timeout=30) for place in places]
+        marks = [_watermarks(consumer, place) for place in places]
         return sum(high - low for low, high in marks)
     finally:
         consumer.close()
+
+
+@retry(
+    retry=retry_if_exception_type(KafkaException),
+    stop=stop_after_delay(60),
+    wait=wait_fixed(0.5),
+    reraise=True,
+)
+def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """First and next offset of a partition; a broker that has just started leads none of them for a moment."""
+    low, high = consumer.get_watermark_offsets(place, timeout=30)
+    return low, high
 
 
 class Sender:
