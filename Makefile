@@ -39,7 +39,12 @@ test-fast: setup  ## The tests that need neither Spark nor the real stack
 
 test: lint  ## Everything: linters, units, Spark, and the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
-	@$(RUN) pytest -q --junitxml=$(REPORTS)/tests.xml
+	@$(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml
+	@# Tests on the real stack mostly wait for it; those of Spark use what they leave of the machine meanwhile.
+	@$(RUN) pytest -q -m "spark and not stack" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
+	  spark=$$!; failed=0; trap 'kill $$spark 2>/dev/null || true' EXIT; \
+	  $(RUN) pytest -q -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \
+	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; exit $$failed
 
 test-long: setup  ## The tests on the real stack that take half an hour: all kills, outages, a Spark cluster
 	@REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q -m "long or (stack and not spark)" tests/e2e

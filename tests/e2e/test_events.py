@@ -18,7 +18,7 @@ from replicator.stack import LocalStack
 from tests.e2e.conftest import Scene, SceneMaker
 from tests.e2e.test_mirror import QUICK, START_S
 from tests.support.conformance import ConformancePage
-from tests.support.mirror import MirrorProcess, running, until
+from tests.support.mirror import running, until
 from tests.support.source import SourceDatabase
 
 TABLES = (
@@ -108,22 +108,12 @@ def tables(scene: Scene) -> set[str]:
         return {name for _, name in catalog.list_tables(lake.namespace)}
 
 
+UNMIRRORED = {"signals", "pages"}
+
+
 def differences(scene: Scene) -> dict[str, str]:
     """As `Comparison.differences`, tables that are not mirrored left out."""
-    unmirrored = {"signals", "pages"}
-    return {t: text for t, text in scene.comparison.differences().items() if t not in unmirrored}
-
-
-def await_equal(scene: Scene, mirror: MirrorProcess, seconds: float) -> None:
-    def equal() -> bool:
-        assert mirror.process is not None
-        assert mirror.process.poll() is None, f"it ended:\n{mirror.tail()}"
-        return not differences(scene)
-
-    try:
-        until(equal, seconds=seconds, doing="every table equals its source")
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {differences(scene)}\n{mirror.tail()}") from None
+    return scene.comparison.differences(besides=UNMIRRORED)
 
 
 def await_reads(scene: Scene, kind: str, count: int) -> None:
@@ -210,7 +200,7 @@ def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformanceP
     scene = make_scene(scene_maker)
     database = scene.database
     with running(scene.config, scene.folder / "out.log") as mirror:
-        await_equal(scene, mirror, START_S)
+        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         transaction(database, *COMPRESSED, compressed=True)
         database.execute(
             "UPDATE cased SET id = 'A' WHERE id = 'a'",
@@ -226,7 +216,7 @@ def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformanceP
             "INSERT INTO emptied VALUES (3)",
             *GHOST,
         )
-        await_equal(scene, mirror, 120)
+        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         signal(scene, 1, "incremental")
         for number in range(24):
             database.execute(f"UPDATE asked SET v = v + 100 WHERE id = {1 + number % 12}")
@@ -235,7 +225,7 @@ def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformanceP
         signal(scene, 2, "blocking")
         database.execute("UPDATE asked SET v = v + 1 WHERE id = 1")
         await_reads(scene, "blocking", 11)
-        await_equal(scene, mirror, 120)
+        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
     assert tables(scene) == {"packed", "cased", "uniq", "visits", "ghost", "asked", "anew", "emptied"}
     assert {row["id"] for row in lake_rows(scene, "cased")} == {"A", "b"}
@@ -268,7 +258,7 @@ def topics_made_anew(scene: Scene) -> None:
             "DELETE FROM ghost WHERE id = 1",
         )
     with running(scene.config, scene.folder / "out.log") as mirror:
-        await_equal(scene, mirror, START_S)
+        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         with stopped_connector(scene):
             delete_topic(stack, scene.topic("anew"))
         database.execute("INSERT INTO anew VALUES (8, 8)", "INSERT INTO uniq VALUES (8, '8')")
@@ -293,16 +283,16 @@ def test_a_snapshot_broken_off(scene_maker: SceneMaker, conformance: Conformance
     scene = make_scene(scene_maker, "transactions = true")
     database = scene.database
     with running(scene.config, scene.folder / "out.log") as mirror:
-        await_equal(scene, mirror, START_S)
+        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         transaction(database, *COMPRESSED, compressed=True)
-        await_equal(scene, mirror, 120)
+        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert kinds(scene, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
         with stopped_connector(scene) as url:
             # As where it is killed before its snapshot ended: what it sent is there, and it has no offsets.
             requests.delete(f"{url}/offsets", timeout=60).raise_for_status()
             database.execute("DELETE FROM asked WHERE id < 4", "DELETE FROM visits WHERE page = 'a' LIMIT 1")
         register(load(scene.config))
-        await_equal(scene, mirror, 240)
+        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
     assert tables(scene) == {"packed", "cased", "uniq", "visits", "ghost", "asked", "anew", "emptied"}
     record(conformance, ANEW)

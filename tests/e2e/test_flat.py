@@ -3,21 +3,13 @@
 from pathlib import Path
 
 import pytest
-import requests
 
 from replicator.catalog import open_catalog
 from replicator.config import load
-from replicator.connect import connector_config
+from replicator.connect import register
 from tests.e2e.test_mirror import QUICK, START_S
 from tests.support.mirror import Comparison, running
 from tests.support.source import SourceDatabase
-
-UNWRAP = {
-    "transforms": "unwrap",
-    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
-    "transforms.unwrap.add.fields": "op,source.file,source.pos,source.row,source.ts_ms,source.server_id",
-    "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
-}
 
 
 @pytest.mark.parametrize("encoding", ["json", "avro"])
@@ -33,8 +25,7 @@ def test_flattened_events(source_database: SourceDatabase, tmp_path: Path, encod
     (tmp_path / "lake").mkdir()
     file.write_text(source_database.config_text(tmp_path, QUICK).replace("[lake]", f"{log}[lake]"))
     config = load(file)
-    url = f"{source_database.endpoints.connect_url}/connectors/{source_database.prefix}/config"
-    requests.put(url, json=connector_config(config) | UNWRAP, timeout=60).raise_for_status()
+    register(config)
     compare = Comparison.of(source_database, file)
     with running(file, tmp_path / "out.log") as mirror:
         compare.await_equal(mirror, START_S)

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from replicator.catalog import open_catalog
 from replicator.config import load
 from replicator.connect import register
 from replicator.verify.source import quoted
-from tests.e2e.test_mirror import QUICK
+from tests.e2e.test_mirror import QUICK, START_S
 from tests.support.conformance import ConformancePage
 from tests.support.mirror import COMMAND, Comparison, MirrorProcess, running
 from tests.support.source import SourceDatabase
@@ -138,12 +137,9 @@ strategy = "merge"
         plain, odd = (Comparison.of(d, self.config).differences() for d in (self.plain, self.awkward))
         return {name: text for name, text in (plain | odd).items() if name not in SHARED}
 
-    def await_equal(self, mirror: MirrorProcess, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while found := self.differences():
-            assert time.monotonic() < deadline, f"still different: {found}\n{mirror.tail()}"
-            assert mirror.process.poll() is None, mirror.tail()
-            time.sleep(0.5)
+    def await_equal(self, mirror: MirrorProcess) -> None:
+        for database in (self.plain, self.awkward):
+            Comparison.of(database, self.config).await_equal(mirror, START_S, besides=SHARED)
 
     def drop(self) -> None:
         self.plain.execute(f"DROP DATABASE IF EXISTS {quoted(self.awkward.name)}")
@@ -169,10 +165,10 @@ def test_awkward_names(names: Names, conformance: ConformancePage) -> None:
     config = str(names.config)
     register(load(names.config))
     with running(names.config, names.folder / "out.log") as mirror:
-        names.await_equal(mirror, 150)
+        names.await_equal(mirror)
         names.insert(11)
         names.change(11)
-        names.await_equal(mirror, 100)
+        names.await_equal(mirror)
         assert mirror.stop() == 0, mirror.tail()
     status = json.loads(replicator("status", "-c", config, "--json"))
     sources = {table["source"]: table["state"] for table in status["tables"]}

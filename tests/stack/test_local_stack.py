@@ -19,6 +19,7 @@ from replicator.connect import register
 from replicator.errors import ConnectError, UsageError
 from replicator.registry import Registry
 from replicator.stack import PARTS, LocalStack
+from tests.support.mirror import until
 from tests.support.source import SourceDatabase
 
 pytestmark = pytest.mark.stack
@@ -132,6 +133,11 @@ def test_a_killed_registry_comes_back_with_its_schemas(running_stack: LocalStack
     answer = requests.post(f"{url}/subjects/{subject}/versions", json={"schema": schema}, timeout=30)
     number = answer.json()["id"]
     assert Registry(url).schema(number) == schema
+    # Its database writes what was committed some time later, in order: what comes after is in the file, so is this.
+    later = subject.replace("kept", "later")
+    requests.post(f"{url}/subjects/{later}/versions", json={"schema": schema}, timeout=30).raise_for_status()
+    file = running_stack.folder / "registry" / "data" / "registry.mv.db"
+    until(lambda: later.encode() in file.read_bytes(), seconds=60, doing="the registry writes its file")
     running_stack.kill("registry")
     running_stack.restart("registry")
     again = Registry(url)

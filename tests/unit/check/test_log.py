@@ -1,5 +1,6 @@
 """Do topics and connector carry everything?"""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from replicator.check.log import check_connector, check_topics, losses
 from replicator.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.check.result import CheckResult
 from replicator.config import Config, parse
+from replicator.resources import resource
 
 SAFE = {
     "connector.class": "io.debezium.connector.mysql.MySqlConnector",
@@ -199,12 +201,7 @@ def test_nulls_that_turn_into_defaults() -> None:
     )
 
 
-FLAT = SAFE | {
-    "transforms": "unwrap",
-    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
-    "transforms.unwrap.add.fields": "op,source.file,source.pos,source.row,source.ts_ms,source.server_id",
-    "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
-}
+FLAT = SAFE | json.loads(resource("connectors/flattened.json").read_text())
 
 
 def test_flattened_events_must_tell_kind_and_position() -> None:
