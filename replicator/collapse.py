@@ -26,6 +26,9 @@ from replicator.model.truncate import RESET_MS, Truncate
 _PARTITION_SHIFT: Final = 48
 """Bits for the offset in a place; the rest, 15 bits, number the partition."""
 
+_SHORT: Final = frozenset({"int", "long", "decimal", "date", "timestamp", "timestamptz"})
+"""Lake types of at most 16 bytes that are the same where their bytes are."""
+
 
 def place() -> SparkColumn:
     """Partition and offset as one long."""
@@ -90,6 +93,45 @@ def last_changes(places: DataFrame) -> DataFrame:
     return places.groupBy(*names).agg(F.max("place").alias("place"), F.count(F.lit(1)).alias("events"))
 
 
+def has_short_key(schema: TableSchema) -> bool:
+    """Whether the driver can hold the keys of all events of a batch."""
+    return bool(schema.key) and all(c.type.name in _SHORT and c.shield is None for c in schema.key_columns)
+
+
+@dataclass(frozen=True, slots=True)
+class LastChanges:
+    """What the driver finds in the keys of many events.
+
+    Attributes:
+        keys: each key once (columns k0, k1, …).
+        superseded: `place` of each event that a later one of the same key makes pointless.
+    """
+
+    keys: pa.Table
+    superseded: pa.Table
+
+
+def driver_last_changes(events: pa.Table) -> LastChanges:
+    """As `last_changes`, of keys that the driver has (see `has_short_key`) beside their partition and offset."""
+    names = [name for name in events.column_names if name.startswith("k")]
+    places = _places(events)
+    last = few_last_changes(events.select(names).append_column("place", places))
+    superseded = pa.table({"place": places})
+    if last.num_rows == events.num_rows:
+        superseded = superseded.slice(0, 0)
+    else:
+        superseded = superseded.filter(pc.invert(pc.is_in(places, last.column("place").combine_chunks())))
+    return LastChanges(last.select(names), superseded)
+
+
+def rows_besides(events: DataFrame, superseded: DataFrame | None, schema: TableSchema) -> DataFrame:
+    """The after-images of `events`, deletes and `superseded` ones (see `LastChanges`) left out."""
+    rows = events.where(F.col("op") != "d").select(place().alias("place"), "after")
+    if superseded is not None:
+        rows = rows.join(F.broadcast(superseded), "place", "left_anti")
+    return rows.select(*_after_columns(schema.names))
+
+
 @dataclass(frozen=True, slots=True)
 class NetChanges:
     """What a few events come to: `keys` (columns k0, k1, …) that changed, and their `rows` where they are not gone.
@@ -117,14 +159,17 @@ def few_net_changes(events: pa.Table, schema: TableSchema) -> NetChanges:
         )
         for name, column in zip(names, schema.key, strict=True)
     }
-    places = pc.add(
-        pc.shift_left(events.column("partition").cast(pa.int64()), _PARTITION_SHIFT), events.column("offset")
-    )
+    places = _places(events)
     last = few_last_changes(pa.table(keys | {"place": places}))
     kept = pc.and_(pc.is_in(places, last.column("place").combine_chunks()), pc.invert(deleted))
     rows = events.column("after").filter(kept).combine_chunks()
     fields = [rows.type.field(i).name for i in range(rows.type.num_fields)]
     return NetChanges(last.select(names), pa.table(keys).filter(kept), pa.table(rows.flatten(), names=fields))
+
+
+def _places(events: pa.Table) -> pa.ChunkedArray:
+    partition = events.column("partition").cast(pa.int64())
+    return pc.add(pc.shift_left(partition, _PARTITION_SHIFT), events.column("offset"))
 
 
 def few_last_changes(places: pa.Table) -> pa.Table:

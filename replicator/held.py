@@ -4,10 +4,12 @@ Many stay with Spark's executors. Few come to the driver, which then plans on ro
 needed to count or to group them, and what is written of them is one file.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -40,14 +42,22 @@ class RecordSizes:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A frame that was computed; `rows` are its rows where the driver has them."""
+    """A frame that was computed; `rows` are its rows where the driver has them.
+
+    Of many rows the driver may have the keys: partition, offset and k0, k1, … of each.
+    """
 
     frame: DataFrame
     rows: pa.Table | None
+    keys: pa.Table | None = None
 
     @property
     def few(self) -> bool:
         return self.rows is not None
+
+    def filtered(self, frame: DataFrame) -> "Held":
+        """The same events but for those that `frame` leaves out."""
+        return replace(self, frame=frame, keys=None)
 
     def release(self) -> None:
         """Give the memory back at once; Spark would wait for a garbage collection."""
@@ -64,13 +74,18 @@ def hold(frame: DataFrame, *, few: bool) -> Held:
     return Held(local_frame(frame.sparkSession, rows, frame.schema), rows)
 
 
-def control(held: Held) -> pa.Table:
-    """The columns that `census` looks at, on the driver."""
+def control(held: Held, keys: Sequence[SparkColumn] = ()) -> tuple[pa.Table, Held]:
+    """The columns that `census` looks at, on the driver; and `held` with the events' `keys`, where any are given."""
     if held.rows is not None:
-        return held.rows.select([*_NUMBERS, *_NAMES])
+        return held.rows.select([*_NUMBERS, *_NAMES]), held
     names = [F.when(F.col("near_end"), F.col(name)).alias(name) for name in _NAMES]
-    return held.frame.select(*_NUMBERS, *names).toArrow()
+    found = held.frame.select(*_NUMBERS, *names, *keys).toArrow()
+    if not keys:
+        return found, held
+    kept = found.select([*_PLACE, *(n for n in found.column_names if n not in {*_NUMBERS, *_NAMES})])
+    return found, replace(held, keys=kept)
 
 
 _NUMBERS: Final = ("partition", "offset", "code", "hi", "lo", "ts_ms", "server_id")
 _NAMES: Final = ("file", "gtid", "nth", "mark")
+_PLACE: Final = ("partition", "offset")

@@ -32,6 +32,13 @@ _CODEGEN: Final = {
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
 }
 
+_KAFKA_CONSUMERS: Final = {
+    # Each read has consumers of its own; what they read ahead is of no use to the next one. Spark keeps it for minutes.
+    f"spark.kafka.consumer.{cache}.{setting}": "5s"
+    for cache in ("cache", "fetchedData.cache")
+    for setting in ("timeout", "evictorThreadRunInterval")
+}
+
 _END_S: Final = 1.0
 """A process whose connections break is gone a moment later."""
 
@@ -219,11 +226,16 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         # Spark describes each plan in words before it runs it, whether or not anybody looks.
         "spark.sql.ui.explainMode": "simple",
+        # Its older way to read Kafka makes a Java row of each record, and takes it apart again.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.debug.maxToStringFields": "1",
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+        **_KAFKA_CONSUMERS,
         # Rows that the driver holds are few: one task, and one file where they are written.
         "spark.sql.leafNodeDefaultParallelism": "1",
+        # Spark goes through the rows of a local relation in each step of planning.
+        "spark.sql.execution.arrow.localRelationThreshold": "1MB",
         "spark.sql.files.minPartitionNum": str(os.cpu_count() or 1),
         "spark.sql.parquet.fieldId.write.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",

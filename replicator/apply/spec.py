@@ -19,6 +19,8 @@ ENGINE_PROPERTIES: Final[Mapping[str, str]] = {
     # A commit that loses a race must not be repeated on top of the winner: the marker decides. See `publish`.
     "commit.retry.num-retries": "0",
     "write.distribution-mode": "none",
+    # Of the default, 2 MB, columns of many values make a dictionary in which each is looked up; their files get larger.
+    "write.parquet.dict-size-bytes": "65536",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
 }

@@ -91,7 +91,7 @@ def _again(engine: Engine, work: Work, watch: Stopwatch) -> dict[tuple[int, int]
                 "make a new snapshot of the table, then drop the events: replicator quarantine drop",
             )
         if census.changes and found is not None:
-            events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
+            events = decoded.filtered(good_events(decoded.frame, census.duplicates))
             append_changelog(engine, work, options, found, events, census, alone=False)
             reach("between-commits")
             apply_to_mirror(engine, work, options, found, events, census)
@@ -115,7 +115,7 @@ def _process_part(engine: Engine, work: Work, watch: Stopwatch) -> Census:
         shape = found or unchanged(engine, work, options)
         events = decoded
         if not census.all_to_apply:
-            events = replace(decoded, frame=good_events(decoded.frame, census.duplicates))
+            events = decoded.filtered(good_events(decoded.frame, census.duplicates))
         alone = _stands_alone(engine, work, options, shape.schema)
         if options.changelog:
             with watch.stage("changelog"):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -18,6 +19,7 @@ from replicator.batch.understand import Shape
 from replicator.batch.work import Engine, Work, already_in, marker_of
 from replicator.collapse import (
     after_truncates,
+    driver_last_changes,
     few_last_changes,
     few_net_changes,
     key_columns,
@@ -25,6 +27,7 @@ from replicator.collapse import (
     key_places,
     last_changes,
     net_rows,
+    rows_besides,
     since_snapshot,
     surviving_rows,
 )
@@ -78,7 +81,7 @@ def apply_to_mirror(
     schema = shape.frame if shape.frame.key else shape.schema
     table = mirror_table(engine, work.table, options, shape)
     if work.again:
-        events = replace(events, frame=_not_superseded(engine, work, schema, base, events.frame))
+        events = events.filtered(_not_superseded(engine, work, schema, base, events.frame))
     already = already_in(base, work)
     truncates = [t for t in census.truncates if t.offset >= already.get(t.partition, 0)]
     if (again := table.pending_clear()) is not None:
@@ -109,7 +112,9 @@ def apply_to_mirror(
         head = publish(engine.lake, table, base, marker, staged)
         engine.recent.committed(table, recent, changed or {}, head if changed else None)
     else:
-        fresh = replace(events, frame=undoing.spares(from_offset(events.frame, already)))
+        fresh = events
+        if undoing or already:
+            fresh = events.filtered(undoing.spares(from_offset(events.frame, already)))
         stage = _staged if schema.key else _staged_by_identity
         publish(engine.lake, table, base, marker, stage(engine, work, schema, table, base, fresh, emptied))
     engine.ledger.committed_mirror(work.table, marker)
@@ -198,9 +203,15 @@ def _staged(
     events: Held,
     emptied: Emptied,
 ) -> Staged:
+    strategy = split if engine.config.table(str(work.table)).strategy == "split" else merge
+    if events.keys is not None and not emptied:
+        last = driver_last_changes(events.keys)
+        rows = rows_besides(events.frame, _frame(engine, last.superseded), schema)
+        # In an empty table nothing is looked up.
+        wanted = local_frame(engine.spark, last.keys.slice(0, 0) if table.is_empty else last.keys)
+        return strategy(engine.lake, table, schema.key, wanted, rows, clear=False, few=False)
     keys = _last_changes(engine, events.frame, schema, few=events.few)
     try:
-        strategy = split if engine.config.table(str(work.table)).strategy == "split" else merge
         rows = surviving_rows(events.frame, keys.frame, schema)
         clear = bool(emptied)
         if clear and base is not None and not table.is_empty:
@@ -208,6 +219,10 @@ def _staged(
         return strategy(engine.lake, table, schema.key, keys.frame, rows, clear=clear, few=events.few)
     finally:
         keys.release()
+
+
+def _frame(engine: Engine, rows: pa.Table) -> DataFrame | None:
+    return local_frame(engine.spark, rows) if rows.num_rows else None
 
 
 def _with_spared(

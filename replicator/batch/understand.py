@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from replicator import census as counting
 from replicator.batch.work import Engine, Work, records_of
+from replicator.collapse import has_short_key, key_columns
 from replicator.config import TableOptions
 from replicator.decode.envelope import EVENT_DETAILS, TAIL, Epoch, mark
 from replicator.decode.epochs import Aligned
@@ -101,12 +102,12 @@ def _schemas_found(
     if not epochs:
         epochs = _learned(engine, work, records)
     decoded, shape = _decode(engine, work, records, epochs, since, options, UNFAMILIAR)
-    census = _census(decoded, work, before)
+    decoded, census = _census(decoded, work, before, shape)
     if census.unfamiliar:
         decoded.release()
         learned = _learned(engine, work, records)
         decoded, shape = _decode(engine, work, records, learned, since, options, STRAY)
-        census = _census(decoded, work, before)
+        decoded, census = _census(decoded, work, before, shape)
     return decoded, shape, census
 
 
@@ -121,12 +122,18 @@ def _learned(engine: Engine, work: Work, records: DataFrame) -> list[Epoch]:
     return epochs
 
 
-def _census(decoded: Held, work: Work, before: Mapping[int, PartitionProgress]) -> Census:
+def _census(
+    decoded: Held, work: Work, before: Mapping[int, PartitionProgress], shape: Shape | None = None
+) -> tuple[Held, Census]:
+    """The census of the events; and these with their keys, where the driver can hold them."""
+
     def details(partition: int, first: int, last: int) -> pa.Table:
         inside = (F.col("partition") == partition) & F.col("offset").between(first, last)
         return decoded.frame.where(inside).select(*EVENT_DETAILS, mark().alias("mark")).toArrow()
 
-    return counting.take(control(decoded), work.ranges, before, details)
+    keys = key_columns(shape.frame) if shape is not None and has_short_key(shape.frame) else []
+    numbers, noted = control(decoded, keys)
+    return noted, counting.take(numbers, work.ranges, before, details)
 
 
 def _without_schema(
@@ -142,7 +149,7 @@ def _without_schema(
         records, [Epoch(anything)], anything, work.ranges, for_changelog=True, stray=STRAY
     )
     decoded = hold(frame, few=work.records is not None)
-    census = _census(decoded, work, before)
+    decoded, census = _census(decoded, work, before)
     if census.changes or census.duplicates:
         decoded.release()
         raise error
