@@ -83,9 +83,11 @@ _MAY_BE_UNREADABLE: Final = frozenset(
 )
 _DAY: Final = 86_400_000_000
 _YEAR_0: Final = -719_528 * _DAY
-_YEAR_1: Final = -719_162 * _DAY
 _YEAR_9999: Final = 2_932_897 * _DAY - 1
 """The first and the last microsecond that MySQL has, since 1970."""
+
+_YEAR_1: Final = -719_162 * _DAY
+"""The first one that Python's calendar has."""
 
 
 def spark_type(lake_type: LakeType) -> DataType:
@@ -119,7 +121,7 @@ def _plain(value: SparkColumn, column: Column) -> SparkColumn:
 
 
 def _instant(value: SparkColumn) -> SparkColumn:
-    """A time that calendars of four digits have: Spark makes one of any number, too."""
+    """A time in the years 1 to 9999: Spark makes one of any number, too, and Python could not show it."""
     return F.when(F.unix_micros(value).between(_YEAR_1, _YEAR_9999), value)
 
 
