@@ -101,6 +101,15 @@ def live(lab: Lab, story: Story) -> Source:
     return source
 
 
+def assert_law(lab: Lab, story: Story) -> None:
+    with patch("replicator.batch.fetch.FEW_EVENTS", story.few):
+        source = live(lab, story)
+    with lab.catalog() as catalog:
+        for table in source.tables:
+            assert_mirror_equals(catalog, "shop", table)
+            assert_changelog_equals(catalog, "shop", table)
+
+
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -113,10 +122,27 @@ def live(lab: Lab, story: Story) -> Source:
 def test_mirror_equals_source_and_changelog_has_each_change_once(
     lab: Lab, story: Story, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    own = Lab(lab.base, Path(tmp_path_factory.mktemp("law")))
-    with patch("replicator.batch.fetch.FEW_EVENTS", story.few):
-        source = live(own, story)
-    with own.catalog() as catalog:
-        for table in source.tables:
-            assert_mirror_equals(catalog, "shop", table)
-            assert_changelog_equals(catalog, "shop", table)
+    assert_law(Lab(lab.base, Path(tmp_path_factory.mktemp("law"))), story)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="marks of the same event differ where the table has more columns since"
+)
+def test_the_furthest_place_is_sent_again_in_a_batch_with_a_schema_change(lab: Lab) -> None:
+    """The changelog gets these events twice, the mirror is right: marks are hashes of rows as the batch aligns them."""
+    assert_law(
+        lab,
+        Story(
+            seed=5199,
+            shapes=("composite",),
+            partitions=1,
+            encoding="avro",
+            transactions=31,
+            restarts=3,
+            batches=2,
+            crashes=(),
+            max_events=1_000_000,
+            strategy="split",
+            few=0,
+        ),
+    )
