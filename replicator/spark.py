@@ -226,9 +226,9 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         # Spark describes each plan in words before it runs it, whether or not anybody looks.
         "spark.sql.ui.explainMode": "simple",
-        # Its older way to read Kafka makes a Java row of each record, and takes it apart again.
-        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.debug.maxToStringFields": "1",
+        # Spark's older way to read Kafka makes a Java row of each record, and takes it apart again.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         **_KAFKA_CONSUMERS,
