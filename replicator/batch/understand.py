@@ -12,7 +12,7 @@ from replicator import census as counting
 from replicator.batch.work import Engine, Work, records_of
 from replicator.collapse import has_short_key, key_columns
 from replicator.config import TableOptions
-from replicator.decode.envelope import EVENT_DETAILS, TAIL, Epoch, mark
+from replicator.decode.envelope import EVENT_DETAILS, TAIL, Epoch
 from replicator.decode.epochs import Aligned
 from replicator.errors import (
     MissingKey,
@@ -129,7 +129,7 @@ def _census(
 
     def details(partition: int, first: int, last: int) -> pa.Table:
         inside = (F.col("partition") == partition) & F.col("offset").between(first, last)
-        return decoded.frame.where(inside).select(*EVENT_DETAILS, mark().alias("mark")).toArrow()
+        return decoded.frame.where(inside).select(*EVENT_DETAILS).toArrow()
 
     keys = key_columns(shape.frame) if shape is not None and has_short_key(shape.frame) else []
     numbers, noted = control(decoded, keys)

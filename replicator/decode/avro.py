@@ -19,20 +19,23 @@ from replicator.decode.avro_schema import Writer
 from replicator.decode.envelope import (
     TAIL,
     Epoch,
+    before_image,
     event_place,
     frame_columns,
     judged,
     lake_row,
+    mark,
     near_end,
     number_given,
-    number_of,
+    number_read,
+    own_row,
 )
 from replicator.decode.flat import envelope_of
-from replicator.decode.values import may_be_unreadable, row_type
+from replicator.decode.values import row_type
 from replicator.model.census import UNFAMILIAR
 from replicator.model.commit import OffsetRange
 from replicator.model.source_block import SOURCE_FIELDS
-from replicator.model.table import Column, TableSchema
+from replicator.model.table import TableSchema
 from replicator.registry import HEADER_BYTES
 
 NO_WRITER: Final = -1
@@ -79,7 +82,8 @@ def decode(
     if flat := tuple(e for e in known if e.writer.marks is not None):
         parsed = parsed.withColumns(_unflattened(flat))
     placed = parsed.select("*", *_placed(writers))
-    images = placed.select(*_image_columns(known, target, for_changelog))
+    rows = placed.select(*_own_rows(known, for_changelog))
+    images = rows.select("*", *_image_columns(known, target, for_changelog))
     reason = _reason(known, target, stray, for_changelog)
     return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
 
@@ -132,7 +136,7 @@ def _unflattened(epochs: tuple[AvroEpoch, ...]) -> dict[str, SparkColumn]:
     return {
         _event(e.fingerprint): F.when(
             F.col(_event(e.fingerprint)).isNotNull(),
-            F.struct(*envelope_of(F.col(_event(e.fingerprint)), e.schema, e.writer.marks or ())),
+            F.struct(*envelope_of(F.col(_event(e.fingerprint)), e.columns, e.writer.marks or ())),
         )
         for e in epochs
     }
@@ -181,32 +185,42 @@ def _belongs(epoch: AvroEpoch) -> SparkColumn:
     return own
 
 
-def _columns_of(schema: TableSchema, for_changelog: bool) -> tuple[Column, ...]:
-    """The columns of a before-image that are wanted."""
-    return schema.columns if for_changelog else schema.key_columns
+@lru_cache(_EXPRESSIONS)
+def _own_rows(epochs: tuple[AvroEpoch, ...], for_changelog: bool) -> tuple[SparkColumn, ...]:
+    rows, given = [], []
+    for i, epoch in enumerate(epochs):
+        event = F.col(_event(epoch.fingerprint))
+        before, after = event.getField("before"), event.getField("after")
+        rows.append(
+            own_row(before, epoch.before_columns(for_changelog=for_changelog)).alias(f"own_before{i}")
+        )
+        rows.append(own_row(after, epoch.columns).alias(f"own_after{i}"))
+        given.append(number_given(before, after, epoch.schema, for_changelog))
+    lacking = [F.col(_event(e.fingerprint)).getField("lacking") for e in epochs if e.writer.marks is not None]
+    names = ("partition", "offset", "timestamp", "key", "value", "near_end", "carried", "op", "source", "nth")
+    return (
+        *(F.col(name) for name in names),
+        *rows,
+        _chosen(epochs, given).alias("given"),
+        _first(lacking).cast("string").alias("lacking"),
+    )
 
 
 @lru_cache(_EXPRESSIONS)
 def _image_columns(
     epochs: tuple[AvroEpoch, ...], target: TableSchema, for_changelog: bool
 ) -> tuple[SparkColumn, ...]:
-    before_target = target if for_changelog else TableSchema(target.key_columns, target.key)
-    rows: dict[str, list[SparkColumn]] = {"before": [], "after": []}
-    given = []
-    for epoch in epochs:
-        event, wanted = F.col(_event(epoch.fingerprint)), _columns_of(epoch.schema, for_changelog)
-        before, after = event.getField("before"), event.getField("after")
-        rows["before"].append(lake_row(before, wanted, before_target))
-        rows["after"].append(lake_row(after, epoch.schema.columns, target))
-        given.append(number_given([(before, c) for c in wanted] + [(after, c) for c in epoch.schema.columns]))
-    lacking = [F.col(_event(e.fingerprint)).getField("lacking") for e in epochs if e.writer.marks is not None]
-    names = ("partition", "offset", "timestamp", "key", "value", "near_end", "carried", "op", "source", "nth")
+    marks, befores, afters = [], [], []
+    for i, epoch in enumerate(epochs):
+        before, after = F.col(f"own_before{i}"), F.col(f"own_after{i}")
+        marks.append(mark(before, after, epoch, for_changelog))
+        befores.append(before_image(before, epoch, target, for_changelog))
+        afters.append(lake_row(after, epoch.columns, target))
+    before_columns = target.columns if for_changelog else target.key_columns
     return (
-        *(F.col(name) for name in names),
-        _chosen(epochs, rows["before"]).cast(row_type(before_target.columns)).alias("before"),
-        _chosen(epochs, rows["after"]).cast(row_type(target.columns)).alias("after"),
-        _chosen(epochs, given).alias("given"),
-        _first(lacking).cast("string").alias("lacking"),
+        _chosen(epochs, marks).cast("long").alias("mark"),
+        _chosen(epochs, befores).cast(row_type(before_columns)).alias("before"),
+        _chosen(epochs, afters).cast(row_type(target.columns)).alias("after"),
     )
 
 
@@ -215,13 +229,7 @@ def _reason(
     epochs: tuple[AvroEpoch, ...], target: TableSchema, stray: str, for_changelog: bool
 ) -> SparkColumn:
     known = F.col("carried").isin(sorted({e.fingerprint for e in epochs})) if epochs else F.lit(False)
-    reading = []
-    for epoch in epochs:
-        columns = [(F.col("before"), c) for c in _columns_of(epoch.schema, for_changelog)]
-        columns += [(F.col("after"), c) for c in epoch.schema.columns]
-        reading.append(
-            number_of([row.getField(c.name).isNotNull() for row, c in columns if may_be_unreadable(c)])
-        )
+    reading = [number_read(epoch.schema, for_changelog) for epoch in epochs]
     strange = (
         F.when(F.col("carried") == NO_WRITER, F.lit(_NOT_CONFLUENT))
         .when(~known, F.lit(stray))

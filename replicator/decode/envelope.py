@@ -14,7 +14,7 @@ server_id   long       the server that wrote the event
 file        string     binlog file, and
 gtid        string     the transaction; without a changelog only where `near_end`
 near_end    boolean    one of the last events of its range
-mark        long       a hash of op and both rows, which tells an event from its neighbours; only where `near_end`
+mark        long       a hash of op and both rows as the event has them, which tells it from its neighbours
 nth         long       its number in its transaction, where the connector counts them
 before      struct     the row before, lake types; null for c and r; only its key without a changelog
 after       struct     the row after, lake types; null for d and t
@@ -59,6 +59,7 @@ from replicator.model.census import (
     UNFAMILIAR,
     UNFAMILIAR_CODE,
 )
+from replicator.model.columns import stored_type
 from replicator.model.commit import OffsetRange
 from replicator.model.position import FILE_SHIFT
 from replicator.model.table import Column, TableSchema
@@ -78,11 +79,12 @@ class Epoch:
     """Events that share one schema.
 
     Attributes:
-        schema: their schema.
+        schema: their schema; names are those that columns have now, types those of values not yet masked or hashed.
         fingerprint: hash of the schema that the events carry; 0 for events without one.
         begins: how those events begin, up to the payload: their schema as text; empty for events without one.
         first: the first (hi) position of the epoch, None: from the beginning.
         end: the first (hi) position after it, None: open.
+        unseen: columns that went, and whose name another one has now: no image has them, but marks do.
     """
 
     schema: TableSchema
@@ -90,15 +92,20 @@ class Epoch:
     begins: str = ""
     first: int | None = None
     end: int | None = None
+    unseen: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of an event that are read; of two with one name the later one is the table's."""
+        return (*self.unseen, *self.schema.columns)
+
+    def before_columns(self, *, for_changelog: bool) -> tuple[Column, ...]:
+        """Those that are read of a row before its change."""
+        return self.columns if for_changelog else self.schema.key_columns
 
 
-EVENT_DETAILS: Final = ("offset", "gtid", "nth")
-"""What tells events apart that stand at one place, besides `mark`."""
-
-
-def mark() -> SparkColumn:
-    """Of a decoded frame: a hash of op and both rows."""
-    return F.xxhash64("op", "before", "after")
+EVENT_DETAILS: Final = ("offset", "gtid", "nth", "mark")
+"""What tells events apart that stand at one place."""
 
 
 def event_source(value: SparkColumn, *, flattened: bool = False) -> SparkColumn:
@@ -232,12 +239,14 @@ def _decode_epoch(
     events: DataFrame, epoch: Epoch, target: TableSchema, for_changelog: bool, stray: str, flattened: bool
 ) -> DataFrame:
     if flattened:
-        flat = events.withColumn("f", _parsed_flat(epoch.schema, epoch.begins))
-        parsed = flat.withColumn("e", _unflattened(epoch.schema))
+        flat = events.withColumn("f", _parsed_flat(epoch))
+        parsed = flat.withColumn("e", _unflattened(epoch))
     else:
-        parsed = events.withColumn("e", _parsed(epoch.schema, epoch.begins, for_changelog))
-    images = parsed.select(*_image_columns(epoch.schema, target, for_changelog, flattened))
-    reason = _reason(epoch.schema, epoch.begins, stray, for_changelog, flattened)
+        parsed = events.withColumn("e", _parsed(epoch, for_changelog))
+    # Rows are decoded once, for the mark and for the image.
+    rows = parsed.select(*_own_rows(epoch, for_changelog, flattened))
+    images = rows.select("*", *_image_columns(epoch, target, for_changelog))
+    reason = _reason(epoch, stray, for_changelog, flattened)
     return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
 
 
@@ -245,62 +254,82 @@ def _decode_epoch(
 
 
 @lru_cache(_EXPRESSIONS)
-def _parsed(schema: TableSchema, begins: str, for_changelog: bool) -> SparkColumn:
+def _parsed(epoch: Epoch, for_changelog: bool) -> SparkColumn:
     """The event's JSON as a struct, without its schema."""
     fields = [
-        StructField("before", _parsed_row(schema.columns if for_changelog else schema.key_columns)),
-        StructField("after", _parsed_row(schema.columns)),
+        StructField("before", _parsed_row(epoch.before_columns(for_changelog=for_changelog))),
+        StructField("after", _parsed_row(epoch.columns)),
         StructField("source", _SOURCE_BLOCK),
         StructField("op", StringType()),
         StructField("transaction", _TRANSACTION_FIELDS),
     ]
-    return _from_json(fields, schema.columns, begins)
+    return _from_json(fields, epoch)
 
 
 @lru_cache(_EXPRESSIONS)
-def _parsed_flat(schema: TableSchema, begins: str) -> SparkColumn:
+def _parsed_flat(epoch: Epoch) -> SparkColumn:
     """A flattened event's JSON as a struct, without its schema."""
-    return _from_json([*_parsed_row(schema.columns).fields, *mark_fields()], schema.columns, begins)
+    return _from_json([*_parsed_row(epoch.columns).fields, *mark_fields()], epoch)
 
 
-def _from_json(fields: Sequence[StructField], columns: Sequence[Column], begins: str) -> SparkColumn:
+def _from_json(fields: Sequence[StructField], epoch: Epoch) -> SparkColumn:
     event = StructType([*fields, StructField("_corrupt", StringType())])
-    text = quoted_numbers(_payload(begins), columns)
+    text = quoted_numbers(_payload(epoch.begins), epoch.columns)
     return F.from_json(text, event, {"columnNameOfCorruptRecord": "_corrupt"})
 
 
 @lru_cache(_EXPRESSIONS)
-def _unflattened(schema: TableSchema) -> SparkColumn:
-    return F.struct(*envelope_of(F.col("f"), schema), F.col("f._corrupt").alias("_corrupt"))
+def _unflattened(epoch: Epoch) -> SparkColumn:
+    return F.struct(*envelope_of(F.col("f"), epoch.columns), F.col("f._corrupt").alias("_corrupt"))
 
 
 @lru_cache(_EXPRESSIONS)
-def _image_columns(
-    schema: TableSchema, target: TableSchema, for_changelog: bool, flattened: bool
-) -> tuple[SparkColumn, ...]:
+def _own_rows(epoch: Epoch, for_changelog: bool, flattened: bool) -> tuple[SparkColumn, ...]:
     event = F.col("e")
-    before = schema.columns if for_changelog else schema.key_columns
-    before_target = target if for_changelog else TableSchema(target.key_columns, target.key)
+    before, after = event.getField("before"), event.getField("after")
     return (
         *(F.col(name) for name in ("partition", "offset", "timestamp", "key", "value", "near_end")),
         event.getField("op").alias("op"),
         event.getField("source").alias("source"),
         event.getField("transaction").getField("total_order").alias("nth"),
-        lake_row(event.getField("before"), before, before_target).alias("before"),
-        lake_row(event.getField("after"), schema.columns, target).alias("after"),
+        own_row(before, epoch.before_columns(for_changelog=for_changelog)).alias("own_before"),
+        own_row(after, epoch.columns).alias("own_after"),
         F.col("e._corrupt").alias("corrupt"),
-        number_given(
-            [(event.getField("before"), c) for c in before]
-            + [(event.getField("after"), c) for c in schema.columns]
-        ).alias("given"),
+        number_given(before, after, epoch.schema, for_changelog).alias("given"),
         *([F.col("e.lacking").alias("lacking")] if flattened else []),
     )
 
 
-def number_given(values: Sequence[tuple[SparkColumn, Column]]) -> SparkColumn:
-    """How many values are there of those that may be unreadable."""
-    checked = [(row.getField(c.written), c) for row, c in values if may_be_unreadable(c)]
+@lru_cache(_EXPRESSIONS)
+def _image_columns(epoch: Epoch, target: TableSchema, for_changelog: bool) -> tuple[SparkColumn, ...]:
+    before, after = F.col("own_before"), F.col("own_after")
+    return (
+        mark(before, after, epoch, for_changelog).alias("mark"),
+        before_image(before, epoch, target, for_changelog).alias("before"),
+        lake_row(after, epoch.columns, target).alias("after"),
+    )
+
+
+def number_given(
+    before: SparkColumn, after: SparkColumn, schema: TableSchema, for_changelog: bool
+) -> SparkColumn:
+    """How many values are there, in parsed rows, of those that may be unreadable."""
+    checked = [(row.getField(c.written), c) for row, c in _doubtful(before, after, schema, for_changelog)]
     return number_of([F.coalesce(is_given(value, c), F.lit(False)) for value, c in checked])
+
+
+def number_read(schema: TableSchema, for_changelog: bool) -> SparkColumn:
+    """How many of these values images have."""
+    values = _doubtful(F.col("before"), F.col("after"), schema, for_changelog)
+    return number_of([row.getField(c.name).isNotNull() for row, c in values])
+
+
+def _doubtful(
+    before: SparkColumn, after: SparkColumn, schema: TableSchema, for_changelog: bool
+) -> list[tuple[SparkColumn, Column]]:
+    columns = [(before, c) for c in (schema.columns if for_changelog else schema.key_columns)]
+    columns += [(after, c) for c in schema.columns]
+    return [(row, c) for row, c in columns if may_be_unreadable(c)]
 
 
 def number_of(conditions: Sequence[SparkColumn]) -> SparkColumn:
@@ -328,7 +357,7 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         F.when(named, source.getField("file")).alias("file"),
         F.when(named, source.getField("gtid")).alias("gtid"),
         F.col("near_end"),
-        F.when(F.col("near_end"), mark()).alias("mark"),
+        F.col("mark"),
         F.col("nth"),
         F.col("before"),
         F.col("after"),
@@ -351,17 +380,13 @@ def _code() -> SparkColumn:
 
 
 @lru_cache(_EXPRESSIONS)
-def _reason(
-    schema: TableSchema, begins: str, stray: str, for_changelog: bool, flattened: bool
-) -> SparkColumn:
-    before, after = F.col("before"), F.col("after")
-    columns = [(before, c) for c in (schema.columns if for_changelog else schema.key_columns)]
-    columns += [(after, c) for c in schema.columns]
-    read = number_of([row.getField(c.name).isNotNull() for row, c in columns if may_be_unreadable(c)])
+def _reason(epoch: Epoch, stray: str, for_changelog: bool, flattened: bool) -> SparkColumn:
+    schema = epoch.schema
+    read = number_read(schema, for_changelog)
     # Decimals may be written in another form than they were: then to look at them again helps.
     doubtful = stray == UNFAMILIAR and any(c.type.name == "decimal" or is_wide(c) for c in schema.columns)
     unreadable = F.lit(UNFAMILIAR if doubtful else "not JSON of the table's schema")
-    strange = F.when(~_is_of(begins), F.lit(stray)).when(
+    strange = F.when(~_is_of(epoch.begins), F.lit(stray)).when(
         F.col("corrupt").isNotNull() | (F.col("given") != read), unreadable
     )
     if flattened:
@@ -391,21 +416,45 @@ def _parsed_row(columns: Sequence[Column]) -> StructType:
     return StructType([StructField(c.written, parsed_type(c)) for c in columns])
 
 
+def own_row(row: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
+    """The parsed row decoded, masked and hashed: its columns by the names that the event has for them."""
+    fields = []
+    for c in columns:
+        value = shielded(decoded(row.getField(c.written), c), c.type, c.shield)
+        fields.append(value.cast(spark_type(stored_type(c))).alias(c.written))
+    return F.when(row.isNotNull(), F.struct(*fields))
+
+
+def mark(before: SparkColumn, after: SparkColumn, epoch: Epoch, for_changelog: bool) -> SparkColumn:
+    """A hash of op and of rows that `own_row` made: the same in every batch, whatever became of the table since."""
+    rows = (before, epoch.before_columns(for_changelog=for_changelog)), (after, epoch.columns)
+    names = [(row, name) for row, columns in rows for name in sorted(c.written for c in columns)]
+    # A null leaves the hash as it is, so something has to stand between values.
+    return F.xxhash64("op", *(part for row, name in names for part in (row.getField(name), F.lit(0))))
+
+
+def before_image(row: SparkColumn, epoch: Epoch, target: TableSchema, for_changelog: bool) -> SparkColumn:
+    """A row before its change that `own_row` made, as the target's columns."""
+    if for_changelog:
+        return lake_row(row, epoch.columns, target)
+    return lake_row(row, epoch.schema.key_columns, TableSchema(target.key_columns, target.key))
+
+
 def lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) -> SparkColumn:
-    """The parsed row as the target's columns; what the epoch lacks is filled as the source fills it."""
+    """A row that `own_row` made as the target's columns; what the event lacks is filled as the source fills it."""
+    if [(c.written, stored_type(c)) for c in columns] == [(c.name, c.type) for c in target.columns]:
+        return row
     known = {c.name: c for c in columns}
     fields = []
     for wanted in target.columns:
         own = known.get(wanted.name)
-        # A constant that Spark knows to be never null would not fit a row that is null as a whole.
-        filled = F.when(row.isNotNull(), F.lit(wanted.fill))
-        value = (
-            filled
-            if own is None
-            else shielded(decoded(row.getField(own.written), own), own.type, wanted.shield)
-        )
-        # What was written before a change of type may come late, and need not make sense any more.
-        loose = own is not None and wanted.shield is None and not wanted.type.holds(own.type)
-        fitted = (value.try_cast if loose else value.cast)(spark_type(wanted.type))
-        fields.append(fitted.alias(wanted.name))
+        if own is None:
+            # A constant that Spark knows to be never null would not fit a row that is null as a whole.
+            value = F.when(row.isNotNull(), F.lit(wanted.fill)).cast(spark_type(wanted.type))
+        else:
+            # What was written before a change of type may come late, and need not make sense any more.
+            given = row.getField(own.written)
+            loose = not wanted.type.holds(stored_type(own))
+            value = (given.try_cast if loose else given.cast)(spark_type(wanted.type))
+        fields.append(value.alias(wanted.name))
     return F.when(row.isNotNull(), F.struct(*fields))

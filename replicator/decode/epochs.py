@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from replicator.decode.envelope import Epoch
-from replicator.model.columns import ColumnRules
+from replicator.model.columns import Blank, ColumnRules
 from replicator.model.lineage import Lineage
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import LakeType
@@ -49,18 +49,21 @@ class Aligned:
         frame = rules.shielded(self.frame, table)
         return replace(
             self,
-            epochs=tuple(replace(e, schema=_read(rules, e.schema, frame)) for e in self.epochs),
+            epochs=tuple(_read(rules, epoch, frame) for epoch in self.epochs),
             frame=frame,
             schema=rules.shielded(self.schema, table),
             retired=tuple(name for name in self.retired if frame.column(name) is not None),
         )
 
 
-def _read(rules: ColumnRules, schema: TableSchema, frame: TableSchema) -> TableSchema:
+def _read(rules: ColumnRules, epoch: Epoch, frame: TableSchema) -> Epoch:
     """The columns of an event that have to be read, by their old names and by those that they have now."""
-    kept = set(frame.names)
-    found = rules.read(schema)
-    return replace(found, columns=tuple(c for c in found.columns if c.name in kept))
+    shields = {c.name: c.shield for c in frame.columns if not isinstance(c.shield, Blank)}
+    own = rules.read(epoch.schema.columns)
+    columns = [replace(c, shield=shields[c.name]) for c in own if c.name in shields]
+    gone = [*rules.read(epoch.unseen), *(c for c in own if c.name not in shields)]
+    unseen = [replace(c, shield=rules.shield(c.written)) for c in gone]
+    return replace(epoch, schema=replace(epoch.schema, columns=tuple(columns)), unseen=tuple(unseen))
 
 
 def align(line: Lineage, epochs: Iterable[Epoch], first: int, target: int) -> Aligned:
@@ -72,18 +75,13 @@ def align(line: Lineage, epochs: Iterable[Epoch], first: int, target: int) -> Al
     newest: TableSchema | None = None
     for epoch in epochs:
         for version, own in _placed(line, epoch, first, target):
-            schema = _as_of(line, version, target, own.schema)
+            found = _as_of(line, version, target, own)
             if version == target:
-                newest = schema
-            last = mapped[-1] if mapped else None
-            if last is not None and (last.schema, last.fingerprint, last.end) == (
-                schema,
-                own.fingerprint,
-                own.first,
-            ):
-                mapped[-1] = replace(last, end=own.end)
+                newest = found.schema
+            if mapped and _continues(mapped[-1], found):
+                mapped[-1] = replace(mapped[-1], end=found.end)
             else:
-                mapped.append(replace(own, schema=schema))
+                mapped.append(found)
     schema = _target(line, target, newest, [e.schema for e in mapped])
     retired = _retired(schema, mapped)
     return Aligned(
@@ -92,6 +90,10 @@ def align(line: Lineage, epochs: Iterable[Epoch], first: int, target: int) -> Al
         schema,
         tuple(c.name for c in retired),
     )
+
+
+def _continues(last: Epoch, found: Epoch) -> bool:
+    return last.end == found.first and replace(last, first=found.first, end=found.end) == found
 
 
 def known_as(line: Lineage, schema: TableSchema) -> list[int]:
@@ -120,26 +122,30 @@ def _placed(line: Lineage, epoch: Epoch, first: int, target: int) -> list[tuple[
     return [(i, replace(epoch, first=a, end=b)) for i, a, b in zip(found, starts, ends, strict=True)]
 
 
-def _as_of(line: Lineage, version: int, target: int, schema: TableSchema) -> TableSchema:
-    """`schema` of events of `version`, with the names of version `target`; what went meanwhile keeps its own.
+def _as_of(line: Lineage, version: int, target: int, epoch: Epoch) -> Epoch:
+    """`epoch`, of events of `version`, with the names of version `target`; what went meanwhile keeps its own.
 
-    A column that went and whose name is another column's now is left out.
+    A column that went and whose name is another column's now is seen no more.
     """
     carried, taken = line.carry(version, target), set(line.versions[target].schema.names)
     known = set(line.versions[version].schema.names)
     names: dict[str, str] = {}
     columns: list[Column] = []
-    for column in schema.columns:
+    unseen: list[Column] = []
+    for column in epoch.schema.columns:
         now = carried.get(column.name)
         if now is None and (column.name not in known or column.name not in taken):
             now = column.name
-        if now is not None and now not in names.values():
-            names[column.name] = now
-            written = column.written
-            columns.append(replace(column, name=now, renamed_from=None if written == now else written))
+        if now is None or now in names.values():
+            unseen.append(column)
+            continue
+        names[column.name] = now
+        written = column.written
+        columns.append(replace(column, name=now, renamed_from=None if written == now else written))
     # The key's schema is in the record's key, so events of one schema may have several keys.
-    key = line.versions[version].schema.key or schema.key
-    return TableSchema(tuple(columns), tuple(names[name] for name in key if name in names))
+    key = line.versions[version].schema.key or epoch.schema.key
+    schema = TableSchema(tuple(columns), tuple(names[name] for name in key if name in names))
+    return replace(epoch, schema=schema, unseen=tuple(unseen))
 
 
 def _target(

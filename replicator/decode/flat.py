@@ -1,6 +1,6 @@
 """Flattened events (`model.flat`) → envelopes, as Spark expressions."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
@@ -9,7 +9,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 
 from replicator.model.flat import MARKS
 from replicator.model.source_block import SOURCE_FIELDS
-from replicator.model.table import TableSchema
+from replicator.model.table import Column
 
 _TYPES: Final[Mapping[str, DataType]] = {"string": StringType(), "long": LongType(), "int": IntegerType()}
 SOURCE_TYPES: Final[Mapping[str, DataType]] = {name: _TYPES[kind] for name, kind in SOURCE_FIELDS}
@@ -32,7 +32,7 @@ def flat_source(event: SparkColumn) -> SparkColumn:
 
 
 def envelope_of(
-    event: SparkColumn, schema: TableSchema, present: Collection[str] = MARKS
+    event: SparkColumn, columns: Iterable[Column], present: Collection[str] = MARKS
 ) -> list[SparkColumn]:
     """A flattened event's parts as an envelope has them, and `lacking`: why it tells too little, null for a good one.
 
@@ -43,7 +43,7 @@ def envelope_of(
         value = event.getField(name) if name in present else F.lit(None)
         return value.cast(kind)
 
-    row = F.struct(*[event.getField(c.written).alias(c.written) for c in schema.columns])
+    row = F.struct(*[event.getField(c.written).alias(c.written) for c in columns])
     deleted = mark("__deleted", StringType())
     source = [mark(f"__source_{name}", kind).alias(name) for name, kind in SOURCE_TYPES.items()]
     lacking = (

@@ -138,16 +138,13 @@ class ColumnRules:
         """What is done to the values of the source's column `name`."""
         return next((found for rules in self.sets if (found := rules.shield(name)) is not None), None)
 
-    def read(self, schema: TableSchema) -> TableSchema:
+    def read(self, columns: Iterable[Column]) -> list[Column]:
         """The columns of an event that have to be read: neither those left out nor those blanked."""
-        return replace(
-            schema,
-            columns=tuple(
-                c
-                for c in schema.columns
-                if not self.leaves_out(c.written) and not isinstance(self.shield(c.written), Blank)
-            ),
-        )
+        return [
+            c
+            for c in columns
+            if not self.leaves_out(c.written) and not isinstance(self.shield(c.written), Blank)
+        ]
 
     def shielded(self, schema: TableSchema, table: str) -> TableSchema:
         """What the lake has of a table whose schema is `schema`.
@@ -166,6 +163,11 @@ class ColumnRules:
         columns = tuple(_shielded(c, self.shield(c.written)) for c in kept)
         left_out = tuple(c.written for c in schema.columns if self.leaves_out(c.written))
         return replace(schema, columns=columns, left_out=left_out)
+
+
+def stored_type(column: Column) -> LakeType:
+    """The type of the column's values after its `shield`, where `type` is the one before."""
+    return column.type if column.shield is None or isinstance(column.shield, Blank) else STRING
 
 
 def fits(name: str, patterns: Iterable[str]) -> bool:

@@ -15,6 +15,7 @@ from replicator.decode.envelope import Epoch, decode
 from replicator.decode.schema_book import SchemaBook
 from replicator.held import hold
 from replicator.model.census import MESSAGE_CODE, STRAY, UNFAMILIAR
+from replicator.model.columns import FixedText
 from replicator.model.commit import OffsetRange
 from replicator.model.record import RawRecord
 from replicator.model.table import Column, TableId, TableSchema
@@ -402,6 +403,55 @@ def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> 
     assert [r.offset for r in rows] == [0, 1, 2, 3]
     assert [None if r.after is None else r.after.n for r in rows[:3]] == [7, 9, None]
     assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNFAMILIAR]
+
+
+def marks(
+    spark: SparkSession, epoch: Epoch, target: TableSchema, *values: bytes, changelog: bool = True
+) -> list[int]:
+    frame = decode(records(spark, *values), [epoch], target, RANGES, for_changelog=changelog)
+    rows = sorted(frame.collect(), key=lambda r: r.offset)
+    assert {r.bad for r in rows} == {None}
+    return [r.mark for r in rows]
+
+
+@pytest.mark.parametrize("changelog", [True, False])
+def test_an_event_has_the_same_mark_whatever_became_of_the_table(
+    spark: SparkSession, changelog: bool
+) -> None:
+    """Here `a` was dropped and `b` renamed to `a`, `n` widened and `new` added; all in another order."""
+    a, b, n = Column("a", STRING), Column("b", STRING), Column("n", INT)
+    own = TableSchema((ID, a, b, n), ("id",))
+    rows = [{"id": i, "a": x, "b": y, "n": n} for i, x, y, n in [(1, "x", "y", 3), (1, None, "y", None)]]
+    values = [
+        change_event("c", Place(1, 5), "t", after=rows[0]),
+        change_event("u", Place(1, 5), "t", before=rows[0], after=rows[1]),
+        change_event("d", Place(1, 5), "t", before=rows[1]),
+    ]
+    then = marks(spark, Epoch(own), own, *values, changelog=changelog)
+    renamed = Column("a", STRING, renamed_from="b")
+    later = Epoch(TableSchema((ID, renamed, n), ("id",)), unseen=(a,))
+    target = TableSchema(
+        (Column("a", STRING), Column("n", LONG), ID, Column("new", STRING, fill="x")), ("id",)
+    )
+    assert marks(spark, later, target, *values, changelog=changelog) == then
+    assert len(set(then)) == 3
+
+
+def test_the_mark_of_a_masked_value_is_that_of_its_mask(spark: SparkSession) -> None:
+    masked = Column("q", INT, shield=FixedText("***"))
+    own = TableSchema((ID, masked), ("id",))
+    target = TableSchema((ID, replace(masked, type=STRING)), ("id",))
+    one, two = (change_event("c", Place(1, 5), "t", after={"id": 1, "q": q}) for q in (1, 2))
+    assert len(set(marks(spark, Epoch(own), target, one, two))) == 1
+
+
+def test_marks_tell_which_value_is_null(spark: SparkSession) -> None:
+    """To and fro, as within a compressed transaction, whose events all stand at one place."""
+    schema = TableSchema((ID, Column("a", INT), Column("b", INT)), ("id",))
+    left, right = {"id": 1, "a": 5, "b": None}, {"id": 1, "a": None, "b": 5}
+    to = change_event("u", Place(1, 5), "t", before=left, after=right)
+    fro = change_event("u", Place(1, 5), "t", before=right, after=left)
+    assert len(set(marks(spark, Epoch(schema), schema, to, fro))) == 2
 
 
 def test_rows_that_are_all_filled_can_be_held(spark: SparkSession) -> None:

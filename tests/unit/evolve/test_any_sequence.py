@@ -308,3 +308,5 @@ def test_events_of_any_version_go_to_the_columns_that_they_mean(story: list[Step
         assert {versions[version][written[c.written]] for c in epoch.schema.columns} >= set(
             versions[version].values()
         ) & set(versions[newest].values())
+        # Marks are of the whole event, whatever became of its columns.
+        assert {c.written for c in epoch.columns} == set(written)

@@ -83,7 +83,7 @@ def test_what_the_lake_has_of_a_table() -> None:
     ]
     assert schema.column("note").fill == "***"
     assert (schema.key, schema.left_out) == (("id",), ("born",))
-    assert rules.read(USERS).names == ("id", "Email", "note")
+    assert [c.name for c in rules.read(USERS.columns)] == ["id", "Email", "note"]
     recorded = rules_in_force(schema)
     assert recorded.keys() == {"id", "Email", "phone", "note", "born"}
     assert rules_from_json(rules_to_json(recorded)) == recorded
