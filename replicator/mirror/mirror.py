@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Final
@@ -143,15 +143,15 @@ class Mirror:
         self._renames.look_again()
         self.tables.look_again()
         self._renames.follow(ends)
-        report = self._take_in_all(ends)
+        report = self._take_in_all(self._unread(ends))
         # Events under a new name wait until those under the old one are in the lake.
         while self._renames.follow(ends) or any(not self._renames.awaited(t, ends) for t in self._awaiting):
-            report = self._take_in_all(ends) or report
-        return report
+            report = self._take_in_all(self._unread(ends)) or report
+        # Changes behind the newest events: until the next ones come, it may take long.
+        return self._take_in_all(self._news(ends)) or report
 
-    def _take_in_all(self, ends: Offsets) -> BatchReport | None:
+    def _take_in_all(self, works: Sequence[list[Work]]) -> BatchReport | None:
         watch = Stopwatch()
-        works = self._plan(ends)
         if not works:
             return None
         self._batches += 1
@@ -225,28 +225,39 @@ class Mirror:
             time.monotonic() - self._started,
         )
 
-    def _plan(self, ends: Offsets) -> list[list[Work]]:
-        """For each table with something new its work, in pieces of at most `max_events`; the largest first."""
+    def _unread(self, ends: Offsets) -> list[list[Work]]:
+        """For each table with new events its work, in pieces of at most `max_events`; the largest first."""
         engine, tables, plans = self.engine, self.tables, []
         self._awaiting = set()
-        for topic in sorted(tables.wanted(ends)):
-            table = tables.of(topic)
-            if tables.rests(table) or not tables.readable(table):
-                continue
+        for topic, table in self._at_work(ends):
             ranges = self._renames.unread(topic, ends)
             if self._renames.awaited(table, ends):
                 self._awaiting.add(table)
-                continue
-            if ranges and tables.has_place(table) and tables.has_topic(table, topic):
+            elif ranges and tables.has_place(table) and tables.has_topic(table, topic):
                 pieces = chunks(ranges, engine.config.apply.max_events)
                 topic_id = engine.log.topic_id(topic)
                 plans.append([Work(table, topic, topic_id, piece, self._batches + 1) for piece in pieces])
-            elif not ranges and has_news(engine, table) and self._renames.has_all(topic):
-                plans.append([Work(table, topic, engine.log.topic_id(topic), (), self._batches + 1)])
         # A table's later pieces wait until the one before is in the lake; only first pieces are fetched together.
         first = fetched(engine, [works[0] for works in plans])
         plans = [[work, *works[1:]] for work, works in zip(first, plans, strict=True)]
         return sorted(plans, key=lambda works: -sum(w.count for w in works))
+
+    def _news(self, ends: Offsets) -> list[list[Work]]:
+        """For each table whose schema changed after the newest event of all the work of following that."""
+        return [
+            [Work(table, topic, self.engine.log.topic_id(topic), (), self._batches + 1)]
+            for topic, table in self._at_work(ends)
+            if has_news(self.engine, table)
+            and not self._renames.awaited(table, ends)
+            and self._renames.has_all(topic)
+        ]
+
+    def _at_work(self, ends: Offsets) -> Iterator[tuple[str, TableId]]:
+        """The tables that the mirror can work at now, and their topics."""
+        for topic in sorted(self.tables.wanted(ends)):
+            table = self.tables.of(topic)
+            if not self.tables.rests(table) and self.tables.readable(table):
+                yield topic, table
 
     def _take_in(self, works: list[Work], watch: Stopwatch) -> _Outcome:
         """One table's part of the batch, as far as it got. Only errors that stop the whole mirror leave it."""

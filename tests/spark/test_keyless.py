@@ -121,7 +121,7 @@ def test_only_the_changelog(lab: Lab) -> None:
     lab.catch_up(config)
     lab.write([event("d", 30, before=B), event("m", 31)])
     mirror = lab.mirror(config)
-    ranges = mirror._plan(mirror.engine.log.offsets()[1])[0][0].ranges
+    ranges = mirror._unread(mirror.engine.log.offsets()[1])[0][0].ranges
     assert [(r.start, r.end) for r in ranges] == [(2, 4)], "what the changelog has is not read again"
     mirror.advance(mirror.engine.log.offsets()[1])
     assert mirror.summary().paused == {}

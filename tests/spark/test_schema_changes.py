@@ -324,6 +324,27 @@ def test_what_cannot_be_followed_stops_the_table(lab: Lab) -> None:
     assert [r["id"] for r in rows(lab)] == [1]
 
 
+@pytest.mark.parametrize("with_schemas", [False, True])
+def test_a_change_behind_the_newest_event_is_followed_with_it(lab: Lab, with_schemas: bool) -> None:
+    """The next event may be long in coming."""
+    story = Story([ID, ColumnSpec("n", "int")], with_schemas)
+    story.insert(id=1, n=5)
+    fresh = ColumnSpec("s", "varchar", False, "x")
+    story.define(
+        "ALTER TABLE orders ADD s VARCHAR(200) NOT NULL DEFAULT 'x'", [ID, ColumnSpec("n", "int"), fresh]
+    )
+    lab.write(story.records)
+    assert lab.catch_up().summary().paused == {}
+    assert rows(lab) == [{"id": 1, "n": 5, "s": "x"}]
+    story.records.clear()
+    story.insert(id=2, n=6, s="y")
+    story.define("DROP TABLE orders", [], kind="DROP")
+    lab.write(story.records)
+    assert lab.catch_up().summary().paused == {}
+    assert len(rows(lab)) == 2
+    assert state(lab).gone == "dropped in the source"
+
+
 def test_changes_without_events_are_followed_too(lab: Lab) -> None:
     """Conversions, fills and the end of a table, while another table has events."""
     others = [other_table("others", "CREATE", 100, columns=[ID]), row_of("others", 110, id=1)]
