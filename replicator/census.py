@@ -28,7 +28,7 @@ from replicator.model.census import (
 )
 from replicator.model.commit import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import FILE_SHIFT, SourcePosition
-from replicator.model.reached import MOST_MARKS, Place, Reached
+from replicator.model.reached import MOST_MARKS, MOST_ROWS, SHORT, Place, Reached
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 
@@ -193,25 +193,28 @@ def _risen(
     there = offsets[hi == hi[last]]
     same_place = high is not None and high.position.server_id == servers[0] and _order(high)[0] == hi[last]
     earlier = high if same_place else None
-    ends = np.concatenate([there[:MOST_MARKS], there[-MOST_MARKS:]])
-    marks = tail.marks(partition, ends)
-    if marks is None:
-        first, final = (
-            _details(details, partition, part) for part in (there[:MOST_MARKS], there[-MOST_MARKS:])
-        )
-        marks = [mark for _, _, mark in [*first, *final]]
-    half = len(marks) // 2
-    head, newest = tuple(marks[:half]), tuple(marks[half:])
+    seen = len(there) + (earlier.seen if earlier is not None else 0)
+    head = _marks(tail, details, partition, there[:MOST_ROWS])
+    newest = _marks(tail, details, partition, there[-MOST_MARKS:]) if len(there) > MOST_ROWS else head
+    before = Reached.of(earlier).rows if earlier is not None else []
+    rows = (*before, *(mark & SHORT for mark in head))
     offset, place = int(offsets[last]), (int(hi[last]), int(lo[last]), int(servers[last]))
     return HighWater(
         tail.position(partition, offset, *place),
         int(lo[last]) & 1,
         max(int(events["ts_ms"].max()), high.ts_ms if high is not None else 0),
         tail.nth(partition, offset),
-        len(there) + (earlier.seen if earlier is not None else 0),
+        seen,
         ((earlier.head if earlier is not None else ()) + head)[:MOST_MARKS],
         ((earlier.marks if earlier is not None else ()) + newest)[-MOST_MARKS:],
+        rows=rows if MOST_MARKS < seen <= MOST_ROWS and len(rows) == seen else (),
     )
+
+
+def _marks(tail: _Tail, ask: AskDetails, partition: int, offsets: _Longs) -> tuple[int, ...]:
+    """What tells events at `offsets` (rising) from one another; Spark is asked only beyond the tail."""
+    known = tail.marks(partition, offsets)
+    return tuple([mark for _, _, mark in _details(ask, partition, offsets)] if known is None else known)
 
 
 def _after(hi: int, lo: int, server_id: int, high: HighWater | None) -> bool:

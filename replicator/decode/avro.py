@@ -19,11 +19,11 @@ from replicator.decode.avro_schema import Writer
 from replicator.decode.envelope import (
     TAIL,
     Epoch,
+    after_image,
     before_image,
     event_place,
     frame_columns,
     judged,
-    lake_row,
     mark,
     near_end,
     number_given,
@@ -215,7 +215,7 @@ def _image_columns(
         before, after = F.col(f"own_before{i}"), F.col(f"own_after{i}")
         marks.append(mark(before, after, epoch, for_changelog))
         befores.append(before_image(before, epoch, target, for_changelog))
-        afters.append(lake_row(after, epoch.columns, target))
+        afters.append(after_image(after, epoch, target))
     before_columns = target.columns if for_changelog else target.key_columns
     return (
         _chosen(epochs, marks).cast("long").alias("mark"),

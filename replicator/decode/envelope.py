@@ -96,8 +96,8 @@ class Epoch:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of an event that are read; of two with one name the later one is the table's."""
-        return (*self.unseen, *self.schema.columns)
+        """The columns of an event that are read."""
+        return (*self.schema.columns, *self.unseen)
 
     def before_columns(self, *, for_changelog: bool) -> tuple[Column, ...]:
         """Those that are read of a row before its change."""
@@ -306,7 +306,7 @@ def _image_columns(epoch: Epoch, target: TableSchema, for_changelog: bool) -> tu
     return (
         mark(before, after, epoch, for_changelog).alias("mark"),
         before_image(before, epoch, target, for_changelog).alias("before"),
-        lake_row(after, epoch.columns, target).alias("after"),
+        after_image(after, epoch, target).alias("after"),
     )
 
 
@@ -436,17 +436,27 @@ def mark(before: SparkColumn, after: SparkColumn, epoch: Epoch, for_changelog: b
 def before_image(row: SparkColumn, epoch: Epoch, target: TableSchema, for_changelog: bool) -> SparkColumn:
     """A row before its change that `own_row` made, as the target's columns."""
     if for_changelog:
-        return lake_row(row, epoch.columns, target)
-    return lake_row(row, epoch.schema.key_columns, TableSchema(target.key_columns, target.key))
+        return after_image(row, epoch, target)
+    return _lake_row(row, epoch.schema.key_columns, target.key_columns)
 
 
-def lake_row(row: SparkColumn, columns: Sequence[Column], target: TableSchema) -> SparkColumn:
-    """A row that `own_row` made as the target's columns; what the event lacks is filled as the source fills it."""
-    if [(c.written, stored_type(c)) for c in columns] == [(c.name, c.type) for c in target.columns]:
+def after_image(row: SparkColumn, epoch: Epoch, target: TableSchema) -> SparkColumn:
+    """A row after its change that `own_row` made, as the target's columns."""
+    return _lake_row(row, epoch.schema.columns, target.columns, whole=not epoch.unseen)
+
+
+def _lake_row(
+    row: SparkColumn, columns: Sequence[Column], target: Sequence[Column], *, whole: bool = True
+) -> SparkColumn:
+    """A row as the target's columns; what the event lacks is filled as the source fills it.
+
+    `columns` are those that the row has, all of them if `whole`.
+    """
+    if whole and [(c.written, stored_type(c)) for c in columns] == [(c.name, c.type) for c in target]:
         return row
     known = {c.name: c for c in columns}
     fields = []
-    for wanted in target.columns:
+    for wanted in target:
         own = known.get(wanted.name)
         if own is None:
             # A constant that Spark knows to be never null would not fit a row that is null as a whole.

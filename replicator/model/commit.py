@@ -5,6 +5,7 @@ the engine commits and, because snapshots expire, into the table's properties in
 atomic commit. Its JSON form is schemas/commit-marker-v1.json.
 """
 
+import base64
 import json
 import time
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from replicator.model.truncate import Truncate
 
 MARKER_KEY: Final = "replicator.marker"
 MARKER_VERSION: Final = 1
+_ROW_BYTES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class HighWater:
         marks: the same of the last of them.
         plain: whether the rows at this place were numbered in order, as those of one statement are.
         resent: how many of them a restarted connector has sent again so far; None where it is not about to.
+        rows: the lowest 24 bits of what tells these events from one another, in order, where `marks` has not all of
+            them; empty where they are too many.
     """
 
     position: SourcePosition
@@ -64,6 +68,7 @@ class HighWater:
     marks: tuple[int, ...] = ()
     plain: bool = True
     resent: int | None = None
+    rows: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -76,6 +81,7 @@ class HighWater:
             "marks": list(self.marks),
             "plain": self.plain,
             "resent": self.resent,
+            "rows": base64.b64encode(b"".join(r.to_bytes(_ROW_BYTES, "big") for r in self.rows)).decode(),
         }
 
     @classmethod
@@ -91,7 +97,12 @@ class HighWater:
             tuple(value.get("marks", ())),
             value.get("plain", True),
             value.get("resent"),
+            _rows(base64.b64decode(value.get("rows", ""))),
         )
+
+
+def _rows(data: bytes) -> tuple[int, ...]:
+    return tuple(int.from_bytes(data[i : i + _ROW_BYTES], "big") for i in range(0, len(data), _ROW_BYTES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class Change:
 
     kind: str
     op: str
-    row: Row | None
+    row: dict[str, Any] | None
     file: str
     pos: int
     number: int
@@ -108,19 +108,37 @@ class Source:
         partitions: of each data topic.
         with_schemas: whether events and keys carry their schema.
         truncates: whether tables are truncated now and then.
+        compressed: whether transactions are compressed: all their events are at one place then, and each statement
+            numbers its rows from zero.
+        numbered: whether events carry their number in their transaction; only without schemas.
+        alters: how often tables are altered, of a hundred transactions.
     """
 
     def __init__(
-        self, seed: int, *, partitions: int = 1, with_schemas: bool = False, truncates: bool = True
+        self,
+        seed: int,
+        *,
+        partitions: int = 1,
+        with_schemas: bool = False,
+        truncates: bool = True,
+        compressed: bool = False,
+        numbered: bool = False,
+        alters: int = 3,
     ) -> None:
         self.random = random.Random(seed)
         self.partitions = partitions
         self.with_schemas = with_schemas
         self.truncates = truncates
+        self.compressed = compressed
+        self.numbered = numbered
+        self.alters = alters
         self.tables: list[SourceTable] = []
         self.records: list[Record] = []
         # Right before the number of a binlog file outgrows its padding.
         self._file, self._pos, self._ts = 999_998, 4, 1_700_000_000_000
+        self._transaction: Place | None = None
+        self._names = 0
+        self._number = 0
 
     def start(self, shapes: Sequence[str], rows: int) -> None:
         """Make one table for each of `shapes` and read them as a connector's snapshot does."""
@@ -142,17 +160,39 @@ class Source:
     def run(self, transactions: int) -> None:
         """Change the database."""
         for _ in range(transactions):
-            table = self.random.choice(self.tables)
-            kinds: dict[Callable[[SourceTable], None], int] = {
-                self._insert: 30,
-                self._update: 40,
-                self._delete: 15,
-                self._rename_key: 10,
-                self._add_column: 2,
-                self._widen: 1,
-                self._truncate: 2 if self.truncates else 0,
-            }
-            self.random.choices(list(kinds), list(kinds.values()))[0](table)
+            if self.random.randrange(100) < self.alters:
+                self._alter(self.random.choice(self.tables))
+            elif self.compressed:
+                self._transaction, self._number = self._place(), 0
+                for _ in range(self.random.choice((1, 2, 5))):
+                    self._statement(self.random.choice(self.tables))
+                self._transaction = None
+            else:
+                self._statement(self.random.choice(self.tables))
+
+    def _statement(self, table: SourceTable) -> None:
+        if self._transaction is None:
+            self._number = 0
+        kinds: dict[Callable[[SourceTable], None], int] = {
+            self._insert: 30,
+            self._update: 40,
+            self._delete: 15,
+            self._rename_key: 10,
+            # A TRUNCATE is a transaction of its own.
+            self._truncate: 2 if self.truncates and self._transaction is None else 0,
+        }
+        self.random.choices(list(kinds), list(kinds.values()))[0](table)
+
+    def _alter(self, table: SourceTable) -> None:
+        kinds = (
+            self._add_column,
+            self._add_column,
+            self._widen,
+            self._rename_column,
+            self._drop_column,
+            self._replace_column,
+        )
+        self.random.choice(kinds)(table)
 
     def delivered(self, restarts: int) -> list[Record]:
         """The log as it arrives where the connector is killed `restarts` times and repeats a suffix each time."""
@@ -182,6 +222,9 @@ class Source:
             for column in self.random.sample(table.columns, 2):
                 if column.name not in table.key:
                     after[column.name] = self._value(column)
+            if after == before:
+                # MySQL logs nothing then.
+                continue
             table.rows[key] = after
             self._log(table, "u", replace(place, row=number), before=before, after=after)
 
@@ -209,7 +252,8 @@ class Source:
 
     def _add_column(self, table: SourceTable) -> None:
         """Nullable, or NOT NULL with a default: then the rows that are there get it, and no event says so."""
-        name = f"extra{len(table.columns)}"
+        self._names += 1
+        name = f"extra {self._names}"
         column = self.random.choice(
             (
                 ColumnSpec(name, "int"),
@@ -221,18 +265,71 @@ class Source:
         table.columns.insert(self.random.randint(len(table.key), len(table.columns)), column)
         for row in table.rows.values():
             row[column.name] = value
-        self._define(table, "ALTER", self._place())
+        self._define(table, "ALTER", self._place(), f"ADD COLUMN {_quoted(name)} ...")
 
     def _widen(self, table: SourceTable) -> None:
         for i, column in enumerate(table.columns):
             if column.kind == "int":
                 table.columns[i] = replace(column, kind="bigint")
-                self._define(table, "ALTER", self._place())
+                self._define(
+                    table, "ALTER", self._place(), f"MODIFY COLUMN {_quoted(column.name)} BIGINT ..."
+                )
                 return
+
+    def _rename_column(self, table: SourceTable) -> None:
+        self._names += 1
+        if (column := self._any_value_column(table)) is not None:
+            self._call(table, column, f"new name {self._names}")
+            self._define(
+                table,
+                "ALTER",
+                self._place(),
+                f"RENAME COLUMN {_quoted(column.name)} TO {_quoted(f'new name {self._names}')}",
+            )
+
+    def _drop_column(self, table: SourceTable) -> None:
+        if (column := self._any_value_column(table)) is not None:
+            self._drop(table, column)
+            self._define(table, "ALTER", self._place(), f"DROP COLUMN {_quoted(column.name)}")
+
+    def _replace_column(self, table: SourceTable) -> None:
+        """Drop one and give its name to another."""
+        gone, stays = self._any_value_column(table), self._any_value_column(table)
+        if gone is None or stays is None or gone == stays:
+            return
+        self._drop(table, gone)
+        self._call(table, stays, gone.name)
+        self._define(
+            table,
+            "ALTER",
+            self._place(),
+            f"DROP COLUMN {_quoted(gone.name)}, RENAME COLUMN {_quoted(stays.name)} TO {_quoted(gone.name)}",
+        )
+
+    def _any_value_column(self, table: SourceTable) -> ColumnSpec | None:
+        found = [c for c in table.columns if c.name not in table.key]
+        # Updates take two columns.
+        return self.random.choice(found) if len(found) > 2 else None
+
+    @staticmethod
+    def _call(table: SourceTable, column: ColumnSpec, name: str) -> None:
+        table.columns[table.columns.index(column)] = replace(column, name=name)
+        for row in [*table.rows.values(), *(c.row for c in table.changes if c.row is not None)]:
+            if column.name in row:
+                row[name] = row.pop(column.name)
+
+    @staticmethod
+    def _drop(table: SourceTable, column: ColumnSpec) -> None:
+        """What a changelog keeps of it is not looked at."""
+        table.columns.remove(column)
+        for row in [*table.rows.values(), *(c.row for c in table.changes if c.row is not None)]:
+            row.pop(column.name, None)
 
     # The log
 
     def _place(self) -> Place:
+        if self._transaction is not None:
+            return self._transaction
         if self.random.random() < 0.05:
             self._file, self._pos = self._file + 1, 4
         self._pos += self.random.randint(1, 500)
@@ -249,6 +346,8 @@ class Source:
         after: Row | None = None,
     ) -> None:
         value = change_event(op, place, table.name, before=before, after=after, database=DATABASE)
+        if self.numbered and op != "r":
+            value = self._with_number(value, place)
         image = before if op == "d" else after
         key, partition = None, self.random.randrange(self.partitions)
         if image is not None:
@@ -262,6 +361,11 @@ class Source:
             self.records.append(Record(table.topic, partition, key, None))
         self._expect(table, op, place, before, after)
 
+    def _with_number(self, value: bytes, place: Place) -> bytes:
+        self._number += 1
+        block = {"id": f"{place.file}:{place.pos}", "total_order": self._number, "data_collection_order": 1}
+        return json.dumps(json.loads(value) | {"transaction": block}, ensure_ascii=False).encode()
+
     def _expect(
         self, table: SourceTable, op: str, place: Place, before: Row | None, after: Row | None
     ) -> None:
@@ -274,8 +378,16 @@ class Source:
         for kind, row in images.items():
             table.changes.append(Change(kind, op, None if row is None else dict(row), *at))
 
-    def _define(self, table: SourceTable, kind: str, place: Place) -> None:
-        value = schema_change_event(place, table.name, table.columns, table.key, kind=kind, database=DATABASE)
+    def _define(self, table: SourceTable, kind: str, place: Place, action: str = "...") -> None:
+        value = schema_change_event(
+            place,
+            table.name,
+            table.columns,
+            table.key,
+            kind=kind,
+            database=DATABASE,
+            ddl=f"{kind} TABLE {_quoted(table.name)} {action}",
+        )
         if self.with_schemas:
             # Its reader does not look at the schema, so an empty one will do.
             value = b'{"schema":{"type":"struct","fields":[]},"payload":' + value + b"}"
@@ -312,6 +424,10 @@ class Source:
                 return choose.randint(-(10**15), 4 * 10**15)
             case _:
                 return choose.choice(ODD_WORDS) + ("" if key else choose.choice(ODD_WORDS))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _wire(kind: str, text: str) -> Any:

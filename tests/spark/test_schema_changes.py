@@ -325,6 +325,41 @@ def test_what_cannot_be_followed_stops_the_table(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("with_schemas", [False, True])
+def test_the_newest_event_is_sent_again_with_a_change(lab: Lab, with_schemas: bool) -> None:
+    """It is known by its content, as it was before the change."""
+    a, b, fresh = ColumnSpec("a", "int"), ColumnSpec("b", "int"), ColumnSpec("s", "varchar", False, "x")
+    story = Story([ID, a, b], with_schemas)
+    story.insert(id=1, a=5, b=6)
+    lab.write(story.records)
+    lab.catch_up()
+    story.records[:] = story.records[-1:]
+    story.define(
+        "ALTER TABLE orders DROP a, RENAME COLUMN b TO a, ADD s VARCHAR(200) NOT NULL DEFAULT 'x' FIRST",
+        [fresh, ID, a],
+    )
+    story.insert(s="y", id=2, a=7)
+    lab.write(story.records)
+    assert lab.catch_up().summary().paused == {}
+    assert rows(lab) == [{"s": "x", "id": 1, "a": 6}, {"s": "y", "id": 2, "a": 7}]
+    assert [(r["id"], r["a__dropped"], r["a"]) for r in changelog(lab)] == [(1, 5, 6), (2, None, 7)]
+
+
+@ways
+def test_a_column_that_was_added_takes_the_name_of_another(lab: Lab, cut: str, with_schemas: bool) -> None:
+    """Rows from before have what the source filled it with, under its present name."""
+    a, e = ColumnSpec("a", "varchar"), ColumnSpec("e", "int", False, "7")
+    story = Story([ID, a], with_schemas)
+    story.insert(id=1, a="x")
+    story.define("ALTER TABLE orders ADD COLUMN e INT NOT NULL DEFAULT 7", [ID, a, e])
+    story.insert(id=2, a="y", e=8)
+    renamed = ColumnSpec("a", "int", False, "7")
+    story.define("ALTER TABLE orders DROP COLUMN a, RENAME COLUMN e TO a", [ID, renamed])
+    story.insert(id=3, a=9)
+    play(lab, story, cut)
+    assert rows(lab) == [{"id": 1, "a": 7}, {"id": 2, "a": 8}, {"id": 3, "a": 9}]
+
+
+@pytest.mark.parametrize("with_schemas", [False, True])
 def test_a_change_behind_the_newest_event_is_followed_with_it(lab: Lab, with_schemas: bool) -> None:
     """The next event may be long in coming."""
     story = Story([ID, ColumnSpec("n", "int")], with_schemas)

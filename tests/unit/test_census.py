@@ -293,6 +293,21 @@ def test_a_long_statement_and_the_next_one_of_a_compressed_transaction() -> None
     assert run(events[100:], dict(run(events[:100]).progress)).events == {"c": 101}
 
 
+def test_a_statement_whose_first_row_went_to_another_partition() -> None:
+    (row, *more) = (Event("c", 3, 10, row=i, content=c) for i, c in [(0, 1), (1, 2), (1, 3), (2, 4)])
+    assert run([row, *more]).events == {"c": 4}
+    for cut in range(1, 4):
+        first = run([row, *more][:cut])
+        assert run([row, *more][cut:], dict(first.progress)).events == {"c": 4 - cut}
+
+
+def test_a_connector_that_is_killed_again_before_it_comes_to_the_end_of_a_statement() -> None:
+    rows = [Event("c", 3, 10, row=i, content=i) for i in range(100)]
+    for start in (0, 1, 30, 80):
+        again = run([*rows[start : start + 10], *rows[start:], *changes(20)], dict(run(rows).progress))
+        assert again.events == {"u": 1}, f"sent again from row {start}"
+
+
 @dataclass(frozen=True)
 class Story:
     """A log and how it arrives."""
@@ -302,6 +317,7 @@ class Story:
     numbered: bool
     cuts: tuple[int, ...]
     restarts: int
+    partitions: int
 
 
 def happened(story: Story) -> list[Event]:
@@ -318,7 +334,7 @@ def happened(story: Story) -> list[Event]:
                     place = Event(kind, 3, pos, row, ts_ms=1000 + number, content=len(found))
                     nth += kind == "c" and len(kinds) > 1
                     found.append(replace(place, nth=nth if story.numbered else None))
-    return found
+    return [e for e in found if chance.randrange(story.partitions) == 0]
 
 
 @given(
@@ -328,7 +344,8 @@ def happened(story: Story) -> list[Event]:
         compressed=st.booleans(),
         numbered=st.booleans(),
         cuts=st.lists(st.integers(0, 400), max_size=4).map(tuple),
-        restarts=st.integers(0, 2),
+        restarts=st.integers(0, 3),
+        partitions=st.integers(1, 3),
     )
 )
 def test_no_change_is_lost_and_none_counts_twice(story: Story) -> None:
