@@ -67,7 +67,7 @@ def parts(engine: Engine, work: Work) -> list[Work]:
     for i in range(first + 1, newest + 1):
         if line.is_barrier(i, since):
             ends.append(i - 1)
-            since = i
+            since = i - 1
     parts, left = [], work
     for end in ends:
         later = [offsets for version, offsets in starts.items() if version > end]

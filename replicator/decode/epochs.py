@@ -123,19 +123,16 @@ def _placed(line: Lineage, epoch: Epoch, first: int, target: int) -> list[tuple[
 
 
 def _as_of(line: Lineage, version: int, target: int, epoch: Epoch) -> Epoch:
-    """`epoch`, of events of `version`, with the names of version `target`; what went meanwhile keeps its own.
+    """`epoch`, of events of `version`, with the names of version `target`; what went meanwhile keeps its last one.
 
-    A column that went and whose name is another column's now is seen no more.
+    A column that went and whose name was another column's later is seen no more.
     """
-    carried, taken = line.carry(version, target), set(line.versions[target].schema.names)
     known = set(line.versions[version].schema.names)
     names: dict[str, str] = {}
     columns: list[Column] = []
     unseen: list[Column] = []
     for column in epoch.schema.columns:
-        now = carried.get(column.name)
-        if now is None and (column.name not in known or column.name not in taken):
-            now = column.name
+        now = line.last_name(version, target, column.name) if column.name in known else column.name
         if now is None or now in names.values():
             unseen.append(column)
             continue

@@ -5,7 +5,7 @@ name that is added later is another column. So names are compared only between n
 statement that was executed is known, and carried on from there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -142,6 +142,24 @@ class Lineage:
             names = {n: version.carried[now] for n, now in names.items() if now in version.carried}
         return names
 
+    def last_name(self, old: int, new: int, name: str) -> str | None:
+        """What a column of version `old` is called in `new`, or was called when it went; None where another is now."""
+        now = name
+        for at in range(old + 1, new + 1):
+            if now not in self.versions[at].carried:
+                later = any(now in v.schema.names for v in self.versions[at : new + 1])
+                return None if later else now
+            now = self.versions[at].carried[now]
+        return now
+
+    def _last_names(self, since: int, index: int) -> Iterator[str]:
+        """What each column that some version from `since` to `index` has is called at last, or was when it went."""
+        live = set(self.versions[since].schema.names)
+        for version in self.versions[since + 1 : index + 1]:
+            yield from live - version.carried.keys()
+            live = set(version.schema.names)
+        yield from live
+
     def carry_lake(self, at: int, new: int, live: Iterable[str]) -> dict[str, str]:
         """The same for the `live` columns of a lake table that was made to fit the source at a place.
 
@@ -178,7 +196,7 @@ class Lineage:
     def is_barrier(self, index: int, since: int) -> bool:
         """Whether what comes from version `index` on must not be applied together with what came before it.
 
-        `since` is the first version of those that would be applied together.
+        `since` is the version that the lake has then.
         """
         version = self.versions[index]
         if index == 0:
@@ -188,6 +206,9 @@ class Lineage:
             return True
         fresh = set(version.schema.names) - set(version.carried.values())
         if any(fresh.intersection(v.schema.names) for v in self.versions[since:index]):
+            return True
+        called = [*self._last_names(since, index)]
+        if len(set(called)) < len(called):
             return True
         return any(
             _converted(old, was, version, now)

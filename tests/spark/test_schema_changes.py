@@ -359,6 +359,23 @@ def test_a_column_that_was_added_takes_the_name_of_another(lab: Lab, cut: str, w
     assert rows(lab) == [{"id": 1, "a": 7}, {"id": 2, "a": 8}, {"id": 3, "a": 9}]
 
 
+@ways
+def test_two_columns_of_one_name_that_went(lab: Lab, cut: str, with_schemas: bool) -> None:
+    """The changelog keeps them apart."""
+    a, b, c = ColumnSpec("a", "datetime"), ColumnSpec("b", "int"), ColumnSpec("c", "int")
+    story = Story([ID, a, b, c], with_schemas)
+    story.insert(id=1, a=0, b=5, c=1)
+    renamed = ColumnSpec("a", "int")
+    story.define("ALTER TABLE orders DROP COLUMN a, RENAME COLUMN b TO a", [ID, renamed, c])
+    story.insert(id=2, a=6, c=2)
+    story.define("ALTER TABLE orders DROP COLUMN a", [ID, c])
+    story.insert(id=3, c=3)
+    play(lab, story, cut)
+    assert rows(lab) == [{"id": 1, "c": 1}, {"id": 2, "c": 2}, {"id": 3, "c": 3}]
+    found = [(r["id"], r["a__dropped"], r["a"]) for r in changelog(lab)]
+    assert found == [(1, EPOCH, 5), (2, None, 6), (3, None, None)]
+
+
 @pytest.mark.parametrize("with_schemas", [False, True])
 def test_a_change_behind_the_newest_event_is_followed_with_it(lab: Lab, with_schemas: bool) -> None:
     """The next event may be long in coming."""

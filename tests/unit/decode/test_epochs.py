@@ -34,5 +34,5 @@ def test_what_is_left_out_is_not_read_for_marks_either() -> None:
     rules = RuleSet(exclude=("secret",), masks=(("mail", FixedText("-")),))
     gone = Column("secret", STRING), Column("mail", STRING)
     found = ruled(rules, Column("secret", STRING), Column("mail", STRING, renamed_from="m"), unseen=gone)
-    assert [c.written for c in found.columns] == ["mail", "id", "m"]
+    assert [c.written for c in found.columns] == ["id", "m", "mail"]
     assert found.unseen[0].shield == FixedText("-")

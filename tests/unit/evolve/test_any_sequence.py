@@ -238,7 +238,7 @@ def segments(line: Lineage, known: int, target: int) -> list[int]:
     for i in range(known + 1, target + 1):
         if line.is_barrier(i, since):
             ends.append(i - 1)
-            since = i
+            since = i - 1
     return [*ends, target]
 
 
