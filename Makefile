@@ -46,7 +46,8 @@ test: lint  ## Everything: linters, units, Spark, and the real MySQL, Kafka and 
 	  $(RUN) pytest -q -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \
 	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; exit $$failed
 
-test-long: setup  ## The tests on the real stack that take half an hour: all kills, outages, a Spark cluster
+test-long: setup  ## The tests that take an hour: all kills, outages, a Spark cluster; a hundred random stories of the law
+	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py
 	@REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q -m "long or (stack and not spark)" tests/e2e
 
 conformance: setup  ## Write docs/conformance.md anew from what the tests see on the real stack
