@@ -2,7 +2,7 @@
 
 A `CommitMarker` is written as JSON under `MARKER_KEY` into the summary of each snapshot that
 the engine commits and, because snapshots expire, into the table's properties in the same
-atomic commit. Its JSON form is schemas/commit-marker-v1.json.
+atomic commit.
 """
 
 import base64

@@ -54,6 +54,11 @@ class Place:
     gtid: str | None = None
 
 
+def quoted(name: str) -> str:
+    """A name as statements have it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def source_block(place: Place, database: str, table: str | None, snapshot: str = "false") -> dict[str, Any]:
     return {
         "version": "3.6.1.Final",

@@ -16,6 +16,7 @@ from tests.oracle.events import (
     Place,
     change_event,
     key_of,
+    quoted,
     schema_change_event,
     with_key_schema,
     with_value_schema,
@@ -265,15 +266,13 @@ class Source:
         table.columns.insert(self.random.randint(len(table.key), len(table.columns)), column)
         for row in table.rows.values():
             row[column.name] = value
-        self._define(table, "ALTER", self._place(), f"ADD COLUMN {_quoted(name)} ...")
+        self._define(table, "ALTER", self._place(), f"ADD COLUMN {quoted(name)} ...")
 
     def _widen(self, table: SourceTable) -> None:
         for i, column in enumerate(table.columns):
             if column.kind == "int":
                 table.columns[i] = replace(column, kind="bigint")
-                self._define(
-                    table, "ALTER", self._place(), f"MODIFY COLUMN {_quoted(column.name)} BIGINT ..."
-                )
+                self._define(table, "ALTER", self._place(), f"MODIFY COLUMN {quoted(column.name)} BIGINT ...")
                 return
 
     def _rename_column(self, table: SourceTable) -> None:
@@ -284,13 +283,13 @@ class Source:
                 table,
                 "ALTER",
                 self._place(),
-                f"RENAME COLUMN {_quoted(column.name)} TO {_quoted(f'new name {self._names}')}",
+                f"RENAME COLUMN {quoted(column.name)} TO {quoted(f'new name {self._names}')}",
             )
 
     def _drop_column(self, table: SourceTable) -> None:
         if (column := self._any_value_column(table)) is not None:
             self._drop(table, column)
-            self._define(table, "ALTER", self._place(), f"DROP COLUMN {_quoted(column.name)}")
+            self._define(table, "ALTER", self._place(), f"DROP COLUMN {quoted(column.name)}")
 
     def _replace_column(self, table: SourceTable) -> None:
         """Drop one and give its name to another."""
@@ -303,7 +302,7 @@ class Source:
             table,
             "ALTER",
             self._place(),
-            f"DROP COLUMN {_quoted(gone.name)}, RENAME COLUMN {_quoted(stays.name)} TO {_quoted(gone.name)}",
+            f"DROP COLUMN {quoted(gone.name)}, RENAME COLUMN {quoted(stays.name)} TO {quoted(gone.name)}",
         )
 
     def _any_value_column(self, table: SourceTable) -> ColumnSpec | None:
@@ -386,7 +385,7 @@ class Source:
             table.key,
             kind=kind,
             database=DATABASE,
-            ddl=f"{kind} TABLE {_quoted(table.name)} {action}",
+            ddl=f"{kind} TABLE {quoted(table.name)} {action}",
         )
         if self.with_schemas:
             # Its reader does not look at the schema, so an empty one will do.
@@ -424,10 +423,6 @@ class Source:
                 return choose.randint(-(10**15), 4 * 10**15)
             case _:
                 return choose.choice(ODD_WORDS) + ("" if key else choose.choice(ODD_WORDS))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _wire(kind: str, text: str) -> Any:

@@ -46,7 +46,7 @@ class Story:
 
     @property
     def tells_repeats(self) -> bool:
-        """Whether what is sent again can be told in all cases; see README, "Limits"."""
+        """Whether what is sent again can be told in all cases; see README, "Limits today"."""
         return not (self.compressed and self.restarts) or (self.numbered and self.encoding == "json")
 
 

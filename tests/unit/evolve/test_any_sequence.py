@@ -26,6 +26,7 @@ from replicator.model.schema_change import (
 )
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT, LONG, STRING, LakeType
+from tests.oracle.events import quoted
 
 T = TableId("shop", "t")
 NAMES = ("a", "A b", "c`d", "it's", "größe", "_pos", "after", "x")
@@ -51,10 +52,6 @@ class Step:
     which: int
     other: int
     name: str
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 class SourceModel:

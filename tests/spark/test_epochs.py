@@ -1,0 +1,147 @@
+"""Events of several schemas in one frame, and the marks that tell events apart."""
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from replicator.decode.envelope import Epoch, decode
+from replicator.decode.schema_book import SchemaBook
+from replicator.held import hold
+from replicator.model.census import STRAY, UNFAMILIAR
+from replicator.model.columns import FixedText
+from replicator.model.record import RawRecord
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import (
+    INT,
+    LONG,
+    STRING,
+)
+from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event, with_value_schema
+from tests.spark.decoding import ID, RANGES, records
+
+
+def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> None:
+    columns = [ColumnSpec("id", "bigint", False)]
+    newer = [*columns, ColumnSpec("n", "int", False, "7")]
+    book = SchemaBook()
+    table = TableId("shop", "t")
+    book.add_schema_changes(
+        [
+            RawRecord(
+                "p", 0, i, 0, None, schema_change_event(Place(1, pos), "t", shape, ["id"], kind="ALTER")
+            )
+            for i, (pos, shape) in enumerate(((5, columns), (50, newer)))
+        ]
+    )
+    epochs = book.epochs(table, None)
+    frame = decode(
+        records(
+            spark,
+            change_event("c", Place(1, 10), "t", after={"id": 1}),
+            change_event("c", Place(1, 60), "t", after={"id": 2, "n": 9}),
+            b"garbage{",
+            with_value_schema(change_event("c", Place(1, 70), "t", after={"id": 3}), columns, "x"),
+        ),
+        epochs,
+        epochs[-1].schema,
+        RANGES,
+        for_changelog=True,
+    )
+    rows = sorted(frame.collect(), key=lambda r: r.offset)
+    assert [r.offset for r in rows] == [0, 1, 2, 3]
+    assert [None if r.after is None else r.after.n for r in rows[:3]] == [7, 9, None]
+    assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNFAMILIAR]
+
+
+def marks(
+    spark: SparkSession, epoch: Epoch, target: TableSchema, *values: bytes, changelog: bool = True
+) -> list[int]:
+    frame = decode(records(spark, *values), [epoch], target, RANGES, for_changelog=changelog)
+    rows = sorted(frame.collect(), key=lambda r: r.offset)
+    assert {r.bad for r in rows} == {None}
+    return [r.mark for r in rows]
+
+
+@pytest.mark.parametrize("changelog", [True, False])
+def test_an_event_has_the_same_mark_whatever_became_of_the_table(
+    spark: SparkSession, changelog: bool
+) -> None:
+    """Here `a` was dropped and `b` renamed to `a`, `n` widened and `new` added; all in another order."""
+    a, b, n = Column("a", STRING), Column("b", STRING), Column("n", INT)
+    own = TableSchema((ID, a, b, n), ("id",))
+    rows = [{"id": i, "a": x, "b": y, "n": n} for i, x, y, n in [(1, "x", "y", 3), (1, None, "y", None)]]
+    values = [
+        change_event("c", Place(1, 5), "t", after=rows[0]),
+        change_event("u", Place(1, 5), "t", before=rows[0], after=rows[1]),
+        change_event("d", Place(1, 5), "t", before=rows[1]),
+    ]
+    then = marks(spark, Epoch(own), own, *values, changelog=changelog)
+    renamed = Column("a", STRING, renamed_from="b")
+    later = Epoch(TableSchema((ID, renamed, n), ("id",)), unseen=(a,))
+    target = TableSchema(
+        (Column("a", STRING), Column("n", LONG), ID, Column("new", STRING, fill="x")), ("id",)
+    )
+    assert marks(spark, later, target, *values, changelog=changelog) == then
+    assert len(set(then)) == 3
+
+
+def test_the_mark_of_a_masked_value_is_that_of_its_mask(spark: SparkSession) -> None:
+    masked = Column("q", INT, shield=FixedText("***"))
+    own = TableSchema((ID, masked), ("id",))
+    target = TableSchema((ID, replace(masked, type=STRING)), ("id",))
+    one, two = (change_event("c", Place(1, 5), "t", after={"id": 1, "q": q}) for q in (1, 2))
+    assert len(set(marks(spark, Epoch(own), target, one, two))) == 1
+
+
+def test_marks_tell_which_value_is_null(spark: SparkSession) -> None:
+    """To and fro, as within a compressed transaction, whose events all stand at one place."""
+    schema = TableSchema((ID, Column("a", INT), Column("b", INT)), ("id",))
+    left, right = {"id": 1, "a": 5, "b": None}, {"id": 1, "a": None, "b": 5}
+    to = change_event("u", Place(1, 5), "t", before=left, after=right)
+    fro = change_event("u", Place(1, 5), "t", before=right, after=left)
+    assert len(set(marks(spark, Epoch(schema), schema, to, fro))) == 2
+
+
+def test_rows_that_are_all_filled_can_be_held(spark: SparkSession) -> None:
+    """A constant is never null, but the row that it stands in may be."""
+    schema = TableSchema((ID,), ("id",))
+    target = TableSchema((ID, Column("state", STRING, fill="new")), ("id",))
+    values = [change_event("c", Place(1, 5), "t", after={"id": 1}), change_event("t", Place(1, 6), "t")]
+    frame = decode(records(spark, *values), [Epoch(schema)], target, RANGES, for_changelog=True)
+    held = hold(frame, few=True)
+    assert held.rows is not None
+    assert held.rows.column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
+
+
+def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
+    """Nothing is dropped: what no schema fits gets a verdict."""
+    columns = [ColumnSpec("id", "bigint", False)]
+    newer = [*columns, ColumnSpec("n", "int")]
+    frame = records(
+        spark,
+        with_value_schema(change_event("t", Place(1, 3), "t"), columns, "x"),
+        with_value_schema(change_event("c", Place(1, 4), "t", after={"id": 1}), columns, "x"),
+        with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 2, "n": 5}), newer, "x"),
+        change_event("c", Place(1, 6), "t", after={"id": 3}),
+        b'{"schema":{"odd":1},"payload":{}}',
+        b'{"schema":nonsense',
+    )
+    epochs = SchemaBook().learn(TableId("shop", "t"), frame)
+    assert [e.schema.names for e in epochs] == [("id",), ("id", "n")]
+    assert {e.schema.key for e in epochs} == {("id",)}
+    found = decode(frame, epochs, epochs[-1].schema, RANGES, for_changelog=True, stray=STRAY)
+    rows = sorted(found.collect(), key=lambda r: r.offset)
+    assert [r.op for r in rows] == ["t", "c", "c", None, None, None]
+    assert [r.bad for r in rows] == [None, None, None, STRAY, STRAY, STRAY]
+    assert rows[2].after == Row(id=2, n=5)
+
+
+def test_a_schema_begins_where_its_first_event_with_a_place_stands(spark: SparkSession) -> None:
+    """The first record of a partition may be no event, though it carries the schema."""
+    columns = [ColumnSpec("id", "bigint", False)]
+    good = [change_event("c", Place(1, at), "t", after={"id": at}) for at in (7, 8)]
+    nothing = good[0].replace(b'"source":', b'"origin":')
+    book, table = SchemaBook(), TableId("shop", "t")
+    book.learn(table, records(spark, *(with_value_schema(event, columns, "x") for event in (nothing, *good))))
+    assert [v.position.pos for v in book.line(table).versions] == [7]
