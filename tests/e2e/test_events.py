@@ -17,6 +17,7 @@ from replicator.connect import register
 from replicator.stack import LocalStack
 from tests.e2e.conftest import Scene, SceneMaker
 from tests.e2e.test_mirror import QUICK, START_S
+from tests.support import topics
 from tests.support.conformance import ConformancePage
 from tests.support.mirror import running, until
 from tests.support.source import SourceDatabase
@@ -36,6 +37,8 @@ TABLES = (
     "INSERT INTO emptied VALUES (1), (2)",
     "CREATE TABLE ghost (id INT PRIMARY KEY, v INT)",
     "INSERT INTO ghost VALUES (1, 1), (2, 2), (3, 3)",
+    "CREATE TABLE altered (id INT PRIMARY KEY, v INT, w INT)",
+    "INSERT INTO altered VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3)",
     "CREATE TABLE asked (id INT PRIMARY KEY AUTO_INCREMENT, v INT)",
     "INSERT INTO asked (v) VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12)",
     "CREATE TABLE anew (id INT PRIMARY KEY, v INT)",
@@ -74,6 +77,37 @@ GHOST = (
     "DROP TABLE _ghost_ghc",
 )
 """How gh-ost changes a table, its cut-over included."""
+PERCONA = (
+    "CREATE TABLE _altered_new LIKE altered",
+    "ALTER TABLE _altered_new ADD COLUMN x VARCHAR(10) NOT NULL DEFAULT 'five', DROP COLUMN w, MODIFY v BIGINT",
+    (
+        "CREATE TRIGGER pt_osc_del AFTER DELETE ON altered FOR EACH ROW DELETE IGNORE FROM _altered_new"
+        " WHERE _altered_new.id <=> OLD.id"
+    ),
+    (
+        "CREATE TRIGGER pt_osc_upd AFTER UPDATE ON altered FOR EACH ROW BEGIN DELETE IGNORE FROM _altered_new"
+        " WHERE !(OLD.id <=> NEW.id) AND _altered_new.id <=> OLD.id;"
+        " REPLACE INTO _altered_new (id, v) VALUES (NEW.id, NEW.v); END"
+    ),
+    (
+        "CREATE TRIGGER pt_osc_ins AFTER INSERT ON altered FOR EACH ROW"
+        " REPLACE INTO _altered_new (id, v) VALUES (NEW.id, NEW.v)"
+    ),
+    "UPDATE altered SET v = 11 WHERE id = 1",
+    "INSERT LOW_PRIORITY IGNORE INTO _altered_new (id, v) SELECT id, v FROM altered LOCK IN SHARE MODE",
+    "UPDATE altered SET v = 22 WHERE id = 2",
+    "DELETE FROM altered WHERE id = 3",
+    "INSERT INTO altered VALUES (4, 4, 4)",
+    "ANALYZE TABLE _altered_new",
+    "RENAME TABLE altered TO _altered_old, _altered_new TO altered",
+    "INSERT INTO altered VALUES (5, 5000000000, 'new')",
+    "DROP TABLE IF EXISTS _altered_old",
+    "DROP TRIGGER IF EXISTS pt_osc_del",
+    "DROP TRIGGER IF EXISTS pt_osc_upd",
+    "DROP TRIGGER IF EXISTS pt_osc_ins",
+    "UPDATE altered SET x = 'six' WHERE id = 1",
+)
+"""How pt-online-schema-change does: triggers keep the copy up to date, and the original is renamed away at once."""
 
 CONFIG = (
     QUICK
@@ -108,6 +142,7 @@ def tables(scene: Scene) -> set[str]:
         return {name for _, name in catalog.list_tables(lake.namespace)}
 
 
+MIRRORED = {"packed", "cased", "uniq", "visits", "ghost", "altered", "asked", "anew", "emptied"}
 UNMIRRORED = {"signals", "pages"}
 
 
@@ -179,13 +214,18 @@ SEEN = {
     "table without a key": ONCE,
     'table without a key, keyless = "changelog"': ("none", "each once"),
     "table changed by gh-ost's way, cut-over included": ONCE,
-    "helper tables of gh-ost, signal table": ("none", "none"),
+    "table changed by pt-online-schema-change's way, cut-over included": ONCE,
+    "helper tables of gh-ost and pt-online-schema-change, signal table": ("none", "none"),
 }
 AGAIN = {
     "topic made anew, with a snapshot": READ_AGAIN,
     "topic made anew, without a snapshot": ("paused", "paused"),
 }
-ANEW = {"initial snapshot made anew": READ_AGAIN}
+ANEW = {
+    "initial snapshot made anew": READ_AGAIN,
+    "heartbeats, transaction topic": ("none", "none"),
+    "row images that leave columns out": ("the connector stops", "the connector stops"),
+}
 
 
 def record(conformance: ConformancePage, seen: Mapping[str, tuple[str, str]]) -> None:
@@ -215,6 +255,7 @@ def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformanceP
             "TRUNCATE emptied",
             "INSERT INTO emptied VALUES (3)",
             *GHOST,
+            *PERCONA,
         )
         scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         signal(scene, 1, "incremental")
@@ -227,7 +268,7 @@ def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformanceP
         await_reads(scene, "blocking", 11)
         scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
-    assert tables(scene) == {"packed", "cased", "uniq", "visits", "ghost", "asked", "anew", "emptied"}
+    assert tables(scene) == MIRRORED
     assert {row["id"] for row in lake_rows(scene, "cased")} == {"A", "b"}
     updates = {"UPDATE_BEFORE": 1, "UPDATE_AFTER": 1}
     assert kinds(scene, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
@@ -237,7 +278,9 @@ def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformanceP
     assert kinds(scene, "pages") == {"INSERT": 2, "DELETE": 1}
     assert kinds(scene, "emptied") == {"INSERT": 3, "TRUNCATE": 1}
     assert kinds(scene, "ghost") == {"INSERT": 4, "DELETE": 1, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
-    assert lake_rows(scene, "signals", changes=True) == lake_rows(scene, "_ghost_gho", changes=True) == []
+    assert kinds(scene, "altered") == {"INSERT": 5, "DELETE": 1, "UPDATE_BEFORE": 3, "UPDATE_AFTER": 3}
+    for helper in ("signals", "_ghost_gho", "_altered_new", "_altered_old"):
+        assert lake_rows(scene, helper, changes=True) == []
     paused = [line for line in mirror.lines() if line.get("event") == "table paused"]
     assert paused == []
     record(conformance, SEEN)
@@ -294,5 +337,29 @@ def test_a_snapshot_broken_off(scene_maker: SceneMaker, conformance: Conformance
         register(load(scene.config))
         scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
-    assert tables(scene) == {"packed", "cased", "uniq", "visits", "ghost", "asked", "anew", "emptied"}
+    assert tables(scene) == MIRRORED
+    for kind in (f"{database.prefix}.transaction", f"__debezium-heartbeat.{database.prefix}"):
+        assert topics.ends(database.endpoints.bootstrap_servers, kind)[kind] > 0
+    assert_partial_images_stop_the_connector(scene)
     record(conformance, ANEW)
+
+
+def assert_partial_images_stop_the_connector(scene: Scene) -> None:
+    """An event that lacks columns would be taken for one that has nulls, so none may be written."""
+    database = scene.database
+    before = topics.ends(database.endpoints.bootstrap_servers, database.prefix)
+    transaction(
+        database,
+        "SET SESSION binlog_row_image = 'MINIMAL'",
+        "UPDATE packed SET v = v + 1",
+        "DELETE FROM uniq",
+    )
+    url = f"{database.endpoints.connect_url}/connectors/{database.prefix}/status"
+    until(
+        lambda: [task["state"] for task in requests.get(url, timeout=30).json()["tasks"]] == ["FAILED"],
+        seconds=120,
+        doing="the connector stops",
+    )
+    after = topics.ends(database.endpoints.bootstrap_servers, database.prefix)
+    rows = [scene.topic(table) for table in ("packed", "uniq")]
+    assert [after[topic] for topic in rows] == [before[topic] for topic in rows]
