@@ -1,7 +1,8 @@
 """Runs the engine under test, as a user would: by a config file, in a process of its own.
 
 Run as a program (`python -m benchmarks.engine CONFIG...`) it drains into each config in turn inside one
-process, and prints one JSON line each: the first is cold, the later ones are warm.
+process, and prints one JSON line each: the first is cold, the later ones are warm. As in a mirror that lives on, they
+share a Spark session: with it would go the code that it generated, and what Java made of that.
 """
 
 import json
@@ -14,8 +15,9 @@ import psutil
 
 from benchmarks.processes import Usage, run_json, run_measured
 from replicator.config import load
-from replicator.observe import log_batch, setup_logging
+from replicator.observe import setup_logging
 from replicator.process import run
+from replicator.spark import running_session
 
 STRATEGIES = ("split", "merge", "copy-on-write")
 
@@ -104,11 +106,17 @@ def _tree_cpu() -> float:
 
 def _main(paths: list[Path]) -> None:
     setup_logging()
-    for path in paths:
-        started, cpu = time.monotonic(), _tree_cpu()
-        run(load(path), until_caught_up=True, on_batch=log_batch)
-        line = {"config": path.stem, "seconds": time.monotonic() - started, "cpu_seconds": _tree_cpu() - cpu}
-        print(json.dumps(line), flush=True)
+    started, cpu = time.monotonic(), _tree_cpu()
+    with running_session(load(paths[0])):
+        for path in paths:
+            run(load(path), until_caught_up=True)
+            line = {
+                "config": path.stem,
+                "seconds": time.monotonic() - started,
+                "cpu_seconds": _tree_cpu() - cpu,
+            }
+            print(json.dumps(line), flush=True)
+            started, cpu = time.monotonic(), _tree_cpu()
 
 
 if __name__ == "__main__":

@@ -116,12 +116,21 @@ def driver_last_changes(events: pa.Table) -> LastChanges:
     names = [name for name in events.column_names if name.startswith("k")]
     places = _places(events)
     last = few_last_changes(events.select(names).append_column("place", places))
-    superseded = pa.table({"place": places})
-    if last.num_rows == events.num_rows:
-        superseded = superseded.slice(0, 0)
-    else:
-        superseded = superseded.filter(pc.invert(pc.is_in(places, last.column("place").combine_chunks())))
-    return LastChanges(last.select(names), superseded)
+    return LastChanges(
+        last.select(names), pa.table({"place": _superseded(events.select(names), places, last)})
+    )
+
+
+def _superseded(keys: pa.Table, places: pa.ChunkedArray, last: pa.Table) -> pa.ChunkedArray:
+    """Those of `places` that are not among the `last` of their keys."""
+    if last.num_rows == keys.num_rows:
+        return places.slice(0, 0)
+    if keys.num_columns == 1:
+        # Mostly few keys have several events, and few values are looked up faster.
+        (key,) = keys.column_names
+        last = last.filter(pc.greater(last.column("events"), 1))
+        places = places.filter(pc.is_in(keys.column(key), last.column(key).combine_chunks()))
+    return places.filter(pc.invert(pc.is_in(places, last.column("place").combine_chunks())))
 
 
 def rows_besides(events: DataFrame, superseded: DataFrame | None, schema: TableSchema) -> DataFrame:

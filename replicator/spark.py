@@ -120,9 +120,10 @@ def _java(config: Config, conf: Mapping[str, str], java: Path) -> Any:
     early = [(name, value) for name, value in conf.items() if not name.startswith("spark.sql.")]
     settings = SparkConf(loadDefaults=False).setMaster(config.spark.master).setAll(early)
     classes = class_archive(java, [*spark_jars(), Path(pyspark.__file__).parent / "jars"])
-    settings.set(
-        "spark.driver.defaultJavaOptions", " ".join([*classes.java_options(), _WIDE_ROWS, _AVRO_LIMITS])
-    )
+    # Before it lets the heap grow, the parallel collector goes through all of it, twice in a large batch.
+    heap = f"-Xms{config.spark.driver_memory}"
+    options = [*classes.java_options(), heap, _WIDE_ROWS, _AVRO_LIMITS]
+    settings.set("spark.driver.defaultJavaOptions", " ".join(options))
     # A terminal and a shell signal the whole process group.
     gateway: Any = launch_gateway(settings, {"start_new_session": True})
     # A service manager signals every process that it finds.
@@ -134,11 +135,12 @@ def _java(config: Config, conf: Mapping[str, str], java: Path) -> Any:
 
 @contextlib.contextmanager
 def running_session(config: Config) -> Iterator[SparkSession]:
-    """The session of `build_session` while the block runs.
+    """The session of `build_session` while the block runs; one that ran before goes on afterwards.
 
     Raises:
         JavaGone: the Java process ended meanwhile, whatever error that showed as.
     """
+    joined = SparkSession.getActiveSession() is not None
     session = build_session(config)
     try:
         yield session
@@ -149,7 +151,7 @@ def running_session(config: Config) -> Iterator[SparkSession]:
             raise gone from error
         raise
     finally:
-        if _exit_code(session, 0) is None:
+        if not joined and _exit_code(session, 0) is None:
             session.stop()
 
 

@@ -54,7 +54,7 @@ def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usa
     target.warehouse.mkdir(parents=True, exist_ok=True)
     command = [
         str(find_java()),
-        f"-Xmx{target.driver_memory}",
+        *(f"{option}{target.driver_memory}" for option in ("-Xms", "-Xmx")),
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS),
         *("-cp", class_path()),
         "Drain",
