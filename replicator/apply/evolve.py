@@ -13,6 +13,7 @@ from replicator.apply.lake import Lake, LakeTable, lake_errors
 from replicator.apply.strategy import BRANCH
 from replicator.errors import UnsupportedChange
 from replicator.failpoints import reach
+from replicator.model.names import quoted
 from replicator.model.schema_change import ChangeType, Recreate, SchemaChange
 
 _NEW: Final = "replicator_new_"
@@ -47,7 +48,7 @@ def evolve(
     replaced = {c.was: _NEW + c.was for c in conversions if is_replaced(c)}
     add_columns(lake, table, {replaced[c.was]: c.new for c in conversions if c.was in replaced})
     lake.create_branch(table, BRANCH)
-    values = [(replaced.get(c.was, c.was), c.using.format(sql.quoted(c.was))) for c in conversions]
+    values = [(replaced.get(c.was, c.was), c.using.format(quoted(c.was))) for c in conversions]
     lake.spark.sql(sql.convert(f"{table.sql_name}.`branch_{BRANCH}`", values))
     with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
         table.java.refresh()
@@ -57,7 +58,7 @@ def evolve(
 
 def _check(lake: Lake, table: LakeTable, conversions: Sequence[ChangeType]) -> None:
     """Raises UnsupportedChange where the lake has a value that cannot be converted."""
-    pairs = [(sql.quoted(c.was), c.using.format(sql.quoted(c.was))) for c in conversions]
+    pairs = [(quoted(c.was), c.using.format(quoted(c.was))) for c in conversions]
     (lost,) = lake.spark.sql(sql.lost_values(table.sql_name, pairs)).collect()
     for change, count in zip(conversions, lost, strict=True):
         if count:

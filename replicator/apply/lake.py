@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, LakeUnavailable
 from replicator.model.commit import MARKER_KEY, CommitMarker
+from replicator.model.names import quoted
 from replicator.model.schema_change import (
     PENDING_CLEAR_KEY,
     PENDING_FILLS_KEY,
@@ -28,11 +29,6 @@ from replicator.model.truncate import Truncate
 from replicator.model.types import VECTOR, LakeType
 
 _ICEBERG_ERRORS: Final = "org.apache.iceberg.exceptions."
-
-
-def quoted(*parts: str) -> str:
-    """A name for Spark SQL, each part in backticks."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def java_class(error: Py4JJavaError) -> str:

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.apply.lake import Lake, LakeTable
-from replicator.apply.sql import quoted
 from replicator.apply.stage import spark_type_name
 from replicator.model.change import RowKind
+from replicator.model.names import quoted
 from replicator.model.position import FILE_SHIFT
 
 

@@ -2,10 +2,7 @@
 
 from collections.abc import Sequence
 
-
-def quoted(name: str) -> str:
-    """An identifier in backticks."""
-    return "`" + name.replace("`", "``") + "`"
+from replicator.model.names import quoted
 
 
 def merge(target: str, view: str, columns: Sequence[str], key: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.apply.lake import Lake, LakeTable, lake_errors
+from replicator.model.names import quoted
 from replicator.model.types import LakeType
 
 _PATH_ID: Final = 2147483546
@@ -46,10 +47,10 @@ def _aligned(
     present: tuple[str, ...], columns: tuple[tuple[str, LakeType], ...], struct: str | None
 ) -> tuple[SparkColumn, ...]:
     fields = [
-        (F.col(_quote(name)) if name in present else F.lit(None)).cast(spark_type_name(lake_type)).alias(name)
+        (F.col(quoted(name)) if name in present else F.lit(None)).cast(spark_type_name(lake_type)).alias(name)
         for name, lake_type in columns
     ]
-    return (*fields, *([] if struct is None else [F.col(_quote(struct))]))
+    return (*fields, *([] if struct is None else [F.col(quoted(struct))]))
 
 
 def spark_type_name(lake_type: LakeType) -> str:
@@ -82,7 +83,7 @@ def matching_positions(
     names = [f"k{i}" for i in range(len(key_columns))]
     # As a table, and not as a source, it is read with the schema that it has now.
     target = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
-    wanted = [F.col(_quote(column)).alias(name) for column, name in zip(key_columns, names, strict=True)]
+    wanted = [F.col(quoted(column)).alias(name) for column, name in zip(key_columns, names, strict=True)]
     places = target.select(*wanted, F.col("_file").alias("file_path"), F.col("_pos").alias("pos"))
     return places.join(F.broadcast(keys.select(*names)), names, "left_semi").select("file_path", "pos")
 
@@ -214,7 +215,3 @@ def _partitions(table: LakeTable, snapshot_id: int) -> dict[str, tuple[Any, Any]
     finally:
         tasks.close()
     return found
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -31,6 +31,7 @@ from replicator.apply.stage import (
 from replicator.errors import MissingRows
 from replicator.failpoints import reach
 from replicator.model.change import NET
+from replicator.model.names import quoted
 from replicator.model.types import LakeType
 from replicator.spark import local_frame
 
@@ -184,7 +185,7 @@ def _some_positions(
     names = [f"k{i}" for i in range(len(source))]
     there = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
     there = there.select(
-        *[F.col(sql.quoted(column)).alias(f"t{i}") for i, column in enumerate(source)],
+        *[F.col(quoted(column)).alias(f"t{i}") for i, column in enumerate(source)],
         F.col("_file").alias("file_path"),
         F.col("_pos").alias("pos"),
     )
@@ -225,8 +226,8 @@ def merge(
     net_rows = aligned(rows, columns)
     names = [f"k{i}" for i in range(len(key))]
     images = net_rows.select(
-        *[F.col(sql.quoted(column)).alias(name) for column, name in zip(key, names, strict=True)],
-        F.struct(*[F.col(sql.quoted(name)) for name in columns]).alias("row"),
+        *[F.col(quoted(column)).alias(name) for column, name in zip(key, names, strict=True)],
+        F.struct(*[F.col(quoted(name)) for name in columns]).alias("row"),
     )
     keys.select(*names).join(images, names, "left").createOrReplaceTempView(view)
     try:

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from replicator.model.names import quoted
+
 Transform = Literal["identity", "bucket", "truncate", "years", "months", "days", "hours"]
 
 _WITH_WIDTH = ("bucket", "truncate")
@@ -21,7 +23,7 @@ class PartitionField:
 
     def sql(self) -> str:
         """The field as Spark SQL takes it in `PARTITIONED BY (…)`."""
-        column = "`" + self.column.replace("`", "``") + "`"
+        column = quoted(self.column)
         if self.transform == "identity":
             return column
         return (

@@ -10,6 +10,7 @@ import pymysql
 from pymysql.cursors import Cursor, SSCursor
 
 from replicator.errors import SchemaError
+from replicator.model.names import quoted
 from replicator.verify.canonical import (
     CanonicalColumn,
     Kind,
@@ -57,7 +58,7 @@ class SourceTable:
     @property
     def select(self) -> str:
         """The statement that reads the whole table."""
-        return f"SELECT {', '.join(self.expressions)} FROM {quoted(self.database)}.{quoted(self.name)}"
+        return f"SELECT {', '.join(self.expressions)} FROM {quoted(self.database, self.name)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,6 @@ class SourceState:
     binlog_file: str
     binlog_position: int
     tables: dict[str, tuple[SourceTable, TableChecksum]]
-
-
-def quoted(name: str) -> str:
-    """`name` as a MySQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def describe(connection: Connection, database: str, table: str) -> SourceTable:

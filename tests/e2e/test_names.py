@@ -11,7 +11,7 @@ from replicator.archive import ArchiveReader
 from replicator.catalog import open_catalog
 from replicator.config import load
 from replicator.connect import register
-from replicator.verify.source import quoted
+from replicator.model.names import quoted
 from tests.e2e.test_mirror import QUICK, START_S
 from tests.support.conformance import ConformancePage
 from tests.support.mirror import COMMAND, Comparison, MirrorProcess, running

@@ -11,6 +11,7 @@ from replicator.apply import sql
 from replicator.apply.spec import changelog_schema, folder_name, partition_spec, table_schema
 from replicator.errors import UnfitColumns
 from replicator.model.change import change_column
+from replicator.model.names import quoted
 from replicator.model.partition import parse_partition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal
@@ -27,8 +28,8 @@ SCHEMA = TableSchema(
 
 
 def test_names_are_quoted() -> None:
-    assert sql.quoted("plain") == "`plain`"
-    assert sql.quoted("a`b. c") == "`a``b. c`"
+    assert quoted("plain") == "`plain`"
+    assert quoted("a`b. c", "d") == "`a``b. c`.`d`"
 
 
 def test_merge() -> None:
