@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from replicator.archive import ArchiveWriter
+from replicator.spark import running_session
+from tests.spark.conftest import Lab
 from tests.support.mirror import family
 
 CONFIG = """
@@ -105,3 +107,9 @@ def test_without_java_it_ends_with_one_clear_line(tmp_path: Path) -> None:
         assert python.returncode == 3
         assert error == "error: Spark's Java process has ended (signal 9)"
         assert following.startswith("next:  see spark.log")
+
+
+def test_a_session_that_ran_before_goes_on(lab: Lab) -> None:
+    with running_session(lab.config()) as session:
+        assert session.range(2).count() == 2
+    assert lab.base.range(3).count() == 3
