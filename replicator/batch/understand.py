@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -27,6 +31,10 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import STRING
 from replicator.observe import Stopwatch
+from replicator.spark import local_frame
+
+_FIRST_EVENTS: Final = 50
+"""How many events are looked at, in all, before the others are decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +103,65 @@ def _schemas_found(
     before: Mapping[int, PartitionProgress],
 ) -> tuple[Held, Shape, Census]:
     """The records decoded with the schemas that are known, or learned from them where these do not fit."""
-    book, epochs, since = engine.book, None, _since(before, work)
-    book.look_at_decimals(work.table, records)
-    if book.knows(work.table):
-        epochs = book.epochs(work.table, since)
-    if not epochs:
-        epochs = _learned(engine, work, records)
+    since = _since(before, work)
+    epochs = _expected(engine, work, records, since)
     decoded, shape = _decode(engine, work, records, epochs, since, options, UNFAMILIAR)
     decoded, census = _census(decoded, work, before, shape)
     if census.unfamiliar:
         decoded.release()
-        learned = _learned(engine, work, records)
+        with _news(engine, work):
+            learned = engine.book.learn(work.table, records, patient=engine.log.grows)
         decoded, shape = _decode(engine, work, records, learned, since, options, STRAY)
         decoded, census = _census(decoded, work, before, shape)
     return decoded, shape, census
 
 
-def _learned(engine: Engine, work: Work, records: DataFrame) -> list[Epoch]:
-    """The schemas that `records` carry. Raises SchemaFound where they tell of a version that was not known."""
+def _expected(
+    engine: Engine, work: Work, records: DataFrame, since: SourcePosition | None
+) -> Sequence[Epoch]:
+    """The schemas that the records may have: those that are known, or what the first events tell, or else all."""
+    book, table = engine.book, work.table
+    carried = False
+    if book.wants_a_look(table):
+        first = _first_events(engine, work)
+        values = first.column("value").to_pylist()
+        carried = any(map(book.carries_schema, values))
+        if carried:
+            with _news(engine, work):
+                few = local_frame(engine.spark, first)
+                if epochs := book.learn_from_few(table, few, patient=engine.log.grows):
+                    return epochs
+        elif values:
+            book.look_at_decimals(table, values)
+    # Definitions alone do not fit events that carry their schema.
+    if book.knows(table) and not carried and (known := book.epochs(table, since)):
+        return known
+    with _news(engine, work):
+        return book.learn(table, records, patient=engine.log.grows)
+
+
+def _first_events(engine: Engine, work: Work) -> pa.Table:
+    """A few records with a value, the first ones of each partition; see RECORDS."""
+    each = -(-_FIRST_EVENTS // len(work.ranges))
+    heads = [replace(r, end=min(r.end, r.start + each)) for r in work.ranges]
+    if work.records is None:
+        first = engine.log.read(engine.spark, heads).toArrow()
+    else:
+        partition, offset = pc.field("partition"), pc.field("offset")
+        inside = [(partition == r.partition) & (offset < r.end) for r in heads]
+        first = work.records.filter(reduce(or_, inside))
+    return first.filter(pc.field("value").is_valid())
+
+
+@contextmanager
+def _news(engine: Engine, work: Work) -> Iterator[None]:
+    """Learning from events. Raises SchemaFound where they told of a version that was not known."""
     book = engine.book
     known = len(book.line(work.table).versions)
-    epochs = book.learn(work.table, records, patient=engine.log.grows)
+    yield
     found = len(book.line(work.table).versions)
     if found > max(known, 1) or (found > known and engine.ledger.progress(work.table).schema_at is not None):
         raise SchemaFound
-    return epochs
 
 
 def _census(

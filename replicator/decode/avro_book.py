@@ -3,12 +3,12 @@
 import contextlib
 import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import fastavro
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.decode import avro
@@ -62,8 +62,9 @@ class AvroBook(SchemaBook):
         del since
         return [self._current[table]]
 
-    def look_at_decimals(self, table: TableId, records: DataFrame) -> None:
-        """Avro has one form of decimals."""
+    def carries_schema(self, value: bytes) -> bool:
+        """Whether it names its schema."""
+        return writer_id(value) is not None
 
     def table_named_in(self, value: bytes) -> TableId | None:
         try:
@@ -87,40 +88,25 @@ class AvroBook(SchemaBook):
                 known[number], _ = writer_schema(self._text(number), flattened=self._flattened)
         return known
 
-    def learn(self, table: TableId, records: DataFrame, *, patient: bool = False) -> list[Epoch]:
-        """The schemas that `records` (raw records of one table) name, oldest first; mostly one pass over the records.
+    def _epochs_of(self, table: TableId, row: Row, records: DataFrame, patient: bool) -> Sequence[Epoch]:
+        del records
+        if row.schema_id == self._no_schema:
+            return []
+        key = None if row.sample.key is None else bytes(row.sample.key)
+        epoch = self._epoch(table, row.schema_id, key, row.at)
+        self._note_seen(table, epoch, row.source, patient=patient)
+        return [epoch]
 
-        Raises:
-            UnknownWriter: none of them can be read.
-            MissingSchema: no record is in Confluent's wire format, or a definition is waited for.
-            UnsupportedChange: a schema has columns that cannot be told apart or read, or whose NULLs are lost.
-            LogUnavailable, RegistryRefused: the registry cannot be asked.
-        """
-        epochs: list[Epoch] = []
-        reasons: list[str] = []
-        for row in self._schemas_in(records):
-            if row.schema_id == self._no_schema:
-                continue
-            key = None if row.sample.key is None else bytes(row.sample.key)
-            try:
-                epoch = self._epoch(table, row.schema_id, key, row.at)
-            except DecodeError as error:
-                reasons.append(error.message)
-                continue
-            self._note_seen(table, epoch, row.source, patient=patient)
-            epochs.append(epoch)
-        if reasons and not epochs:
-            raise UnknownWriter(
+    def _nothing_learned(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
+        if reasons:
+            return UnknownWriter(
                 f"events of {table} cannot be read: {'; '.join(reasons)}",
                 "does log.registry_url fit the connector's converters? replicator check",
             )
-        if not epochs:
-            raise MissingSchema(
-                f"no event of {table} is in Confluent's wire format",
-                "does log.format fit the connector's converters? replicator check",
-            )
-        self._current[table] = epochs[-1]
-        return epochs
+        return MissingSchema(
+            f"no event of {table} is in Confluent's wire format",
+            "does log.format fit the connector's converters? replicator check",
+        )
 
     def _schema_id(self, value: SparkColumn) -> SparkColumn:
         return avro.writer_id(value)

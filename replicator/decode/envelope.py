@@ -70,7 +70,7 @@ TAIL: Final = 16
 
 _TRANSACTION_FIELDS: Final = StructType([StructField("total_order", LongType())])
 _EXPRESSIONS: Final = 1024
-_SCHEMA_START: Final = '{"schema":'
+SCHEMA_START: Final = '{"schema":'
 _PAYLOAD: Final = '"payload":'
 
 
@@ -146,7 +146,7 @@ def fingerprint(value: SparkColumn) -> SparkColumn:
     key ``"payload":`` cannot occur inside it: there, quotes of labels and defaults are escaped.
     """
     text = value.cast("string")
-    return F.when(text.startswith(_SCHEMA_START), F.xxhash64(F.substring_index(text, _PAYLOAD, 1))).otherwise(
+    return F.when(text.startswith(SCHEMA_START), F.xxhash64(F.substring_index(text, _PAYLOAD, 1))).otherwise(
         F.lit(0).cast("long")
     )
 
@@ -200,7 +200,7 @@ def _of_epoch(events: DataFrame, epoch: Epoch, epochs: Sequence[Epoch], flattene
 def _is_of(begins: str) -> SparkColumn:
     """Whether an event has the schema of an epoch that `begins` so."""
     text = F.col("value").cast("string")
-    return text.startswith(begins) if begins else ~text.startswith(_SCHEMA_START)
+    return text.startswith(begins) if begins else ~text.startswith(SCHEMA_START)
 
 
 def _payload(begins: str) -> SparkColumn:

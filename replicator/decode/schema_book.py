@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from replicator.decode.decimals import form_of, telling_events, undecided
 from replicator.decode.envelope import (
+    SCHEMA_START,
     TAIL,
     Epoch,
     beginning,
@@ -37,7 +38,6 @@ from replicator.model.table import Column, TableId, TableSchema, topic_name
 from replicator.model.types import Wire
 from replicator.spark import local_frame
 
-_SAMPLE: Final = 50
 _FROM_THE_START: Final = SourcePosition("binlog.000000", 0)
 _PATIENCE: Final = 2
 """How often the definition is waited for that tells a renamed column from a new one."""
@@ -254,32 +254,61 @@ class SchemaBook:
             MissingSchema: no record carries a schema, and the schema-change topic has none for them; or the
                 definition is waited for.
         """
-        epochs: list[Epoch] = []
-        for row in self._schemas_in(records):
-            if row.schema_id == self._no_schema:
-                # Whatever is known by position applies to them; `decode` tells the two groups apart.
-                defined = self._defined(table, None)
-                self._decide(table, defined, bytes(row.sample.value), _carrying(records, 0))
-                epochs += [self._with_decimals(table, epoch) for epoch in defined]
-                continue
-            key = None if row.sample.key is None else bytes(row.sample.key)
-            try:
-                schema = table_schema(bytes(row.sample.value), key, flattened=self._flattened)
-                begins = beginning(bytes(row.sample.value))
-            except DecodeError:
-                continue
-            epoch = Epoch(self._completed(table, schema, row.at), row.schema_id, begins)
-            self._decide(table, [epoch], bytes(row.sample.value), _carrying(records, row.schema_id))
-            self._note_seen(table, epoch, row.source, patient=patient)
-            epochs.append(self._with_decimals(table, epoch))
+        epochs, reasons = self._take_in(table, self._schemas_in(records), records, patient)
         if not epochs:
-            raise MissingSchema(
-                f"events of {table} carry no schema, and the schema-change topic has no definition of it",
-                "let the connector write it (include.schema.changes=true) or use JSON with schemas",
-            )
-        if epochs[-1].fingerprint:
-            self._current[table] = epochs[-1]
+            raise self._nothing_learned(table, reasons)
         return epochs
+
+    def learn_from_few(self, table: TableId, few: DataFrame, *, patient: bool = False) -> list[Epoch]:
+        """The schema that a few events of each partition carry, its first ones in the log; mostly it is that of all.
+
+        Empty where they are not of one schema, or do not tell the key: then all events have to be looked at.
+
+        Raises:
+            MissingSchema: a definition is waited for, see `learn`.
+        """
+        found = self._schemas_in(few)
+        if len(found) != 1 or found[0].schema_id == self._no_schema or found[0].sample.key is None:
+            return []
+        epochs, _ = self._take_in(table, found, few, patient)
+        return epochs
+
+    def _take_in(
+        self, table: TableId, found: Sequence[Row], records: DataFrame, patient: bool
+    ) -> tuple[list[Epoch], list[str]]:
+        """Epochs of the schemas that were `found` in `records`, the last one being current; and why others are none."""
+        epochs: list[Epoch] = []
+        reasons: list[str] = []
+        for row in found:
+            try:
+                epochs += self._epochs_of(table, row, records, patient)
+            except DecodeError as error:
+                reasons.append(error.message)
+        if epochs and epochs[-1].fingerprint:
+            self._current[table] = epochs[-1]
+        return epochs, reasons
+
+    def _epochs_of(self, table: TableId, row: Row, records: DataFrame, patient: bool) -> Sequence[Epoch]:
+        """The epochs of one schema. Raises DecodeError where it cannot be read."""
+        if row.schema_id == self._no_schema:
+            # Whatever is known by position applies to them; `decode` tells the two groups apart.
+            defined = self._defined(table, None)
+            self._decide(table, defined, bytes(row.sample.value), _carrying(records, 0))
+            return [self._with_decimals(table, epoch) for epoch in defined]
+        key = None if row.sample.key is None else bytes(row.sample.key)
+        schema = table_schema(bytes(row.sample.value), key, flattened=self._flattened)
+        begins = beginning(bytes(row.sample.value))
+        epoch = Epoch(self._completed(table, schema, row.at), row.schema_id, begins)
+        self._decide(table, [epoch], bytes(row.sample.value), _carrying(records, row.schema_id))
+        self._note_seen(table, epoch, row.source, patient=patient)
+        return [self._with_decimals(table, epoch)]
+
+    def _nothing_learned(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
+        del reasons
+        return MissingSchema(
+            f"events of {table} carry no schema, and the schema-change topic has no definition of it",
+            "let the connector write it (include.schema.changes=true) or use JSON with schemas",
+        )
 
     def _schemas_in(self, records: DataFrame) -> list[Row]:
         """The schemas that `records` carry, oldest first: (schema_id, sample, first, at, source).
@@ -321,15 +350,19 @@ class SchemaBook:
             .collect()
         )
 
-    def look_at_decimals(self, table: TableId, records: DataFrame) -> None:
-        """Look, once, at a few events without a schema to find out how they write decimals, where there are any."""
-        if table in self._current or table in self._looked_at:
-            return
+    def wants_a_look(self, table: TableId) -> bool:
+        """Whether a look at the table's next events, before they are decoded, may save decoding them twice."""
+        return table not in self._current and table not in self._looked_at
+
+    def carries_schema(self, value: bytes) -> bool:
+        """Whether an event comes with its schema."""
+        return value.startswith(SCHEMA_START.encode())
+
+    def look_at_decimals(self, table: TableId, values: Iterable[bytes]) -> None:
+        """Look at a few events without a schema to find out how they write decimals, where there are any."""
         self._looked_at.add(table)
         if columns := _undecided(self._defined(table, None)):
-            sample = records.where(F.col("value").isNotNull()).select("value").limit(_SAMPLE).collect()
-            found = self._form([bytes(row.value) for row in sample], columns, 0)
-            self._note_decimals(table, 0, found)
+            self._note_decimals(table, 0, self._form(values, columns, 0))
 
     def _decide(self, table: TableId, epochs: Sequence[Epoch], sample: bytes, own: DataFrame) -> None:
         """Note how events of one schema write decimals; `own` are such events, `sample` is one; see `decimals`."""
