@@ -1,7 +1,8 @@
 """Look at what a run left in the lake: is it right, how fast does it read, how large is it.
 
-Run as a program (`python -m benchmarks.lake CONFIG COMPACT NAMESPACE...`) it answers in a process of its own,
-so that no engine reads its own tables with warm caches; one JSON line a namespace.
+Run as a program (`python -m benchmarks.lake CONFIG TIMED NAMESPACE...`) it answers in a process of its own, so that no
+engine reads its own tables with warm caches; one JSON line a namespace. With TIMED = 1 it measures how fast the first
+one reads.
 """
 
 import json
@@ -28,11 +29,14 @@ _READS = 15
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One namespace: seconds for count and sum over its tables (median, warm), the same after compaction."""
+    """One namespace: seconds for count and sum over its tables (median, warm), and over copies written in one go.
+
+    Both are None where they were not measured.
+    """
 
     namespace: str
     tables: dict[str, TableState]
-    read_seconds: float
+    read_seconds: float | None
     compacted_read_seconds: float | None
     data_files: int
     delete_files: int
@@ -43,9 +47,9 @@ def written_bytes(warehouse: Path, namespace: str) -> int:
     return sum(path.stat().st_size for path in (warehouse / namespace).rglob("*") if path.is_file())
 
 
-def look(config: Path, namespaces: list[str], log: Path, *, compact: bool = True) -> dict[str, Look]:
-    """Look at the namespaces of the lake of `config`, in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.lake", str(config), str(int(compact)), *namespaces]
+def look(config: Path, namespaces: list[str], log: Path, *, timed: bool = True) -> dict[str, Look]:
+    """Look at the namespaces of the lake of `config`, in a fresh process; `timed`: how fast the first reads, too."""
+    command = [sys.executable, "-m", "benchmarks.lake", str(config), str(int(timed)), *namespaces]
     answers, _ = run_json(command, log)
     looks = {}
     for answer in answers:
@@ -64,28 +68,31 @@ def differences(expected: dict[str, TableState], found: dict[str, TableState]) -
     ]
 
 
-def _look(spark: SparkSession, namespace: str, *, compact: bool) -> Look:
+def _look(spark: SparkSession, namespace: str, *, timed: bool) -> Look:
     names = [row.tableName for row in spark.sql(f"SHOW TABLES IN lake.{namespace}").collect()]
     full = [f"lake.{namespace}.{name}" for name in names]
     files = [
         spark.sql(f"SELECT content, count(*) AS n FROM {name}.files GROUP BY 1").collect() for name in full
     ]
     counted = [(row.content, row.n) for rows in files for row in rows]
-    compacted = None
-    if compact:
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{namespace}_copy")
-        copies = [f"lake.{namespace}_copy.{name}" for name in names]
-        for name, copy in zip(full, copies, strict=True):
-            spark.sql(f"CREATE TABLE {copy} USING iceberg AS SELECT * FROM {name}")
-        compacted = _read_seconds(spark, copies)
     return Look(
         namespace,
         {name: _state(spark, path) for name, path in zip(names, full, strict=True)},
-        _read_seconds(spark, full),
-        compacted,
+        _read_seconds(spark, full) if timed else None,
+        _read_seconds(spark, _copies(spark, namespace, names)) if timed else None,
         sum(n for content, n in counted if content == 0),
         sum(n for content, n in counted if content != 0),
     )
+
+
+def _copies(spark: SparkSession, namespace: str, names: list[str]) -> list[str]:
+    """Each table once more, written in one go."""
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{namespace}_copy")
+    for name in names:
+        spark.sql(
+            f"CREATE TABLE lake.{namespace}_copy.{name} USING iceberg AS SELECT * FROM lake.{namespace}.{name}"
+        )
+    return [f"lake.{namespace}_copy.{name}" for name in names]
 
 
 def _state(spark: SparkSession, table: str) -> TableState:
@@ -105,13 +112,14 @@ def _read_seconds(spark: SparkSession, tables: list[str]) -> float:
     return statistics.median(seconds[_WARM_UPS:])
 
 
-def _main(config: Config, namespaces: list[str], *, compact: bool) -> None:
+def _main(config: Config, namespaces: list[str], *, timed: bool) -> None:
     spark = build_session(config)
     for namespace in namespaces:
-        print(json.dumps(asdict(_look(spark, namespace, compact=compact))), flush=True)
+        look = _look(spark, namespace, timed=timed and namespace == namespaces[0])
+        print(json.dumps(asdict(look)), flush=True)
 
 
 if __name__ == "__main__":
     from replicator.config import load
 
-    _main(load(Path(sys.argv[1])), sys.argv[3:], compact=sys.argv[2] == "1")
+    _main(load(Path(sys.argv[1])), sys.argv[3:], timed=sys.argv[2] == "1")

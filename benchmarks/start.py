@@ -56,7 +56,7 @@ def start(options: Options, results: Path) -> bool:
                 begun = time.monotonic()
                 _take(batches)
                 rounds.append(time.monotonic() - begun)
-        look = lake.look(config, [_NAMESPACE], target.log("look"), compact=False)[_NAMESPACE]
+        look = lake.look(config, [_NAMESPACE], target.log("look"), timed=False)[_NAMESPACE]
     wrong = lake.differences(_expected(loaded), look.tables)
     return _report(options, results, (filled, first_batch, rounds), wrong)
 

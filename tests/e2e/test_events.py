@@ -136,14 +136,16 @@ def lake_rows(scene: Scene, table: str, *, changes: bool = False) -> list[dict[s
         )
 
 
-def tables(scene: Scene) -> set[str]:
+def tables(scene: Scene, *, changes: bool = False) -> set[str]:
     lake = load(scene.config).lake
+    namespace = lake.changes_namespace if changes else lake.namespace
     with open_catalog(lake) as catalog:
-        return {name for _, name in catalog.list_tables(lake.namespace)}
+        return {name for _, name in catalog.list_tables(namespace)}
 
 
 MIRRORED = {"packed", "cased", "uniq", "visits", "ghost", "altered", "asked", "anew", "emptied"}
 UNMIRRORED = {"signals", "pages"}
+LOGGED = MIRRORED | {"pages"}
 
 
 def differences(scene: Scene) -> dict[str, str]:
@@ -338,6 +340,7 @@ def test_a_snapshot_broken_off(scene_maker: SceneMaker, conformance: Conformance
         scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
     assert tables(scene) == MIRRORED
+    assert tables(scene, changes=True) == LOGGED
     for kind in (f"{database.prefix}.transaction", f"__debezium-heartbeat.{database.prefix}"):
         assert topics.ends(database.endpoints.bootstrap_servers, kind)[kind] > 0
     assert_partial_images_stop_the_connector(scene)
