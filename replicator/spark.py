@@ -33,8 +33,9 @@ _CODEGEN: Final = {
 }
 
 _KAFKA_CONSUMERS: Final = {
-    # Each read has consumers of its own; what they read ahead is of no use to the next one. Spark keeps it for minutes.
-    f"spark.kafka.consumer.{cache}.{setting}": "5s"
+    # Each read has consumers of its own, of no use to the next one. Spark keeps them for minutes, with all records that
+    # they gave and those that they read ahead: many tables filled the heap with them.
+    f"spark.kafka.consumer.{cache}.{setting}": "1s"
     for cache in ("cache", "fetchedData.cache")
     for setting in ("timeout", "evictorThreadRunInterval")
 }
