@@ -20,4 +20,4 @@ def test_consumers_are_given_back_soon(lab: Lab) -> None:
     conf = lab.base.sparkContext.getConf()
     for cache in ("cache", "fetchedData.cache"):
         for setting in ("timeout", "evictorThreadRunInterval"):
-            assert conf.get(f"spark.kafka.consumer.{cache}.{setting}") == "5s"
+            assert conf.get(f"spark.kafka.consumer.{cache}.{setting}") == "1s"
