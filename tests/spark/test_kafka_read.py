@@ -18,7 +18,8 @@ def test_records_come_without_a_detour_over_java_rows(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "polled", "fetched"), [(6, 500, 1 << 20), (3_000, 3_000, 3_000 << 10), (10**6, 20_000, 16 << 20)]
+    ("records", "polled", "fetched"),
+    [(6, 500, 1 << 20), (3_000, 3_000, 3_000 << 10), (10**6, 20_000, 16 << 20)],
 )
 def test_no_more_is_fetched_than_a_range_has(lab: Lab, records: int, polled: int, fetched: int) -> None:
     log = KafkaChangeLog(KafkaLog(kind="kafka", bootstrap_servers="127.0.0.1:1", topic_prefix="shop"))
