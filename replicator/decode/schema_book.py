@@ -253,6 +253,8 @@ class SchemaBook:
         Raises:
             MissingSchema: no record carries a schema, and the schema-change topic has none for them; or the
                 definition is waited for.
+            UnknownWriter, UnsupportedChange: of Avro, no schema can be read; or one loses NULLs.
+            LogUnavailable, RegistryRefused: the registry cannot be asked.
         """
         epochs, reasons = self._take_in(table, self._schemas_in(records), records, patient)
         if not epochs:
