@@ -9,7 +9,7 @@ REPORTS ?= reports
 UV = $$(command -v uv || echo .venv/bin/uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: help setup demo test test-fast test-long lint format conformance bench record-demo clean
+.PHONY: help setup demo test test-fast test-long lint format conformance reference docs bench record-demo clean
 
 help:  ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,31 +34,46 @@ format: setup  ## Rewrite the code in the project's style
 	@$(RUN) ruff check --fix .
 	@$(RUN) ruff format .
 
-test-fast: setup  ## The tests that need neither Spark nor the real stack
+test-fast: setup  ## Tests that need neither Spark nor the real stack
 	@$(RUN) pytest -q -m "not spark and not stack"
 
-test: lint  ## Everything: linters, units, Spark, and the real MySQL, Kafka and Connect
+test: lint docs  ## Everything: linters, units, Spark, and the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
 	@$(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml
 	@# Tests on the real stack mostly wait for it; those of Spark use what they leave of the machine meanwhile.
 	@$(RUN) pytest -q -m "spark and not stack" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
 	  spark=$$!; failed=0; trap 'kill $$spark 2>/dev/null || true' EXIT; \
 	  $(RUN) pytest -q -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \
-	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; exit $$failed
+	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; \
+	  $(RUN) python -m tests.support.reports $(REPORTS)/{units,spark,stack}.xml; exit $$failed
 
-test-long: setup  ## The tests that take an hour: all kills, outages, a Spark cluster; a hundred random stories of the law
+test-long: setup  ## The tests that take hours: all kills, outages, a Spark cluster, on the newest MySQL and on 8.0; the law
+	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py
-	@REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q -m "long or (stack and not spark)" tests/e2e
+	@failed=0; for mysql in "" 8.0.33; do \
+	  REPLICATOR_MYSQL=$$mysql REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q \
+	    -m "long or (stack and not spark)" --junitxml=$(REPORTS)/long$$mysql.xml tests/e2e tests/stack || failed=1; \
+	done; $(RUN) python -m tests.support.reports $(REPORTS)/long{,8.0.33}.xml; exit $$failed
 
-conformance: setup  ## Write docs/conformance.md anew from what the tests see on the real stack
+conformance: setup  ## Write docs/conformance.md from the results of the tests on the real stack
 	@REPLICATOR_REQUIRE_STACK=1 $(RUN) pytest -q -m conformance --write-conformance
+
+reference: setup  ## Write the generated pages of docs/reference from the code
+	@$(RUN) python -m tests.support.reference_pages
+
+docs: setup  ## Build the documentation into site/, offline; fails on a broken link
+	@$(UV) sync --frozen --quiet --inexact --group docs
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+	@! grep -rhoE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//[^"]*"' site --include='*.html' || \
+	  { echo "make: a page of the documentation loads something from the network" >&2; exit 1; }
+	@echo "documentation: site/index.html"
 
 bench: setup  ## The benchmarks; tables on the screen, JSON in benchmarks/results/
 	@$(RUN) python -m benchmarks
 
-record-demo: setup  ## Record the demo's event archive anew from the real stack
+record-demo: setup  ## Record the event archive of the demo from the real stack
 	@$(RUN) python -m tests.workload.record_demo
 
-clean:  ## Remove what the other targets made, downloads and the lock file excepted
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .replicator $(REPORTS) demo-lake
+clean:  ## Remove the results of the other targets, except downloads and the lock file
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .replicator $(REPORTS) demo-lake site
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

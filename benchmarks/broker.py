@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from replicator.errors import UsageError
-from replicator.jars import default_cache
-from replicator.stack import LocalStack
+from replicator.jvm.jars import default_cache
+from replicator.operations.stack import LocalStack
 
 
 def cache_folder() -> Path:

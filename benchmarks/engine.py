@@ -15,9 +15,9 @@ import psutil
 
 from benchmarks.processes import Usage, run_json, run_measured
 from replicator.config import load
-from replicator.observe import setup_logging
-from replicator.process import run
-from replicator.spark import running_session
+from replicator.jvm.spark import running_session
+from replicator.runner.process import run
+from replicator.telemetry import setup_logging
 
 STRATEGIES = ("split", "merge", "copy-on-write")
 

@@ -25,12 +25,12 @@ from benchmarks.engine import Target
 from benchmarks.processes import TreeMeter, Usage, child_environment
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.shopload import Server
-from replicator.catalog import open_catalog, tables_in
 from replicator.config import Config, load
-from replicator.connect import register
-from replicator.model.commit import MARKER_KEY, CommitMarker
-from replicator.stack import LocalStack
-from replicator.status import read_status
+from replicator.lake.reader import open_catalog, tables_in
+from replicator.model.commit_marker import MARKER_KEY, CommitMarker
+from replicator.operations.connector import register
+from replicator.operations.stack import LocalStack
+from replicator.operations.status import read_status
 
 _PREFIX = "fresh"
 _NAMESPACE = "fresh"

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from benchmarks.processes import run_json
 from benchmarks.workload import TableState
 from replicator.config import Config
-from replicator.spark import build_session
+from replicator.jvm.spark import build_session
 
 CHECKSUM = (
     "sum(crc32(cast(concat_ws('|', id, quantity, amount, status, note, "

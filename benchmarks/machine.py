@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from replicator.jars import SPARK, find_java
+from replicator.jvm.jars import SPARK, find_java
 
 _PACKAGES = ("replicator", "pyspark", "confluent-kafka", "pyiceberg", "pyarrow")
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Goal:
         return {"name": self.name, "value": self.value, side: self.limit, "met": self.met}
 
 
-def save(folder: Path, name: str, result: dict[str, object], goals: Sequence[Goal]) -> Path:
+def save(folder: Path, name: str, result: Mapping[str, object], goals: Sequence[Goal]) -> Path:
     """Write `<folder>/<name>.json`: when, on what, the result and the goals."""
     folder.mkdir(parents=True, exist_ok=True)
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,38 +1,39 @@
-"""Every error that `replicator` raises on purpose, as one tree.
+"""Define every error that `replicator` raises deliberately, as one tree.
 
-    ReplicatorError                 exit 3   anything below, for one `except`
-    ├── UsageError                  exit 2   the command line makes no sense
-    ├── ConfigError                 exit 2   the configuration file is wrong
-    ├── JavaMissing                 exit 2   no Java, or one that is too old
-    ├── CheckFailed                 exit 1   the answer is no: a preflight check or comparison failed
-    ├── SourceError                 exit 3   the MySQL side
+    ReplicatorError                 exit 3   base class of all errors below
+    ├── UsageError                  exit 2   the command line is invalid
+    ├── ConfigError                 exit 2   the configuration file is missing, unreadable or invalid
+    ├── JavaMissing                 exit 2   Java is missing or too old
+    ├── CheckFailed                 exit 1   a preflight check or comparison failed
+    │   └── NotCaughtUp                      a run ended before the mirror reached the source's position
+    ├── SourceError                 exit 3   MySQL
     │   ├── SourceUnavailable                cannot be reached, or refused the login
-    │   └── PrivilegeError                   reached, but the user may not do what is needed
+    │   └── PrivilegeError                   reached, but the user lacks a privilege
     ├── LogError                    exit 3   the change log: Kafka topics or an event archive
     │   ├── LogUnavailable                   broker, archive or schema registry cannot be reached
-    │   ├── DataLossError                    events that the mirror still needs are gone
+    │   ├── DataLossError                    the log no longer has events that the mirror needs
     │   ├── ArchiveError                     an archive is damaged or of an unknown version
-    │   └── RegistryRefused                  the schema registry was reached and does not do what is asked
-    ├── LakeError                   exit 3   the Iceberg side
+    │   └── RegistryRefused                  the schema registry was reached but refused the request
+    ├── LakeError                   exit 3   Iceberg
     │   ├── FencedError                      another writer has taken over this mirror
-    │   ├── CommitConflict                   a commit lost a race and could not be repeated
+    │   ├── CommitConflict                   a commit conflicted with another and could not be repeated
     │   └── LakeUnavailable                  catalog or warehouse cannot be reached
-    ├── DecodeError                 exit 3   an event that cannot be understood
-    ├── SchemaError                 exit 3   one table's schema or rows, the other tables are unaffected
+    ├── DecodeError                 exit 3   an event that cannot be decoded
+    ├── SchemaError                 exit 3   schema or rows of one table; other tables are unaffected
     │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
-    │   ├── MissingKey                       a table without a key that rows can be matched by
+    │   ├── MissingKey                       a table without a key to match rows by
     │   ├── UnfitColumns                     column rules that do not fit the table
     │   ├── SharedTopic                      several tables write to one topic
-    │   ├── MissingRows                      changes of rows that the mirror does not have
-    │   ├── UnknownPast                      a topic that was made anew and does not begin with a snapshot
-    │   └── MissingSchema                    events without a schema, of a table that is not defined anywhere
+    │   ├── MissingRows                      changes to rows that the mirror does not have
+    │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
+    │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
-    ├── TablePaused                 exit 3   one table stops, as configured, until somebody looks
-    ├── JavaGone                    exit 3   Spark's Java process ended under the mirror
+    ├── TablePaused                 exit 3   one table is paused, as configured, until the operator acts
+    ├── JavaGone                    exit 3   Spark's Java process ended while the mirror was running
     ├── StackError                  exit 3   the local development stack
     └── ConnectError                exit 3   Kafka Connect or the Debezium connector
 
-`message` says what is wrong, in one line; `hint` is the next step that the reader can take. The command
+`message` describes the error in one line; `hint` is the next step for the operator. The command
 line prints both and exits with `exit_code`.
 """
 
@@ -42,7 +43,7 @@ from typing import ClassVar
 
 
 class ReplicatorError(Exception):
-    """What went wrong (`message`, one line) and what to do next (`hint`)."""
+    """Base class of all errors: `message` describes the error in one line, `hint` proposes the next step."""
 
     exit_code: ClassVar[int] = 3
 
@@ -52,36 +53,40 @@ class ReplicatorError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type["ReplicatorError"], tuple[str, str | None]]:
-        # The default would drop the hint where an error crosses a process boundary.
+        # The default implementation would drop the hint when an error crosses a process boundary.
         return type(self), (self.message, self.hint)
 
 
 class UsageError(ReplicatorError):
-    """The command line makes no sense."""
+    """The command line is invalid."""
 
     exit_code = 2
 
 
 class ConfigError(ReplicatorError):
-    """The configuration file is missing, unreadable or wrong."""
+    """The configuration file is missing, unreadable or invalid."""
 
     exit_code = 2
 
 
 class JavaMissing(ReplicatorError):
-    """No Java on this machine, or one that is too old."""
+    """Java is missing on this machine, or too old."""
 
     exit_code = 2
 
 
 class CheckFailed(ReplicatorError):
-    """The command worked; its answer is no."""
+    """The command ran successfully, and its result is negative."""
 
     exit_code = 1
 
 
+class NotCaughtUp(CheckFailed):
+    """The run ended before the mirror was known to have reached the source's position at the start of the run."""
+
+
 class SourceError(ReplicatorError):
-    """The MySQL side."""
+    """Errors of MySQL."""
 
 
 class SourceUnavailable(SourceError):
@@ -89,11 +94,11 @@ class SourceUnavailable(SourceError):
 
 
 class PrivilegeError(SourceError):
-    """MySQL was reached, but the user may not do what is needed."""
+    """MySQL was reached, but the user lacks a privilege."""
 
 
 class LogError(ReplicatorError):
-    """The change log: Kafka topics or an event archive."""
+    """Errors of the change log: Kafka topics or an event archive."""
 
 
 class LogUnavailable(LogError):
@@ -101,7 +106,7 @@ class LogUnavailable(LogError):
 
 
 class DataLossError(LogError):
-    """Events that the mirror still needs are gone from the log."""
+    """The log no longer has events that the mirror needs."""
 
 
 class ArchiveError(LogError):
@@ -109,11 +114,11 @@ class ArchiveError(LogError):
 
 
 class RegistryRefused(LogError):
-    """The schema registry was reached, but refuses the login, or has no such address."""
+    """The schema registry was reached, but refused the login or does not serve this URL."""
 
 
 class LakeError(ReplicatorError):
-    """The Iceberg side."""
+    """Errors of Iceberg."""
 
 
 class FencedError(LakeError):
@@ -121,7 +126,7 @@ class FencedError(LakeError):
 
 
 class CommitConflict(LakeError):
-    """A commit lost a race and could not be repeated."""
+    """A commit conflicted with another commit and could not be repeated."""
 
 
 class LakeUnavailable(LakeError):
@@ -129,11 +134,11 @@ class LakeUnavailable(LakeError):
 
 
 class DecodeError(ReplicatorError):
-    """An event that cannot be understood."""
+    """An event cannot be decoded."""
 
 
 class SchemaError(ReplicatorError):
-    """One table's schema or rows; the other tables are unaffected."""
+    """Errors in the schema or rows of one table; other tables are unaffected."""
 
 
 class UnsupportedChange(SchemaError):
@@ -141,11 +146,11 @@ class UnsupportedChange(SchemaError):
 
 
 class MissingKey(SchemaError):
-    """A table without a key that rows can be matched by."""
+    """A table has no key to match rows by."""
 
 
 class UnfitColumns(SchemaError):
-    """Column rules that do not fit the table, or not what was written by earlier ones."""
+    """Column rules do not fit the table, or conflict with data written under earlier rules."""
 
 
 class SharedTopic(SchemaError):
@@ -153,23 +158,23 @@ class SharedTopic(SchemaError):
 
 
 class MissingRows(SchemaError):
-    """Changes of rows that the mirror does not have: it is not what the source was."""
+    """Events change rows that the mirror does not have, so the mirror differed from the source before them."""
 
 
 class UnknownPast(SchemaError):
-    """Nothing tells what happened to a table before the events that come next."""
+    """The changes of a table before the next events are unknown."""
 
 
 class MissingSchema(SchemaError):
-    """Events without a schema, of a table that no definition is known of."""
+    """Events have no schema, and no definition of their table is known."""
 
 
 class UnknownWriter(MissingSchema):
-    """Events in Avro of which no writer schema is known: their registry may be another one."""
+    """The writer schema of Avro events is unknown; their registry may be a different one."""
 
 
 class TablePaused(ReplicatorError):
-    """One table stops, as it is configured to, until somebody looks at its `quarantined` events."""
+    """One table is paused, as configured, until the operator resolves its `quarantined` events."""
 
     def __init__(self, message: str, hint: str | None = None, quarantined: int = 0) -> None:
         super().__init__(message, hint)
@@ -177,12 +182,12 @@ class TablePaused(ReplicatorError):
 
 
 class JavaGone(ReplicatorError):
-    """Spark's Java process ended under the mirror."""
+    """Spark's Java process ended while the mirror was running."""
 
 
 class StackError(ReplicatorError):
-    """The local development stack."""
+    """Errors of the local development stack."""
 
 
 class ConnectError(ReplicatorError):
-    """Kafka Connect or the Debezium connector."""
+    """Errors of Kafka Connect or the Debezium connector."""

@@ -1,7 +1,7 @@
-"""Named places where tests make the process die, as a power cut would.
+"""Define named crash points at which tests kill the process, as a power failure would.
 
-`REPLICATOR_CRASH_AT="before-commit:3"` kills the process the third time that place is reached. Unset, which is always
-so outside tests, reaching a place costs one comparison.
+`REPLICATOR_CRASH_AT="before-commit:3"` kills the process the third time that it reaches this point. If the variable is
+unset, as always outside tests, reaching a point costs one comparison.
 """
 
 import itertools
@@ -15,6 +15,6 @@ _counter = itertools.count(1)
 
 
 def reach(point: str) -> None:
-    """Die here, without any clean-up, where the environment says so."""
+    """Kill the process without any clean-up if the environment names this point."""
     if _PLAN and point == _POINT and next(_counter) == int(_TIMES or 1):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -4,15 +4,16 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import requests
 from hypothesis import settings
 
 from replicator.errors import JavaMissing, StackError
-from replicator.stack import PARTS, LocalStack
+from replicator.operations.stack import PARTS, LocalStack, Options
 from tests.support.conformance import PAGE, ConformancePage
+from tests.support.reports import MYSQL, NEEDS_STACK
 from tests.support.source import SourceDatabase
 
 # How long an example takes says more about the machine than about the code.
@@ -32,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Note in the report which tests are those on the real stack, for CI to see that they ran."""
     for item in items:
         if item.get_closest_marker("stack"):
-            item.user_properties.append(("needs", "stack"))
+            item.user_properties.append(NEEDS_STACK)
         if "conformance" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.conformance)
 
@@ -45,16 +46,19 @@ def conformance(request: pytest.FixtureRequest) -> ConformancePage:
 
 @pytest.fixture(scope="session")
 def local_stack(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    record_testsuite_property: Callable[[str, object], None],
 ) -> Iterator[LocalStack]:
     """The real MySQL, Kafka, Connect and schema registry, started once.
 
-    Without them: skip, or fail where CI requires them. Where any test of the run failed, the logs are kept in
-    reports/stack.
+    REPLICATOR_MYSQL selects the MySQL server, as `replicator stack up --mysql` does. If the stack cannot run: skip,
+    or fail if CI requires it. If any test of the run failed, the logs are kept in reports/stack.
     """
-    stack = LocalStack(tmp_path_factory.mktemp("stack"))
+    options = Options(mysql=os.environ.get("REPLICATOR_MYSQL", ""))
+    stack = LocalStack(tmp_path_factory.mktemp("stack"), options)
     try:
-        stack.up(PARTS)
+        record_testsuite_property(MYSQL, stack.up(PARTS).mysql_version)
     except (StackError, JavaMissing) as error:
         reason = f"the real stack cannot run here: {error.message}; {error.hint}"
         if os.environ.get("REPLICATOR_REQUIRE_STACK"):

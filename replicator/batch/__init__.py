@@ -1,20 +1,34 @@
-"""One batch of one table: `order` has the steps in their order, the other rooms one step each."""
+"""One batch of one table: `apply_task` has the order of the steps, the other modules one step each."""
 
-from replicator.batch.fetch import fetched
-from replicator.batch.lake_names import has_left, is_half_renamed, rename, renamed_to
-from replicator.batch.order import process, process_again
-from replicator.batch.parts import has_news
-from replicator.batch.work import Engine, Work
+from replicator.batch.apply_task import apply_task, replay_task
+from replicator.batch.context import MirrorContext, TableTask
+from replicator.batch.exchange import (
+    Exchange,
+    ExchangeAwaited,
+    exchanges,
+    follow_exchange,
+    is_begun,
+    next_exchange,
+)
+from replicator.batch.prefetch import prefetch_records
+from replicator.batch.rename_tables import has_left, is_half_renamed, rename, renamed_to
+from replicator.batch.schema_boundaries import has_news
 
 __all__ = [
-    "Engine",
-    "Work",
-    "fetched",
+    "Exchange",
+    "ExchangeAwaited",
+    "MirrorContext",
+    "TableTask",
+    "apply_task",
+    "exchanges",
+    "follow_exchange",
     "has_left",
     "has_news",
+    "is_begun",
     "is_half_renamed",
-    "process",
-    "process_again",
+    "next_exchange",
+    "prefetch_records",
     "rename",
     "renamed_to",
+    "replay_task",
 ]

@@ -1,4 +1,4 @@
-"""Assembles the commands, and turns every error into one clear line and an exit code."""
+"""Assemble the commands, and turn every error into a clear message and an exit code."""
 
 import os
 import sys
@@ -6,31 +6,31 @@ from collections.abc import Sequence
 
 import typer
 
-from replicator.cli import engine, look, quarantine, setup, stack
+from replicator.cli import inspect, quarantine, run, setup, stack
 from replicator.errors import ReplicatorError
-from replicator.jars import tell_downloads
+from replicator.jvm.jars import tell_downloads
 
 DEBUG_VARIABLE = "REPLICATOR_DEBUG"
 
 _HELP = """Mirror MySQL databases into Apache Iceberg tables.
 
-The changes are those that Debezium reads from the binlog, by way of Kafka or of a recorded archive.
+The changes come from Debezium, through Kafka or a recorded archive.
 
 \b
 Try it without any server:
   replicator demo
 
 \b
-With a MySQL server, a Kafka broker and Kafka Connect at hand:
+With a MySQL server, a Kafka broker and Kafka Connect:
   replicator init shop.toml --url mysql://replicator@db:3306/shop
   export SHOP_PASSWORD=…
-  replicator check -c shop.toml       what is missing, and how to get it
+  replicator check -c shop.toml       what is missing, and the next step
   replicator connect -c shop.toml     start Debezium for this source
   replicator run -c shop.toml         keep the mirror current
 
 Without them, `replicator stack up` starts all three on this machine.
 
-Exit codes: 0 done, 1 the answer is no, 2 wrong use or configuration, 3 failed while running.
+Exit codes: 0 success, 1 negative result, 2 invalid usage or configuration, 3 failure at run time.
 """
 
 app = typer.Typer(
@@ -60,20 +60,20 @@ def _root(
     """Options before the command."""
 
 
-app.command("demo")(engine.demo)
+app.command("demo")(run.demo)
 app.command("init")(setup.init)
-app.command("check")(look.check)
+app.command("check")(inspect.check)
 app.command("connect")(setup.connect)
-app.command("run")(engine.run)
-app.command("status")(look.status)
-app.command("record")(engine.record)
-app.command("replay")(engine.replay)
-app.add_typer(quarantine.app, name="quarantine", short_help="Look at, replay or drop events set aside.")
-app.add_typer(stack.app, name="stack", short_help="Start, stop or look at a local MySQL, Kafka and Connect.")
+app.command("run")(run.run)
+app.command("status")(inspect.status)
+app.command("record")(run.record)
+app.command("replay")(run.replay)
+app.add_typer(quarantine.app, name="quarantine", short_help="List, replay or drop quarantined events.")
+app.add_typer(stack.app, name="stack", short_help="Start, stop or inspect a local MySQL, Kafka and Connect.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 the answer is no, 2 wrong use or configuration, 3 failed."""
+    """Run one command and exit: 0 success, 1 negative result, 2 invalid usage or configuration, 3 failure."""
     tell_downloads(lambda line: typer.secho(line, err=True))
     try:
         app(arguments, prog_name="replicator")
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if os.environ.get(DEBUG_VARIABLE):
             raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        hint = f"set {DEBUG_VARIABLE}=1 to see where; this one was not foreseen"
+        hint = f"this error is unexpected; set {DEBUG_VARIABLE}=1 to see its traceback"
         _fail(f"{type(error).__name__}: {reason}", hint, ReplicatorError.exit_code)
 
 

@@ -12,10 +12,10 @@ ConfigFile = Annotated[
         "-c",
         envvar="REPLICATOR_CONFIG",
         metavar="FILE",
-        help="The mirror's configuration, as `replicator init` writes it.",
+        help="Configuration of the mirror.",
     ),
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 DEFAULT_CONFIG = Path("replicator.toml")

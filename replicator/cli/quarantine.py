@@ -1,4 +1,4 @@
-"""`replicator quarantine`: look at events that were set aside, apply them after all, or drop them."""
+"""`replicator quarantine`: list, replay or drop quarantined events."""
 
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
@@ -11,32 +11,34 @@ from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 from replicator.errors import UsageError
 
 if TYPE_CHECKING:
-    from replicator.model.quarantined import Wanted
+    from replicator.model.quarantine import QuarantineFilter
 
 app = typer.Typer(
-    help="""Events that could not be decoded or applied: look at them, apply them after all, or drop them.
+    help="""List, replay or drop events that could not be decoded or applied.
 
-Each has a reason, and is known by its place in the log, TOPIC:PARTITION:OFFSET.
+Each event has a reason, and is identified by its coordinate in the log, TOPIC:PARTITION:OFFSET.
 
 \b
-  replicator quarantine list              what is there, and why
-  (mend the cause, stop the mirror)
-  replicator quarantine replay            the lake takes them in
-  replicator quarantine drop --id …       what is not wanted
+  replicator quarantine list              which events, and why
+  (fix the cause, stop the mirror)
+  replicator quarantine replay            apply them
+  replicator quarantine drop --id …       discard them
 """,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Tables = Annotated[
+TableStates = Annotated[
     list[str] | None,
     typer.Option("--table", metavar="DATABASE.TABLE", help="Only events of this source table. Repeatable."),
 ]
-Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Only where the reason has this text.")]
+Reason = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Only events whose reason contains this text.")
+]
 Since = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help='Only what was set aside since: "2 hours", "3 days", or 2026-01-31T12:00 (UTC).'
+        metavar="TIME", help='Only events quarantined since: "2 hours", "3 days", or 2026-01-31T12:00 (UTC).'
     ),
 ]
 Ids = Annotated[
@@ -51,21 +53,21 @@ _UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 @app.command("list")
 def show(  # noqa: PLR0917 typer's options
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Tables = None,
+    table: TableStates = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most so many, the oldest first.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events to show, oldest first.")] = 100,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also those that were replayed or dropped; their payload is gone.")
+        bool, typer.Option("--all", help="Include replayed and dropped events, whose payload is deleted.")
     ] = False,
-    payload: Annotated[bool, typer.Option("--payload", help="Show key and value of each event too.")] = False,
+    payload: Annotated[bool, typer.Option("--payload", help="Show key and value of each event.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is in quarantine, and why.
+    """List the quarantined events and their reasons.
 
-    Reads the lake itself, without Java, whether or not the mirror runs. Events of tables whose columns are
-    masked or left out are kept without their payload.
+    Reads the lake without Java, whether or not the mirror runs. Events of tables with column rules are kept
+    without their payload.
 
     \b
     Examples:
@@ -75,7 +77,7 @@ def show(  # noqa: PLR0917 typer's options
     """
     from replicator.cli.render import print_quarantine
     from replicator.config import load
-    from replicator.quarantined import read_quarantine
+    from replicator.lake.quarantine_reader import read_quarantine
 
     found = read_quarantine(load(config), _wanted(table, reason, since, ids, resolved=everything))
     print_quarantine(found[:limit], len(found), payload=payload, as_json=as_json)
@@ -84,18 +86,18 @@ def show(  # noqa: PLR0917 typer's options
 @app.command()
 def replay(
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Tables = None,
+    table: TableStates = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,
     as_json: AsJson = False,
 ) -> None:
-    """Apply events of the quarantine after all, once the cause is mended.
+    """Apply quarantined events after the cause is fixed.
 
-    Without options all of them. The mirror must not run: stop it, replay, start it again. An event never
-    replaces what happened to its row later: the changelog tells, and gets each event once, however often
-    the command is killed and repeated. Events whose table has not come to them yet are left to
-    `replicator run`. Exits with 1 where some still cannot be applied.
+    Without options, all events are replayed. The mirror must not run: stop it, replay, start it again. An
+    event never overwrites a later change to its row, and the changelog gets each event once, even if the
+    command is killed and repeated. Events that their table has not reached yet are left to `replicator run`.
+    Exits with 1 if events remain that cannot be applied.
 
     \b
     Examples:
@@ -104,11 +106,11 @@ def replay(
     """
     from replicator.cli.render import print_replayed
     from replicator.config import load
-    from replicator.observe import setup_logging
+    from replicator.telemetry import setup_logging
 
     settings = load(config)
     setup_logging()
-    from replicator.redo import replay_quarantined
+    from replicator.operations.quarantine import replay_quarantined
 
     done = replay_quarantined(settings, _wanted(table, reason, since, ids))
     print_replayed(done, as_json=as_json)
@@ -118,17 +120,17 @@ def replay(
 @app.command()
 def drop(
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Tables = None,
+    table: TableStates = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Give up events of the quarantine.
+    """Discard quarantined events.
 
-    Their payload is removed; place and reason stay, for the record. A table that pauses for bad events
-    (on_bad_event = "pause") passes over dropped ones at its next start. Asks before it drops. Without
-    options all events are meant. The mirror must not run. Exits with 1 where no event fits.
+    Their payload is deleted; coordinate and reason remain. A table that pauses for bad events
+    (on_bad_event = "pause") skips dropped events at its next start. Without options, all events are dropped.
+    Asks for confirmation. The mirror must not run. Exits with 1 if no event matches.
 
     \b
     Examples:
@@ -136,21 +138,21 @@ def drop(
       replicator quarantine drop --table shop.orders --reason "not JSON" --yes
     """
     from replicator.config import load
-    from replicator.quarantined import read_quarantine
+    from replicator.lake.quarantine_reader import read_quarantine
 
     settings = load(config)
     found = read_quarantine(settings, _wanted(table, reason, since, ids))
     if not found:
-        typer.echo("No such event is in quarantine.")
+        typer.echo("No matching event is in quarantine.")
         raise typer.Exit(1)
     if not yes:
         for event in found[:10]:
             typer.echo(f"{event.place}  {event.reason}")
         if len(found) > 10:
             typer.echo(f"… and {len(found) - 10:,} more")
-        if not typer.confirm(f"Drop {_events(len(found))} for good?"):
+        if not typer.confirm(f"Drop {_events(len(found))} permanently?"):
             raise typer.Exit(1)
-    from replicator.redo import drop_quarantined
+    from replicator.operations.quarantine import drop_quarantined
 
     dropped = drop_quarantined(settings, [event.place for event in found])
     typer.echo(f"{_events(dropped)} dropped.")
@@ -167,14 +169,16 @@ def _wanted(
     ids: list[str] | None,
     *,
     resolved: bool = False,
-) -> "Wanted":
-    from replicator.model.quarantined import EventPlace, Wanted
+) -> "QuarantineFilter":
+    from replicator.model.quarantine import EventPlace, QuarantineFilter
 
     try:
         places = tuple(map(EventPlace.parse, ids or ()))
     except ValueError as error:
         raise UsageError(f"--id: {error}") from error
-    return Wanted(tuple(tables or ()), reason, None if since is None else _since_ms(since), places, resolved)
+    return QuarantineFilter(
+        tuple(tables or ()), reason, None if since is None else _since_ms(since), places, resolved
+    )
 
 
 def _since_ms(text: str) -> int:
@@ -186,6 +190,6 @@ def _since_ms(text: str) -> int:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f'--since: {text!r} is no time; write "2 hours", "3 days", or 2026-01-31T12:00'
+            f'--since: {text!r} is not a time; write "2 hours", "3 days", or 2026-01-31T12:00'
         ) from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

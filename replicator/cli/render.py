@@ -1,21 +1,22 @@
-"""What `check` and `status` print: a table for people, JSON for programs."""
+"""Print the reports of `check`, `status` and `quarantine`: tables for people, JSON for programs."""
 
 import base64
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    # Each command loads its own part: together they cost a second.
-    from replicator.check import CheckResult, Status
-    from replicator.model.quarantined import QuarantinedEvent, Replayed
-    from replicator.status import MirrorStatus, TableStatus
+    # Each command imports only its own modules: together they take a second to load.
+    from replicator.model.quarantine import QuarantinedEvent, ReplayResult
+    from replicator.operations.check import CheckResult, Status
+    from replicator.operations.status import ConnectorStatus, MirrorStatus, TableStatus
 
 _COLOURS = {
     "ok": "green",
@@ -26,15 +27,16 @@ _COLOURS = {
     "paused": "red",
 }
 _CHANGES_SHOWN = 5
+_PIPE_WIDTH = 100_000
 _VERDICTS = {
-    "ok": "Everything is fit.",
-    "warn": "Fit, with the warnings above.",
-    "fail": "Not fit yet: mend what failed, then run this again.",
+    "ok": "All checks passed.",
+    "warn": "All required checks passed; see the warnings above.",
+    "fail": "Some checks failed: fix them, then run this again.",
 }
 
 
 def print_checks(results: "Sequence[CheckResult]", verdict: "Status", *, as_json: bool) -> None:
-    """The report of `check`."""
+    """Print the report of `check`."""
     if as_json:
         _print_json({"version": 1, "status": verdict, "results": [asdict(result) for result in results]})
         return
@@ -47,24 +49,50 @@ def print_checks(results: "Sequence[CheckResult]", verdict: "Status", *, as_json
 
 
 def print_status(status: "MirrorStatus", *, as_json: bool) -> None:
-    """The report of `status`."""
+    """Print the report of `status`."""
     if as_json:
         _print_json(status.to_json())
         return
     console = _console()
+    for part in status_report(status):
+        console.print(part, soft_wrap=isinstance(part, Text))
+
+
+def watch_status(read: Callable[[], "MirrorStatus"], *, as_json: bool, seconds: float = 2) -> None:
+    """Print the report of `status` repeatedly until Ctrl-C, in place on a terminal, otherwise one after the other."""
+    console = _console()
+    if as_json or not console.is_terminal:
+        while True:
+            if as_json:
+                print(json.dumps(read().to_json(), ensure_ascii=False), flush=True)
+            else:
+                print_status(read(), as_json=False)
+            time.sleep(seconds)
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            stamp = Text(time.strftime("%H:%M:%S"), style="dim")
+            live.update(Group(stamp, *status_report(read())), refresh=True)
+            time.sleep(seconds)
+
+
+def status_report(status: "MirrorStatus") -> list[Table | Text]:
+    """Build the report of `status`: a table of tables, then one line per note."""
+    parts: list[Table | Text] = []
     if status.tables:
         table = _table("table", "state", "rows", "changes", "behind", "lag", "last commit", "position")
         for column in table.columns[2:6]:
             column.justify = "right"
         for entry in status.tables:
             table.add_row(*_row(entry))
-        console.print(table)
+        parts.append(table)
     else:
-        console.print(
-            f"The lake has no table of the mirror {status.mirror} yet; start it with: replicator run"
+        parts.append(
+            Text(f"The lake has no table of the mirror {status.mirror} yet; start it with: replicator run")
         )
-    for note in _notes(status):
-        console.print(Text(note, style="yellow"))
+    if status.connector is not None:
+        parts.append(_connector_line(status.connector))
+    parts += [Text(note, style="yellow") for note in _notes(status)]
+    return parts
 
 
 def _row(entry: "TableStatus") -> list[Text]:
@@ -83,14 +111,50 @@ def _row(entry: "TableStatus") -> list[Text]:
     ]
 
 
+def _connector_line(connector: "ConnectorStatus") -> Text:
+    """Describe the connector and its position relative to the source on one line."""
+    line = Text("connector ", style="bold")
+    line.append(f"{connector.name or '-'} ", style="not bold")
+    line.append(connector.state, style="green" if connector.state == "RUNNING" else "red")
+    details = [connector.reason] if connector.reason else []
+    if connector.position:
+        details.append(f"has confirmed {connector.position}")
+    if connector.source_position:
+        later = (
+            f", {connector.transactions_behind:,} transactions later" if connector.transactions_behind else ""
+        )
+        details.append(f"the source is at {connector.source_position}{later}")
+    if connector.next_step:
+        details.append(f"next: {connector.next_step}")
+    line.append("".join(f"; {detail}" for detail in details), style="not bold")
+    return line
+
+
 def _notes(status: "MirrorStatus") -> list[str]:
     notes = []
     if status.log_problem:
         notes.append(f"Lag is unknown: {status.log_problem}")
-    notes += [f"{source} is paused: {reason}" for source, reason in status.paused.items()]
+    if status.source_problem:
+        notes.append(f"The source cannot be compared: {status.source_problem}; next: run: replicator check")
+    notes += [_reason(entry) for entry in status.tables if entry.reason]
+    known = {source for entry in status.tables for source in entry.source.split(", ")}
+    for word, tables in (("paused", status.paused), ("being retried", status.retrying)):
+        notes += [f"{source} is {word}: {reason}" for source, reason in tables.items() if source not in known]
     notes += [_schema_note(entry) for entry in status.tables if entry.schema_changes]
+    notes += [
+        f"{entry.source}: older rows have null in {', '.join(entry.unfilled)}, which the source added with an "
+        "expression"
+        for entry in status.tables
+        if entry.unfilled
+    ]
     if status.not_started:
         notes.append(f"In the log, not in the lake yet: {', '.join(status.not_started)}")
+    if status.unread:
+        notes.append(
+            f"In the source, not in the log yet: {', '.join(status.unread)}; next: replicator connect"
+        )
+    if status.empty:
+        notes.append(f"Empty in the source, so not in the lake yet: {', '.join(status.empty)}")
     if status.quarantined:
         notes.append(
             f"{status.quarantined:,} events are in quarantine, each with its reason: replicator quarantine list"
@@ -98,17 +162,24 @@ def _notes(status: "MirrorStatus") -> list[str]:
     return notes
 
 
+def _reason(entry: "TableStatus") -> str:
+    """Describe on one line why a table is not current, and the next step."""
+    reason = " ".join((entry.reason or "").split())
+    step = f"; next: {' '.join(entry.next_step.split())}" if entry.next_step else ""
+    return f"{entry.source} is {entry.state}: {reason}{step}"
+
+
 def print_quarantine(
     events: "Sequence[QuarantinedEvent]", total: int, *, payload: bool, as_json: bool
 ) -> None:
-    """The report of `quarantine list`: `events` of `total` that fit."""
+    """Print the report of `quarantine list`: `events` of `total` that match."""
     if as_json:
         _print_json({"version": 1, "total": total, "events": [_event_json(event) for event in events]})
         return
     if not events:
-        print("No such event is in quarantine.")
+        print("No matching event is in quarantine.")
         return
-    table = _table("event", "table", "set aside", "bytes", "reason")
+    table = _table("event", "table", "quarantined", "bytes", "reason")
     table.columns[3].justify = "right"
     now = time.time()
     for event in events:
@@ -150,52 +221,48 @@ def _event_json(event: "QuarantinedEvent") -> dict[str, object]:
 
 
 def _bytes_json(name: str, value: bytes | None) -> dict[str, str | None]:
-    """Text as it is, anything else in base64 under a name that says so."""
+    """Return text unchanged, anything else in base64 under a name that says so."""
     try:
         return {name: None if value is None else value.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(value or b"").decode()}
 
 
-def print_replayed(done: "Replayed", *, as_json: bool) -> None:
-    """The report of `quarantine replay`."""
-    told = [(str(place), reason) for place, reason in (*done.bad, *done.refused)]
-    told += [
-        (str(place), "the log no longer has it, and quarantine keeps no payload of it") for place in done.gone
-    ]
+def print_replayed(done: "ReplayResult", *, as_json: bool) -> None:
+    """Print the report of `quarantine replay`."""
+    declared = [(str(place), reason) for place, reason in (*done.bad, *done.refused)]
+    declared += [(str(place), "neither the log nor the quarantine has its payload") for place in done.gone]
     if as_json:
         _print_json(
             {
                 "version": 1,
                 "replayed": [str(place) for place in done.taken],
                 "ahead": [str(place) for place in done.ahead],
-                "left": [{"id": place, "reason": reason} for place, reason in told],
+                "left": [{"id": place, "reason": reason} for place, reason in declared],
             }
         )
         return
     console = _console()
-    console.print(f"{len(done.taken):,} replayed, {len(told):,} left in quarantine.")
+    console.print(f"{len(done.taken):,} replayed, {len(declared):,} left in quarantine.")
     if done.ahead:
-        console.print(
-            f"{len(done.ahead):,} have not been reached by their table yet: replicator run takes them in."
-        )
-    for place, reason in told:
+        console.print(f"{len(done.ahead):,} are beyond their table's position: replicator run applies them.")
+    for place, reason in declared:
         console.print(Text(f"{place}  {reason}", style="yellow"))
 
 
 def _schema_note(entry: "TableStatus") -> str:
-    """How often a table's schema changed, and the newest change in words."""
+    """Describe how often a table's schema changed, and its newest change."""
     count, last = len(entry.schema_changes), entry.schema_changes[-1]
     words = "; ".join(last.changes[:_CHANGES_SHOWN])
     more = len(last.changes) - _CHANGES_SHOWN
     words += f"; and {more} more" if more > 0 else ""
-    seen = "" if last.told else " (seen in the events: no definition of the source told of it)"
+    seen = "" if last.declared else " (observed in the events, not declared by the source)"
     times = "once" if count == 1 else f"{count} times"
     return f"{entry.source} changed its schema {times}, last at {last.position}: {words}{seen}"
 
 
 def duration(seconds: float) -> str:
-    """A time span in its one or two largest units: `3.2 s`, `4 min 10 s`, `2 h 5 min`, `3 d 1 h`."""
+    """Format a time span in its one or two largest units: `3.2 s`, `4 min 10 s`, `2 h 5 min`, `3 d 1 h`."""
     if seconds < 60:
         return f"{max(0.0, seconds):.1f} s"
     whole = round(seconds)
@@ -221,9 +288,9 @@ def _table(*columns: str) -> Table:
 
 
 def _console() -> Console:
-    """Standard output; where it is no terminal, wide enough that no name is cut for a pipe."""
+    """Return a console for standard output; if it is not a terminal, wide enough that no line is cut or wrapped."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 
 def _print_json(value: object) -> None:

@@ -2,68 +2,75 @@
 
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
+import re
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
 from replicator.cli.options import DEFAULT_CONFIG, ConfigFile
 from replicator.errors import UsageError
 
-_URL = "mysql://replicator@127.0.0.1:3306/shop"
+_SERVER = "mysql://replicator@127.0.0.1:3306/"
+_DATABASE = "shop"
 _BROKER = "127.0.0.1:9092"
 _CONNECT = "http://127.0.0.1:8083"
 
 
 def init(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="Where to write it.")] = DEFAULT_CONFIG,
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="File to write.")] = DEFAULT_CONFIG,
     *,
     name: Annotated[
-        str | None, typer.Option(help="The mirror's name; by default the database, else the file's name.")
+        str | None, typer.Option(help="Name of the mirror; default: the database, otherwise the file's name.")
     ] = None,
-    url: Annotated[str, typer.Option(help="The MySQL server, without a password.")] = _URL,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the MySQL server, without a password.", show_default=_SERVER + _DATABASE
+        ),
+    ] = None,
     stack: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Take the addresses of the local stack of this folder."),
+        typer.Option(metavar="DIR", help="Use the addresses of the local stack in this folder."),
     ] = None,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", help="A pattern of tables to mirror; may be repeated.")
+        list[str] | None, typer.Option("--table", help="Pattern of tables to mirror. Repeatable.")
     ] = None,
-    namespace: Annotated[str | None, typer.Option(help="The lake's namespace for the tables.")] = None,
-    password_env: Annotated[
-        str | None, typer.Option(help="The environment variable that will hold the password.")
-    ] = None,
-    bootstrap_servers: Annotated[str, typer.Option(help="The Kafka broker.")] = _BROKER,
-    connect_url: Annotated[str, typer.Option(help="Kafka Connect's REST address.")] = _CONNECT,
-    topic_prefix: Annotated[str | None, typer.Option(help="First part of every topic's name.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Namespace of the tables in the lake.")] = None,
+    password_env: Annotated[str | None, typer.Option(help="Environment variable with the password.")] = None,
+    bootstrap_servers: Annotated[str, typer.Option(help="Address of the Kafka broker.")] = _BROKER,
+    connect_url: Annotated[str, typer.Option(help="REST address of Kafka Connect.")] = _CONNECT,
+    topic_prefix: Annotated[str | None, typer.Option(help="First part of all topic names.")] = None,
     warehouse: Annotated[
-        str, typer.Option(help="Where the lake's files go: a folder or an s3:// URL.")
+        str, typer.Option(help="Location of the lake's files: a folder or an s3:// URL.")
     ] = "lake",
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write an annotated configuration to start from.
+    """Write a configuration with a comment for each key.
 
-    Every key is explained in the file. Nothing is contacted, and no password is asked for: the file only
-    says which environment variable holds it.
+    No server is contacted, and no password is needed: the file only names the environment variable with the
+    password.
 
     \b
     Examples:
       replicator init shop.toml --url mysql://replicator@db:3306/shop --table 'shop.*'
-      replicator init --stack .replicator/stack
+      replicator init --stack .replicator/stack --table 'crm.*'
     """
     from replicator.config.template import Answers, write_config
     from replicator.config.values import parse_source_url
 
-    if stack is not None:
-        url, bootstrap_servers, connect_url = _addresses(stack, url)
     try:
-        database = parse_source_url(url).database
+        database = _database(tables) if url is None else parse_source_url(url).database
     except ValueError as error:
         raise UsageError(f"--url: {error}") from error
-    chosen = name or database or file.stem
+    address = url or _SERVER + quote(database or "", safe="")
+    if stack is not None:
+        address, bootstrap_servers, connect_url = _addresses(stack, database)
+    chosen = name or _mirror_name(database) or file.stem
     answers = Answers(
         name=chosen,
-        url=url,
+        url=address,
         tables=tuple(tables or [f"{database or '*'}.*"]),
         namespace=namespace or _word(chosen),
         password_env=password_env or f"{_word(chosen).upper()}_PASSWORD",
@@ -78,24 +85,36 @@ def init(
     password = "…" if stack is None else f"$(replicator stack password --dir {stack})"
     for step, meaning in (
         (f"export {answers.password_env}={password}", "the password of the MySQL user"),
-        (f"replicator check -c {file}", "what is missing, and how to get it"),
+        (f"replicator check -c {file}", "what is missing, and how to fix it"),
     ):
         typer.echo(f"  {step:<36}  {meaning}")
 
 
-def _addresses(stack: Path, url: str) -> tuple[str, str, str]:
-    """The local stack's MySQL, with the database of `url`, its broker and its Connect worker."""
-    from replicator.config.values import parse_source_url
-    from replicator.stack import load_state
+def _database(tables: list[str] | None) -> str | None:
+    """Return the database that all table patterns name; None if they do not name exactly one."""
+    from replicator.model.patterns import has_wildcard
+
+    databases = {pattern.partition(".")[0] for pattern in tables or [f"{_DATABASE}.*"]}
+    return None if len(databases) > 1 or has_wildcard(name := databases.pop()) else name
+
+
+def _mirror_name(database: str | None) -> str:
+    """Return a name for the mirror of a database; characters that are not allowed become underscores."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", database or "").lstrip("_.-")
+
+
+def _addresses(stack: Path, database: str | None) -> tuple[str, str, str]:
+    """Return the local stack's MySQL with `database`, its broker and its Connect worker."""
+    from replicator.operations.stack import load_state
 
     state = load_state(stack.absolute())
     found = None if state is None else state.endpoints()
     if found is None or not (found.mysql_port and found.bootstrap_servers and found.connect_url):
         raise UsageError(
-            f"no local stack runs in {stack}", "start one: replicator stack up, or leave --stack out"
+            f"no local stack is running in {stack}", "start one: replicator stack up, or omit --stack"
         )
-    database = parse_source_url(url).database or ""
-    mysql = f"mysql://{found.mysql_user}@{found.mysql_host}:{found.mysql_port}/{database}"
+    path = quote(database or "", safe="")
+    mysql = f"mysql://{found.mysql_user}@{found.mysql_host}:{found.mysql_port}/{path}"
     return mysql, found.bootstrap_servers, found.connect_url
 
 
@@ -107,8 +126,8 @@ def _word(name: str) -> str:
 def connect(config: ConfigFile = DEFAULT_CONFIG) -> None:
     """Register or update the Debezium connector of this source.
 
-    Needs log.connect_url, the address of a Kafka Connect worker that has the Debezium MySQL connector. It is
-    safe to repeat: an existing connector is updated in place and goes on from where it was.
+    Needs log.connect_url, the address of a Kafka Connect worker with the Debezium MySQL connector. It can be
+    repeated: an existing connector is updated in place and continues from its position.
 
     \b
     Example:
@@ -117,7 +136,7 @@ def connect(config: ConfigFile = DEFAULT_CONFIG) -> None:
     from replicator.config import load
 
     settings = load(config)
-    from replicator.connect import register
+    from replicator.operations.connector import register
 
     done = register(settings)
     tasks = ", ".join(f"task {number} {state}" for number, state in sorted(done.tasks.items()))

@@ -5,7 +5,7 @@ config.includes("shop.orders")           # is this table mirrored?
 config.table("shop.orders").strategy     # one table's options, defaults filled in
 """
 
-from replicator.config.columns import ColumnRuleBook
+from replicator.config.column_rules import ColumnRuleBook
 from replicator.config.loading import load, parse
 from replicator.config.models import (
     CATALOG_NAME,

@@ -1,4 +1,4 @@
-"""Read a configuration file, and say about every mistake in it where it stands and what to write instead."""
+"""Read a configuration file, and report for each error its line and how to fix it."""
 
 import difflib
 import json
@@ -10,8 +10,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from replicator.config.lines import Location, line_of
 from replicator.config.models import Config
+from replicator.config.toml_lines import Location, line_of
 from replicator.errors import ConfigError
 
 _LOG_KINDS = ("kafka", "archive")
@@ -29,13 +29,13 @@ _TYPES = {
 
 
 def load(path: Path) -> Config:
-    """The configuration in `path`. Raises ConfigError that lists every mistake with its line."""
+    """Load the configuration from `path`. Raises a ConfigError that lists every error with its line."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", "write one with: replicator init") from None
+        raise ConfigError(f"{path}: no such file", "create one with: replicator init") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file in UTF-8", "save the file as UTF-8") from None
+        raise ConfigError(f"{path}: not a UTF-8 text file", "save the file as UTF-8") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     try:
@@ -48,12 +48,12 @@ def load(path: Path) -> Config:
 
 
 def parse(values: Mapping[str, Any], *, base: Path, name: str = "configuration", text: str = "") -> Config:
-    """The configuration in `values` (as TOML gives them), relative paths taken from `base`.
+    """Parse the configuration in `values` (as tomllib returns them); relative paths start at `base`.
 
-    `name` and `text` (the file's name and content) serve error messages. Raises ConfigError.
+    `name` and `text` (the file's name and content) are used in error messages. Raises ConfigError.
     """
     try:
-        # Under pydantic's JSON rules strict types still let a list become a tuple.
+        # With pydantic's JSON rules, strict types still accept a list for a tuple.
         return Config.model_validate_json(json.dumps(values, default=str), context={"base": base})
     except ValidationError as error:
         details = _without_echoes(error.errors(include_url=False))
@@ -62,11 +62,11 @@ def parse(values: Mapping[str, Any], *, base: Path, name: str = "configuration",
     hint = f"edit {name} and try again" if text else None
     if len(lines) == 1:
         raise ConfigError(lines[0], hint)
-    raise ConfigError("\n  ".join([f"{name} has {len(lines)} mistakes:", *lines]), hint)
+    raise ConfigError("\n  ".join([f"{name} has {len(lines)} errors:", *lines]), hint)
 
 
 def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Leave out what only follows from a mistake that is reported already."""
+    """Drop errors that only follow from another reported error."""
     misspelt = {(*d["loc"][:-1], _closest(d["loc"])) for d in details if d["type"] == "extra_forbidden"}
     wrong_items = {d["loc"][:-1] for d in details}
     return [
@@ -117,7 +117,7 @@ def _reason(detail: ErrorDetails, raw: Location, values: Mapping[str, Any]) -> s
         case "too_short" | "string_too_short":
             reason = "must not be empty"
         case "string_pattern_mismatch":
-            reason = f"{given} does not fit the pattern {context['pattern']}"
+            reason = f"{given} does not match the pattern {context['pattern']}"
         case kind if kind in _TYPES:
             reason = f"must be {_TYPES[kind]}, not {given}"
         case _:
@@ -154,7 +154,7 @@ def _unknown_key(raw: Location) -> str:
     elsewhere = [section for section, model in _sections().items() if key in _keys(model)]
     if elsewhere and len(raw) > 1:
         return f"unknown key here; {key} belongs to [{elsewhere[0]}]"
-    return f"unknown {what}; there are {', '.join(sorted(known))}"
+    return f"unknown {what}; known are {', '.join(sorted(known))}"
 
 
 def _did_you_mean(word: str, known: list[str]) -> str:
@@ -180,7 +180,7 @@ def _sections() -> dict[str, type[BaseModel]]:
 
 
 def _model_at(raw: Location) -> type[BaseModel] | None:
-    """The section that a path leads to; None where it leads into a free-form table."""
+    """Return the section that a path leads to; None if it leads into a free-form table."""
     model: type[BaseModel] | None = Config
     for step in raw:
         if isinstance(step, int) or model is None:

@@ -1,15 +1,14 @@
-"""The configuration of one mirror as frozen, typed values. `loading` reads them from a TOML file."""
+"""Define the configuration of one mirror as frozen, typed values. `loading` reads them from a TOML file."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from replicator.config.kafka import java_client_options
+from replicator.config.kafka_options import java_client_options
 from replicator.config.paths import CatalogUri, LocalPath, Warehouse
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.values import (
@@ -20,32 +19,33 @@ from replicator.config.values import (
     TablePattern,
     Trigger,
     Url,
-    glob_literal,
 )
 from replicator.errors import ConfigError
-from replicator.model.columns import Blank, FixedText, KeepLast, Mask, RuleSet
-from replicator.model.partition import PartitionField
-from replicator.model.schema_change import ChangeKind, Policy
+from replicator.model.column_rules import Blank, FixedText, KeepLast, Mask, RuleSet
+from replicator.model.partitioning import PartitionField
+from replicator.model.patterns import has_wildcard, matches
+from replicator.schema.changes import ChangeKind, Policy
 
 Strategy = Literal["split", "merge", "copy-on-write"]
 OnBadEvent = Literal["quarantine", "pause"]
 Keyless = Literal["identity", "changelog", "pause"]
+Unlisted = Literal["allow", "pause"]
 
 HELPER_TABLES = tuple(f"*._*_{end}" for end in ("gho", "ghc", "ghr", "del", "new", "old"))
-"""What gh-ost and pt-online-schema-change call the tables that they work with, `database.table` patterns."""
+"""Names of the helper tables of gh-ost and pt-online-schema-change, as `database.table` patterns."""
 
 CATALOG_NAME = "lake"
-"""The catalog's name in Spark and PyIceberg alike: the JDBC catalog stores it in every row."""
+"""The catalog's name in both Spark and PyIceberg: the JDBC catalog stores it in every row."""
 
 APICURIO_API = "/apis/ccompat/"
-"""In the address of Apicurio's Confluent-compatible API."""
+"""Part of the URL of Apicurio's Confluent-compatible API."""
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 _WORD = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
 class Section(BaseModel):
-    """What every section has in common: unknown keys are errors, values keep their TOML type."""
+    """Base of all sections: unknown keys are errors, and values are not converted from other TOML types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -55,14 +55,14 @@ def _state_dir(data: dict[str, Any]) -> str:
 
 
 class MirrorConfig(Section):
-    """`[mirror]`: which mirror this is, and where it keeps what can be lost (checkpoints, logs)."""
+    """`[mirror]`: the mirror's name, and the folder for state that can be lost (checkpoints, logs)."""
 
     name: Annotated[str, Field(pattern=_NAME)]
     state_dir: Annotated[LocalPath, Field(default_factory=_state_dir, validate_default=True)]
 
 
 class SourceConfig(Section):
-    """`[source]`: the MySQL server, and which of its tables are mirrored."""
+    """`[source]`: the MySQL server, and the tables to mirror."""
 
     url: Url | None = None
     password: Secret | None = None
@@ -72,7 +72,7 @@ class SourceConfig(Section):
     signal_table: TableName | None = None
 
     def server(self) -> SourceUrl:
-        """The server's address. Raises ConfigError where the file names none (an archive needs no server)."""
+        """Return the server's address. Raises ConfigError if the file has none (an archive needs no server)."""
         if self.url is None:
             raise ConfigError(
                 "source.url is not set", 'add url = "mysql://user@host:3306/database" to [source]'
@@ -81,32 +81,34 @@ class SourceConfig(Section):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Patterns of tables that are not mirrored: `exclude`, the signal table, and helper tables unless wanted.
+        """Patterns of tables that are not mirrored: `exclude`, the signal table, and helper tables unless included.
 
-        The connector reads the latter two all the same: signals arrive by the one, and without the others it does
-        not know the table that one of them is renamed to.
+        The connector reads the signal table and the helper tables nevertheless: signals arrive by the former, and
+        without the latter it would not know the table that a helper table is renamed to.
         """
         helpers = () if self.helper_tables else HELPER_TABLES
-        signals = () if self.signal_table is None else (glob_literal(self.signal_table),)
+        signal = self.signal_table
+        # A name that contains a wildcard would, as a pattern, match other tables too.
+        signals = () if signal is None or has_wildcard(signal) else (signal,)
         return (*self.exclude, *signals, *helpers)
 
     def includes(self, table: str) -> bool:
-        """Whether `database.table` is mirrored: some pattern of `tables` fits and none of `left_out`."""
-        return any(fnmatchcase(table, pattern) for pattern in self.tables) and not self.excludes(table)
+        """Return whether `database.table` is mirrored: a pattern of `tables` matches it, and it is not excluded."""
+        return matches(table, self.tables) and not self.excludes(table)
 
     def excludes(self, table: str) -> bool:
-        """Whether some pattern of `left_out` fits `database.table`."""
-        return any(fnmatchcase(table, pattern) for pattern in self.left_out)
+        """Return whether `database.table` is the signal table or matches a pattern of `left_out`."""
+        return table == self.signal_table or matches(table, self.left_out)
 
 
 class KafkaLog(Section):
     """`[log] kind = "kafka"`: Debezium's topics.
 
-    `options` are librdkafka's names (`security.protocol`, `sasl.username`, …), one set for both clients: the
-    Spark side gets their Java counterparts. `schemas`, `partitions`, `transactions` and `connect_url` serve `connect`.
-    `allow_lossy` names options of the connector that may lose data.
-    `registry_url` is a schema registry's Confluent-compatible API, where `format` is "avro". With `flattened`, events
-    are rows that ExtractNewRecordState made, and not envelopes.
+    `options` are librdkafka's names (`security.protocol`, `sasl.username`, …), given once for both clients: the
+    Spark side receives their Java counterparts. `connect` uses `schemas`, `partitions`, `transactions` and
+    `connect_url`. `allow_lossy` names options of the connector that may lose data. `registry_url` is a schema
+    registry's Confluent-compatible API, for `format = "avro"`. With `flattened`, events are rows from
+    ExtractNewRecordState instead of envelopes.
     """
 
     kind: Literal["kafka"]
@@ -137,7 +139,7 @@ class KafkaLog(Section):
     def _no_login(cls, url: str | None) -> str | None:
         if url is not None and "@" in url.split("/")[2]:
             raise ValueError(
-                "holds a login; take it out and set registry_user and registry_password = { env = … }"
+                "contains a login; remove it and set registry_user and registry_password = { env = … }"
             )
         return url
 
@@ -146,46 +148,46 @@ class KafkaLog(Section):
         if self.format == "avro" and self.registry_url is None:
             raise ValueError('registry_url is required with format = "avro"')
         if self.format == "avro" and self.schemas:
-            raise ValueError('schemas has no meaning with format = "avro"; leave it out')
+            raise ValueError('schemas has no effect with format = "avro"; remove it')
         if self.format == "json" and self.registry_url is not None:
-            raise ValueError('registry_url has no meaning with format = "json"; leave it out')
+            raise ValueError('registry_url has no effect with format = "json"; remove it')
         if (self.registry_user is None) != (self.registry_password is None):
-            raise ValueError("registry_user and registry_password go together")
+            raise ValueError("registry_user and registry_password must be set together")
         if self.registry_user is not None and self.registry_url is None:
-            raise ValueError('registry_user has no meaning with format = "json"; leave it out')
+            raise ValueError('registry_user has no effect with format = "json"; remove it')
         return self
 
     @property
     def registry_is_apicurio(self) -> bool:
-        """Whether the registry is Apicurio's, by its address; `connect` then sets its converter up."""
+        """Whether the registry is Apicurio's, judged by its URL; `connect` then configures Apicurio's converter."""
         return APICURIO_API in (self.registry_url or "")
 
     @property
     def nulls_are_lost(self) -> bool:
-        """Whether the converter writes a column's default where a nullable column that has one is NULL.
+        """Whether the converter writes the default of a nullable column in place of NULL.
 
-        Apicurio's does and cannot be told not to; the others are told by `connect`. `allow_lossy` allows it by the name
-        of the setting that chooses the converter.
+        Apicurio's converter always does; `connect` configures the others not to. `allow_lossy` permits it by the name
+        of the setting that selects the converter.
         """
         return self.format == "avro" and self.registry_is_apicurio
 
     @property
     def defaults_are_accepted(self) -> bool:
-        """Whether that is allowed."""
+        """Whether `allow_lossy` permits defaults in place of NULL."""
         return "value.converter" in self.allow_lossy
 
     def registry_login(self) -> tuple[str, str] | None:
-        """User and password of the registry: never log them. Raises ConfigError where the secret is missing."""
+        """Return the user and password of the registry: never log them. Raises ConfigError if the secret is missing."""
         if self.registry_user is None or self.registry_password is None:
             return None
         return self.registry_user, self.registry_password.reveal().get_secret_value()
 
     def client_options(self) -> dict[str, Any]:
-        """Settings for a confluent-kafka client, secrets included: never log them."""
+        """Return the settings for a confluent-kafka client, secrets included: never log them."""
         return {"bootstrap.servers": self.bootstrap_servers, **reveal_all(self.options)}
 
     def spark_options(self) -> dict[str, str]:
-        """The same settings for Spark's Kafka source, each under `kafka.`; secrets included."""
+        """Return the same settings for Spark's Kafka source, each prefixed with `kafka.`; secrets included."""
         return {f"kafka.{name}": value for name, value in java_client_options(self.client_options()).items()}
 
 
@@ -199,7 +201,7 @@ class ArchiveLog(Section):
 
 
 class LakeConfig(Section):
-    """`[lake]`: the Iceberg catalog, where the files go, and the namespace of the mirrored tables."""
+    """`[lake]`: the Iceberg catalog, the location of the files, and the namespace of the mirrored tables."""
 
     needs_uri: ClassVar[tuple[str, ...]] = ("jdbc", "rest", "hive")
 
@@ -219,7 +221,7 @@ class LakeConfig(Section):
     @classmethod
     def _no_password(cls, address: str | None) -> str | None:
         if address is not None and re.search(r"password=|//[^/@]+:[^/@]+@", address, re.IGNORECASE):
-            raise ValueError('holds a password; take it out and set it in lake.options, as { env = "NAME" }')
+            raise ValueError('contains a password; remove it and set it in lake.options, as { env = "NAME" }')
         return address
 
     @model_validator(mode="after")
@@ -236,32 +238,32 @@ class LakeConfig(Section):
 
     @property
     def folds_case(self) -> bool:
-        """Whether the catalog takes names that differ only in letter case for one."""
+        """Whether the catalog treats names that differ only in letter case as equal."""
         return self.catalog in ("hive", "glue") or (self.uri or "").startswith("jdbc:mysql")
 
     @property
     def changes_namespace(self) -> str:
-        """Where the changelogs are."""
+        """The namespace of the changelogs."""
         return f"{self.namespace}_changes"
 
     @property
     def ops_namespace(self) -> str:
-        """Where quarantine and other operational tables are."""
+        """The namespace of the quarantine and other operational tables."""
         return f"{self.namespace}_ops"
 
     @property
     def catalog_file(self) -> Path | None:
-        """The file of a SQLite catalog, whether or not it exists; None for any other catalog."""
+        """The file of a SQLite catalog, even if it does not exist yet; None for any other catalog."""
         prefix, uri = "jdbc:sqlite:", self.uri or ""
         return Path(uri.removeprefix(prefix).split("?")[0]) if uri.startswith(prefix) else None
 
     def catalog_options(self) -> dict[str, str]:
-        """`options` with secrets included: never log them."""
+        """Return `options` with secrets included: never log them."""
         return reveal_all(self.options)
 
 
 class ApplyConfig(Section):
-    """`[apply]`: how changes become commits. `trigger` is in seconds, 0 means as soon as possible."""
+    """`[apply]`: how changes become commits. `trigger` is in seconds; 0 means as soon as possible."""
 
     trigger: Trigger = 10.0
     max_events: Annotated[int, Field(ge=1)] = 1_000_000
@@ -273,19 +275,24 @@ class ApplyConfig(Section):
 
 
 class SparkConfig(Section):
-    """`[spark]`: where the engine runs. `conf` goes to the session as it stands."""
+    """`[spark]`: where Spark runs. `conf` is passed to the session unchanged."""
 
     master: Annotated[str, Field(min_length=1)] = "local[*]"
     driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[kmgKMG]$")] = "3g"
     conf: dict[str, OptionValue] = {}
 
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executor are one process on this machine."""
+        return self.master == "local" or self.master.startswith("local[")
+
     def session_conf(self) -> dict[str, str]:
-        """`conf` with secrets included: never log them."""
+        """Return `conf` with secrets included: never log them."""
         return reveal_all(self.conf)
 
 
 class MaskConfig(Section):
-    """What stands in place of a masked column's values: one of three."""
+    """The replacement for a masked column's values: exactly one of three."""
 
     text: str | None = None
     keep_last: Annotated[int, Field(ge=1)] | None = None
@@ -298,7 +305,7 @@ class MaskConfig(Section):
         return self
 
     def mask(self) -> Mask:
-        """The rule that it means."""
+        """Return the mask that the section defines."""
         if self.text is not None:
             return FixedText(self.text)
         return Blank() if self.keep_last is None else KeepLast(self.keep_last)
@@ -307,20 +314,22 @@ class MaskConfig(Section):
 class ColumnsConfig(Section):
     """Which columns are mirrored, and which are masked or hashed before anything is written.
 
-    Names of columns, in which * and ? stand for any letters, in any letter case.
+    Column names, in which * and ? match any letters, regardless of letter case. A table with `unlisted = "pause"`
+    pauses if it has a column that no list names; `include` then excludes no other column.
     """
 
     include: tuple[ColumnPattern, ...] = ()
     exclude: tuple[ColumnPattern, ...] = ()
     hash: tuple[ColumnPattern, ...] = ()
     mask: dict[ColumnPattern, MaskConfig] = {}
+    unlisted: Unlisted | None = None
 
     @model_validator(mode="after")
     def _one_rule_each(self) -> Self:
         seen: set[str] = set()
         for pattern in (*self.exclude, *self.hash, *self.mask):
             if pattern.casefold() in seen:
-                raise ValueError(f'"{pattern}" stands under two of exclude, hash and mask; keep one')
+                raise ValueError(f'"{pattern}" appears in two of exclude, hash and mask; keep one')
             seen.add(pattern.casefold())
         return self
 
@@ -330,15 +339,15 @@ class ColumnsConfig(Section):
 
 
 class MirrorColumnsConfig(ColumnsConfig):
-    """`[columns]`: the rules for columns of all tables, and the key of all hashes."""
+    """`[columns]`: the column rules for all tables, and the key for all hashes."""
 
     hash_key: Secret | None = None
 
 
 class SchemaChangesConfig(Section):
-    """`[schema_changes]`: what a change of the source's tables does, by kind; None: as for the whole mirror.
+    """`[schema_changes]`: the policy for each kind of schema change; None inherits the mirror's policy.
 
-    evolve follows it, ignore leaves the lake as it is, fail pauses the table.
+    evolve applies the change, ignore leaves the lake unchanged, fail pauses the table.
     """
 
     add: Policy | None = None
@@ -350,13 +359,13 @@ class SchemaChangesConfig(Section):
     recreate: Literal["evolve", "fail"] | None = None
 
     def policies(self) -> dict[ChangeKind, Policy]:
-        """Those that are set."""
+        """Return the policies that are set."""
         kinds: tuple[ChangeKind, ...] = ("add", "drop", "rename", "order", "type", "key", "recreate")
         return {kind: policy for kind in kinds if (policy := getattr(self, kind)) is not None}
 
 
 class TableConfig(Section):
-    """`[[table]]`: what differs for one table."""
+    """`[[table]]`: settings of one table."""
 
     name: TableName
     partition: tuple[Partition, ...] = ()
@@ -372,7 +381,7 @@ class TableConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """Everything that is configured for one table, with the defaults of `[apply]` filled in."""
+    """All settings of one table, with the defaults of `[apply]` filled in."""
 
     name: str
     partition: tuple[PartitionField, ...]
@@ -386,15 +395,15 @@ class TableOptions:
     properties: Mapping[str, str]
 
 
-def _loses(name: str, rules: ColumnsConfig) -> bool:
-    """Whether a column would be left out or masked."""
+def _loses(name: str, rules: ColumnsConfig, unlisted: Unlisted) -> bool:
+    """Return whether a column would be excluded or masked."""
     masks = tuple((pattern, mask.mask()) for pattern, mask in rules.mask.items() if name not in rules.hash)
-    found = RuleSet(rules.include, rules.exclude, masks=masks)
-    return found.leaves_out(name) or found.shield(name) is not None
+    found = RuleSet(rules.include if unlisted == "allow" else (), rules.exclude, masks=masks)
+    return found.leaves_out(name) or found.transform(name) is not None
 
 
 class Config(Section):
-    """One mirror's whole configuration."""
+    """The whole configuration of one mirror."""
 
     mirror: MirrorConfig
     source: SourceConfig
@@ -413,9 +422,11 @@ class Config(Section):
         names = [table.name for table in self.tables]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f'[[table]] "{name}" stands twice; keep one')
+                raise ValueError(f'[[table]] "{name}" appears twice; keep one')
             if not self.source.includes(name):
-                raise ValueError(f'[[table]] "{name}" is not among source.tables, so it would have no effect')
+                raise ValueError(
+                    f'[[table]] "{name}" does not match source.tables, so it would have no effect'
+                )
             options = self.table(name)
             if options.keyless == "changelog" and not options.changelog:
                 raise ValueError(
@@ -430,23 +441,29 @@ class Config(Section):
         hashes = [*self.columns.hash, *(pattern for table in self.tables for pattern in table.columns.hash)]
         if hashes and self.columns.hash_key is None:
             raise ValueError(
-                f'column "{hashes[0]}" is to be hashed, but there is no key for it; '
+                f'column "{hashes[0]}" is hashed, but no key is set; '
                 'set hash_key = { env = "NAME" } in [columns]'
             )
         for table in self.tables:
+            unlisted = self.unlisted(table.name)
             for name in table.key:
-                if _loses(name, table.columns) or _loses(name, self.columns):
+                if _loses(name, table.columns, unlisted) or _loses(name, self.columns, unlisted):
                     raise ValueError(
-                        f'[[table]] "{table.name}": column "{name}" is in the key, so it cannot be left out or masked; '
+                        f'[[table]] "{table.name}": column "{name}" is in the key, so it cannot be excluded or masked; '
                         "hash it instead"
                     )
 
     def includes(self, table: str) -> bool:
-        """Whether `database.table` is mirrored."""
+        """Return whether `database.table` is mirrored."""
         return self.source.includes(table)
 
+    def unlisted(self, table: str) -> Unlisted:
+        """Return the policy for columns of `database.table` without a column rule: the table's, else the mirror's."""
+        own = next((section.columns.unlisted for section in self.tables if section.name == table), None)
+        return own or self.columns.unlisted or "allow"
+
     def table(self, table: str) -> TableOptions:
-        """What is configured for `database.table`, whether or not it has a section of its own."""
+        """Return the settings of `database.table`, whether or not it has its own section."""
         own = next((section for section in self.tables if section.name == table), TableConfig(name=table))
         return TableOptions(
             name=table,

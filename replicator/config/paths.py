@@ -1,4 +1,4 @@
-"""Paths in the configuration: a relative one starts at the configuration file's folder."""
+"""Resolve paths of the configuration: a relative path starts at the configuration file's folder."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ _SQLITE = "jdbc:sqlite:"
 
 
 def base_of(info: ValidationInfo) -> Path:
-    """The folder that relative paths start at: the file's own, or the current one where there is no file."""
+    """Return the folder that relative paths start at: the file's folder, or the current one if there is no file."""
     context = info.context
     return context["base"] if isinstance(context, dict) and "base" in context else Path.cwd()
 
@@ -41,10 +41,10 @@ def _catalog_uri(value: object, info: ValidationInfo) -> str:
 
 
 LocalPath = Annotated[Path, PlainValidator(_local)]
-"""A path on this machine, absolute."""
+"""An absolute path on this machine."""
 
 Warehouse = Annotated[str, PlainValidator(_warehouse)]
-"""Where table files go: an absolute path, or a URL such as `s3://bucket/lake` as it stands."""
+"""The location of table files: an absolute path, or an unchanged URL such as `s3://bucket/lake`."""
 
 CatalogUri = Annotated[str, PlainValidator(_catalog_uri)]
-"""A catalog's address; the file of `jdbc:sqlite:FILE` is made absolute."""
+"""The URI of a catalog; the file in `jdbc:sqlite:FILE` is made absolute."""

@@ -1,4 +1,4 @@
-"""Secrets: the configuration says where one is found, and it is read only when it is needed."""
+"""Secrets: the configuration names their location, and they are read only when needed."""
 
 import os
 from collections.abc import Mapping
@@ -26,23 +26,23 @@ class SecretRef(BaseModel):
         return self
 
     def reveal(self) -> SecretStr:
-        """The secret itself. Raises ConfigError where the variable is unset or the file unreadable."""
+        """Read the secret. Raises ConfigError if the variable is unset or the file is unreadable."""
         if self.env is not None:
             value = os.environ.get(self.env)
             if value is None:
                 raise ConfigError(
-                    f"the environment variable {self.env} is not set, but a secret is taken from it",
+                    f"the environment variable {self.env} is not set, but the configuration reads a secret from it",
                     f"export {self.env}=… before this command",
                 )
             return SecretStr(value)
         path = self.file or Path()
         try:
-            # Editors and `echo` end a file with a line break that is no part of the secret.
+            # Editors and `echo` end a file with a line break that is not part of the secret.
             return SecretStr(path.read_text(encoding="utf-8").rstrip("\r\n"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"cannot read the secret in {path}: {_reason(error)}",
-                "the file must be readable by the user that runs this command, and hold the secret alone",
+                "the file must be readable by the user that runs this command and contain only the secret",
             ) from error
 
 
@@ -54,9 +54,9 @@ def _secret(value: object, info: ValidationInfo) -> SecretRef:
     if isinstance(value, SecretRef):
         return value
     if not isinstance(value, Mapping):
-        # The value is never repeated: this message may end in a log.
+        # The value is never included: this message may end up in a log.
         raise ValueError(
-            'a secret never stands in this file; write { env = "NAME" } for an environment variable, '
+            'secrets must not be written in this file; write { env = "NAME" } for an environment variable, '
             'or { file = "PATH" }'
         )
     return SecretRef.model_validate(value, context=info.context)
@@ -92,14 +92,16 @@ OptionValue = Annotated[str | SecretRef, PlainValidator(_option)]
 
 
 def refuse_literal_secrets(options: Mapping[str, str | SecretRef]) -> None:
-    """Raise ValueError when an option whose name speaks of a secret holds one in plain text."""
+    """Raise ValueError if an option whose name suggests a secret has a plain-text value."""
     for name, value in options.items():
         if isinstance(value, str) and any(word in name.lower() for word in _SECRET_WORDS):
-            raise ValueError(f'"{name}" is a secret and never stands in this file; write {{ env = "NAME" }}')
+            raise ValueError(
+                f'"{name}" is a secret and must not be written in this file; write {{ env = "NAME" }}'
+            )
 
 
 def reveal_all(options: Mapping[str, str | SecretRef]) -> dict[str, str]:
-    """Options with every secret read. The result is for a client only: never log it."""
+    """Return the options with every secret read. Pass the result to clients only: never log it."""
     return {
         name: value if isinstance(value, str) else value.reveal().get_secret_value()
         for name, value in options.items()

@@ -1,4 +1,4 @@
-"""The annotated configuration that `replicator init` writes."""
+"""Render the annotated configuration that `replicator init` writes."""
 
 import json
 import tomllib
@@ -14,7 +14,7 @@ _TEMPLATE = Path(__file__).with_name("template.toml")
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What differs from one new configuration to the next; the rest of the file is the same for all."""
+    """The values that differ between new configurations; the rest of the file is the same for all."""
 
     name: str
     url: str
@@ -28,7 +28,7 @@ class Answers:
 
 
 def render_config(answers: Answers) -> str:
-    """The text of a configuration file. Raises UsageError where an answer does not make a valid one."""
+    """Return the text of a configuration file. Raises UsageError if an answer makes it invalid."""
     values = {
         "name": answers.name,
         "url": answers.url,
@@ -41,7 +41,7 @@ def render_config(answers: Answers) -> str:
         "warehouse": answers.warehouse,
         "catalog_uri": f"jdbc:sqlite:{_catalog_folder(answers.warehouse)}/catalog.db",
     }
-    # JSON's strings and lists of strings are TOML's too.
+    # JSON strings and lists of strings are valid TOML too.
     quoted = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
     text = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         quoted, database=answers.tables[0].split(".")[0]
@@ -54,14 +54,14 @@ def render_config(answers: Answers) -> str:
 
 
 def write_config(file: Path, answers: Answers, *, replace: bool = False) -> None:
-    """Write a new configuration. Raises UsageError where the file exists and `replace` is not set."""
+    """Write a new configuration. Raises UsageError if the file exists and `replace` is not set."""
     text = render_config(answers)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("w" if replace else "x", encoding="utf-8") as target:
             target.write(text)
     except FileExistsError:
-        raise UsageError(f"{file} exists already", "use another name, or --force to replace it") from None
+        raise UsageError(f"{file} already exists", "use another name, or --force to replace it") from None
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from error
 

@@ -1,4 +1,4 @@
-"""Values of the configuration that need more than a type: the source's address, intervals, patterns."""
+"""Parse configuration values that need more than a type: the source's address, intervals, patterns."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import PlainValidator
 
-from replicator.model.partition import PartitionField, parse_partition
+from replicator.model.partitioning import PartitionField, parse_partition
 
 DEFAULT_MYSQL_PORT = 3306
 
@@ -23,7 +23,7 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceUrl:
-    """Where the MySQL server is and who logs in; never holds a password."""
+    """The address and user of the MySQL server; never contains a password."""
 
     user: str
     host: str
@@ -36,9 +36,9 @@ class SourceUrl:
 
 
 def parse_source_url(value: object) -> SourceUrl:
-    """Read `mysql://user@host:port/database` (port and database may be left out). Raises ValueError.
+    """Parse `mysql://user@host:port/database` (port and database are optional). Raises ValueError.
 
-    The address is never repeated in an error: it may hold a password by mistake.
+    Errors never include the address: it may contain a password by mistake.
     """
     if isinstance(value, SourceUrl):
         return value
@@ -54,20 +54,18 @@ def parse_source_url(value: object) -> SourceUrl:
         raise ValueError(f'the address must start with "mysql://"; {wanted}')
     if parts.password is not None:
         raise ValueError(
-            "holds a password, which never stands in this file; "
-            'take it out of the address and set password = { env = "NAME" }'
+            "contains a password, which must not be written in this file; "
+            'remove it from the address and set password = { env = "NAME" }'
         )
     if not parts.hostname or not parts.username:
         raise ValueError(f"the {'host' if not parts.hostname else 'user'} is missing; {wanted}")
     if parts.query or parts.fragment:
-        raise ValueError(
-            f'nothing may follow the database name ("?…" and "#…" have no meaning here); {wanted}'
-        )
+        raise ValueError(f'nothing may follow the database name ("?…" and "#…" are not supported); {wanted}')
     return SourceUrl(unquote(parts.username), parts.hostname, port, unquote(parts.path.strip("/")) or None)
 
 
 def parse_trigger(value: object) -> float:
-    """Seconds between batches: `10 seconds`, `500 ms`, `1 minute`; `continuous` is 0.0. Raises ValueError."""
+    """Parse the seconds between batches: `10 seconds`, `500 ms`, `1 minute`; `continuous` is 0.0. Raises ValueError."""
     if value == "continuous":
         return 0.0
     if isinstance(value, str) and (found := _INTERVAL.fullmatch(value.strip().lower())):
@@ -98,11 +96,6 @@ def _table_pattern(value: object) -> str:
     return value
 
 
-def glob_literal(text: str) -> str:
-    """A pattern that only `text` fits."""
-    return re.sub(r"([*?\[])", r"[\1]", text)
-
-
 def _table_name(value: object) -> str:
     if not isinstance(value, str) or not all(value.partition(".")):
         raise ValueError(f'{_shown(value)} is not a table name; write "database.table", as in "shop.orders"')
@@ -112,7 +105,7 @@ def _table_name(value: object) -> str:
 def _column_pattern(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(
-            f'{_shown(value)} is not a column name; write "email", or with * and ? for any letters'
+            f'{_shown(value)} is not a column name; write "email", or use * and ? to match any letters'
         )
     return value
 

@@ -1,1 +1,1 @@
-"""Raw records of the log → typed change events, on the JVM."""
+"""Decoding of raw records of the log to typed change events, on the JVM."""

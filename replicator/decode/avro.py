@@ -1,8 +1,8 @@
-"""Raw records → decoded events, where keys and values are Avro in Confluent's wire format.
+"""Decode raw records whose keys and values are Avro in Confluent's wire format.
 
-A value begins with a zero byte and the four-byte id of the schema that it was written with; the frame is that of
-`envelope`. Events of several writer schemas are decoded in one pass: each has a column of its own for the parsed
-event, which is null for all others.
+A value begins with a zero byte and the four-byte id of its writer schema; the decoded frame is that of `events`. Events
+of several writer schemas are decoded in one pass: each writer schema has its own column for the parsed event, which is
+null for events of the others.
 """
 
 from collections.abc import Sequence
@@ -16,30 +16,30 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from replicator.decode.avro_schema import Writer
-from replicator.decode.envelope import (
-    TAIL,
-    Epoch,
+from replicator.decode.events import (
+    RANGE_END,
+    WriterSchema,
     after_image,
     before_image,
     event_place,
     frame_columns,
+    in_range_end,
     judged,
-    mark,
-    near_end,
     number_given,
     number_read,
     own_row,
+    row_hash,
 )
 from replicator.decode.flat import envelope_of
 from replicator.decode.values import row_type
-from replicator.model.census import UNFAMILIAR
-from replicator.model.commit import OffsetRange
+from replicator.model.batch_stats import UNKNOWN_SCHEMA
+from replicator.model.commit_marker import OffsetRange
 from replicator.model.source_block import SOURCE_FIELDS
 from replicator.model.table import TableSchema
-from replicator.registry import HEADER_BYTES
+from replicator.sources.schema_registry import HEADER_BYTES
 
 NO_WRITER: Final = -1
-"""The id of what is not in Confluent's wire format."""
+"""Writer schema id of records that are not in Confluent's wire format."""
 
 _EXPRESSIONS: Final = 1024
 _NOT_CONFLUENT: Final = "not in Confluent's wire format"
@@ -48,14 +48,14 @@ _NO_SCHEMA: Final = Writer("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class AvroEpoch(Epoch):
-    """Events of one writer schema; its id is the `fingerprint`."""
+class AvroWriterSchema(WriterSchema):
+    """An Avro writer schema; its id in the registry is the `fingerprint`."""
 
     writer: Writer = _NO_SCHEMA
 
 
 def writer_id(value: SparkColumn) -> SparkColumn:
-    """The id of the schema that a record was written with, a long; NO_WRITER where it has none."""
+    """Return the id of a record's writer schema, as long; `NO_WRITER` if the record has none."""
     header = F.hex(F.substring(value, 1, HEADER_BYTES))
     found = F.conv(F.substring(header, 3, 8), 16, 10).cast("long")
     return F.when((F.length(value) > HEADER_BYTES) & header.startswith("00"), found).otherwise(
@@ -65,17 +65,22 @@ def writer_id(value: SparkColumn) -> SparkColumn:
 
 def decode(
     records: DataFrame,
-    epochs: Sequence[Epoch],
+    writer_schemas: Sequence[WriterSchema],
     target: TableSchema,
     ranges: Sequence[OffsetRange],
     *,
     for_changelog: bool,
-    stray: str = UNFAMILIAR,
-    tail: int = TAIL,
+    undecodable: str = UNKNOWN_SCHEMA,
+    range_end: int = RANGE_END,
 ) -> DataFrame:
-    """Decode records of one table; as `envelope.decode`. Events of a writer schema that no epoch has get `stray`."""
-    events = records.where(F.col("value").isNotNull()).withColumn("near_end", near_end(ranges, tail))
-    known = tuple(e for e in epochs if isinstance(e, AvroEpoch))
+    """Decode records of one table, as `events.decode` does.
+
+    Events with a writer schema that is not in `writer_schemas` get the verdict `undecodable`.
+    """
+    events = records.where(F.col("value").isNotNull()).withColumn(
+        "in_range_end", in_range_end(ranges, range_end)
+    )
+    known = tuple(e for e in writer_schemas if isinstance(e, AvroWriterSchema))
     writers = tuple({e.fingerprint: e.writer for e in known}.items())
     parsed = events.select("*", _carried())
     parsed = parsed.select("*", *_parsed(writers))
@@ -84,12 +89,12 @@ def decode(
     placed = parsed.select("*", *_placed(writers))
     rows = placed.select(*_own_rows(known, for_changelog))
     images = rows.select("*", *_image_columns(known, target, for_changelog))
-    reason = _reason(known, target, stray, for_changelog)
+    reason = _reason(known, target, undecodable, for_changelog)
     return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
 
 
 def with_sources(records: DataFrame, writers: Sequence[tuple[int, Writer]]) -> DataFrame:
-    """Raw records with their source blocks (column `source`), as far as they are of one of `writers` (by id)."""
+    """Return raw records with the column `source`, their source block; null if their schema id is not in `writers`."""
     parsed = records.select("*", _carried()).select("*", *_parsed(tuple(writers)))
     sources = [_source_of(F.col(_event(number)), writer) for number, writer in writers]
     kinds = ",".join(f"{name}:{kind}" for name, kind in SOURCE_FIELDS)
@@ -97,7 +102,7 @@ def with_sources(records: DataFrame, writers: Sequence[tuple[int, Writer]]) -> D
 
 
 def _source_of(event: SparkColumn, writer: Writer) -> SparkColumn:
-    """A flattened event's source block stands in fields of its own."""
+    """Return an event's source block; a flattened event has it in separate fields."""
     if writer.marks is None:
         block = {name: event.getField("source").getField(name) for name, _ in SOURCE_FIELDS}
     else:
@@ -109,7 +114,7 @@ def _source_of(event: SparkColumn, writer: Writer) -> SparkColumn:
     return F.when(event.isNotNull(), F.struct(*fields))
 
 
-# As in `envelope`: building an expression takes a call into the JVM for each part of it.
+# As in `events`: building an expression takes a JVM call for each part, so expressions are cached.
 
 
 @lru_cache(1)
@@ -131,25 +136,25 @@ def _parsed(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
 
 
 @lru_cache(_EXPRESSIONS)
-def _unflattened(epochs: tuple[AvroEpoch, ...]) -> dict[str, SparkColumn]:
-    """The columns of flattened events, made envelopes."""
+def _unflattened(writer_schemas: tuple[AvroWriterSchema, ...]) -> dict[str, SparkColumn]:
+    """Return the columns of flattened events, converted to envelopes."""
     return {
         _event(e.fingerprint): F.when(
             F.col(_event(e.fingerprint)).isNotNull(),
             F.struct(*envelope_of(F.col(_event(e.fingerprint)), e.columns, e.writer.marks or ())),
         )
-        for e in epochs
+        for e in writer_schemas
     }
 
 
 def _event(number: int) -> str:
-    """The column with the events of one writer schema."""
+    """Return the name of the column with the events of one writer schema."""
     return f"event{number}"
 
 
 @lru_cache(_EXPRESSIONS)
 def _placed(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
-    """What tells about an event before its row is looked at. Spark leaves every field null where it cannot parse."""
+    """Return `op`, `source` and `tx_order` of events; all are null if Spark cannot parse the event."""
     events = [F.col(_event(number)) for number, _ in writers]
     fields = [
         _first([event.getField("source").getField(name) for event in events]).cast(kind).alias(name)
@@ -160,7 +165,7 @@ def _placed(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
         F.struct(*fields).alias("source"),
         _first([event.getField("transaction").getField("total_order") for event in events])
         .cast("long")
-        .alias("nth"),
+        .alias("tx_order"),
     )
 
 
@@ -168,73 +173,92 @@ def _first(values: Sequence[SparkColumn]) -> SparkColumn:
     return F.coalesce(*values) if values else F.lit(None)
 
 
-def _chosen(epochs: Sequence[AvroEpoch], values: Sequence[SparkColumn]) -> SparkColumn:
-    """Of each epoch's value the one whose epoch an event belongs to."""
+def _chosen(writer_schemas: Sequence[AvroWriterSchema], values: Sequence[SparkColumn]) -> SparkColumn:
+    """Choose the value of the writer schema to which an event belongs."""
     chosen = F.when(F.lit(False), F.lit(None))
-    for epoch, value in zip(epochs, values, strict=True):
-        chosen = chosen.when(_belongs(epoch), value)
+    for writer_schema, value in zip(writer_schemas, values, strict=True):
+        chosen = chosen.when(_belongs(writer_schema), value)
     return chosen
 
 
-def _belongs(epoch: AvroEpoch) -> SparkColumn:
-    own, place = F.col("carried") == epoch.fingerprint, event_place(F.col("source"))
-    if epoch.first is not None:
-        own &= place >= epoch.first
-    if epoch.end is not None:
-        own &= place < epoch.end
+def _belongs(writer_schema: AvroWriterSchema) -> SparkColumn:
+    own, place = F.col("carried") == writer_schema.fingerprint, event_place(F.col("source"))
+    if writer_schema.first is not None:
+        own &= place >= writer_schema.first
+    if writer_schema.end is not None:
+        own &= place < writer_schema.end
     return own
 
 
 @lru_cache(_EXPRESSIONS)
-def _own_rows(epochs: tuple[AvroEpoch, ...], for_changelog: bool) -> tuple[SparkColumn, ...]:
+def _own_rows(writer_schemas: tuple[AvroWriterSchema, ...], for_changelog: bool) -> tuple[SparkColumn, ...]:
     rows, given = [], []
-    for i, epoch in enumerate(epochs):
-        event = F.col(_event(epoch.fingerprint))
+    for i, writer_schema in enumerate(writer_schemas):
+        event = F.col(_event(writer_schema.fingerprint))
         before, after = event.getField("before"), event.getField("after")
         rows.append(
-            own_row(before, epoch.before_columns(for_changelog=for_changelog)).alias(f"own_before{i}")
+            own_row(before, writer_schema.before_columns(for_changelog=for_changelog)).alias(f"own_before{i}")
         )
-        rows.append(own_row(after, epoch.columns).alias(f"own_after{i}"))
-        given.append(number_given(before, after, epoch.schema, for_changelog))
-    lacking = [F.col(_event(e.fingerprint)).getField("lacking") for e in epochs if e.writer.marks is not None]
-    names = ("partition", "offset", "timestamp", "key", "value", "near_end", "carried", "op", "source", "nth")
+        rows.append(own_row(after, writer_schema.columns).alias(f"own_after{i}"))
+        given.append(number_given(before, after, writer_schema.schema, for_changelog))
+    lacking = [
+        F.col(_event(e.fingerprint)).getField("lacking") for e in writer_schemas if e.writer.marks is not None
+    ]
+    names = (
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "value",
+        "in_range_end",
+        "carried",
+        "op",
+        "source",
+        "tx_order",
+    )
     return (
         *(F.col(name) for name in names),
         *rows,
-        _chosen(epochs, given).alias("given"),
+        _chosen(writer_schemas, given).alias("given"),
         _first(lacking).cast("string").alias("lacking"),
     )
 
 
 @lru_cache(_EXPRESSIONS)
 def _image_columns(
-    epochs: tuple[AvroEpoch, ...], target: TableSchema, for_changelog: bool
+    writer_schemas: tuple[AvroWriterSchema, ...], target: TableSchema, for_changelog: bool
 ) -> tuple[SparkColumn, ...]:
     marks, befores, afters = [], [], []
-    for i, epoch in enumerate(epochs):
+    for i, writer_schema in enumerate(writer_schemas):
         before, after = F.col(f"own_before{i}"), F.col(f"own_after{i}")
-        marks.append(mark(before, after, epoch, for_changelog))
-        befores.append(before_image(before, epoch, target, for_changelog))
-        afters.append(after_image(after, epoch, target))
+        marks.append(row_hash(before, after, writer_schema, for_changelog))
+        befores.append(before_image(before, writer_schema, target, for_changelog))
+        afters.append(after_image(after, writer_schema, target))
     before_columns = target.columns if for_changelog else target.key_columns
     return (
-        _chosen(epochs, marks).cast("long").alias("mark"),
-        _chosen(epochs, befores).cast(row_type(before_columns)).alias("before"),
-        _chosen(epochs, afters).cast(row_type(target.columns)).alias("after"),
+        _chosen(writer_schemas, marks).cast("long").alias("row_hash"),
+        _chosen(writer_schemas, befores).cast(row_type(before_columns)).alias("before"),
+        _chosen(writer_schemas, afters).cast(row_type(target.columns)).alias("after"),
     )
 
 
 @lru_cache(_EXPRESSIONS)
 def _reason(
-    epochs: tuple[AvroEpoch, ...], target: TableSchema, stray: str, for_changelog: bool
+    writer_schemas: tuple[AvroWriterSchema, ...], target: TableSchema, undecodable: str, for_changelog: bool
 ) -> SparkColumn:
-    known = F.col("carried").isin(sorted({e.fingerprint for e in epochs})) if epochs else F.lit(False)
-    reading = [number_read(epoch.schema, for_changelog) for epoch in epochs]
+    known = (
+        F.col("carried").isin(sorted({e.fingerprint for e in writer_schemas}))
+        if writer_schemas
+        else F.lit(False)
+    )
+    reading = [number_read(writer_schema.schema, for_changelog) for writer_schema in writer_schemas]
     strange = (
         F.when(F.col("carried") == NO_WRITER, F.lit(_NOT_CONFLUENT))
-        .when(~known, F.lit(stray))
+        .when(~known, F.lit(undecodable))
         .when(F.col("lacking").isNotNull(), F.col("lacking"))
         .when(F.col("op").isNull(), F.lit("not Avro of its writer schema"))
-        .when(F.col("given") != _chosen(epochs, reading), F.lit("a value that its column cannot hold"))
+        .when(
+            F.col("given") != _chosen(writer_schemas, reading), F.lit("a value that its column cannot hold")
+        )
     )
     return judged(strange, target)

@@ -1,7 +1,7 @@
-"""The Avro schema of a change event → `TableSchema`, and what Spark reads the event with.
+"""Parse the Avro schema of a change event to columns and to the schemas with which Spark reads the event.
 
-Connectors write Kafka Connect's schemas in Avro's form: what Avro has no word for stands in properties such as
-``connect.name``. They are translated back into Connect's form here, which `event_schema` reads for JSON too.
+Connectors translate Kafka Connect's schemas to Avro; properties such as ``connect.name`` keep what Avro cannot express.
+This module translates them back to Connect's form, which `connect_schema` also reads for JSON.
 """
 
 import json
@@ -9,12 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from replicator.decode import event_schema
+from replicator.decode import connect_schema
+from replicator.decode.avro_limits import checked_schema
 from replicator.errors import DecodeError, UnsupportedChange
-from replicator.model.flat import MARKS
+from replicator.model.avro_names import adjusted, may_be_adjusted
+from replicator.model.debezium import METADATA_FIELDS
+from replicator.model.document import Document, parse_json
 from replicator.model.source_block import SOURCE_FIELDS
 from replicator.model.table import Column
-from replicator.model.types import STRING, TIMESTAMPTZ, Wire
+from replicator.model.types import STRING, TIMESTAMPTZ, Encoding
+from replicator.schema import mysql_types as mapping
 
 _PRIMITIVES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
@@ -34,20 +38,19 @@ _NESTED: Final = frozenset({"struct", "array", "map"})
 _IMAGES: Final = ("before", "after")
 _SOURCE: Final = dict(SOURCE_FIELDS)
 _TRANSACTION: Final[Mapping[str, str]] = {"total_order": "long"}
-_SOURCE_NAME: Final = "__debezium.source.column.name"
-"""Parameter of a column whose name had to be changed for Avro: its name in the source."""
-_RENAME: Final = "rename one of them, or let the connector write JSON"
+_NO_EVENT: Final = "the writer schema is not that of a Debezium change event"
+_RENAME: Final = "rename one of them, or configure the connector to write JSON"
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """How events of one writer schema are read.
+    """How Spark reads events of one writer schema.
 
     Attributes:
-        written: the schema that they were written with, as Avro JSON.
-        wanted: the part of it that is read.
-        defaulted: columns that may be null and have a default all the same.
-        marks: the fields of a flattened event that are no columns; None for an envelope.
+        written: the writer schema, as Avro JSON.
+        wanted: the reader schema: the part of the writer schema that is read.
+        defaulted: nullable columns that have a default.
+        marks: the metadata fields of a flattened event; None for an envelope.
     """
 
     written: str
@@ -56,23 +59,26 @@ class Writer:
     marks: tuple[str, ...] | None = None
 
 
-def writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, tuple[Column, ...]]:
-    """How to read events written with the Avro schema `text`, and their columns.
+def parse_writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, tuple[Column, ...]]:
+    """Parse the writer schema `text` of events, and its columns.
 
     Raises:
         DecodeError: it is not the schema of a Debezium change event.
-        UnsupportedChange: it is, but its columns cannot be told apart or read.
+        UnsupportedChange: it is one, but its columns cannot be distinguished or read.
     """
     try:
-        event = json.loads(text)
+        event = parse_json(text)
+    except DecodeError as error:
+        raise DecodeError(f"{_NO_EVENT}: {error.message}") from None
+    try:
         named = _records(event)
         fields = {f["name"]: f for f in event["fields"]}
-        row = [f for f in event["fields"] if f["name"] not in MARKS]
+        row = [f for f in event["fields"] if f["name"] not in METADATA_FIELDS]
         if not flattened:
             row = _resolved(fields["after"]["type"], named)["fields"]
         if "connect.name" not in event:
             raise UnsupportedChange(
-                "the writer schema lacks Connect's names of types",
+                "the writer schema lacks Kafka Connect's type names",
                 "set the converter's connect.meta.data to true",
             )
         columns = tuple(_column(f, named) for f in row)
@@ -81,17 +87,19 @@ def writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, tuple[
         )
         written = _bare(event)
         wanted = written if flattened else _wanted(event, fields, named)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DecodeError("the writer schema is not that of a Debezium change event") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DecodeError(_NO_EVENT) from None
+    checked_schema(written)
     _check_distinct(columns)
-    marks = tuple(sorted(MARKS & fields.keys())) if flattened else None
+    mapping.check_columns(columns)
+    marks = tuple(sorted(METADATA_FIELDS & fields.keys())) if flattened else None
     return Writer(json.dumps(written), json.dumps(wanted), defaulted, marks), columns
 
 
 def _wanted(
     envelope: Mapping[str, Any], fields: Mapping[str, Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The part of an envelope that is read."""
+    """Return the reader schema of an envelope."""
     source = _part(_resolved(fields["source"]["type"], named), _SOURCE)
     wanted = [
         *({"name": n, "type": _bare(fields[n]["type"])} for n in (*_IMAGES, "op") if n in fields),
@@ -106,44 +114,51 @@ def _wanted(
 
 
 def key_names(text: str, columns: Iterable[Column]) -> tuple[str, ...]:
-    """The names of the key's columns, out of the Avro schema of a key. Raises DecodeError where it is none."""
+    """Return the names of the key columns from the Avro schema of a key.
+
+    Raises:
+        DecodeError: it is not the schema of a key.
+    """
     by_written = {c.written: c.name for c in columns}
     try:
-        names = [str(f["name"]) for f in json.loads(text)["fields"]]
-    except (ValueError, KeyError, TypeError):
-        raise DecodeError("the schema of the key is no record of columns") from None
+        fields = Document.parse(text).objects("fields", mapping.MOST_COLUMNS)
+        names = [field.text("name", mapping.LONGEST_NAME) for field in fields]
+    except DecodeError:
+        raise DecodeError("the schema of the key is not a record of columns") from None
     return tuple(by_written.get(name, name) for name in names)
 
 
-def adjusted(name: str) -> str:
-    """`name` as Debezium changes it where it is none that Avro allows (field.name.adjustment.mode=avro)."""
-    letters = [c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name]
-    if letters and letters[0].isdigit():
-        letters[0] = "_"
-    return "".join(letters)
+def source_names(columns: Sequence[Column], definitions: Sequence[Sequence[str]]) -> tuple[Column, ...]:
+    """Return `columns` with their names in the source, if `definitions` determine them.
 
-
-def source_names(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
-    """`columns` under their names in the source, which are `names`, where Avro's are adjusted ones.
+    `definitions` are the column names of schema versions; the first is the version of the events.
 
     Raises:
-        UnsupportedChange: two columns of the source have the same name in Avro.
+        UnsupportedChange: two columns of that version have the same name in Avro.
     """
-    given = {c.name for c in columns}
-    by_adjusted: dict[str, list[str]] = {}
-    for name in names:
-        if name not in given:
-            by_adjusted.setdefault(adjusted(name), []).append(name)
-    known = set(names)
-    found = []
-    for c in columns:
-        candidates = [] if c.name in known else by_adjusted.get(c.name, [])
-        if len(candidates) > 1:
+    return tuple(c if c.source_known else _source_name(c, definitions) for c in columns)
+
+
+def _source_name(column: Column, definitions: Sequence[Sequence[str]]) -> Column:
+    for number, names in enumerate(definitions):
+        if column.name in names:
+            return replace(column, source_known=True)
+        candidates = [name for name in names if adjusted(name) == column.name]
+        if len(candidates) > 1 and number == 0:
             raise UnsupportedChange(
-                f"the columns {' and '.join(candidates)} are both {c.name} in Avro", _RENAME
+                f"columns {' and '.join(candidates)} have the same name in Avro, {column.name}", _RENAME
             )
-        found.append(replace(c, name=candidates[0], renamed_from=c.written) if candidates else c)
-    return tuple(found)
+        if len(candidates) == 1:
+            return _named(column, candidates[0])
+    return column
+
+
+def _named(column: Column, name: str) -> Column:
+    """Return `column` with the name `name` in the source."""
+    written = column.written
+    if name == written:
+        return replace(column, source_known=True)
+    return replace(column, name=name, renamed_from=written, source=name, source_known=True)
 
 
 def _check_distinct(columns: Sequence[Column]) -> None:
@@ -151,37 +166,39 @@ def _check_distinct(columns: Sequence[Column]) -> None:
     for c in columns:
         if c.name in seen:
             raise UnsupportedChange(
-                f"the fields {seen[c.name]} and {c.written} are both of the column {c.name}", _RENAME
+                f"fields {seen[c.name]} and {c.written} have the same column name, {c.name}", _RENAME
             )
         seen[c.name] = c.written
 
 
 def _column(field: Mapping[str, Any], named: Mapping[str, Any]) -> Column:
     connect = _connect_field(field, named)
-    column = event_schema.column(connect)
-    wire = column.wire
-    if wire in (Wire.UNSEEN_DECIMAL, Wire.EITHER_DECIMAL):
-        wire = Wire.BASE64_DECIMAL
+    column = replace(connect_schema.column(Document(connect)), source=None)
+    encoding = column.encoding
+    if encoding in (Encoding.UNSEEN_DECIMAL, Encoding.EITHER_DECIMAL):
+        encoding = Encoding.BASE64_DECIMAL
     elif column.type == TIMESTAMPTZ and connect["type"] == "string":
-        wire = Wire.INSTANT_TEXT
+        encoding = Encoding.INSTANT_TEXT
     elif column.type == STRING and connect["type"] in _NESTED:
-        wire = Wire.NESTED
-    name = connect["parameters"].get(_SOURCE_NAME, column.name)
-    if not isinstance(name, str):
-        raise TypeError("a column's name is text")
-    if name != column.name:
-        return replace(column, name=name, wire=wire, renamed_from=column.name)
-    return replace(column, wire=wire)
+        encoding = Encoding.NESTED
+    column = replace(column, encoding=encoding)
+    if (name := connect_schema.source_name(Document(connect))) is None:
+        return replace(column, source_known=not may_be_adjusted(column.name))
+    return _named(column, name)
 
 
 def _connect_field(field: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """An Avro field in Kafka Connect's JSON form."""
+    """Translate an Avro field to Kafka Connect's JSON form.
+
+    Raises:
+        UnsupportedChange: the field is a union of several types.
+    """
     branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
     values = [branch for branch in branches if branch != "null"]
     if len(values) != 1:
         raise UnsupportedChange(
-            f"column {field['name']} may be of several types",
-            "let the connector write one type for each column",
+            f"column {field['name']} is a union of several types",
+            "configure the connector to write one type for each column",
         )
     kind = _resolved(values[0], named)
     kind = kind if isinstance(kind, dict) else {"type": kind}
@@ -195,7 +212,7 @@ def _connect_field(field: Mapping[str, Any], named: Mapping[str, Any]) -> dict[s
 
 
 def _records(schema: Any, space: str = "") -> dict[str, Any]:
-    """Full name → definition of every named type in an Avro schema."""
+    """Return full name → definition of every named type in an Avro schema."""
     if isinstance(schema, list):
         return {name: found for part in schema for name, found in _records(part, space).items()}
     if not isinstance(schema, dict):
@@ -213,7 +230,7 @@ def _records(schema: Any, space: str = "") -> dict[str, Any]:
 
 
 def _resolved(kind: Any, named: Mapping[str, Any]) -> Any:
-    """A type itself, without null beside it and not just its name."""
+    """Return the definition of a type: the named type itself, and of a union with null the other branch."""
     if isinstance(kind, list):
         (kind,) = (branch for branch in kind if branch != "null")
     if isinstance(kind, dict) and isinstance(kind["type"], dict):
@@ -226,7 +243,7 @@ def _name(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _bare(schema: Any) -> Any:
-    """A schema without properties, defaults and logical types: how bytes are laid out, and nothing else."""
+    """Return a schema without properties, defaults and logical types, which determines only the layout of bytes."""
     if isinstance(schema, list):
         return [_bare(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -244,8 +261,8 @@ def _bare(schema: Any) -> Any:
 
 
 def _part(record: Mapping[str, Any], names: Mapping[str, str]) -> Any:
-    """A record with some of its fields (name → type); those that it does not have are null."""
+    """Return a record schema with the fields `names` (name → type); fields that it lacks are null."""
     bare = _bare(record)
-    there = {f["name"]: f for f in bare["fields"]}
+    present = {f["name"]: f for f in bare["fields"]}
     absent = {name: {"name": name, "type": ["null", kind], "default": None} for name, kind in names.items()}
-    return bare | {"fields": [there.get(name, absent[name]) for name in names]}
+    return bare | {"fields": [present.get(name, absent[name]) for name in names]}

@@ -1,4 +1,4 @@
-"""Flattened events (`model.flat`) → envelopes, as Spark expressions."""
+"""Convert flattened events (`model.debezium`) to envelopes, as Spark expressions."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -7,36 +7,37 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField
 
-from replicator.model.flat import MARKS
+from replicator.model.debezium import METADATA_FIELDS
 from replicator.model.source_block import SOURCE_FIELDS
 from replicator.model.table import Column
 
 _TYPES: Final[Mapping[str, DataType]] = {"string": StringType(), "long": LongType(), "int": IntegerType()}
 SOURCE_TYPES: Final[Mapping[str, DataType]] = {name: _TYPES[kind] for name, kind in SOURCE_FIELDS}
-"""The types of the wanted fields of the source block, as Spark has them."""
+"""Spark types of the fields that are read from the source block."""
 
 _REMEDY: Final = "; see `replicator check`"
 
 
 def mark_fields() -> list[StructField]:
-    """The fields that are no columns, as `from_json` reads them."""
+    """Return the metadata fields of a flattened event, as `from_json` reads them."""
     marks = [StructField("__op", StringType()), StructField("__deleted", StringType())]
     return marks + [StructField(f"__source_{name}", kind) for name, kind in SOURCE_TYPES.items()]
 
 
 def flat_source(event: SparkColumn) -> SparkColumn:
-    """The source block of a flattened event that has all `MARKS`."""
+    """Return the source block of a flattened event that has all `METADATA_FIELDS`."""
     return F.struct(
         *[event.getField(f"__source_{name}").cast(kind).alias(name) for name, kind in SOURCE_TYPES.items()]
     )
 
 
 def envelope_of(
-    event: SparkColumn, columns: Iterable[Column], present: Collection[str] = MARKS
+    event: SparkColumn, columns: Iterable[Column], present: Collection[str] = METADATA_FIELDS
 ) -> list[SparkColumn]:
-    """A flattened event's parts as an envelope has them, and `lacking`: why it tells too little, null for a good one.
+    """Return the fields of an envelope from a flattened event, and `lacking`.
 
-    `present` are those of `MARKS` that the event may have.
+    `lacking` says which required metadata is missing; it is null for a valid event. `present` are those of
+    `METADATA_FIELDS` that the event may have.
     """
 
     def mark(name: str, kind: DataType) -> SparkColumn:

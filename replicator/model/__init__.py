@@ -1,5 +1,4 @@
-"""The engine's vocabulary: small frozen values, standard library only.
+"""Frozen values shared by all packages; standard library only.
 
-Everything that crosses a stage boundary, is written into a commit or is planned
-before it is executed has its type here.
+The types of everything that crosses a package boundary, is written with a commit, or is planned before it is executed.
 """

@@ -1,38 +1,55 @@
-"""Places in the source's binlog."""
+"""Positions in the source's binlog."""
 
+import re
 from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final
 
 FILE_SHIFT: Final = 40
-"""Where a file's number and a position in it share one long: bits for the position, 1 TiB, more than MySQL writes."""
+"""Bits of a position key for the offset in the file: 1 TiB, more than MySQL writes. The file number has the others."""
+
+MOST_POS: Final = (1 << FILE_SHIFT) - 1
+"""The largest offset that fits into a position key."""
+MOST_FILES: Final = (1 << 63 - FILE_SHIFT) - 1
+"""The largest file number that fits into a position key."""
+
+LAST_MS: Final = 253_402_300_799_999
+"""The latest valid source time: the end of the year 9999, milliseconds since the epoch."""
+
+MOST_FILE_DIGITS: Final = 10
+"""Maximum number of digits in the number of a binlog file."""
+
+_NUMBER: Final = re.compile(f"[0-9]{{1,{MOST_FILE_DIGITS}}}")
 
 
 def binlog_number(file: str) -> int:
-    """The number of a binlog file: ``mysql-bin.1000000`` is 1000000 and follows ``.999999``.
+    """Return the number of a binlog file: ``mysql-bin.1000000`` is 1000000 and follows ``.999999``.
 
-    Names never compare as strings, because the number outgrows its padding.
+    File names must never be compared as strings, because the number outgrows its padding.
 
     Raises:
-        ValueError: the name does not end in a number.
+        ValueError: the name does not end in a number of at most `MOST_FILES`.
     """
-    return int(file.rsplit(".", 1)[-1])
+    digits = file.rsplit(".", 1)[-1]
+    if not _NUMBER.fullmatch(digits) or int(digits) > MOST_FILES:
+        raise ValueError(f"not a binlog file name: {file[:100]!r}")
+    return int(digits)
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """Where in the source's log a change stands.
+    """The position of a change in the source's binlog.
 
-    Positions of one server order by file number, position in the file and row; the GTID and
-    the server are carried along for people and for failover, and do not take part in the order.
+    Positions of one server are ordered by file number, offset in the file, and row. GTID and server id are kept for
+    messages and for failover; they do not affect the order.
 
     Attributes:
-        file: binlog file name, as the server has it.
-        pos: offset of the event in that file, bytes.
-        row: index of the row inside the event.
+        file: name of the binlog file.
+        pos: byte offset of the event in the file.
+        row: index of the row in the event.
         server_id: the server that wrote the event; 0 during a snapshot.
-        gtid: the transaction's GTID, where the source has them.
+        gtid: the transaction's GTID, if the source has GTIDs.
     """
 
     file: str
@@ -72,3 +89,45 @@ class SourcePosition:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "SourcePosition":
         return cls(value["file"], value["pos"], value["row"], value["server_id"], value["gtid"])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PackedPosition:
+    """A binlog position as two integers, which order the events of one server. Both fit into a signed long.
+
+    Spark expressions of the same layout are in `jvm.position_columns`.
+
+    Attributes:
+        position_key: number of the binlog file, then byte offset in the file (`FILE_SHIFT` bits).
+        row_key: index of the row in the event, then kind (1 bit): 0 for a delete or truncate, 1 for any other change.
+            A key update sends a delete and a create from one row.
+    """
+
+    position_key: int
+    row_key: int
+
+    @classmethod
+    def pack(cls, position: SourcePosition, kind: int = 0) -> "PackedPosition":
+        """Return the packed form of a position."""
+        number, pos, row = position.order
+        return cls((number << FILE_SHIFT) + pos, row << 1 | kind)
+
+    @property
+    def file_number(self) -> int:
+        """Number of the binlog file."""
+        return self.position_key >> FILE_SHIFT
+
+    @property
+    def row(self) -> int:
+        """Index of the row in the event."""
+        return self.row_key >> 1
+
+    @property
+    def kind(self) -> int:
+        """0 for a delete or truncate, 1 for any other change."""
+        return self.row_key & 1
+
+    def unpack(self, file: str | None = None, server_id: int = 0, gtid: str | None = None) -> SourcePosition:
+        """Return the position. Without `file`, a name is made of the file's number, which is all that orders files."""
+        name = file or f"binlog.{self.file_number:06d}"
+        return SourcePosition(name, self.position_key & MOST_POS, self.row, server_id, gtid)

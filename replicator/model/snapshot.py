@@ -1,8 +1,8 @@
-"""Snapshots that read a whole table, as far as the log has told of them.
+"""Snapshots of whole tables, as observed in the log.
 
-All rows of one snapshot (op r) carry the binlog position at which it read the database, so the position tells one
-snapshot from another. A connector whose initial snapshot was broken off makes a new one, and one that lost its
-offsets too. What the table held before, and the new snapshot does not send, is gone from the source.
+All rows of one snapshot (op r) carry the binlog position at which it read the database, so the position identifies the
+snapshot. A connector makes a new one if its initial snapshot was interrupted or if it lost its offsets. Rows that the
+table had before and that the new snapshot does not contain were deleted from the source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,36 +18,36 @@ class SnapshotRead:
     """One snapshot of a table.
 
     Attributes:
-        position: the binlog position that its rows carry.
-        ts_ms: the source's time in them, milliseconds since the epoch.
-        starts: partition → offset of its first row there.
-        end: partition and offset of its last row; None while that was not seen.
-        anew: whether the table held something before, of which the rows that the snapshot does not send have yet to go.
+        position: the binlog position of its rows.
+        ts_ms: the source time of its rows, milliseconds since the epoch.
+        starts: partition → offset of its first row.
+        end: partition and offset of its last row; None until that was observed.
+        replaces_rows: whether the table had rows before, of which those that the snapshot lacks must still be deleted.
     """
 
     position: SourcePosition
     ts_ms: int
     starts: Mapping[int, int]
     end: tuple[int, int] | None = None
-    anew: bool = False
+    replaces_rows: bool = False
 
     @property
     def is_initial(self) -> bool:
-        """Whether it read every row there was. An ad-hoc one may read some only; it knows the server's id."""
+        """Whether it read all rows. An ad-hoc snapshot may read a part; its rows have the server's id."""
         return self.position.server_id == 0
 
     def is_of(self, other: "SnapshotRead | None") -> bool:
-        """Whether both are parts of one snapshot."""
+        """Return whether both are parts of one snapshot."""
         return other is not None and self.position == other.position
 
     def begins(self) -> Truncate:
-        """Its beginning as something that empties the table."""
+        """Return its beginning as a truncate of the table."""
         partition, offset = min(self.starts.items())
-        # Its time has whole seconds.
+        # The source time of a snapshot has whole seconds only.
         return Truncate(partition, offset - 1, self.position, self.ts_ms + 999)
 
     def continued_by(self, other: "SnapshotRead") -> "SnapshotRead":
-        """What is known of the snapshot when `other` (later rows of the same one) was seen too."""
+        """Merge `other`, which has later rows of the same snapshot."""
         starts = {**other.starts, **self.starts}
         return replace(self, starts=starts, end=self.end or other.end)
 
@@ -57,7 +57,7 @@ class SnapshotRead:
             "ts_ms": self.ts_ms,
             "starts": {str(partition): offset for partition, offset in self.starts.items()},
             "end": None if self.end is None else list(self.end),
-            "anew": self.anew,
+            "anew": self.replaces_rows,
         }
 
     @classmethod
@@ -79,27 +79,27 @@ def follow(
     furthest: SourcePosition | None,
     at_once: bool,
 ) -> tuple[SnapshotRead | None, list[SnapshotRead]]:
-    """The snapshot that a table follows after a batch, and those that replace in it what was there before.
+    """Return the current snapshot of a table after a batch, and the snapshots that replace earlier rows in the batch.
 
     Args:
-        known: the one that it followed before the batch.
-        read: the snapshots that the batch has rows of, in order.
-        filled: whether the table may hold something that is not of `known`.
-        furthest: the furthest position of the batch; behind a snapshot's, it tells that it has ended.
-        at_once: what was there goes when a snapshot begins, not when it ends.
+        known: the current snapshot before the batch.
+        read: the snapshots with rows in the batch, in order.
+        filled: whether the table may have rows that are not of `known`.
+        furthest: the furthest position of the batch; a snapshot before it has ended.
+        at_once: whether earlier rows are deleted when a snapshot begins, rather than when it ends.
     """
     replacing: list[SnapshotRead] = []
 
     def settled(snapshot: SnapshotRead) -> SnapshotRead:
         over = furthest is not None and furthest > snapshot.position
-        if not snapshot.anew or not (at_once or over or snapshot.end is not None):
+        if not snapshot.replaces_rows or not (at_once or over or snapshot.end is not None):
             return snapshot
         replacing.append(snapshot)
-        return replace(snapshot, anew=False)
+        return replace(snapshot, replaces_rows=False)
 
     for snapshot in read:
         if snapshot.is_initial:
-            newer = replace(snapshot, anew=filled or known is not None)
+            newer = replace(snapshot, replaces_rows=filled or known is not None)
             known = known.continued_by(snapshot) if known is not None and snapshot.is_of(known) else newer
             known = settled(known)
     return None if known is None else settled(known), replacing

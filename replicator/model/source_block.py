@@ -1,4 +1,4 @@
-"""The fields of an event's source block that are wanted."""
+"""Fields that are read from an event's source block."""
 
 from typing import Final
 
@@ -11,4 +11,4 @@ SOURCE_FIELDS: Final = (
     ("ts_ms", "long"),
     ("snapshot", "string"),
 )
-"""Names, and types by the names that they have in Avro and in Spark's SQL alike."""
+"""Names and types; the type names are the same in Avro and in Spark SQL."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from replicator.model.types import LakeType, Wire
+from replicator.model.types import Encoding, LakeType
 
 if TYPE_CHECKING:
-    from replicator.model.columns import Shield
+    from replicator.model.column_rules import ColumnTransform
 
 RESERVED: Final = frozenset(
     {
@@ -26,7 +26,7 @@ RESERVED: Final = frozenset(
         "_last_updated_sequence_number",
     }
 )
-"""Columns that Iceberg has in every table; it refuses to read one that has a column called so itself."""
+"""Names of Iceberg's metadata columns; Iceberg refuses to read a table that has a column with one of these names."""
 
 
 SOURCE_KEY: Final = "replicator.source-table"
@@ -35,7 +35,7 @@ SOURCE_KEY: Final = "replicator.source-table"
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
-    """A source table, ``database.name``; either part may itself contain a dot."""
+    """A source table, ``database.name``; either part may contain a dot."""
 
     database: str
     name: str
@@ -44,47 +44,71 @@ class TableId:
         return f"{self.database}.{self.name}"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class SourceName:
+    """A column's name in the source, to which column rules apply.
+
+    Attributes:
+        name: the name; if it is unknown, the one that events use.
+        in_events: the name that events use.
+        known: whether `name` is known to be the source's.
+    """
+
+    name: str
+    in_events: str
+    known: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a source table as it is decoded and stored.
 
     Attributes:
-        name: the source's name, unchanged, except for a `RESERVED` one, which gets an underscore at its end
-            (`lake_names`).
-        type: what the lake stores.
-        wire: how the events write it.
+        name: the source's name; a `RESERVED` one has an underscore appended (`lake_names`).
+        type: the type in the lake.
+        encoding: how events write the value.
         nullable: whether the source allows NULL.
-        fill: what the source puts into rows that are already there when the column is added, as text;
-            None: NULL. MySQL fills NOT NULL columns without a default too, with 0 or ''.
-        fill_unknown: the source fills by an expression (``CURRENT_TIMESTAMP``), whose value no event tells.
+        fill: the value, as text, that the source writes to existing rows when the column is added; None for NULL. MySQL
+            fills NOT NULL columns without a default too, with 0 or ''.
+        fill_unknown: whether the source fills existing rows by an expression (``CURRENT_TIMESTAMP``), whose value no
+            event contains.
         respelt: ENUM and SET labels that events may write differently, as (in the event, in the source).
-        renamed_from: the source's name where `name` is another one.
-        size: digits behind the point of a DECIMAL that is kept as text; bytes up to which `Wire.LATIN1` is padded.
-        shield: what is done to each value before it is written; `type` is the type afterwards.
+        renamed_from: the name that events use, if it differs from `name`.
+        size: fraction digits of a DECIMAL that is stored as text; length in bytes to which `Encoding.LATIN1` is padded.
+        transform: the transform of each value before it is written; `type` is the type after it.
+        source: the source's name when the events were written, if events use another one (Avro).
+        source_known: whether the source's name is known; if not, Avro may have changed it.
     """
 
     name: str
     type: LakeType
-    wire: Wire = Wire.PLAIN
+    encoding: Encoding = Encoding.PLAIN
     nullable: bool = True
     fill: str | None = None
     fill_unknown: bool = False
     respelt: tuple[tuple[str, str], ...] = ()
     renamed_from: str | None = None
     size: int | None = None
-    shield: "Shield | None" = None
+    transform: "ColumnTransform | None" = None
+    source: str | None = None
+    source_known: bool = True
 
     @property
     def written(self) -> str:
-        """The name that events use."""
+        """The column's name in events."""
         return self.renamed_from or self.name
+
+    @property
+    def source_name(self) -> SourceName:
+        """The column's name in the source when the events were written."""
+        return SourceName(self.source or self.written, self.written, self.source_known)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Columns in the source's order and the names of the key columns (empty: no key).
+    """The columns in the source's order and the names of the key columns (empty if there is no key).
 
-    `left_out` are the source's columns that the configuration leaves out.
+    `left_out` are the source columns that column rules exclude.
     """
 
     columns: tuple[Column, ...]
@@ -92,7 +116,7 @@ class TableSchema:
     left_out: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column | None:
-        """The column called `name`, or None."""
+        """Return the column named `name`, or None."""
         return next((c for c in self.columns if c.name == name), None)
 
     @property
@@ -110,19 +134,20 @@ class TableSchema:
         return tuple(by_name[name] for name in self.key)
 
     def with_key(self, names: Iterable[str]) -> "TableSchema":
-        """The schema with another key; `names` are the source's."""
-        in_lake = {c.written: c.name for c in self.columns}
+        """Return the schema with another key; `names` are column names in the source."""
+        in_lake = {c.source_name.name: c.name for c in self.columns}
         return replace(self, key=tuple(in_lake.get(name, name) for name in names))
 
-    def with_wire(self, names: Iterable[str], wire: Wire) -> "TableSchema":
-        """The schema with the columns called `names` written as `wire`."""
+    def with_wire(self, names: Iterable[str], encoding: Encoding) -> "TableSchema":
+        """Return the schema with another encoding for the columns named `names`."""
         chosen = set(names)
         return replace(
-            self, columns=tuple(replace(c, wire=wire) if c.name in chosen else c for c in self.columns)
+            self,
+            columns=tuple(replace(c, encoding=encoding) if c.name in chosen else c for c in self.columns),
         )
 
     def without_reserved(self) -> "TableSchema":
-        """The schema with every `RESERVED` name replaced by one that a lake table may have."""
+        """Return the schema with every `RESERVED` name replaced by its name in the lake."""
         if not RESERVED.intersection(self.names):
             return self
         names = lake_names(self.names)
@@ -134,12 +159,12 @@ class TableSchema:
 
 
 def topic_name(table: TableId) -> str:
-    """What Debezium calls the table's topic, without the prefix: an underscore for what Kafka does not allow."""
+    """Return the name of the table's topic without the prefix; Debezium replaces characters unfit for Kafka by `_`."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", str(table))
 
 
 def lake_names(names: Iterable[str]) -> dict[str, str]:
-    """The source's names of all columns of a table → their names in the lake, which differ for `RESERVED` ones."""
+    """Return column name in the source → name in the lake, for all columns of a table; `RESERVED` names differ."""
     taken = set(found := tuple(names))
     return {name: _free(name, taken) if name in RESERVED else name for name in found}
 

@@ -1,22 +1,22 @@
-"""TRUNCATE TABLE, and which changes it undoes.
+"""TRUNCATE TABLE, and the changes that it undoes.
 
-The event has no key, so it stands on one partition of the table's topic only. There, offsets tell what came before
-it; everywhere else only the source can. Where the table is in several partitions, changes from before a truncate may
-thus arrive after it, and later ones before it.
+The event has no key, so it is in only one partition of the table's topic. In that partition, offsets order it against
+changes; in the others, only positions and times of the source do. If the topic has several partitions, changes from
+before a truncate may thus arrive after it, and later ones before it.
 """
 
 from dataclasses import dataclass
 from typing import Any, Final
 
-from replicator.model.position import FILE_SHIFT, SourcePosition
+from replicator.model.position import PackedPosition, SourcePosition
 
 RESET_MS: Final = 3_600_000
-"""A change that stands before a truncate in the binlog, but came so much later, is of a binlog that was reset."""
+"""If a change lies before a truncate in the binlog, but is this much later (ms), the binlog was reset in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A TRUNCATE TABLE at this place of the log and of the source; `ts_ms` is the source's time."""
+    """A TRUNCATE TABLE: its partition and offset, its position, and the source time in milliseconds since the epoch."""
 
     partition: int
     offset: int
@@ -24,20 +24,19 @@ class Truncate:
     ts_ms: int
 
     @property
-    def hi(self) -> int:
-        """File number and position, as decoded frames have them."""
-        number, pos, _ = self.position.order
-        return (number << FILE_SHIFT) + pos
+    def position_key(self) -> int:
+        """File number and offset, packed as in decoded frames."""
+        return PackedPosition.pack(self.position).position_key
 
     @property
-    def lo(self) -> int:
-        """The row, as decoded frames have it."""
-        return self.position.row << 1
+    def row_key(self) -> int:
+        """The row number, packed as in decoded frames."""
+        return PackedPosition.pack(self.position).row_key
 
     def undoes(self, position: SourcePosition, kind: int, ts_ms: int) -> bool:
-        """Whether a change of another partition (`kind` as in `HighWater`) came before it.
+        """Return whether a change in another partition (`kind` as in `HighWater`) happened before it.
 
-        Positions of two servers cannot be compared, so time has to do; snapshots name no server (0).
+        Positions of two servers cannot be compared, so times are; snapshot rows have server id 0.
         """
         if self.position.server_id and position.server_id not in (0, self.position.server_id):
             return ts_ms <= self.ts_ms
@@ -59,7 +58,7 @@ class Truncate:
 
 
 def newest(truncates: "list[Truncate]") -> Truncate | None:
-    """The one that undoes all the others, of truncates of one table; None of none."""
+    """Return the truncate that undoes all others of the same table; None if `truncates` is empty."""
     found: Truncate | None = None
     for truncate in truncates:
         if found is None or not found.undoes(truncate.position, 0, truncate.ts_ms):

@@ -1,8 +1,7 @@
-"""Column types of the lake and the encodings in which values arrive.
+"""Column types of the lake and encodings of values in events.
 
-A column has two types: its *lake type*, which is what Iceberg stores, and its
-*wire encoding*, which is how Debezium wrote the value. Decoding is a function
-of the pair and of nothing else.
+A column has a *lake type*, which Iceberg stores, and an *encoding*, in which Debezium writes the value. Decoding is a
+function of this pair only.
 """
 
 import re
@@ -11,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 MAX_DECIMAL_PRECISION: Final = 38
-"""Digits that an Iceberg decimal can hold; MySQL allows 65."""
+"""Maximum digits of an Iceberg decimal; MySQL allows 65."""
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _WIDENINGS: Final = frozenset({("int", "long"), ("float", "double")})
@@ -34,7 +33,7 @@ _PRIMITIVES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LakeType:
-    """An Iceberg type: a primitive one or ``list<float>``. `precision` and `scale` are those of ``decimal``."""
+    """An Iceberg type: a primitive type or ``list<float>``. `precision` and `scale` apply to ``decimal`` only."""
 
     name: str
     precision: int = 0
@@ -47,10 +46,10 @@ class LakeType:
 
     @classmethod
     def parse(cls, text: str) -> "LakeType":
-        """Read Iceberg's own spelling, ``decimal(12, 2)`` or ``timestamptz``.
+        """Parse Iceberg's notation, such as ``decimal(12, 2)`` or ``timestamptz``.
 
         Raises:
-            ValueError: `text` names no type that the engine writes.
+            ValueError: `text` is not a type that the engine writes.
         """
         if match := _DECIMAL.fullmatch(text.strip()):
             return decimal(int(match[1]), int(match[2]))
@@ -59,11 +58,11 @@ class LakeType:
         return cls(text)
 
     def holds(self, other: "LakeType") -> bool:
-        """Whether every value of `other` can be stored in a column of this type unchanged."""
+        """Return whether a column of this type can store every value of `other` unchanged."""
         return self == other or self.widens(other)
 
     def widens(self, other: "LakeType") -> bool:
-        """Whether Iceberg can promote a column of type `other` to this type in place."""
+        """Return whether Iceberg can promote a column of type `other` to this type in place."""
         if self.name == other.name == "decimal":
             return self.scale == other.scale and self.precision > other.precision
         return (other.name, self.name) in _WIDENINGS
@@ -83,57 +82,56 @@ VECTOR: Final = LakeType("list<float>")
 
 
 def decimal(precision: int, scale: int) -> LakeType:
-    """A decimal type, or a string where Iceberg has too few digits for it."""
+    """Return a decimal type, or string if Iceberg's decimals have too few digits."""
     if precision > MAX_DECIMAL_PRECISION:
         return STRING
     return LakeType("decimal", precision, scale)
 
 
-class Wire(StrEnum):
-    """How a value is written in the event.
+class Encoding(StrEnum):
+    """The encoding of a value in events.
 
-    ``PLAIN`` values are values of the lake type itself. What is base64 in JSON, also by an encoding's name, is bytes
-    in Avro.
+    ``PLAIN`` values are values of the lake type. Encodings that are base64 in JSON are bytes in Avro.
     """
 
     PLAIN = "plain"
     DAYS = "days"
     """Days since 1970-01-01."""
     MILLIS = "millis"
-    """Milliseconds since 1970-01-01 00:00, of the wall clock (DATETIME) and not of an instant."""
+    """Milliseconds since 1970-01-01 00:00 of a local date and time (DATETIME), which is not an instant."""
     MICROS = "micros"
-    """Microseconds since 1970-01-01 00:00, of the wall clock."""
+    """Microseconds since 1970-01-01 00:00 of a local date and time."""
     NANOS = "nanos"
-    """Nanoseconds since 1970-01-01 00:00, of the wall clock."""
+    """Nanoseconds since 1970-01-01 00:00 of a local date and time."""
     BASE64_DECIMAL = "base64-decimal"
     """Unscaled value as big-endian two's complement bytes in base64."""
     UNSEEN_DECIMAL = "unseen-decimal"
-    """A decimal of which no value was seen yet that tells how it is written."""
+    """A decimal whose encoding no observed value has shown yet."""
     EITHER_DECIMAL = "either-decimal"
-    """A decimal, quoted: in base64, not quoted: a number."""
+    """A decimal: base64 if quoted, a number if not quoted."""
     BASE64_BITS = "base64-bits"
     """BIT(n > 1): little-endian bytes in base64."""
     TIME_MILLIS = "time-millis"
-    """TIME as milliseconds, stored as microseconds."""
+    """TIME in milliseconds, stored in microseconds."""
     TIME_NANOS = "time-nanos"
-    """TIME as nanoseconds, stored as microseconds."""
+    """TIME in nanoseconds, stored in microseconds."""
     YEAR = "year"
-    """A year; the year 0000 arrives as 1900, which is none of MySQL's."""
+    """A year; the year 0000 arrives as 1900, which MySQL does not have."""
     FLAG = "flag"
     """BOOLEAN, which is TINYINT(1) in MySQL: true, false or a number, stored as a number."""
     SET = "set"
-    """Labels with commas between them."""
+    """Labels, separated by commas."""
     GEOMETRY = "geometry"
-    """A struct of WKB and SRID, stored as EWKB: WKB that holds the SRID where there is one."""
+    """A struct of WKB and SRID, stored as EWKB, which is WKB with the SRID, if there is one."""
     LATIN1 = "latin1"
-    """Bytes as text of the same code points: columns that were declared as text of the character set binary."""
+    """Bytes as text of the same code points: columns declared as text with the character set binary."""
     INSTANT_TEXT = "instant-text"
-    """A point in time as ISO text in Avro; JSON is parsed as such at once."""
+    """An instant as ISO text in Avro; in JSON it is parsed as such directly."""
     NESTED = "nested"
-    """A struct, list or map in Avro, stored as the JSON text that events of JSON have for it."""
+    """A struct, list or map in Avro, stored as the JSON text that JSON events have for it."""
 
 
-def decimal_column(precision: int, scale: int) -> tuple[LakeType, Wire]:
-    """Type and encoding of a DECIMAL as far as the source's schema tells them."""
+def decimal_column(precision: int, scale: int) -> tuple[LakeType, Encoding]:
+    """Return type and encoding of a DECIMAL as far as the source's definition determines them."""
     lake_type = decimal(precision, scale)
-    return lake_type, Wire.EITHER_DECIMAL if lake_type == STRING else Wire.UNSEEN_DECIMAL
+    return lake_type, Encoding.EITHER_DECIMAL if lake_type == STRING else Encoding.UNSEEN_DECIMAL

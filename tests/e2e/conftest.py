@@ -1,18 +1,11 @@
-"""A source with ten tables that writers change, its connector, and the mirror's configuration."""
+"""A source with tables that writers change, its connector, and the mirror's configuration."""
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from replicator.config import load
-from replicator.connect import register
-from tests.support.mirror import Comparison
+from tests.support.mirrored_database import MirroredDatabaseBuilder
 from tests.support.source import SourceDatabase
-from tests.workload.random_writer import RandomTable, RandomWriter, create_tables, random_tables
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -23,90 +16,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.stack)
 
 
-@dataclass
-class Scene:
-    """One database with `tables`, whose connector runs; `config` is its mirror's configuration file."""
-
-    database: SourceDatabase
-    tables: list[RandomTable]
-    config: Path
-    folder: Path
-
-    @property
-    def comparison(self) -> Comparison:
-        return Comparison.of(self.database, self.config)
-
-    def topic(self, table: str) -> str:
-        return f"{self.database.prefix}.{self.database.name}.{table}"
-
-    def writer(self, seed: int, pause: float = 0.01) -> RandomWriter:
-        return RandomWriter(
-            lambda: self.database.connect(autocommit=False), self.tables, seed=seed, keys=200, pause=pause
-        )
-
-    @contextmanager
-    def writers(self, *seeds: int, pause: float = 0.01) -> Iterator[None]:
-        """Writers at work while the block runs."""
-        writers = [self.writer(seed, pause) for seed in seeds]
-        for writer in writers:
-            writer.start()
-        try:
-            yield
-        finally:
-            for writer in writers:
-                writer.stop()
-            counts = [writer.join() for writer in writers]
-        assert all(c["commits"] > 0 for c in counts)
-
-    def configured(self, name: str, text: str) -> Path:
-        """Another configuration file."""
-        path = self.folder / name
-        path.write_text(text)
-        return path
-
-
-class SceneMaker:
-    """Builds scenes on the test's own database."""
-
-    def __init__(self, database: SourceDatabase, folder: Path) -> None:
-        self._database = database
-        self._folder = folder
-
-    def __call__(
-        self,
-        *,
-        tables: int = 10,
-        log: str = "",
-        extra: str = "",
-        seed_rows: bool = True,
-        source: str = "",
-        prepare: Sequence[str] = (),
-    ) -> Scene:
-        """`prepare` are statements to run first; `log`, `source` and `extra` are lines of the configuration, in which
-        {name} is the database's.
-        """
-        generated = random_tables(tables)
-        with self._database.connect() as connection:
-            create_tables(connection, generated)
-        name = self._database.name
-        self._database.execute(*(statement.replace("{name}", name) for statement in prepare))
-        text = self._database.config_text(self._folder, extra.replace("{name}", name))
-        text = text.replace("[lake]", f"{log}\n[lake]").replace(
-            "[log]", f"{source}\n[log]".replace("{name}", name)
-        )
-        scene = Scene(self._database, generated, self._folder / "mirror.toml", self._folder)
-        scene.config.write_text(text)
-        if seed_rows:
-            writer = scene.writer(0, pause=0)
-            writer.start()
-            while writer.counts["commits"] < 50:
-                os.sched_yield()
-            writer.stop()
-            writer.join()
-        register(load(scene.config))
-        return scene
-
-
 @pytest.fixture
-def scene_maker(source_database: SourceDatabase, tmp_path: Path) -> SceneMaker:
-    return SceneMaker(source_database, tmp_path)
+def mirror_database(source_database: SourceDatabase, tmp_path: Path) -> MirroredDatabaseBuilder:
+    return MirroredDatabaseBuilder(source_database, tmp_path)

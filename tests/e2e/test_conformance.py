@@ -1,26 +1,26 @@
 """Every column type, by snapshot and by binlog, in every encoding: the lake beside `SELECT`, value by value."""
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from replicator.catalog import open_catalog
 from replicator.config import load
-from replicator.connect import register
-from replicator.definitions import source_definition
+from replicator.lake.reader import open_catalog
 from replicator.model.table import TableId
-from replicator.verify.canonical import canonical_value
-from replicator.verify.source import SourceTable, describe, use_utc
-from tests.e2e.test_mirror import QUICK
+from replicator.operations.connector import register
+from replicator.operations.verify.checksum import canonical_value
+from replicator.operations.verify.mysql import SourceTable, describe, use_utc
+from replicator.sources.mysql.definitions import source_definition
 from tests.support import topics
 from tests.support.conformance import TYPE_PATHS, ConformancePage, Part
 from tests.support.encodings import ENCODINGS, Encoding
 from tests.support.golden import GoldenTable, write_golden
-from tests.support.mirror import COMMAND, until
+from tests.support.mirror import COMMAND, FAST_MIRROR, until
+from tests.support.reports import LEFT_OUT
 from tests.support.source import SourceDatabase
 from tests.workload.column_types import ADDED, MODES, TABLES, TypeCase, TypeTable
 
@@ -32,7 +32,7 @@ INSERTED, UPDATED, DELETED = 100, 200, 300
 
 
 @dataclass
-class Seen:
+class ColumnComparison:
     """What a comparison of one column found: the values that became others, in their order."""
 
     differing: dict[str, None] = field(default_factory=dict)
@@ -53,15 +53,19 @@ def _shown(value: bytes | None) -> str:
     return text if len(text) <= 50 else f"{text[:47]}..."
 
 
-def available(table: TypeTable, server: int) -> TypeTable:
+def available(table: TypeTable, database: SourceDatabase) -> TypeTable:
     """The table with the columns that this server has types for."""
-    return replace(table, cases=tuple(case for case in table.cases if case.since <= server))
+    return replace(table, cases=tuple(case for case in table.cases if database.has_version(case.since)))
 
 
-def server_version(database: SourceDatabase) -> int:
-    ((text,),) = database.rows("SELECT VERSION()")
-    major, minor, patch = (int(part) for part in text.split("-")[0].split("."))
-    return major * 100 + minor * 10 + min(patch // 10, 9) if major == 8 and minor == 0 else major * 100 + 99
+def left_out(tables: Iterable[TypeTable], database: SourceDatabase) -> list[tuple[str, object]]:
+    """Properties of the test's report: the columns that this server has no types for."""
+    return [
+        (LEFT_OUT, f"{case.label} needs MySQL {case.since} or newer, not {database.endpoints.mysql_version}")
+        for table in tables
+        for case in table.cases
+        if not database.has_version(case.since)
+    ]
 
 
 def written_before(tables: Sequence[TypeTable]) -> list[str]:
@@ -147,7 +151,7 @@ def compare_table(
     assert (found.keys(), found_later.keys()) == (wanted.keys(), wanted_later.keys())
     for case in table.cases:
         name = table.column(case)
-        paths = {path: Seen() for path in TYPE_PATHS}
+        paths = {path: ColumnComparison() for path in TYPE_PATHS}
         for key, row in wanted.items():
             paths["snapshot" if key < INSERTED else "binlog"].compare(row[name], found[key][name])
         for key, row in changes.items():
@@ -168,11 +172,15 @@ def assert_definition(config: Path, lake: "Lake", table: SourceTable) -> None:
     assert {c.name: str(c.type) for c in defined.columns} == lake.types(table.name)
 
 
-def record(part: Part, encoding: Encoding, case: TypeCase, lake_type: str, paths: Mapping[str, Seen]) -> None:
+def record(
+    part: Part, encoding: Encoding, case: TypeCase, lake_type: str, paths: Mapping[str, ColumnComparison]
+) -> None:
     part.record(case.label, "Iceberg", lake_type)
-    for path, seen in paths.items():
-        assert case.known or seen.outcome == "same", f"{case.label}, {path}, {encoding.name}: {seen.outcome}"
-        part.record(case.label, f"{path}, {encoding.name}", seen.outcome)
+    for path, comparison in paths.items():
+        assert case.known or comparison.outcome == "same", (
+            f"{case.label}, {path}, {encoding.name}: {comparison.outcome}"
+        )
+        part.record(case.label, f"{path}, {encoding.name}", comparison.outcome)
     if case.known:
         part.record(case.label, "why", case.known)
 
@@ -205,14 +213,19 @@ class Lake:
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 def test_every_column_type(
-    encoding: Encoding, source_database: SourceDatabase, tmp_path: Path, conformance: ConformancePage
+    encoding: Encoding,
+    source_database: SourceDatabase,
+    tmp_path: Path,
+    conformance: ConformancePage,
+    request: pytest.FixtureRequest,
 ) -> None:
-    database, server = source_database, server_version(source_database)
-    tables = [available(table, server) for table in TABLES]
+    database = source_database
+    tables = [available(table, database) for table in TABLES]
+    request.node.user_properties.extend(left_out(TABLES, database))
     (tmp_path / "lake").mkdir()
     config = tmp_path / "mirror.toml"
     lines = f"{encoding.log(database)}\n[lake]"
-    config.write_text(database.config_text(tmp_path, QUICK).replace("[lake]", lines))
+    config.write_text(database.config_text(tmp_path, FAST_MIRROR).replace("[lake]", lines))
     execute(database, written_before(tables))
     register(load(config))
     await_records(database, expected_records(tables, later=False))
@@ -239,13 +252,13 @@ def test_every_column_type(
         found = lake.rows(described)
         assert found.keys() == wanted.keys()
         for name, definition, known in ADDED:
-            seen = Seen()
+            comparison = ColumnComparison()
             for key in (1, 2):
-                seen.compare(wanted[key][name], found[key][name])
+                comparison.compare(wanted[key][name], found[key][name])
             assert found[3][name] == wanted[3][name], f"{name} of a row that came later"
             # A moment is another one in each run.
-            outcome = "NULL" if seen.differing and found[1][name] is None else seen.outcome
-            assert outcome == "same" or known, f"{name}: {seen.outcome}"
+            outcome = "NULL" if comparison.differing and found[1][name] is None else comparison.outcome
+            assert outcome == "same" or known, f"{name}: {comparison.outcome}"
             defaults.record(definition, encoding.name, outcome)
             if known:
                 defaults.record(definition, "why", known)

@@ -11,15 +11,14 @@ from typing import Any
 import requests
 from confluent_kafka.admin import AdminClient
 
-from replicator.catalog import open_catalog
 from replicator.config import load
-from replicator.connect import register
-from replicator.stack import LocalStack
-from tests.e2e.conftest import Scene, SceneMaker
-from tests.e2e.test_mirror import QUICK, START_S
+from replicator.lake.reader import open_catalog
+from replicator.operations.connector import register
+from replicator.operations.stack import LocalStack
 from tests.support import topics
 from tests.support.conformance import ConformancePage
-from tests.support.mirror import running, until
+from tests.support.mirror import FAST_MIRROR, START_S, running, until
+from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.source import SourceDatabase
 
 TABLES = (
@@ -110,7 +109,7 @@ PERCONA = (
 """How pt-online-schema-change does: triggers keep the copy up to date, and the original is renamed away at once."""
 
 CONFIG = (
-    QUICK
+    FAST_MIRROR
     + """
 [[table]]
 name = "{name}.pages"
@@ -127,8 +126,8 @@ def transaction(database: SourceDatabase, *statements: str, compressed: bool = F
         connection.commit()
 
 
-def lake_rows(scene: Scene, table: str, *, changes: bool = False) -> list[dict[str, Any]]:
-    lake = load(scene.config).lake
+def lake_rows(mirrored: MirroredDatabase, table: str, *, changes: bool = False) -> list[dict[str, Any]]:
+    lake = load(mirrored.config).lake
     with open_catalog(lake) as catalog:
         name = (lake.changes_namespace if changes else lake.namespace, table)
         return (
@@ -136,8 +135,8 @@ def lake_rows(scene: Scene, table: str, *, changes: bool = False) -> list[dict[s
         )
 
 
-def tables(scene: Scene, *, changes: bool = False) -> set[str]:
-    lake = load(scene.config).lake
+def tables(mirrored: MirroredDatabase, *, changes: bool = False) -> set[str]:
+    lake = load(mirrored.config).lake
     namespace = lake.changes_namespace if changes else lake.namespace
     with open_catalog(lake) as catalog:
         return {name for _, name in catalog.list_tables(namespace)}
@@ -147,29 +146,31 @@ MIRRORED = {"packed", "cased", "uniq", "visits", "ghost", "altered", "asked", "a
 UNMIRRORED = {"signals", "pages"}
 
 
-def differences(scene: Scene) -> dict[str, str]:
+def differences(mirrored: MirroredDatabase) -> dict[str, str]:
     """As `Comparison.differences`, tables that are not mirrored left out."""
-    return scene.comparison.differences(besides=UNMIRRORED)
+    return mirrored.comparison.differences(besides=UNMIRRORED)
 
 
-def await_reads(scene: Scene, kind: str, count: int) -> None:
+def await_reads(mirrored: MirroredDatabase, kind: str, count: int) -> None:
     """Wait until the changelog of asked has `count` rows that a snapshot read, besides the first 12."""
     until(
-        lambda: sum(r["_change"]["op"] == "r" for r in lake_rows(scene, "asked", changes=True)) >= 12 + count,
+        lambda: (
+            sum(r["_change"]["op"] == "r" for r in lake_rows(mirrored, "asked", changes=True)) >= 12 + count
+        ),
         seconds=120,
         doing=f"a snapshot: {kind}",
     )
 
 
-def signal(scene: Scene, number: int, kind: str) -> None:
-    data = json.dumps({"data-collections": [f"{scene.database.name}.asked"], "type": kind})
-    scene.database.execute(f"INSERT INTO signals VALUES ('s{number}', 'execute-snapshot', '{data}')")
+def signal(mirrored: MirroredDatabase, number: int, kind: str) -> None:
+    data = json.dumps({"data-collections": [f"{mirrored.database.name}.asked"], "type": kind})
+    mirrored.database.execute(f"INSERT INTO signals VALUES ('s{number}', 'execute-snapshot', '{data}')")
 
 
 @contextmanager
-def stopped_connector(scene: Scene) -> Iterator[str]:
+def stopped_connector(mirrored: MirroredDatabase) -> Iterator[str]:
     """The connector's address, while it is stopped; it runs again afterwards."""
-    url = f"{scene.database.endpoints.connect_url}/connectors/{scene.database.prefix}"
+    url = f"{mirrored.database.endpoints.connect_url}/connectors/{mirrored.database.prefix}"
     requests.put(f"{url}/stop", timeout=30).raise_for_status()
     until(
         lambda: requests.get(f"{url}/status", timeout=30).json()["connector"]["state"] == "STOPPED",
@@ -186,8 +187,8 @@ def delete_topic(stack: LocalStack, topic: str) -> None:
     until(lambda: topic not in admin.list_topics(timeout=20).topics, seconds=60, doing="the topic goes")
 
 
-def make_scene(scene_maker: SceneMaker, log: str = "") -> Scene:
-    return scene_maker(
+def mirror_signalled_database(mirror_database: MirroredDatabaseBuilder, log: str = "") -> MirroredDatabase:
+    return mirror_database(
         log=log,
         tables=0,
         seed_rows=False,
@@ -197,8 +198,8 @@ def make_scene(scene_maker: SceneMaker, log: str = "") -> Scene:
     )
 
 
-def kinds(scene: Scene, table: str) -> dict[str, int]:
-    return dict(Counter(r["_change"]["kind"] for r in lake_rows(scene, table, changes=True)))
+def kinds(mirrored: MirroredDatabase, table: str) -> dict[str, int]:
+    return dict(Counter(r["_change"]["kind"] for r in lake_rows(mirrored, table, changes=True)))
 
 
 ONCE = ("same", "each once")
@@ -237,11 +238,11 @@ def record(conformance: ConformancePage, seen: Mapping[str, tuple[str, str]]) ->
                 part.record(row, column, outcome)
 
 
-def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformancePage) -> None:
-    scene = make_scene(scene_maker)
-    database = scene.database
-    with running(scene.config, scene.folder / "out.log") as mirror:
-        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
+def test_events_of_every_kind(mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage) -> None:
+    mirrored = mirror_signalled_database(mirror_database)
+    database = mirrored.database
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         transaction(database, *COMPRESSED, compressed=True)
         database.execute(
             "UPDATE cased SET id = 'A' WHERE id = 'a'",
@@ -258,97 +259,99 @@ def test_events_of_every_kind(scene_maker: SceneMaker, conformance: ConformanceP
             *GHOST,
             *PERCONA,
         )
-        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
-        signal(scene, 1, "incremental")
+        mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
+        signal(mirrored, 1, "incremental")
         for number in range(24):
             database.execute(f"UPDATE asked SET v = v + 100 WHERE id = {1 + number % 12}")
         database.execute("DELETE FROM asked WHERE id = 12")
-        await_reads(scene, "incremental", 1)
-        signal(scene, 2, "blocking")
+        await_reads(mirrored, "incremental", 1)
+        signal(mirrored, 2, "blocking")
         database.execute("UPDATE asked SET v = v + 1 WHERE id = 1")
-        await_reads(scene, "blocking", 11)
-        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
+        await_reads(mirrored, "blocking", 11)
+        mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
-    assert tables(scene) == MIRRORED
-    assert {row["id"] for row in lake_rows(scene, "cased")} == {"A", "b"}
+    assert tables(mirrored) == MIRRORED
+    assert {row["id"] for row in lake_rows(mirrored, "cased")} == {"A", "b"}
     updates = {"UPDATE_BEFORE": 1, "UPDATE_AFTER": 1}
-    assert kinds(scene, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
-    assert kinds(scene, "cased") == {"INSERT": 3, "DELETE": 1} | updates
-    assert kinds(scene, "uniq") == {"INSERT": 3, "DELETE": 2}
-    assert kinds(scene, "visits") == {"INSERT": 3 + 2 + 2, "DELETE": 2} | updates
-    assert kinds(scene, "pages") == {"INSERT": 2, "DELETE": 1}
-    assert kinds(scene, "emptied") == {"INSERT": 3, "TRUNCATE": 1}
-    assert kinds(scene, "ghost") == {"INSERT": 4, "DELETE": 1, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
-    assert kinds(scene, "altered") == {"INSERT": 5, "DELETE": 1, "UPDATE_BEFORE": 3, "UPDATE_AFTER": 3}
+    assert kinds(mirrored, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
+    assert kinds(mirrored, "cased") == {"INSERT": 3, "DELETE": 1} | updates
+    assert kinds(mirrored, "uniq") == {"INSERT": 3, "DELETE": 2}
+    assert kinds(mirrored, "visits") == {"INSERT": 3 + 2 + 2, "DELETE": 2} | updates
+    assert kinds(mirrored, "pages") == {"INSERT": 2, "DELETE": 1}
+    assert kinds(mirrored, "emptied") == {"INSERT": 3, "TRUNCATE": 1}
+    assert kinds(mirrored, "ghost") == {"INSERT": 4, "DELETE": 1, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
+    assert kinds(mirrored, "altered") == {"INSERT": 5, "DELETE": 1, "UPDATE_BEFORE": 3, "UPDATE_AFTER": 3}
     for helper in ("signals", "_ghost_gho", "_altered_new", "_altered_old"):
-        assert lake_rows(scene, helper, changes=True) == []
+        assert lake_rows(mirrored, helper, changes=True) == []
     paused = [line for line in mirror.lines() if line.get("event") == "table paused"]
     assert paused == []
     record(conformance, SEEN)
-    topics_made_anew(scene)
+    topics_made_anew(mirrored)
     record(conformance, AGAIN)
 
 
-def topics_made_anew(scene: Scene) -> None:
+def topics_made_anew(mirrored: MirroredDatabase) -> None:
     """With a new snapshot in them their tables go on; without one only they are paused."""
-    stack, database = scene.database.stack, scene.database
-    with stopped_connector(scene) as url:
-        delete_topic(stack, scene.topic("anew"))
-        delete_topic(stack, scene.topic("ghost"))
+    stack, database = mirrored.database.stack, mirrored.database
+    with stopped_connector(mirrored) as url:
+        delete_topic(stack, mirrored.topic("anew"))
+        delete_topic(stack, mirrored.topic("ghost"))
         requests.delete(f"{url}/offsets", timeout=60).raise_for_status()
         database.execute(
             "DELETE FROM anew WHERE id = 2",
             "INSERT INTO anew VALUES (7, 7)",
             "DELETE FROM ghost WHERE id = 1",
         )
-    with running(scene.config, scene.folder / "out.log") as mirror:
-        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
-        with stopped_connector(scene):
-            delete_topic(stack, scene.topic("anew"))
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
+        with stopped_connector(mirrored):
+            delete_topic(stack, mirrored.topic("anew"))
         database.execute("INSERT INTO anew VALUES (8, 8)", "INSERT INTO uniq VALUES (8, '8')")
         until(
             lambda: any(line.get("event") == "table paused" for line in mirror.lines()),
             seconds=240,
             doing="the table whose topic lost its past is paused",
         )
-        until(lambda: set(differences(scene)) == {"anew"}, seconds=120, doing="the other tables go on")
+        until(lambda: set(differences(mirrored)) == {"anew"}, seconds=120, doing="the other tables go on")
         assert mirror.stop() == 0, mirror.tail()
     (line,) = [line for line in mirror.lines() if line.get("event") == "table paused"]
     assert line["table"] == f"{database.name}.anew"
     assert "does not begin with a snapshot" in line["reason"]
-    assert {row["id"] for row in lake_rows(scene, "anew")} == {1, 3, 7}
+    assert {row["id"] for row in lake_rows(mirrored, "anew")} == {1, 3, 7}
 
 
-def test_a_snapshot_broken_off(scene_maker: SceneMaker, conformance: ConformancePage) -> None:
+def test_a_snapshot_broken_off(
+    mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage
+) -> None:
     """Rows that were deleted before the connector took its snapshot anew are gone at its end.
 
     This connector numbers the events of each transaction.
     """
-    scene = make_scene(scene_maker, "transactions = true")
-    database = scene.database
-    with running(scene.config, scene.folder / "out.log") as mirror:
-        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
+    mirrored = mirror_signalled_database(mirror_database, "transactions = true")
+    database = mirrored.database
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         transaction(database, *COMPRESSED, compressed=True)
-        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
-        assert kinds(scene, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
-        with stopped_connector(scene) as url:
+        mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
+        assert kinds(mirrored, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
+        with stopped_connector(mirrored) as url:
             # As where it is killed before its snapshot ended: what it sent is there, and it has no offsets.
             requests.delete(f"{url}/offsets", timeout=60).raise_for_status()
             database.execute("DELETE FROM asked WHERE id < 4", "DELETE FROM visits WHERE page = 'a' LIMIT 1")
-        register(load(scene.config))
-        scene.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
+        register(load(mirrored.config))
+        mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
-    assert tables(scene) == MIRRORED
-    assert tables(scene, changes=True) == MIRRORED
+    assert tables(mirrored) == MIRRORED
+    assert tables(mirrored, changes=True) == MIRRORED
     for kind in (f"{database.prefix}.transaction", f"__debezium-heartbeat.{database.prefix}"):
         assert topics.ends(database.endpoints.bootstrap_servers, kind)[kind] > 0
-    assert_partial_images_stop_the_connector(scene)
+    assert_partial_images_stop_the_connector(mirrored)
     record(conformance, ANEW)
 
 
-def assert_partial_images_stop_the_connector(scene: Scene) -> None:
+def assert_partial_images_stop_the_connector(mirrored: MirroredDatabase) -> None:
     """An event that lacks columns would be taken for one that has nulls, so none may be written."""
-    database = scene.database
+    database = mirrored.database
     before = topics.ends(database.endpoints.bootstrap_servers, database.prefix)
     transaction(
         database,
@@ -363,5 +366,5 @@ def assert_partial_images_stop_the_connector(scene: Scene) -> None:
         doing="the connector stops",
     )
     after = topics.ends(database.endpoints.bootstrap_servers, database.prefix)
-    rows = [scene.topic(table) for table in ("packed", "uniq")]
+    rows = [mirrored.topic(table) for table in ("packed", "uniq")]
     assert [after[topic] for topic in rows] == [before[topic] for topic in rows]

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from replicator.catalog import open_catalog
 from replicator.config import load
-from replicator.connect import register
-from tests.e2e.test_mirror import QUICK, START_S
-from tests.support.mirror import Comparison, running
+from replicator.lake.reader import open_catalog
+from replicator.operations.connector import register
+from tests.support.mirror import FAST_MIRROR, START_S, Comparison, running
 from tests.support.source import SourceDatabase
 
 
@@ -23,7 +22,7 @@ def test_flattened_events(source_database: SourceDatabase, tmp_path: Path, encod
         log += f'format = "avro"\nregistry_url = "{source_database.endpoints.registry_url}"\n'
     file = tmp_path / "mirror.toml"
     (tmp_path / "lake").mkdir()
-    file.write_text(source_database.config_text(tmp_path, QUICK).replace("[lake]", f"{log}[lake]"))
+    file.write_text(source_database.config_text(tmp_path, FAST_MIRROR).replace("[lake]", f"{log}[lake]"))
     config = load(file)
     register(config)
     compare = Comparison.of(source_database, file)

@@ -7,23 +7,15 @@ import shutil
 import subprocess
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from replicator.catalog import open_catalog
-from tests.e2e.conftest import Scene, SceneMaker
-from tests.support.mirror import COMMAND, MirrorProcess, running, until
+from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder, quarantined
 
-QUICK = """
-[apply]
-trigger = "1 second"
-[spark]
-driver_memory = "1g"
-# Short lives on few cores: the JVM should start fast rather than get fast.
-conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
-"""
 FAILPOINTS = (
     "after-changelog-files",
     "between-commits",
@@ -35,20 +27,17 @@ FAILPOINTS = (
 LONG = bool(os.environ.get("REPLICATOR_LONG_TESTS"))
 """Whether to take the time for all kills; without it a few stand for them."""
 
-START_S = 300
-"""How long a mirror may take to its first batch on a busy machine."""
 
-
-def log_events(scene: Scene, table: str) -> Counter[tuple[Any, ...]]:
+def log_events(mirrored: MirroredDatabase, table: str) -> Counter[tuple[Any, ...]]:
     """How often the topic of a table has each change."""
     consumer = Consumer(
         {
-            "bootstrap.servers": scene.database.endpoints.bootstrap_servers,
+            "bootstrap.servers": mirrored.database.endpoints.bootstrap_servers,
             "group.id": "test",
             "enable.auto.commit": False,
         }
     )
-    topic, found = scene.topic(table), Counter[tuple[Any, ...]]()
+    topic, found = mirrored.topic(table), Counter[tuple[Any, ...]]()
     try:
         partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
         ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20) for p in partitions}
@@ -62,35 +51,44 @@ def log_events(scene: Scene, table: str) -> Counter[tuple[Any, ...]]:
                 event = json.loads(value)
                 source = event.get("payload", event)["source"]
                 found[source["file"], source["pos"], source["row"], event.get("payload", event)["op"]] += 1
-            if message.offset() + 1 >= ends[message.partition()][1]:
+            offset = message.offset()
+            assert offset is not None
+            if offset + 1 >= ends[message.partition()][1]:
                 left.discard(message.partition())
     finally:
         consumer.close()
     return found
 
 
-def resent(scene: Scene) -> int:
+def has_batches(mirror: MirrorProcess, count: int) -> bool:
+    return len(mirror.batches()) >= count
+
+
+def resent(mirrored: MirroredDatabase) -> int:
     """How many changes the log has more than once."""
     return sum(
-        n > 1 for t in scene.tables for (_, _, _, op), n in log_events(scene, t.name).items() if op != "r"
+        n > 1
+        for t in mirrored.tables
+        for (_, _, _, op), n in log_events(mirrored, t.name).items()
+        if op != "r"
     )
 
 
 @pytest.mark.long
-def test_a_living_mirror(scene_maker: SceneMaker) -> None:
+def test_a_living_mirror(mirror_database: MirroredDatabaseBuilder) -> None:
     """Sixty seconds of two writers; meanwhile a table appears, Kafka goes away, the connector is killed.
 
     At the end every table equals its source and the changelogs tell one unbroken story.
     """
-    scene = scene_maker(log="partitions = 2", extra=QUICK)
-    stack, compare = scene.database.stack, scene.comparison
-    with running(scene.config, scene.folder / "out.log") as mirror:
+    mirrored = mirror_database(log="partitions = 2", extra=FAST_MIRROR)
+    stack, compare = mirrored.database.stack, mirrored.comparison
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         compare.await_equal(mirror, START_S)
-        with scene.writers(1, 2):
+        with mirrored.writers(1, 2):
             writing_since = time.monotonic()
-            scene.database.execute("CREATE TABLE late (id INT PRIMARY KEY, name VARCHAR(20))")
-            scene.database.execute("INSERT INTO late VALUES (1, 'one'), (2, 'two')")
-            scene.database.execute("ALTER TABLE t00 ADD COLUMN added INT NOT NULL DEFAULT 7 AFTER id")
+            mirrored.database.execute("CREATE TABLE late (id INT PRIMARY KEY, name VARCHAR(20))")
+            mirrored.database.execute("INSERT INTO late VALUES (1, 'one'), (2, 'two')")
+            mirrored.database.execute("ALTER TABLE t00 ADD COLUMN added INT NOT NULL DEFAULT 7 AFTER id")
             stack.kill("kafka")
             until(
                 lambda: any("starting it again" in line.get("event", "") for line in mirror.lines()),
@@ -110,26 +108,26 @@ def test_a_living_mirror(scene_maker: SceneMaker) -> None:
     assert "late" in {t.name for t in compare.tables()}
     assert compare.differences() == {}
     assert compare.assert_changelogs({"t00": {"added": 7}}) > 1000
-    assert resent(scene) > 0, "the connector sent nothing again, so this proves little"
+    assert resent(mirrored) > 0, "the connector sent nothing again, so this proves little"
 
 
-def test_killed_anywhere(scene_maker: SceneMaker) -> None:
+def test_killed_anywhere(mirror_database: MirroredDatabaseBuilder) -> None:
     """At each boundary of a batch and at random moments, a few or (`LONG`) many; events carry their schemas here."""
-    scene = scene_maker(log="schemas = true", extra=QUICK)
-    compare, chance = scene.comparison, random.Random(7)
-    mirror = MirrorProcess(scene.config, scene.folder / "out.log")
+    mirrored = mirror_database(log="schemas = true", extra=FAST_MIRROR)
+    compare, chance = mirrored.comparison, random.Random(7)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log")
     try:
-        with scene.writers(3, 4, pause=0.05):
+        with mirrored.writers(3, 4, pause=0.05):
             for point in FAILPOINTS if LONG else FAILPOINTS[1:2]:
                 mirror.start(REPLICATOR_CRASH_AT=f"{point}:{chance.randint(1, 8)}")
                 assert mirror.wait(START_S) == -9, f"{point} was not reached\n{mirror.tail()}"
             for number in range(20 if LONG else 2):
                 if number % 5 == 0:
                     # Nothing in it is needed.
-                    shutil.rmtree(scene.folder / "state", ignore_errors=True)
+                    shutil.rmtree(mirrored.folder / "state", ignore_errors=True)
                 mirror.start()
                 wanted = 0 if number % 4 == 0 else chance.randint(1, 2)
-                until(lambda n=wanted: len(mirror.batches()) >= n, seconds=START_S, doing="batches")
+                until(partial(has_batches, mirror, wanted), seconds=START_S, doing="batches")
                 time.sleep(chance.uniform(0, 6 if not wanted else 1))
                 mirror.kill()
         mirror.start()
@@ -141,14 +139,14 @@ def test_killed_anywhere(scene_maker: SceneMaker) -> None:
 
 
 @pytest.mark.long
-def test_one_mirror_at_a_time(scene_maker: SceneMaker) -> None:
+def test_one_mirror_at_a_time(mirror_database: MirroredDatabaseBuilder) -> None:
     """A second process is refused on this machine; one that comes from elsewhere makes one of the two stop."""
-    scene = scene_maker(tables=4, extra=QUICK)
-    compare = scene.comparison
-    with running(scene.config, scene.folder / "out.log") as mirror:
+    mirrored = mirror_database(tables=4, extra=FAST_MIRROR)
+    compare = mirrored.comparison
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         compare.await_equal(mirror, START_S)
         again = subprocess.run(
-            [COMMAND, "run", "-c", str(scene.config)],
+            [COMMAND, "run", "-c", str(mirrored.config)],
             capture_output=True,
             text=True,
             timeout=180,
@@ -157,45 +155,45 @@ def test_one_mirror_at_a_time(scene_maker: SceneMaker) -> None:
         assert again.returncode == 2
         assert "is already running" in again.stderr
         assert "next:" in again.stderr
-        elsewhere = scene.configured(
-            "elsewhere.toml", scene.config.read_text().replace('/state"', '/other-state"')
+        elsewhere = mirrored.configured(
+            "elsewhere.toml", mirrored.config.read_text().replace('/state"', '/other-state"')
         )
-        with running(elsewhere, scene.folder / "elsewhere.log") as other, scene.writers(5):
+        with running(elsewhere, mirrored.folder / "elsewhere.log") as other, mirrored.writers(5):
             until(
-                lambda: mirror.process.poll() is not None or other.process.poll() is not None,
+                lambda: not mirror.is_alive() or not other.is_alive(),
                 seconds=START_S,
                 doing="one of two mirrors gives way",
             )
-        loser, winner = (mirror, other) if mirror.process.poll() is not None else (other, mirror)
+        loser, winner = (other, mirror) if mirror.is_alive() else (mirror, other)
         assert loser.wait(120) == 3
         assert "another process writes" in loser.tail()
-    config, output = winner.config, scene.folder / "winner.log"
+    config, output = winner.config, mirrored.folder / "winner.log"
     with running(config, output) as mirror:
         compare.await_equal(mirror, START_S)
     compare.assert_changelogs()
 
 
-def test_bad_records_go_to_quarantine(scene_maker: SceneMaker) -> None:
-    scene = scene_maker(tables=2, extra=QUICK)
-    compare = scene.comparison
-    topic = scene.topic("t00")
-    with running(scene.config, scene.folder / "out.log") as mirror:
+def test_bad_records_go_to_quarantine(mirror_database: MirroredDatabaseBuilder) -> None:
+    mirrored = mirror_database(tables=2, extra=FAST_MIRROR)
+    compare = mirrored.comparison
+    topic = mirrored.topic("t00")
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         compare.await_equal(mirror, START_S)
-        producer = Producer({"bootstrap.servers": scene.database.endpoints.bootstrap_servers})
+        producer = Producer({"bootstrap.servers": mirrored.database.endpoints.bootstrap_servers})
         bad = [b"garbage{", b'{"schema":{},"payload":{}}', b'{"op":"c","after":{"id":null}}', b"\xff\x00"]
         for value in bad:
             producer.produce(topic, key=b"by hand", value=value)
         assert producer.flush(20) == 0
-        with scene.writers(6):
-            until(lambda: len(quarantined(scene)) == len(bad), seconds=240, doing="quarantine")
+        with mirrored.writers(6):
+            until(lambda: len(quarantined(mirrored)) == len(bad), seconds=240, doing="quarantine")
         compare.await_equal(mirror, 300)
         assert mirror.stop() == 0
-    assert {row["value"] for row in quarantined(scene)} == set(bad)
+    assert {row["value"] for row in quarantined(mirrored)} == set(bad)
     assert all(
-        row["topic"] == topic and row["key"] == b"by hand" and row["reason"] for row in quarantined(scene)
+        row["topic"] == topic and row["key"] == b"by hand" and row["reason"] for row in quarantined(mirrored)
     )
     status = subprocess.run(
-        [COMMAND, "status", "-c", str(scene.config), "--json"],
+        [COMMAND, "status", "-c", str(mirrored.config), "--json"],
         capture_output=True,
         text=True,
         timeout=180,
@@ -205,17 +203,9 @@ def test_bad_records_go_to_quarantine(scene_maker: SceneMaker) -> None:
     compare.assert_changelogs()
 
 
-def quarantined(scene: Scene) -> list[dict[str, Any]]:
-    with open_catalog(scene.comparison.config.lake) as catalog:
-        name = (scene.comparison.config.lake.ops_namespace, "quarantine")
-        if not catalog.table_exists(name):
-            return []
-        return list(catalog.load_table(name).scan().to_arrow().to_pylist())
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["split", "merge"])
-def test_on_a_cluster_of_two_workers(scene_maker: SceneMaker, strategy: str) -> None:
+def test_on_a_cluster_of_two_workers(mirror_database: MirroredDatabaseBuilder, strategy: str) -> None:
     """Executors in processes of their own: nothing may rest on one JVM's memory."""
     extra = f"""
 [apply]
@@ -225,13 +215,13 @@ master = "local-cluster[2,1,1024]"
 driver_memory = "1g"
 conf = {{ "spark.executor.memory" = "512m" }}
 """
-    scene = scene_maker(tables=3, extra=extra)
-    mirror = MirrorProcess(scene.config, scene.folder / "out.log", ("--until-caught-up",))
+    mirrored = mirror_database(tables=3, extra=extra)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
     for seed in (7, 8):
-        with scene.writers(seed):
+        with mirrored.writers(seed):
             mirror.start()
             assert mirror.wait(400) == 0, mirror.tail()
     mirror.start()
     assert mirror.wait(400) == 0, mirror.tail()
-    assert scene.comparison.differences() == {}
-    assert scene.comparison.assert_changelogs() > 0
+    assert mirrored.comparison.differences() == {}
+    assert mirrored.comparison.assert_changelogs() > 0

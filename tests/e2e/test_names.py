@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from replicator.archive import ArchiveReader
-from replicator.catalog import open_catalog
 from replicator.config import load
-from replicator.connect import register
-from replicator.model.names import quoted
-from tests.e2e.test_mirror import QUICK, START_S
+from replicator.lake.reader import open_catalog
+from replicator.model.identifiers import quoted
+from replicator.operations.connector import register
+from replicator.sources.archive import ArchiveReader
 from tests.support.conformance import ConformancePage
-from tests.support.mirror import COMMAND, Comparison, MirrorProcess, running
+from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, Comparison, MirrorProcess, running
 from tests.support.source import SourceDatabase
 
 TABLES = {
@@ -66,7 +65,7 @@ SHARED = ("two words", "two$words")
 """Debezium writes both to one topic."""
 
 
-class Names:
+class AwkwardDatabases:
     """Two databases, one of them with a name as awkward as its tables'."""
 
     def __init__(self, plain: SourceDatabase, folder: Path) -> None:
@@ -117,7 +116,7 @@ class Names:
         (self.folder / "lake").mkdir()
         name, odd = self.plain.name, self.awkward.name
         tables = [f"{name}.{pattern}" for pattern in ("*", "two words")] + [f"{odd}.in. there"]
-        text = self.plain.config_text(self.folder, QUICK)
+        text = self.plain.config_text(self.folder, FAST_MIRROR)
         wanted = f"tables = {json.dumps(tables, ensure_ascii=False)}"
         text = text.replace(f'tables = ["{name}.*"]', wanted)
         text += f"""
@@ -146,8 +145,8 @@ strategy = "merge"
 
 
 @pytest.fixture
-def names(source_database: SourceDatabase, tmp_path: Path) -> Iterator[Names]:
-    made = Names(source_database, tmp_path)
+def databases(source_database: SourceDatabase, tmp_path: Path) -> Iterator[AwkwardDatabases]:
+    made = AwkwardDatabases(source_database, tmp_path)
     made.create()
     yield made
     made.drop()
@@ -159,33 +158,33 @@ def replicator(*arguments: str) -> str:
     return ran.stdout
 
 
-def test_awkward_names(names: Names, conformance: ConformancePage) -> None:
-    names.insert(1)
-    names.configure()
-    config = str(names.config)
-    register(load(names.config))
-    with running(names.config, names.folder / "out.log") as mirror:
-        names.await_equal(mirror)
-        names.insert(11)
-        names.change(11)
-        names.await_equal(mirror)
+def test_awkward_names(databases: AwkwardDatabases, conformance: ConformancePage) -> None:
+    databases.insert(1)
+    databases.configure()
+    config = str(databases.config)
+    register(load(databases.config))
+    with running(databases.config, databases.folder / "out.log") as mirror:
+        databases.await_equal(mirror)
+        databases.insert(11)
+        databases.change(11)
+        databases.await_equal(mirror)
         assert mirror.stop() == 0, mirror.tail()
     status = json.loads(replicator("status", "-c", config, "--json"))
     sources = {table["source"]: table["state"] for table in status["tables"]}
-    wanted = {f"{names.plain.name}.{name}" for name in (*ALL_TABLES, "columns", "no key")}
-    assert sources == dict.fromkeys(wanted | {f"{names.awkward.name}.in. there"}, "current")
+    wanted = {f"{databases.plain.name}.{name}" for name in (*ALL_TABLES, "columns", "no key")}
+    assert sources == dict.fromkeys(wanted | {f"{databases.awkward.name}.in. there"}, "current")
     (paused,) = status["paused"].items()
-    assert paused[0] in {f"{names.plain.name}.{name}" for name in SHARED}
+    assert paused[0] in {f"{databases.plain.name}.{name}" for name in SHARED}
     assert all(name in paused[1] for name in SHARED)
-    with open_catalog(load(names.config).lake) as catalog:
-        namespace = load(names.config).lake.namespace
+    with open_catalog(load(databases.config).lake) as catalog:
+        namespace = load(databases.config).lake.namespace
         for name in (*ALL_TABLES, "columns", "no key", "in. there"):
             for space in (namespace, f"{namespace}_changes"):
                 at = catalog.load_table((space, name)).location()
-                assert at.startswith(f"{names.folder / 'lake'}/{space}/")
-                assert "/" not in at.removeprefix(f"{names.folder / 'lake'}/{space}/")
-    replicator("record", "-c", config, "--to", str(names.folder / "archive"), "--until-caught-up")
-    assert len(ArchiveReader(names.folder / "archive").end_offsets()) == len(ALL_TABLES) + 5
+                assert at.startswith(f"{databases.folder / 'lake'}/{space}/")
+                assert "/" not in at.removeprefix(f"{databases.folder / 'lake'}/{space}/")
+    replicator("record", "-c", config, "--to", str(databases.folder / "archive"), "--until-caught-up")
+    assert len(ArchiveReader(databases.folder / "archive").end_offsets()) == len(ALL_TABLES) + 5
     with conformance.part("Names") as part:
         reserved = "what Iceberg or Spark reserve"
         for column, found in (("table", TABLES), ("column", COLUMNS)):

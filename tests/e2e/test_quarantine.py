@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from replicator.catalog import open_catalog
 from replicator.config import load
-from replicator.connect import register
-from tests.e2e.test_mirror import QUICK
-from tests.support.mirror import COMMAND, until
+from replicator.lake.reader import open_catalog
+from replicator.operations.connector import register
+from tests.support.mirror import COMMAND, FAST_MIRROR, until
 from tests.support.source import SourceDatabase
 
 KEY = "a-key-of-the-tests-0123456789abcdef"
@@ -67,7 +66,7 @@ class Users:
         self.topic = f"{database.prefix}.{database.name}.users"
         (folder / "lake").mkdir()
         self.config.write_text(
-            database.config_text(folder, QUICK)
+            database.config_text(folder, FAST_MIRROR)
             + f"""
 [columns]
 hash = {json.dumps(HASHED)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 
-from replicator.decode.avro_schema import adjusted
+from replicator.model.avro_names import adjusted
 from tests.oracle.model import Record
 
 _TYPES = {
@@ -23,6 +23,7 @@ _TYPES = {
     "string": "string",
     "bytes": "bytes",
 }
+_SOURCE_NAME = "__debezium.source.column.name"
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
@@ -127,9 +128,13 @@ SCHEMA_CHANGE = {
 
 @dataclass
 class AvroTopics:
-    """Encodes records and remembers the schemas by their ids, as a registry does."""
+    """Encodes records and remembers the schemas by their ids, as a registry does.
+
+    With `names`, a column whose name Avro does not allow has the source's name in a parameter.
+    """
 
     schemas: dict[int, str] = field(default_factory=dict)
+    names: bool = True
 
     def encoded(self, record: Record) -> Record:
         """The record in Avro; what is no JSON with a schema stays as it is."""
@@ -143,17 +148,35 @@ class AvroTopics:
         payload = document["payload"]
         if "tableChanges" in payload:
             return self.write(SCHEMA_CHANGE, payload)
-        schema = envelope_schema(document["schema"])
-        return self.write(schema, _row(document["schema"], payload))
+        return self.write(self._schema(document["schema"]), _row(document["schema"], payload))
+
+    def registered(self, connect: Mapping[str, Any]) -> int:
+        """The id of an envelope's schema, from its schema in Kafka Connect's JSON form."""
+        return self._number(json.dumps(self._schema(connect)))
+
+    def _schema(self, connect: Mapping[str, Any]) -> Any:
+        schema = envelope_schema(connect)
+        return schema if self.names else _without_names(schema)
+
+    def _number(self, text: str) -> int:
+        number = next((n for n, known in self.schemas.items() if known == text), len(self.schemas) + 1)
+        self.schemas[number] = text
+        return number
 
     def write(self, schema: Mapping[str, Any], payload: Mapping[str, Any]) -> bytes:
         """A record in Confluent's wire format."""
-        text = json.dumps(schema)
-        number = next((n for n, known in self.schemas.items() if known == text), len(self.schemas) + 1)
-        self.schemas[number] = text
+        number = self._number(json.dumps(schema))
         data = io.BytesIO()
         fastavro.schemaless_writer(data, fastavro.parse_schema(dict(schema)), payload)
         return b"\0" + number.to_bytes(4, "big") + data.getvalue()
+
+
+def _without_names(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_names(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {k: _without_names(v) for k, v in schema.items() if k != _SOURCE_NAME}
 
 
 def envelope_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,7 +219,7 @@ def _field(connect: Mapping[str, Any], defined: set[str]) -> dict[str, Any]:
     name, kind = connect["field"], _kind(connect, defined)
     if adjusted(name) != name:
         kind = kind if isinstance(kind, dict) else {"type": kind}
-        kind.setdefault("connect.parameters", {})["__debezium.source.column.name"] = name
+        kind.setdefault("connect.parameters", {})[_SOURCE_NAME] = name
     found = {"name": adjusted(name), "type": kind}
     if connect.get("default") is None:
         return found | _optional(kind) if connect.get("optional") else found

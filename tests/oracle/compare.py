@@ -23,17 +23,17 @@ def lake_rows(catalog: Catalog, namespace: str, table: str) -> list[dict[str, An
         return []
 
 
-def lake_value(kind: str, wire: Any) -> Any:
+def lake_value(kind: str, encoding: Any) -> Any:
     """The lake's value of what an event carries."""
-    if wire is None:
+    if encoding is None:
         return None
     match kind:
         case "decimal":
-            return Decimal(str(wire)).quantize(Decimal("0.01"))
+            return Decimal(str(encoding)).quantize(Decimal("0.01"))
         case "datetime":
-            return _EPOCH + timedelta(microseconds=wire)
+            return _EPOCH + timedelta(microseconds=encoding)
         case _:
-            return wire
+            return encoding
 
 
 def assert_mirror_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:

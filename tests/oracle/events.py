@@ -18,6 +18,7 @@ CONNECT_TYPES: Mapping[str, Mapping[str, Any]] = {
         "parameters": {"scale": "2", "connect.decimal.precision": "12"},
     },
     "datetime": {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
+    "timestamp": {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1},
 }
 """The same kinds in Kafka Connect's schemas."""
 
@@ -29,6 +30,7 @@ COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
     "seconds": {"jdbcType": 93, "typeName": "DATETIME", "length": 0},
     "decimal": {"jdbcType": 3, "typeName": "DECIMAL", "length": 12, "scale": 2},
     "datetime": {"jdbcType": 93, "typeName": "DATETIME", "length": 6},
+    "timestamp": {"jdbcType": 2014, "typeName": "TIMESTAMP", "length": 6},
 }
 
 

@@ -369,12 +369,12 @@ class Source:
         self, table: SourceTable, op: str, place: Place, before: Row | None, after: Row | None
     ) -> None:
         at = (f"mysql-bin.{place.file:06d}", place.pos, place.row)
-        images: dict[str, Row | None] = {
+        changelog_rows: dict[str, dict[str, Row | None]] = {
             "u": {"UPDATE_BEFORE": before, "UPDATE_AFTER": after},
             "d": {"DELETE": before},
             "t": {"TRUNCATE": None},
-        }.get(op, {"INSERT": after})
-        for kind, row in images.items():
+        }
+        for kind, row in changelog_rows.get(op, {"INSERT": after}).items():
             table.changes.append(Change(kind, op, None if row is None else dict(row), *at))
 
     def _define(self, table: SourceTable, kind: str, place: Place, action: str = "...") -> None:

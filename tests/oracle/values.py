@@ -8,14 +8,14 @@ from decimal import Decimal
 from typing import Any
 
 from replicator.model.table import Column
-from replicator.model.types import Wire
+from replicator.model.types import Encoding
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
 
 
 def plain_value(column: Column, value: Any) -> Any:
     """The value that the lake should hold of one in an event's JSON, where numbers with a fraction are Decimals."""
-    return None if value is None else _READERS[column.wire](column, value)
+    return None if value is None else _READERS[column.encoding](column, value)
 
 
 def _plain(column: Column, value: Any) -> Any:
@@ -55,21 +55,21 @@ def _geometry(_: Column, value: Any) -> Any:
     return wkb[:4] + b"\x20" + srid.to_bytes(4, "little") + wkb[5:]
 
 
-_READERS: Mapping[Wire, Callable[[Column, Any], Any]] = {
-    Wire.PLAIN: _plain,
-    Wire.DAYS: lambda _, v: date(1970, 1, 1) + timedelta(days=v),
-    Wire.MILLIS: lambda _, v: _EPOCH + timedelta(milliseconds=v),
-    Wire.MICROS: lambda _, v: _EPOCH + timedelta(microseconds=v),
-    Wire.NANOS: lambda _, v: _EPOCH + timedelta(microseconds=v // 1000),
-    Wire.TIME_MILLIS: lambda _, v: v * 1000,
-    Wire.TIME_NANOS: lambda _, v: v // 1000,
-    Wire.UNSEEN_DECIMAL: _decimal,
-    Wire.EITHER_DECIMAL: _decimal,
-    Wire.BASE64_DECIMAL: _decimal,
-    Wire.BASE64_BITS: lambda _, v: base64.b64decode(v)[::-1],
-    Wire.YEAR: lambda _, v: 0 if v == 1900 else v,
-    Wire.FLAG: lambda _, v: int(v),
-    Wire.SET: _set,
-    Wire.GEOMETRY: _geometry,
-    Wire.LATIN1: lambda c, v: v.encode("latin-1").ljust(c.size or 0, b"\0"),
+_READERS: Mapping[Encoding, Callable[[Column, Any], Any]] = {
+    Encoding.PLAIN: _plain,
+    Encoding.DAYS: lambda _, v: date(1970, 1, 1) + timedelta(days=v),
+    Encoding.MILLIS: lambda _, v: _EPOCH + timedelta(milliseconds=v),
+    Encoding.MICROS: lambda _, v: _EPOCH + timedelta(microseconds=v),
+    Encoding.NANOS: lambda _, v: _EPOCH + timedelta(microseconds=v // 1000),
+    Encoding.TIME_MILLIS: lambda _, v: v * 1000,
+    Encoding.TIME_NANOS: lambda _, v: v // 1000,
+    Encoding.UNSEEN_DECIMAL: _decimal,
+    Encoding.EITHER_DECIMAL: _decimal,
+    Encoding.BASE64_DECIMAL: _decimal,
+    Encoding.BASE64_BITS: lambda _, v: base64.b64decode(v)[::-1],
+    Encoding.YEAR: lambda _, v: 0 if v == 1900 else v,
+    Encoding.FLAG: lambda _, v: int(v),
+    Encoding.SET: _set,
+    Encoding.GEOMETRY: _geometry,
+    Encoding.LATIN1: lambda c, v: v.encode("latin-1").ljust(c.size or 0, b"\0"),
 }

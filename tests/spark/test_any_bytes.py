@@ -3,15 +3,17 @@
 import base64
 import json
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from replicator.decode.envelope import Epoch, decode
-from replicator.model.census import OP_CODES, STRAY
-from replicator.model.commit import OffsetRange
+from replicator.decode.events import WriterSchema, decode
+from replicator.model.batch_stats import OP_CODES, UNDECODABLE
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import (
     BINARY,
@@ -25,9 +27,10 @@ from replicator.model.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     VECTOR,
-    Wire,
+    Encoding,
     decimal,
 )
+from replicator.schema.history import binlog_key
 from tests.oracle.events import Place, change_event
 
 COLUMNS = (
@@ -37,27 +40,27 @@ COLUMNS = (
     Column("float", FLOAT),
     Column("double", DOUBLE),
     Column("text", STRING),
-    Column("set", STRING, Wire.SET, respelt=(("a ", "a"),)),
+    Column("set", STRING, Encoding.SET, respelt=(("a ", "a"),)),
     Column("bytes", BINARY),
-    Column("date", DATE, Wire.DAYS),
-    Column("millis", TIMESTAMP, Wire.MILLIS),
-    Column("micros", TIMESTAMP, Wire.MICROS),
-    Column("nanos", TIMESTAMP, Wire.NANOS),
+    Column("date", DATE, Encoding.DAYS),
+    Column("millis", TIMESTAMP, Encoding.MILLIS),
+    Column("micros", TIMESTAMP, Encoding.MICROS),
+    Column("nanos", TIMESTAMP, Encoding.NANOS),
     Column("instant", TIMESTAMPTZ),
-    Column("time", LONG, Wire.TIME_MILLIS),
-    Column("nanotime", LONG, Wire.TIME_NANOS),
-    Column("year", INT, Wire.YEAR),
-    Column("flag", INT, Wire.FLAG),
-    Column("bits", BINARY, Wire.BASE64_BITS),
-    Column("place", BINARY, Wire.GEOMETRY),
+    Column("time", LONG, Encoding.TIME_MILLIS),
+    Column("nanotime", LONG, Encoding.TIME_NANOS),
+    Column("year", INT, Encoding.YEAR),
+    Column("flag", INT, Encoding.FLAG),
+    Column("bits", BINARY, Encoding.BASE64_BITS),
+    Column("place", BINARY, Encoding.GEOMETRY),
     Column("vector", VECTOR),
-    Column("latin", BINARY, Wire.LATIN1, size=4),
+    Column("latin", BINARY, Encoding.LATIN1, size=4),
     Column("plain", decimal(6, 2)),
-    Column("packed", decimal(6, 2), Wire.BASE64_DECIMAL),
-    Column("either", decimal(38, 10), Wire.EITHER_DECIMAL),
-    Column("wide", STRING, Wire.EITHER_DECIMAL, size=30),
-    Column("wider", STRING, Wire.BASE64_DECIMAL, size=0),
-    Column("widest", STRING, Wire.PLAIN, size=5),
+    Column("packed", decimal(6, 2), Encoding.BASE64_DECIMAL),
+    Column("either", decimal(38, 10), Encoding.EITHER_DECIMAL),
+    Column("wide", STRING, Encoding.EITHER_DECIMAL, size=30),
+    Column("wider", STRING, Encoding.BASE64_DECIMAL, size=0),
+    Column("widest", STRING, Encoding.PLAIN, size=5),
 )
 SCHEMA = TableSchema(COLUMNS, ("id",))
 
@@ -89,9 +92,24 @@ _PARTS = st.fixed_dictionaries(
         "source": _JSON
         | st.fixed_dictionaries(
             {
-                "file": st.sampled_from(("a.000001", "a.9999999999999999999", "x", "")),
+                "file": st.sampled_from(
+                    (
+                        *(
+                            "a.000001",
+                            "a.9999999999999999999",
+                            "a.9999999",
+                            "a.00000000001",
+                            "a.-1",
+                            "a.+1",
+                            "x",
+                            "",
+                        ),
+                        *("a.1\x01", "a.\x7f1", "a.1 ", "a.\t1", "a.1\n", "a.\u0663", "a.1\u00a0", "a.1_0"),
+                    )
+                ),
                 "pos": _EDGES,
                 "row": _EDGES,
+                "ts_ms": _EDGES,
             }
         ),
     },
@@ -134,7 +152,9 @@ def test_any_bytes(spark: SparkSession) -> None:
     )
     ranges = [OffsetRange("t", 0, 0, len(rows))]
     decoded = (
-        decode(frame, [Epoch(SCHEMA)], SCHEMA, ranges, for_changelog=True, stray=STRAY).toArrow().to_pylist()
+        decode(frame, [WriterSchema(SCHEMA)], SCHEMA, ranges, for_changelog=True, undecodable=UNDECODABLE)
+        .toArrow()
+        .to_pylist()
     )
     assert sorted(row["offset"] for row in decoded) == list(range(len(rows)))
     # Both are tried.
@@ -145,6 +165,8 @@ def test_any_bytes(spark: SparkSession) -> None:
             assert (row["op"], row["raw_key"], row["raw_value"]) == (None, key, value)
         elif row["op"] not in ("t", "m"):
             assert row["op"] in OP_CODES
-            assert row["hi"] is not None
+            # Python makes a position of it, and numbers of 64 bits.
+            assert 0 <= binlog_key(SourcePosition(row["file"], 0)) <= row["position_key"] < 2**63
+            assert row["ts_ms"] is None or datetime.fromtimestamp(row["ts_ms"] / 1000, UTC)
             image = row["before"] if row["op"] == "d" else row["after"]
             assert image["id"] is not None

@@ -12,18 +12,18 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 
-from replicator.decode.avro import AvroEpoch, decode
-from replicator.decode.avro_schema import writer_schema
-from replicator.model.census import STRAY, UNFAMILIAR
-from replicator.model.commit import OffsetRange
+from replicator.decode.avro import AvroWriterSchema, decode
+from replicator.decode.avro_schema import parse_writer_schema
+from replicator.jvm.spark import local_frame
+from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA
+from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableSchema
-from replicator.source.log import RECORDS
-from replicator.spark import local_frame
+from replicator.sources.change_log import RECORDS
 from tests.oracle.avro import SOURCE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, with_key_schema, with_value_schema
 from tests.oracle.model import Record
-from tests.spark.batches import COLUMNS, ORDERS
-from tests.spark.conftest import Lab
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import COLUMNS, ORDERS
 
 RANGES = [OffsetRange("shop.shop.t", 0, 0, 1_000_000)]
 
@@ -60,7 +60,7 @@ WIDE = Decimal("-99999999999999999999999999999999999.999999999999999999999999999
 LOWEST = Decimal("-9999999999999999999999999999.9999999999")
 
 
-def naive(*parts: int) -> datetime:
+def naive(*parts: Any) -> datetime:
     return datetime(*parts)  # noqa: DTZ001 wall-clock time
 
 
@@ -132,20 +132,27 @@ def records(spark: SparkSession, values: Sequence[bytes | None]) -> Any:
     return local_frame(spark, pa.table(dict(zip(RECORDS.names, columns, strict=True)), schema=RECORDS))
 
 
-def epoch_of(schema: Any, number: int) -> AvroEpoch:
-    writer, columns = writer_schema(json.dumps(schema))
-    return AvroEpoch(TableSchema(columns, ("id",)), number, writer=writer)
+def epoch_of(schema: Any, number: int) -> AvroWriterSchema:
+    writer, columns = parse_writer_schema(json.dumps(schema))
+    return AvroWriterSchema(TableSchema(columns, ("id",)), number, writer=writer)
 
 
 def decoded(
     spark: SparkSession,
-    epochs: Sequence[AvroEpoch],
+    writer_schemas: Sequence[AvroWriterSchema],
     *values: bytes | None,
     changelog: bool = True,
-    stray: str = UNFAMILIAR,
+    undecodable: str = UNKNOWN_SCHEMA,
 ) -> list[Row]:
-    target = epochs[-1].schema
-    frame = decode(records(spark, values), epochs, target, RANGES, for_changelog=changelog, stray=stray)
+    target = writer_schemas[-1].schema
+    frame = decode(
+        records(spark, values),
+        writer_schemas,
+        target,
+        RANGES,
+        for_changelog=changelog,
+        undecodable=undecodable,
+    )
     return sorted(frame.collect(), key=lambda row: row.offset)
 
 
@@ -165,7 +172,12 @@ def test_every_encoding(spark: SparkSession) -> None:
             assert (value.astimezone(UTC) if zoned else value) == wanted, f"{kind} {written!r}"
     assert set(changed.after[1:]) == {None}
     assert (made.before, gone.after, made.op, gone.op) == (None, None, "c", "d")
-    assert (made.hi, made.lo, made.file, made.server_id) == ((1 << 40) + 5, 1, "mysql-bin.000001", 1)
+    assert (made.position_key, made.row_key, made.file, made.server_id) == (
+        (1 << 40) + 5,
+        1,
+        "mysql-bin.000001",
+        1,
+    )
     lean = decoded(spark, [epoch_of(schema, 1)], *values, changelog=False)
     assert [lean[1].before, lean[1].after] == [Row(id=1), changed.after]
 
@@ -192,7 +204,7 @@ def test_bad_events(spark: SparkSession) -> None:
         (good[:5] + b"\xff" * 40, "not Avro of its writer schema"),
         # Announces a string of two gigabytes.
         (good[:5] + b"\0\0" + fastavro_long(2**31 - 9), "not Avro of its writer schema"),
-        (b"\0\0\0\3\xe7" + good[5:], STRAY),
+        (b"\0\0\0\3\xe7" + good[5:], UNDECODABLE),
         (changed("x"), "unknown op x"),
         (changed(file="nonumber"), "no source position"),
         (changed(after=None), "no after-image"),
@@ -203,12 +215,14 @@ def test_bad_events(spark: SparkSession) -> None:
         ),
         (changed(after=ROW | {"seen": "yesterday"}), "a value that its column cannot hold"),
     ]
-    *found, last = decoded(spark, [epoch_of(GOOD, 1)], *(value for value, _ in cases), good, stray=STRAY)
+    *found, last = decoded(
+        spark, [epoch_of(GOOD, 1)], *(value for value, _ in cases), good, undecodable=UNDECODABLE
+    )
     assert [row.bad for row in found] == [reason for _, reason in cases]
     assert [bytes(row.raw_value) for row in found] == [value for value, _ in cases]
     assert (last.bad, last.raw_value, last.after.price) == (None, None, Decimal("3.50"))
     (unknown,) = decoded(spark, [epoch_of(GOOD, 1)], b"\0\0\0\3\xe7" + good[5:])
-    assert unknown.bad == UNFAMILIAR
+    assert unknown.bad == UNKNOWN_SCHEMA
 
 
 def fastavro_long(number: int) -> bytes:
@@ -234,12 +248,12 @@ def test_any_bytes_give_a_record_or_a_reason(spark: SparkSession) -> None:
 def test_several_writer_schemas_in_one_batch(spark: SparkSession) -> None:
     topics = AvroTopics()
     schemas = [envelope([("q", "int"), *((f"n{j}", "string") for j in range(i))]) for i in range(20)]
-    epochs, values = [], []
+    writer_schemas, values = [], []
     for i, schema in enumerate(schemas):
         row = {"id": i, "q": i} | {f"n{j}": f"{i}.{j}" for j in range(i)}
         values.append(topics.write(schema, event("c", 10 + i, after=row)))
-        epochs.append(epoch_of(schema, i + 1))
-    rows = decoded(spark, epochs, *values)
+        writer_schemas.append(epoch_of(schema, i + 1))
+    rows = decoded(spark, writer_schemas, *values)
     assert [row.bad for row in rows] == [None] * 20
     assert [row.after.q for row in rows] == list(range(20))
     assert rows[3].after.n2 == "3.2"
@@ -253,10 +267,10 @@ def record(op: str, pos: int, columns: Sequence[ColumnSpec], **images: Any) -> R
     return Record(ORDERS, 0, with_key_schema(key_of(row, ["id"]), columns, ["id"], ORDERS), value)
 
 
-def test_tables_grow_with_the_schemas_of_their_events(lab: Lab) -> None:
+def test_tables_grow_with_the_schemas_of_their_events(lake: LakeHarness) -> None:
     topics = AvroTopics()
     newer = [*COLUMNS, ColumnSpec("größe x", "int")]
-    lab.write(
+    lake.write(
         [
             record("c", 100, COLUMNS, after={"id": 1, "name": "a"}),
             record("c", 101, COLUMNS, after={"id": 2, "name": "b"}),
@@ -271,24 +285,24 @@ def test_tables_grow_with_the_schemas_of_their_events(lab: Lab) -> None:
         ],
         avro=topics,
     )
-    mirror = lab.mirror()
+    mirror = lake.mirror()
     mirror.advance({ORDERS: {0: 1}})
-    assert lab.rows("orders") == [{"id": 1, "name": "a"}]
+    assert lake.rows("orders") == [{"id": 1, "name": "a"}]
     mirror.advance({ORDERS: {0: 4}})
     assert mirror.summary().paused == {}
-    assert sorted(lab.rows("orders"), key=lambda r: r["id"]) == [
+    assert sorted(lake.rows("orders"), key=lambda r: r["id"]) == [
         {"id": 1, "name": "a", "größe x": None},
         {"id": 2, "name": "c", "größe x": 7},
     ]
-    (bad,) = lab.rows("quarantine", "shop_ops")
+    (bad,) = lake.rows("quarantine", "shop_ops")
     assert bad["value"] == b"\0\0\0\0\1no event"
 
 
-def test_events_of_an_unknown_writer_pause_their_table(lab: Lab) -> None:
+def test_events_of_an_unknown_writer_pause_their_table(lake: LakeHarness) -> None:
     """Nothing is known about the table yet, so it is the registry that is wrong and not an event."""
     topics = AvroTopics()
     value = topics.write(GOOD, event("c", after=ROW))
-    lab.write([Record(ORDERS, 0, None, b"\0\0\0\3\xe7" + value[5:])], avro=topics)
-    mirror = lab.catch_up()
+    lake.write([Record(ORDERS, 0, None, b"\0\0\0\3\xe7" + value[5:])], avro=topics)
+    mirror = lake.catch_up()
     (reason,) = mirror.summary().paused.values()
     assert "the registry has no schema 999" in reason

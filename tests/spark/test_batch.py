@@ -1,10 +1,11 @@
 """Batches on a real lake: partitions, strategies, odd names, fills, counts."""
 
 import json
+from typing import Any
 
 import pytest
 
-from replicator.model.commit import MARKER_KEY
+from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.table import lake_names
 from tests.oracle.compare import assert_mirror_equals
 from tests.oracle.events import (
@@ -14,40 +15,42 @@ from tests.oracle.events import (
     schema_change_event,
 )
 from tests.oracle.model import Record, Source
-from tests.spark.batches import COLUMNS, DEFINITION, ORDERS, assert_equal, created, event, half
-from tests.spark.conftest import Lab
 from tests.support.failpoints import PowerCut, power_cut
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, assert_equal, created, event, half
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
 @pytest.mark.parametrize("partition", [("bucket(3, id)", "truncate(2, `a name`)"), ("days(seen)",)])
 @pytest.mark.parametrize("few", [0, 10_000])
 def test_partitioned_tables(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, strategy: str, partition: tuple[str, ...], few: int
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, strategy: str, partition: tuple[str, ...], few: int
 ) -> None:
-    monkeypatch.setattr("replicator.batch.fetch.FEW_EVENTS", few)
+    monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
     source = Source(11, truncates=False)
     source.start(["bigint"], rows=15)
     source.run(40)
-    lab.write(source.delivered(1))
+    lake.write(source.delivered(1))
     (table,) = source.tables
-    config = lab.config(
+    config = lake.config(
         table=[{"name": f"shop.{table.name}", "partition": list(partition), "strategy": strategy}]
     )
-    mirror = lab.mirror(config)
-    _, ends = mirror.engine.log.offsets()
+    mirror = lake.mirror(config)
+    _, ends = mirror.context.log.offsets()
     mirror.advance(half(ends))
     mirror.advance(ends)
-    assert_equal(lab, source.tables)
-    with lab.catalog() as catalog:
+    assert_equal(lake, source.tables)
+    with lake.catalog() as catalog:
         found = catalog.load_table(("shop", table.name))
         assert len(found.spec().fields) == len(partition)
-        deletes = int(found.metadata.snapshots[-1].summary.additional_properties["total-delete-files"])
+        summary = found.metadata.snapshots[-1].summary
+        assert summary is not None
+        deletes = int(summary.additional_properties["total-delete-files"])
     assert (deletes > 0) is (strategy != "copy-on-write")
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
-def test_names_that_mean_something_elsewhere(lab: Lab, strategy: str) -> None:
+def test_names_that_mean_something_elsewhere(lake: LakeHarness, strategy: str) -> None:
     """Reserved by Iceberg, used by the engine, or hard to quote."""
     names = [
         *("_file", "_pos", "_spec_id", "_partition", "_deleted", "file_path", "pos", "_change"),
@@ -57,82 +60,84 @@ def test_names_that_mean_something_elsewhere(lab: Lab, strategy: str) -> None:
     columns = [ColumnSpec("k1", "bigint", False), *(ColumnSpec(n, "int") for n in names)]
     rows = [{"k1": i} | {n: i * 100 + j for j, n in enumerate(names)} for i in range(4)]
     changed = rows[1] | dict.fromkeys(names, 7)
-    events = [
+    events: list[tuple[str, dict[str, Any]]] = [
         *(("c", {"after": row}) for row in rows),
         ("u", {"before": rows[1], "after": changed}),
         ("d", {"before": rows[2]}),
     ]
-    lab.write(
+    lake.write(
         [Record("shop", 0, None, schema_change_event(Place(1, 4), "orders", columns, ["k1"], kind="CREATE"))]
     )
-    lab.write(
-        Record(ORDERS, 0, None, change_event(op, Place(1, 10 + i), "orders", **images))
-        for i, (op, images) in enumerate(events)
+    lake.write(
+        [
+            Record(ORDERS, 0, None, change_event(op, Place(1, 10 + i), "orders", **images))
+            for i, (op, images) in enumerate(events)
+        ]
     )
-    mirror = lab.mirror(lab.config(apply={"strategy": strategy}))
+    mirror = lake.mirror(lake.config(apply={"strategy": strategy}))
     mirror.advance({ORDERS: {0: 4}})
     mirror.advance({ORDERS: {0: 6}})
     assert mirror.summary().paused == {}
     in_lake = lake_names(rows[0])
     wanted = [{in_lake[name]: value for name, value in row.items()} for row in (rows[0], changed, rows[3])]
     assert in_lake["_file"] == "_file_"
-    assert sorted(lab.rows("orders"), key=lambda r: r["k1"]) == wanted
-    assert len(lab.rows("orders", "shop_changes")) == 7
+    assert sorted(lake.rows("orders"), key=lambda r: r["k1"]) == wanted
+    assert len(lake.rows("orders", "shop_changes")) == 7
 
 
-def test_a_batch_without_changes_commits_its_marker_alone(lab: Lab) -> None:
+def test_a_batch_without_changes_commits_its_marker_alone(lake: LakeHarness) -> None:
     gone = event("d", 300, before={"id": 1, "name": "new"})
-    lab.write([DEFINITION, created(1), gone, Record(ORDERS, 0, gone.key, None), created(1), gone])
-    mirror = lab.mirror()
+    lake.write([DEFINITION, created(1), gone, Record(ORDERS, 0, gone.key, None), created(1), gone])
+    mirror = lake.mirror()
     mirror.advance({ORDERS: {0: 2}})
-    with lab.catalog() as catalog:
+    with lake.catalog() as catalog:
         before = catalog.load_table(("shop", "orders"))
     mirror.advance({ORDERS: {0: 5}})
-    with lab.catalog() as catalog:
+    with lake.catalog() as catalog:
         after = catalog.load_table(("shop", "orders"))
     assert after.metadata.current_snapshot_id == before.metadata.current_snapshot_id
     progress = json.loads(after.properties[MARKER_KEY])["topics"][ORDERS]["0"]
     assert progress["next"] == 5
-    assert lab.rows("orders") == []
+    assert lake.rows("orders") == []
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge"])
 @pytest.mark.parametrize("crash", [0, 4, 5])
-def test_added_columns_are_filled_once_whatever_happens(lab: Lab, strategy: str, crash: int) -> None:
+def test_added_columns_are_filled_once_whatever_happens(lake: LakeHarness, strategy: str, crash: int) -> None:
     newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "it's new"), ColumnSpec("note", "int")]
     altered = schema_change_event(Place(1, 500), "orders", newer, ["id"], kind="ALTER")
-    lab.write([DEFINITION, created(1), created(2)])
-    lab.catch_up(lab.config(apply={"strategy": strategy}))
+    lake.write([DEFINITION, created(1), created(2)])
+    lake.catch_up(lake.config(apply={"strategy": strategy}))
     row = {"id": 2, "name": "new", "state": "it's new", "note": None}
-    lab.write([Record("shop", 0, None, altered), event("u", 600, before=row, after=row | {"note": 5})])
+    lake.write([Record("shop", 0, None, altered), event("u", 600, before=row, after=row | {"note": 5})])
     if crash:
         with pytest.raises(PowerCut), power_cut(crash):
-            lab.catch_up(lab.config(apply={"strategy": strategy}))
-    lab.catch_up(lab.config(apply={"strategy": strategy}))
-    assert sorted(lab.rows("orders"), key=lambda r: r["id"]) == [
+            lake.catch_up(lake.config(apply={"strategy": strategy}))
+    lake.catch_up(lake.config(apply={"strategy": strategy}))
+    assert sorted(lake.rows("orders"), key=lambda r: r["id"]) == [
         {"id": 1, "name": "new", "state": "it's new", "note": None},
         row | {"note": 5},
     ]
-    assert len(lab.rows("orders", "shop_changes")) == 4
+    assert len(lake.rows("orders", "shop_changes")) == 4
 
 
-def test_a_table_without_changelog(lab: Lab) -> None:
+def test_a_table_without_changelog(lake: LakeHarness) -> None:
     source = Source(5)
     source.start(["bigint"], rows=5)
     source.run(40)
-    lab.write(source.delivered(2))
-    mirror = lab.mirror(lab.config(apply={"changelog": False}))
-    _, ends = mirror.engine.log.offsets()
+    lake.write(source.delivered(2))
+    mirror = lake.mirror(lake.config(apply={"changelog": False}))
+    _, ends = mirror.context.log.offsets()
     mirror.advance(half(ends))
     mirror.advance(ends)
-    with lab.catalog() as catalog:
+    with lake.catalog() as catalog:
         assert_mirror_equals(catalog, "shop", source.tables[0])
         assert not catalog.table_exists(("shop_changes", source.tables[0].name))
 
 
-def test_the_report_counts_every_piece_of_a_batch(lab: Lab) -> None:
-    lab.write([DEFINITION, *map(created, range(9))])
-    mirror = lab.mirror(lab.config(apply={"max_events": 4}))
+def test_the_report_counts_every_piece_of_a_batch(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, *map(created, range(9))])
+    mirror = lake.mirror(lake.config(apply={"max_events": 4}))
     report = mirror.advance({ORDERS: {0: 9}})
     assert report is not None
     assert (report.events, dict(report.rows)) == (9, {"INSERT": 9})

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from replicator.decode.shields import shielded
-from replicator.model.columns import FixedText, KeepLast, KeyedHash
+from replicator.decode.masking import transformed
+from replicator.jvm.spark import session_conf
+from replicator.model.column_rules import FixedText, KeepLast, KeyedHash
 from replicator.model.types import LakeType
-from replicator.spark import session_conf
 from tests.oracle.events import (
     ColumnSpec,
     Place,
@@ -22,7 +22,7 @@ from tests.oracle.events import (
     with_value_schema,
 )
 from tests.oracle.model import Record
-from tests.spark.conftest import Lab
+from tests.support.lake_harness import LakeHarness
 
 USERS = "shop.shop.users"
 KEY = "not-a-secret-0123456789"
@@ -76,17 +76,17 @@ def without_change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("strategy", ["split", "merge"])
 @pytest.mark.parametrize("schemas", [True, False])
 def test_nothing_of_them_is_written(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, few: int, strategy: str, schemas: bool
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int, strategy: str, schemas: bool
 ) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
-    monkeypatch.setattr("replicator.batch.fetch.FEW_EVENTS", few)
-    config = lab.config(
+    monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
+    config = lake.config(
         columns={"hash": ["email"], "hash_key": {"env": "HASH_KEY"}},
         table=[{"name": "shop.users", "columns": RULES | {"hash": ["id"]}}],
         apply={"strategy": strategy},
     )
     ada, bob, nobody = user(1, "ada@example.org"), user(2, "bob@example.org"), user(3, None, plain=None)
-    lab.write(
+    lake.write(
         [
             defined(COLUMNS, 4, "CREATE"),
             *(record("c", 10 + i, schemas=schemas, after=row) for i, row in enumerate((ada, bob, nobody))),
@@ -98,21 +98,21 @@ def test_nothing_of_them_is_written(
             record("d", 21, schemas=schemas, before=bob),
         ]
     )
-    mirror = lab.mirror(config)
+    mirror = lake.mirror(config)
     mirror.advance({USERS: {0: 5}})
     mirror.advance({USERS: {0: 7}})
     assert mirror.summary().paused == {}
     first, second = in_lake(1, "ada@example.org"), in_lake(2, "bob@example.org")
     third, moved = in_lake(3, None, plain=None), in_lake(1, "bob@example.org")
-    assert sorted(lab.rows("users"), key=lambda r: r["plain"] or "") == [third, moved]
+    assert sorted(lake.rows("users"), key=lambda r: r["plain"] or "") == [third, moved]
     changes = sorted(
-        lab.rows("users", "shop_changes"), key=lambda r: (r["_change"]["pos"], r["_change"]["kind"])
+        lake.rows("users", "shop_changes"), key=lambda r: (r["_change"]["pos"], r["_change"]["kind"])
     )
     assert without_change(changes) == [first, second, third, moved, first, second]
-    bad = sorted(lab.rows("quarantine", "shop_ops"), key=lambda r: r["offset"])
+    bad = sorted(lake.rows("quarantine", "shop_ops"), key=lambda r: r["offset"])
     assert [(r["offset"], r["key"], r["value"]) for r in bad] == [(3, None, None), (4, None, None)]
     assert all(r["reason"] for r in bad)
-    assert_nowhere(lab.folder / "lake")
+    assert_nowhere(lake.folder / "lake")
 
 
 def assert_nowhere(folder: Path) -> None:
@@ -126,44 +126,46 @@ def assert_nowhere(folder: Path) -> None:
         assert not [s for s in (*SECRETS, KEY) if s.encode() in content], file
 
 
-def test_an_added_column_is_filled_as_it_is_hashed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_added_column_is_filled_as_it_is_hashed(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
     added = (ColumnSpec("code", "int", False, "7"), ColumnSpec("word", "varchar", False, "geheim"))
-    config = lab.config(
+    config = lake.config(
         columns={"hash": ["code"], "hash_key": {"env": "HASH_KEY"}, "mask": {"w*": {"keep_last": 3}}}
     )
     ada = user(1, "ada@example.org")
-    lab.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=ada)])
-    lab.catch_up(config)
+    lake.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=ada)])
+    lake.catch_up(config)
     bob = user(2, None, code=7, word="geheim")
-    lab.write([defined([*COLUMNS, *added], 50, "ALTER"), record("c", 60, after=bob)])
-    lab.catch_up(config)
-    found = {r["id"]: (r["code"], r["word"]) for r in lab.rows("users")}
+    lake.write([defined([*COLUMNS, *added], 50, "ALTER"), record("c", 60, after=bob)])
+    lake.catch_up(config)
+    found = {r["id"]: (r["code"], r["word"]) for r in lake.rows("users")}
     assert found == dict.fromkeys((1, 2), (hashed("7"), "***eim"))
 
 
-def test_other_rules_than_before_pause_the_table(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_rules_than_before_pause_the_table(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
     sections: dict[str, Any] = {"columns": RULES | {"hash_key": {"env": "HASH_KEY"}}}
-    lab.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=user(1, "ada@example.org"))])
-    lab.catch_up(lab.config(**sections))
-    lab.write([record("c", 20, after=user(2, "bob@example.org"))])
-    (reason,) = lab.catch_up().summary().paused.values()
+    lake.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=user(1, "ada@example.org"))])
+    lake.catch_up(lake.config(**sections))
+    lake.write([record("c", 20, after=user(2, "bob@example.org"))])
+    (reason,) = lake.catch_up().summary().paused.values()
     assert "the column rules of shop.users were changed" in reason
     monkeypatch.setenv("HASH_KEY", KEY + "!")
-    (reason,) = lab.catch_up(lab.config(**sections)).summary().paused.values()
+    (reason,) = lake.catch_up(lake.config(**sections)).summary().paused.values()
     assert "Email" in reason
-    assert len(lab.rows("users")) == 1
-    assert len(lab.rows("users", "shop_changes")) == 1
+    assert len(lake.rows("users")) == 1
+    assert len(lake.rows("users", "shop_changes")) == 1
     monkeypatch.setenv("HASH_KEY", KEY)
-    assert lab.catch_up(lab.config(**sections)).summary().paused == {}
-    assert len(lab.rows("users")) == 2
+    assert lake.catch_up(lake.config(**sections)).summary().paused == {}
+    assert len(lake.rows("users")) == 2
 
 
-def test_a_key_that_would_be_lost_pauses_the_table(lab: Lab) -> None:
-    lab.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=user(1, None))])
-    (reason,) = lab.catch_up(lab.config(columns={"include": ["email"]})).summary().paused.values()
-    assert reason == "column id of shop.users is in its key, and is to be left out or masked"
+def test_a_key_that_would_be_lost_pauses_the_table(lake: LakeHarness) -> None:
+    lake.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=user(1, None))])
+    (reason,) = lake.catch_up(lake.config(columns={"include": ["email"]})).summary().paused.values()
+    assert reason == "column id of shop.users is in the key and must not be excluded or masked"
 
 
 VALUES = (
@@ -182,36 +184,38 @@ VALUES = (
 )
 
 
-def test_values_of_every_type(lab: Lab) -> None:
-    shields = (KeyedHash(KEY.encode()), KeyedHash(b"k" * 100), KeepLast(3), FixedText("it's `x`"))
-    frame = lab.base.sql("select " + ", ".join(f"{text} as v{i}" for i, (_, text, _) in enumerate(VALUES)))
+def test_values_of_every_type(lake: LakeHarness) -> None:
+    transforms = (KeyedHash(KEY.encode()), KeyedHash(b"k" * 100), KeepLast(3), FixedText("it's `x`"))
+    frame = lake.base.sql("select " + ", ".join(f"{text} as v{i}" for i, (_, text, _) in enumerate(VALUES)))
     columns = [
-        shielded(frame[f"v{i}"], LakeType.parse(kind), shield)
+        transformed(frame[f"v{i}"], LakeType.parse(kind), transform)
         for i, (kind, _, _) in enumerate(VALUES)
-        for shield in shields
+        for transform in transforms
     ]
     (row,) = frame.select(*columns).collect()
-    assert list(row) == [shield.of_text(text) for _, _, text in VALUES for shield in shields]
+    assert list(row) == [transform.of_text(text) for _, _, text in VALUES for transform in transforms]
 
 
-def test_the_key_is_not_in_what_spark_says_of_a_plan(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_not_in_what_spark_says_of_a_plan(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
-    config = lab.config(columns={"hash": ["x"], "hash_key": {"env": "HASH_KEY"}})
+    config = lake.config(columns={"hash": ["x"], "hash_key": {"env": "HASH_KEY"}})
     name = "spark.sql.redaction.string.regex"
-    assert name not in session_conf(lab.config(), [])
-    session = lab.base.newSession()
+    assert name not in session_conf(lake.config(), [])
+    session = lake.base.newSession()
     session.conf.set(name, session_conf(config, [])[name])
-    shield = KeyedHash(KEY.encode())
-    frame = session.sql("select 'x' as v").select(shielded(F.col("v"), LakeType("string"), shield))
+    transform = KeyedHash(KEY.encode())
+    frame = session.sql("select 'x' as v").select(transformed(F.col("v"), LakeType("string"), transform))
     shown = str(frame._jdf.queryExecution().toString()).lower()
     assert "sha2" in shown
-    assert not [pad for pad in shield.pads if pad.hex() in shown]
+    assert not [pad for pad in transform.pads if pad.hex() in shown]
 
 
-def test_bytes_are_hashed_as_they_are(lab: Lab) -> None:
-    frame = lab.base.sql("select X'00FF' as b, cast(null as binary) as n")
+def test_bytes_are_hashed_as_they_are(lake: LakeHarness) -> None:
+    frame = lake.base.sql("select X'00FF' as b, cast(null as binary) as n")
     binary = LakeType("binary")
-    shields = (KeyedHash(KEY.encode()), KeepLast(2))
-    columns = [shielded(frame[name], binary, shield) for name in ("b", "n") for shield in shields]
+    transforms = (KeyedHash(KEY.encode()), KeepLast(2))
+    columns = [transformed(frame[name], binary, transform) for name in ("b", "n") for transform in transforms]
     (row,) = frame.select(*columns).collect()
     assert list(row) == [hmac.new(KEY.encode(), b"\x00\xff", "sha256").hexdigest(), "**FF", None, None]

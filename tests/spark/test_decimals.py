@@ -9,8 +9,8 @@ from tests.oracle.events import (
     schema_change_event,
 )
 from tests.oracle.model import Record
-from tests.spark.batches import ORDERS, PRICED, priced
-from tests.spark.conftest import Lab
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import ORDERS, PRICED, priced
 
 
 @pytest.mark.parametrize("with_schema", [True, False])
@@ -27,24 +27,24 @@ from tests.spark.conftest import Lab
     ],
 )
 def test_decimals_are_read_as_they_are_written(
-    lab: Lab, with_schema: bool, prices: list[Any], wanted: list[str | None]
+    lake: LakeHarness, with_schema: bool, prices: list[Any], wanted: list[str | None]
 ) -> None:
     definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
-    lab.write([Record("shop", 0, None, definition)])
-    lab.write([priced(i, price, with_schema=with_schema) for i, price in enumerate(prices)])
-    mirror = lab.mirror()
+    lake.write([Record("shop", 0, None, definition)])
+    lake.write([priced(i, price, with_schema=with_schema) for i, price in enumerate(prices)])
+    mirror = lake.mirror()
     mirror.advance({ORDERS: {0: 2}})
     mirror.advance({ORDERS: {0: 4}})
     summary = mirror.summary()
     assert (summary.paused, summary.quarantined) == ({}, 0)
-    rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
+    rows = sorted(lake.rows("orders"), key=lambda r: r["id"])
     assert [None if r["price"] is None else str(r["price"]) for r in rows] == wanted
 
 
-def test_decimals_as_text(lab: Lab) -> None:
+def test_decimals_as_text(lake: LakeHarness) -> None:
     definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
-    lab.write([Record("shop", 0, None, definition)])
-    lab.write([priced(i, price, with_schema=False) for i, price in enumerate(["-12.30", None, "1234"])])
-    lab.catch_up()
-    rows = sorted(lab.rows("orders"), key=lambda r: r["id"])
+    lake.write([Record("shop", 0, None, definition)])
+    lake.write([priced(i, price, with_schema=False) for i, price in enumerate(["-12.30", None, "1234"])])
+    lake.catch_up()
+    rows = sorted(lake.rows("orders"), key=lambda r: r["id"])
     assert [None if r["price"] is None else str(r["price"]) for r in rows] == ["-12.30", None, "1234.00"]

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from replicator.decode.envelope import Epoch, decode
-from replicator.decode.schema_book import SchemaBook
-from replicator.model.census import MESSAGE_CODE, STRAY, UNFAMILIAR
+from replicator.decode.events import WriterSchema, decode
+from replicator.decode.json_format import JsonFormat
+from replicator.decode.schema_tracker import SchemaTracker
+from replicator.model.batch_stats import MESSAGE_CODE, UNDECODABLE, UNKNOWN_SCHEMA
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import (
     BINARY,
@@ -27,12 +28,12 @@ from replicator.model.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     VECTOR,
+    Encoding,
     LakeType,
-    Wire,
     decimal,
 )
 from tests.oracle.events import ColumnSpec, Place, change_event, with_value_schema
-from tests.spark.decoding import ID, RANGES, decoded, records
+from tests.support.decoding import ID, RANGES, decoded, records
 
 
 def b64(data: bytes) -> str:
@@ -46,70 +47,75 @@ def unscaled(number: int) -> str:
 
 BIG = 10**38 - 1
 POINT = struct.pack("<BIdd", 1, 1, 1.0, 2.0)
-CASES: list[tuple[LakeType, Wire, Any, Any]] = [
-    (BOOLEAN, Wire.PLAIN, True, True),
-    (INT, Wire.PLAIN, -(2**31), -(2**31)),
-    (LONG, Wire.PLAIN, 2**63 - 1, 2**63 - 1),
-    (LONG, Wire.PLAIN, -(2**63), -(2**63)),
-    (FLOAT, Wire.PLAIN, 3.5, 3.5),
-    (DOUBLE, Wire.PLAIN, 1e-300, 1e-300),
-    (DOUBLE, Wire.PLAIN, 0.1, 0.1),
-    (DOUBLE, Wire.PLAIN, 7, 7.0),
-    (STRING, Wire.PLAIN, "naïve 🦊 \" \\ \n \x00", "naïve 🦊 \" \\ \n \x00"),
-    (STRING, Wire.PLAIN, "", ""),
-    (STRING, Wire.PLAIN, {"wkb": "AQ==", "srid": None}, '{"wkb":"AQ==","srid":null}'),
-    (BINARY, Wire.PLAIN, b64(bytes(range(256))), bytearray(range(256))),
-    (BINARY, Wire.PLAIN, "", bytearray()),
-    (decimal(12, 2), Wire.PLAIN, -12.34, Decimal("-12.34")),
-    (decimal(12, 2), Wire.PLAIN, 7, Decimal("7.00")),
-    (decimal(20, 0), Wire.PLAIN, 2**64 - 1, Decimal(2**64 - 1)),
-    (decimal(38, 0), Wire.PLAIN, BIG, Decimal(BIG)),
-    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(1234), Decimal("12.34")),
-    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(-1), Decimal("-0.01")),
-    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(0), Decimal("0.00")),
-    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(-128), Decimal("-1.28")),
-    (decimal(12, 2), Wire.BASE64_DECIMAL, unscaled(128), Decimal("1.28")),
-    (decimal(38, 10), Wire.BASE64_DECIMAL, unscaled(BIG), Decimal(f"{BIG}E-10")),
-    (decimal(38, 0), Wire.BASE64_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
-    (decimal(20, 0), Wire.BASE64_DECIMAL, unscaled(2**64 - 1), Decimal(2**64 - 1)),
-    (decimal(12, 2), Wire.EITHER_DECIMAL, unscaled(-1234), Decimal("-12.34")),
-    (decimal(12, 2), Wire.EITHER_DECIMAL, -12.34, Decimal("-12.34")),
-    (decimal(12, 2), Wire.EITHER_DECIMAL, 7, Decimal("7.00")),
-    (decimal(10, 0), Wire.EITHER_DECIMAL, "1234", Decimal(-2658824)),
-    (decimal(10, 0), Wire.EITHER_DECIMAL, 1234, Decimal(1234)),
-    (decimal(20, 10), Wire.EITHER_DECIMAL, 1e-9, Decimal("1E-9")),
-    (decimal(38, 0), Wire.EITHER_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
-    (decimal(38, 0), Wire.EITHER_DECIMAL, BIG, Decimal(BIG)),
-    (BINARY, Wire.BASE64_BITS, b64(b"\x01\x02"), bytearray(b"\x02\x01")),
-    (BINARY, Wire.BASE64_BITS, b64(bytes(range(1, 9))), bytearray(range(8, 0, -1))),
-    (DATE, Wire.DAYS, 0, date(1970, 1, 1)),
-    (DATE, Wire.DAYS, -135140, date(1600, 1, 1)),
-    (DATE, Wire.DAYS, 2_932_896, date(9999, 12, 31)),
-    (DATE, Wire.DAYS, -719_162, date(1, 1, 1)),
-    (TIMESTAMP, Wire.MILLIS, 1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123000)),  # noqa: DTZ001
-    (TIMESTAMP, Wire.MILLIS, -1, datetime(1969, 12, 31, 23, 59, 59, 999000)),  # noqa: DTZ001
-    (TIMESTAMP, Wire.MICROS, 1_700_000_000_123_456, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
-    (TIMESTAMP, Wire.MICROS, 253_402_300_799_999_999, datetime(9999, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
-    (TIMESTAMP, Wire.NANOS, 1_700_000_000_123_456_789, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
-    (TIMESTAMP, Wire.NANOS, -1, datetime(1969, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
-    (TIMESTAMPTZ, Wire.PLAIN, "2023-11-14T22:13:20.123456Z", datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)),
-    (LONG, Wire.PLAIN, -3_020_399_000_000, -3_020_399_000_000),
-    (LONG, Wire.TIME_MILLIS, -1500, -1_500_000),
-    (LONG, Wire.TIME_NANOS, -1, -1),
-    (LONG, Wire.TIME_NANOS, 1_999, 1),
-    (INT, Wire.YEAR, 1900, 0),
-    (INT, Wire.YEAR, 1901, 1901),
-    (INT, Wire.FLAG, True, 1),
-    (INT, Wire.FLAG, False, 0),
-    (INT, Wire.FLAG, -128, -128),
-    (VECTOR, Wire.PLAIN, [1.0, -2.5, 3.14], [1.0, -2.5, 3.140000104904175]),
-    (STRING, Wire.SET, "a,b", "a,b"),
-    (BINARY, Wire.LATIN1, "\x00ÿa", bytearray(b"\x00\xffa")),
-    (BINARY, Wire.GEOMETRY, {"wkb": b64(POINT), "srid": None}, bytearray(POINT)),
-    (BINARY, Wire.GEOMETRY, {"wkb": b64(POINT), "srid": 0}, bytearray(POINT)),
+CASES: list[tuple[LakeType, Encoding, Any, Any]] = [
+    (BOOLEAN, Encoding.PLAIN, True, True),
+    (INT, Encoding.PLAIN, -(2**31), -(2**31)),
+    (LONG, Encoding.PLAIN, 2**63 - 1, 2**63 - 1),
+    (LONG, Encoding.PLAIN, -(2**63), -(2**63)),
+    (FLOAT, Encoding.PLAIN, 3.5, 3.5),
+    (DOUBLE, Encoding.PLAIN, 1e-300, 1e-300),
+    (DOUBLE, Encoding.PLAIN, 0.1, 0.1),
+    (DOUBLE, Encoding.PLAIN, 7, 7.0),
+    (STRING, Encoding.PLAIN, "naïve 🦊 \" \\ \n \x00", "naïve 🦊 \" \\ \n \x00"),
+    (STRING, Encoding.PLAIN, "", ""),
+    (STRING, Encoding.PLAIN, {"wkb": "AQ==", "srid": None}, '{"wkb":"AQ==","srid":null}'),
+    (BINARY, Encoding.PLAIN, b64(bytes(range(256))), bytearray(range(256))),
+    (BINARY, Encoding.PLAIN, "", bytearray()),
+    (decimal(12, 2), Encoding.PLAIN, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Encoding.PLAIN, 7, Decimal("7.00")),
+    (decimal(20, 0), Encoding.PLAIN, 2**64 - 1, Decimal(2**64 - 1)),
+    (decimal(38, 0), Encoding.PLAIN, BIG, Decimal(BIG)),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(1234), Decimal("12.34")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(-1), Decimal("-0.01")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(0), Decimal("0.00")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(-128), Decimal("-1.28")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(128), Decimal("1.28")),
+    (decimal(38, 10), Encoding.BASE64_DECIMAL, unscaled(BIG), Decimal(f"{BIG}E-10")),
+    (decimal(38, 0), Encoding.BASE64_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
+    (decimal(20, 0), Encoding.BASE64_DECIMAL, unscaled(2**64 - 1), Decimal(2**64 - 1)),
+    (decimal(12, 2), Encoding.EITHER_DECIMAL, unscaled(-1234), Decimal("-12.34")),
+    (decimal(12, 2), Encoding.EITHER_DECIMAL, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Encoding.EITHER_DECIMAL, 7, Decimal("7.00")),
+    (decimal(10, 0), Encoding.EITHER_DECIMAL, "1234", Decimal(-2658824)),
+    (decimal(10, 0), Encoding.EITHER_DECIMAL, 1234, Decimal(1234)),
+    (decimal(20, 10), Encoding.EITHER_DECIMAL, 1e-9, Decimal("1E-9")),
+    (decimal(38, 0), Encoding.EITHER_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
+    (decimal(38, 0), Encoding.EITHER_DECIMAL, BIG, Decimal(BIG)),
+    (BINARY, Encoding.BASE64_BITS, b64(b"\x01\x02"), bytearray(b"\x02\x01")),
+    (BINARY, Encoding.BASE64_BITS, b64(bytes(range(1, 9))), bytearray(range(8, 0, -1))),
+    (DATE, Encoding.DAYS, 0, date(1970, 1, 1)),
+    (DATE, Encoding.DAYS, -135140, date(1600, 1, 1)),
+    (DATE, Encoding.DAYS, 2_932_896, date(9999, 12, 31)),
+    (DATE, Encoding.DAYS, -719_162, date(1, 1, 1)),
+    (TIMESTAMP, Encoding.MILLIS, 1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123000)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.MILLIS, -1, datetime(1969, 12, 31, 23, 59, 59, 999000)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.MICROS, 1_700_000_000_123_456, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.MICROS, 253_402_300_799_999_999, datetime(9999, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.NANOS, 1_700_000_000_123_456_789, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.NANOS, -1, datetime(1969, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
+    (
+        TIMESTAMPTZ,
+        Encoding.PLAIN,
+        "2023-11-14T22:13:20.123456Z",
+        datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC),
+    ),
+    (LONG, Encoding.PLAIN, -3_020_399_000_000, -3_020_399_000_000),
+    (LONG, Encoding.TIME_MILLIS, -1500, -1_500_000),
+    (LONG, Encoding.TIME_NANOS, -1, -1),
+    (LONG, Encoding.TIME_NANOS, 1_999, 1),
+    (INT, Encoding.YEAR, 1900, 0),
+    (INT, Encoding.YEAR, 1901, 1901),
+    (INT, Encoding.FLAG, True, 1),
+    (INT, Encoding.FLAG, False, 0),
+    (INT, Encoding.FLAG, -128, -128),
+    (VECTOR, Encoding.PLAIN, [1.0, -2.5, 3.14], [1.0, -2.5, 3.140000104904175]),
+    (STRING, Encoding.SET, "a,b", "a,b"),
+    (BINARY, Encoding.LATIN1, "\x00ÿa", bytearray(b"\x00\xffa")),
+    (BINARY, Encoding.GEOMETRY, {"wkb": b64(POINT), "srid": None}, bytearray(POINT)),
+    (BINARY, Encoding.GEOMETRY, {"wkb": b64(POINT), "srid": 0}, bytearray(POINT)),
     (
         BINARY,
-        Wire.GEOMETRY,
+        Encoding.GEOMETRY,
         {"x": 1.0, "y": 2.0, "wkb": b64(POINT), "srid": 4326},
         bytearray(b"\x01\x01\x00\x00\x20" + (4326).to_bytes(4, "little") + POINT[5:]),
     ),
@@ -118,18 +124,18 @@ CASES: list[tuple[LakeType, Wire, Any, Any]] = [
 
 def test_every_encoding(spark: SparkSession) -> None:
     """All in one table, one column each: a row of values, a row of nulls, a row without the columns."""
-    columns = tuple(Column(f"c.{i}`", kind, wire) for i, (kind, wire, _, _) in enumerate(CASES))
+    columns = tuple(Column(f"c.{i}`", kind, encoding) for i, (kind, encoding, _, _) in enumerate(CASES))
     schema = TableSchema((ID, *columns), ("id",))
     row = {"id": 1} | {c.name: case[2] for c, case in zip(columns, CASES, strict=True)}
     empty = {"id": 2} | dict.fromkeys((c.name for c in columns), None)
     events = [change_event("c", Place(1, i), "t", after=r) for i, r in enumerate((row, empty, {"id": 3}))]
     full, nulls, absent = decoded(spark, schema, *events)
     assert full.bad is None, full.bad
-    for column, (kind, wire, given, wanted) in zip(columns, CASES, strict=True):
+    for column, (kind, encoding, given, wanted) in zip(columns, CASES, strict=True):
         found = full.after[column.name]
         if isinstance(found, datetime) and wanted.tzinfo:
             found = found.astimezone(UTC)
-        assert found == wanted, f"{kind} {wire} {given!r}"
+        assert found == wanted, f"{kind} {encoding} {given!r}"
     assert nulls.bad is None
     assert set(nulls.after[1:]) == {None}
     assert set(absent.after[1:]) == {None}
@@ -145,20 +151,20 @@ class Number(str):
     __slots__ = ()
 
 
-def wide(wire: Wire, size: int) -> Column:
-    return Column("c", STRING, wire, size=size)
+def wide(encoding: Encoding, size: int) -> Column:
+    return Column("c", STRING, encoding, size=size)
 
 
 REFINED: list[tuple[Column, Any, Any]] = [
     (Column("c", STRING, respelt=LABELS), "b\\, c", "b, c"),
     (Column("c", STRING, respelt=LABELS), "b, c", "b, c"),
     (Column("c", STRING, respelt=LABELS), "back\\\\slash", "back\\slash"),
-    (Column("c", STRING, Wire.SET, respelt=LABELS[1:]), "a,back\\\\slash,x ", "a,back\\slash,x"),
-    (Column("c", STRING, Wire.SET, respelt=LABELS[1:]), "", ""),
-    (Column("c", BINARY, Wire.LATIN1, size=4), "\x00ÿ", bytearray(b"\x00\xff\x00\x00")),
+    (Column("c", STRING, Encoding.SET, respelt=LABELS[1:]), "a,back\\\\slash,x ", "a,back\\slash,x"),
+    (Column("c", STRING, Encoding.SET, respelt=LABELS[1:]), "", ""),
+    (Column("c", BINARY, Encoding.LATIN1, size=4), "\x00ÿ", bytearray(b"\x00\xff\x00\x00")),
     *(
-        (wide(wire, size), Number(written), shown)
-        for wire in (Wire.EITHER_DECIMAL, Wire.PLAIN)
+        (wide(encoding, size), Number(written), shown)
+        for encoding in (Encoding.EITHER_DECIMAL, Encoding.PLAIN)
         for size, written, shown in (
             (0, DIGITS[:65], DIGITS[:65]),
             (0, "-1", "-1"),
@@ -173,8 +179,8 @@ REFINED: list[tuple[Column, Any, Any]] = [
         )
     ),
     *(
-        (wide(wire, size), unscaled(number), shown)
-        for wire in (Wire.EITHER_DECIMAL, Wire.BASE64_DECIMAL)
+        (wide(encoding, size), unscaled(number), shown)
+        for encoding in (Encoding.EITHER_DECIMAL, Encoding.BASE64_DECIMAL)
         for size, number, shown in (
             (0, int(DIGITS[:65]), DIGITS[:65]),
             (0, 10**65 - 1, "9" * 65),
@@ -188,7 +194,7 @@ REFINED: list[tuple[Column, Any, Any]] = [
             (0, 128, "128"),
         )
     ),
-    (wide(Wire.PLAIN, 3), "1.500", "1.500"),
+    (wide(Encoding.PLAIN, 3), "1.500", "1.500"),
 ]
 
 
@@ -212,14 +218,14 @@ def test_wide_decimals_beside_what_looks_like_them(spark: SparkSession) -> None:
     """Numbers are found by their key, which may stand in a text too, or be one of the event's own."""
     columns = (
         Column("n", STRING),
-        replace(wide(Wire.EITHER_DECIMAL, 1), name='w"'),
-        wide(Wire.EITHER_DECIMAL, 0),
+        replace(wide(Encoding.EITHER_DECIMAL, 1), name='w"'),
+        wide(Encoding.EITHER_DECIMAL, 0),
     )
     schema = TableSchema((ID, *columns), ("id",))
     text = '{"c":1,"w\\"":2.5} "c":3'
     event = change_event("c", Place(1, 5), "t", after={"id": 1, "n": text, 'w"': Number("7.5"), "c": 8})
     (found,) = decoded(spark, schema, event.replace(b'"7.5"', b"7.5"))
-    assert (found.bad, found.hi) == (None, (1 << 40) + 5)
+    assert (found.bad, found.position_key) == (None, (1 << 40) + 5)
     assert found.after == Row(id=1, n=text, **{'w"': "7.5", "c": "8"})
     own = TableSchema((ID, replace(columns[2], name="pos")), ("id",))
     (found,) = decoded(spark, own, change_event("c", Place(1, 5), "t", after={"id": 1, "pos": 10**50}))
@@ -229,22 +235,22 @@ def test_wide_decimals_beside_what_looks_like_them(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        (wide(Wire.BASE64_DECIMAL, 2), 1.5),
-        (wide(Wire.BASE64_DECIMAL, 2), ""),
-        (wide(Wire.BASE64_DECIMAL, 0), unscaled(2**230)),
-        (wide(Wire.EITHER_DECIMAL, 2), "no base64"),
-        (wide(Wire.EITHER_DECIMAL, 2), {"a": 1}),
-        (wide(Wire.PLAIN, 2), "AfQ="),
-        (wide(Wire.PLAIN, 0), 1.5),
-        (wide(Wire.UNSEEN_DECIMAL, 0), 1),
-        (Column("c", INT, Wire.FLAG), "yes"),
-        (Column("c", BINARY, Wire.LATIN1), "日"),
+        (wide(Encoding.BASE64_DECIMAL, 2), 1.5),
+        (wide(Encoding.BASE64_DECIMAL, 2), ""),
+        (wide(Encoding.BASE64_DECIMAL, 0), unscaled(2**230)),
+        (wide(Encoding.EITHER_DECIMAL, 2), "no base64"),
+        (wide(Encoding.EITHER_DECIMAL, 2), {"a": 1}),
+        (wide(Encoding.PLAIN, 2), "AfQ="),
+        (wide(Encoding.PLAIN, 0), 1.5),
+        (wide(Encoding.UNSEEN_DECIMAL, 0), 1),
+        (Column("c", INT, Encoding.FLAG), "yes"),
+        (Column("c", BINARY, Encoding.LATIN1), "日"),
         # Times that MySQL does not have, at some of which Spark would fail.
-        (Column("c", TIMESTAMP, Wire.MILLIS), 2**62),
-        (Column("c", TIMESTAMP, Wire.MICROS), -(2**63)),
-        (Column("c", TIMESTAMP, Wire.MICROS), 253_402_300_800_000_000),
-        (Column("c", DATE, Wire.DAYS), 2_932_897),
-        (Column("c", DATE, Wire.DAYS), -(2**31)),
+        (Column("c", TIMESTAMP, Encoding.MILLIS), 2**62),
+        (Column("c", TIMESTAMP, Encoding.MICROS), -(2**63)),
+        (Column("c", TIMESTAMP, Encoding.MICROS), 253_402_300_800_000_000),
+        (Column("c", DATE, Encoding.DAYS), 2_932_897),
+        (Column("c", DATE, Encoding.DAYS), -(2**31)),
     ],
 )
 def test_what_cannot_be_read_is_reported(spark: SparkSession, column: Column, value: Any) -> None:
@@ -305,25 +311,25 @@ def test_bad_events(spark: SparkSession, value: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lake_type", "wire", "value"),
+    ("lake_type", "encoding", "value"),
     [
-        (decimal(6, 2), Wire.BASE64_DECIMAL, unscaled(123456789)),
-        (decimal(38, 0), Wire.BASE64_DECIMAL, unscaled(10**50)),
-        (decimal(6, 2), Wire.BASE64_DECIMAL, 1.5),
-        (decimal(6, 2), Wire.BASE64_DECIMAL, "no base64"),
-        (decimal(6, 2), Wire.EITHER_DECIMAL, unscaled(123456789)),
-        (decimal(38, 0), Wire.EITHER_DECIMAL, unscaled(10**50)),
-        (decimal(6, 2), Wire.EITHER_DECIMAL, 123456.78),
-        (decimal(6, 2), Wire.EITHER_DECIMAL, "no base64"),
-        (decimal(6, 2), Wire.EITHER_DECIMAL, {"a": 1}),
-        (decimal(6, 2), Wire.PLAIN, unscaled(-1)),
-        (decimal(6, 2), Wire.UNSEEN_DECIMAL, 1.5),
+        (decimal(6, 2), Encoding.BASE64_DECIMAL, unscaled(123456789)),
+        (decimal(38, 0), Encoding.BASE64_DECIMAL, unscaled(10**50)),
+        (decimal(6, 2), Encoding.BASE64_DECIMAL, 1.5),
+        (decimal(6, 2), Encoding.BASE64_DECIMAL, "no base64"),
+        (decimal(6, 2), Encoding.EITHER_DECIMAL, unscaled(123456789)),
+        (decimal(38, 0), Encoding.EITHER_DECIMAL, unscaled(10**50)),
+        (decimal(6, 2), Encoding.EITHER_DECIMAL, 123456.78),
+        (decimal(6, 2), Encoding.EITHER_DECIMAL, "no base64"),
+        (decimal(6, 2), Encoding.EITHER_DECIMAL, {"a": 1}),
+        (decimal(6, 2), Encoding.PLAIN, unscaled(-1)),
+        (decimal(6, 2), Encoding.UNSEEN_DECIMAL, 1.5),
     ],
 )
 def test_decimals_that_cannot_be_read_are_reported(
-    spark: SparkSession, lake_type: LakeType, wire: Wire, value: Any
+    spark: SparkSession, lake_type: LakeType, encoding: Encoding, value: Any
 ) -> None:
-    schema = TableSchema((ID, Column("price", lake_type, wire)), ("id",))
+    schema = TableSchema((ID, Column("price", lake_type, encoding)), ("id",))
     rows = [{"id": 1, "price": value}, {"id": 2, "price": None}]
     events = [
         change_event("u", Place(1, 5), "t", before=rows[1], after=rows[0]),
@@ -332,15 +338,15 @@ def test_decimals_that_cannot_be_read_are_reported(
     ]
     bad = "not JSON of the table's schema"
     assert [r.bad for r in decoded(spark, schema, *events)] == [bad, bad, None]
-    again = decode(records(spark, events[0]), [Epoch(schema)], schema, RANGES, for_changelog=True)
+    again = decode(records(spark, events[0]), [WriterSchema(schema)], schema, RANGES, for_changelog=True)
     if lake_type.name == "decimal":
-        assert [r.bad for r in again.collect()] == [UNFAMILIAR]
+        assert [r.bad for r in again.collect()] == [UNKNOWN_SCHEMA]
 
 
 def test_tombstones_are_left_out_and_positions_are_read(spark: SparkSession) -> None:
     delete = change_event("d", Place(1_000_000, 77, 3), "t", before=GOOD)
     (found,) = decoded(spark, SCHEMA, delete, None)
-    assert (found.hi, found.lo) == ((1_000_000 << 40) + 77, 6)
+    assert (found.position_key, found.row_key) == ((1_000_000 << 40) + 77, 6)
     assert found.file == "mysql-bin.1000000"
     assert found.before == Row(id=1, q=2, price=Decimal("3.50"))
     assert found.after is None
@@ -361,8 +367,10 @@ def test_events_with_a_schema_that_are_cut_off_or_no_objects(spark: SparkSession
     good = with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 1}), columns, "x")
     head = good[: good.index(b'"payload":') + len(b'"payload":')]
     frame = records(spark, good, good[:-1], good[:-2], head, head + b"null}", head + b"[1]}", head + b"{}}")
-    epochs = SchemaBook().learn(TableId("shop", "t"), frame)
-    found = decode(frame, epochs, epochs[-1].schema, RANGES, for_changelog=True, stray=STRAY)
+    writer_schemas = SchemaTracker(JsonFormat()).learn(TableId("shop", "t"), frame)
+    found = decode(
+        frame, writer_schemas, writer_schemas[-1].schema, RANGES, for_changelog=True, undecodable=UNDECODABLE
+    )
     rows = sorted(found.collect(), key=lambda r: r.offset)
     assert rows[0].bad is None
     assert rows[0].after == Row(id=1)

@@ -6,41 +6,41 @@ from replicator.config import SourceConfig
 from replicator.errors import SourceUnavailable
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
-from tests.spark.batches import DEFINITION, created
-from tests.spark.conftest import Lab
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import DEFINITION, created
 
 SOURCE = {"source": {"url": "mysql://reader@db.example/shop", "tables": ["shop.*"]}}
 
 
-def test_the_source_tells_what_the_log_does_not(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_tells_what_the_log_does_not(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def definition(source: SourceConfig, table: TableId) -> TableSchema:
         asked.append((str(source.server().host), table))
         return TableSchema((Column("id", LONG), Column("name", STRING)), ("id",))
 
-    monkeypatch.setattr("replicator.definitions.source_definition", definition)
-    lab.write([created(1, "Ada"), created(2, "Olga")])
-    lab.catch_up(lab.config(**SOURCE))
+    monkeypatch.setattr("replicator.sources.mysql.definitions.source_definition", definition)
+    lake.write([created(1, "Ada"), created(2, "Olga")])
+    lake.catch_up(lake.config(**SOURCE))
     assert asked == [("db.example", TableId("shop", "orders"))]
-    assert sorted((r["id"], r["name"]) for r in lab.rows("orders")) == [(1, "Ada"), (2, "Olga")]
+    assert sorted((r["id"], r["name"]) for r in lake.rows("orders")) == [(1, "Ada"), (2, "Olga")]
 
 
-def test_without_an_answer_the_table_pauses(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_answer_the_table_pauses(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: SourceConfig, table: TableId) -> TableSchema:
         raise SourceUnavailable("cannot be reached")
 
-    monkeypatch.setattr("replicator.definitions.source_definition", refuse)
-    lab.write([created(1)])
-    mirror = lab.catch_up(lab.config(**SOURCE))
+    monkeypatch.setattr("replicator.sources.mysql.definitions.source_definition", refuse)
+    lake.write([created(1)])
+    mirror = lake.catch_up(lake.config(**SOURCE))
     assert "no definition" in mirror.summary().paused["shop.orders"]
 
 
-def test_the_log_comes_first(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_comes_first(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(source: SourceConfig, table: TableId) -> TableSchema:
         raise AssertionError("nobody has to be asked")
 
-    monkeypatch.setattr("replicator.definitions.source_definition", never)
-    lab.write([DEFINITION, created(1)])
-    lab.catch_up(lab.config(**SOURCE))
-    assert [r["id"] for r in lab.rows("orders")] == [1]
+    monkeypatch.setattr("replicator.sources.mysql.definitions.source_definition", never)
+    lake.write([DEFINITION, created(1)])
+    lake.catch_up(lake.config(**SOURCE))
+    assert [r["id"] for r in lake.rows("orders")] == [1]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from replicator.config import load
-from replicator.demo import RECORDING
-from replicator.demo.compare import compare_lake
-from replicator.demo.show import snippets
-from replicator.verify.recorded import RecordedSource
+from replicator.operations.demo import RECORDING
+from replicator.operations.demo.compare import compare_lake
+from replicator.operations.demo.show import snippets
+from replicator.operations.verify.recording import RecordedSource
 
 pytestmark = pytest.mark.spark
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from replicator.decode.envelope import Epoch, decode
-from replicator.decode.schema_book import SchemaBook
-from replicator.held import hold
-from replicator.model.census import STRAY, UNFAMILIAR
-from replicator.model.columns import FixedText
-from replicator.model.record import RawRecord
+from replicator.batch.executors import DRIVER
+from replicator.decode.events import WriterSchema, decode
+from replicator.decode.json_format import JsonFormat
+from replicator.decode.schema_tracker import SchemaTracker
+from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA
+from replicator.model.column_rules import FixedText
+from replicator.model.records import RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import (
     INT,
@@ -18,15 +19,15 @@ from replicator.model.types import (
     STRING,
 )
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event, with_value_schema
-from tests.spark.decoding import ID, RANGES, records
+from tests.support.decoding import ID, RANGES, records
 
 
 def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> None:
     columns = [ColumnSpec("id", "bigint", False)]
     newer = [*columns, ColumnSpec("n", "int", False, "7")]
-    book = SchemaBook()
+    schemas = SchemaTracker(JsonFormat())
     table = TableId("shop", "t")
-    book.add_schema_changes(
+    schemas.add_schema_changes(
         [
             RawRecord(
                 "p", 0, i, 0, None, schema_change_event(Place(1, pos), "t", shape, ["id"], kind="ALTER")
@@ -34,7 +35,7 @@ def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> 
             for i, (pos, shape) in enumerate(((5, columns), (50, newer)))
         ]
     )
-    epochs = book.epochs(table, None)
+    writer_schemas = schemas.writer_schemas(table, None)
     frame = decode(
         records(
             spark,
@@ -43,24 +44,28 @@ def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> 
             b"garbage{",
             with_value_schema(change_event("c", Place(1, 70), "t", after={"id": 3}), columns, "x"),
         ),
-        epochs,
-        epochs[-1].schema,
+        writer_schemas,
+        writer_schemas[-1].schema,
         RANGES,
         for_changelog=True,
     )
     rows = sorted(frame.collect(), key=lambda r: r.offset)
     assert [r.offset for r in rows] == [0, 1, 2, 3]
     assert [None if r.after is None else r.after.n for r in rows[:3]] == [7, 9, None]
-    assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNFAMILIAR]
+    assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNKNOWN_SCHEMA]
 
 
 def marks(
-    spark: SparkSession, epoch: Epoch, target: TableSchema, *values: bytes, changelog: bool = True
+    spark: SparkSession,
+    writer_schema: WriterSchema,
+    target: TableSchema,
+    *values: bytes,
+    changelog: bool = True,
 ) -> list[int]:
-    frame = decode(records(spark, *values), [epoch], target, RANGES, for_changelog=changelog)
+    frame = decode(records(spark, *values), [writer_schema], target, RANGES, for_changelog=changelog)
     rows = sorted(frame.collect(), key=lambda r: r.offset)
     assert {r.bad for r in rows} == {None}
-    return [r.mark for r in rows]
+    return [r.row_hash for r in rows]
 
 
 @pytest.mark.parametrize("changelog", [True, False])
@@ -76,9 +81,9 @@ def test_an_event_has_the_same_mark_whatever_became_of_the_table(
         change_event("u", Place(1, 5), "t", before=rows[0], after=rows[1]),
         change_event("d", Place(1, 5), "t", before=rows[1]),
     ]
-    then = marks(spark, Epoch(own), own, *values, changelog=changelog)
+    then = marks(spark, WriterSchema(own), own, *values, changelog=changelog)
     renamed = Column("a", STRING, renamed_from="b")
-    later = Epoch(TableSchema((ID, renamed, n), ("id",)), unseen=(a,))
+    later = WriterSchema(TableSchema((ID, renamed, n), ("id",)), superseded_columns=(a,))
     target = TableSchema(
         (Column("a", STRING), Column("n", LONG), ID, Column("new", STRING, fill="x")), ("id",)
     )
@@ -87,11 +92,11 @@ def test_an_event_has_the_same_mark_whatever_became_of_the_table(
 
 
 def test_the_mark_of_a_masked_value_is_that_of_its_mask(spark: SparkSession) -> None:
-    masked = Column("q", INT, shield=FixedText("***"))
+    masked = Column("q", INT, transform=FixedText("***"))
     own = TableSchema((ID, masked), ("id",))
     target = TableSchema((ID, replace(masked, type=STRING)), ("id",))
     one, two = (change_event("c", Place(1, 5), "t", after={"id": 1, "q": q}) for q in (1, 2))
-    assert len(set(marks(spark, Epoch(own), target, one, two))) == 1
+    assert len(set(marks(spark, WriterSchema(own), target, one, two))) == 1
 
 
 def test_marks_tell_which_value_is_null(spark: SparkSession) -> None:
@@ -100,7 +105,7 @@ def test_marks_tell_which_value_is_null(spark: SparkSession) -> None:
     left, right = {"id": 1, "a": 5, "b": None}, {"id": 1, "a": None, "b": 5}
     to = change_event("u", Place(1, 5), "t", before=left, after=right)
     fro = change_event("u", Place(1, 5), "t", before=right, after=left)
-    assert len(set(marks(spark, Epoch(schema), schema, to, fro))) == 2
+    assert len(set(marks(spark, WriterSchema(schema), schema, to, fro))) == 2
 
 
 def test_rows_that_are_all_filled_can_be_held(spark: SparkSession) -> None:
@@ -108,10 +113,10 @@ def test_rows_that_are_all_filled_can_be_held(spark: SparkSession) -> None:
     schema = TableSchema((ID,), ("id",))
     target = TableSchema((ID, Column("state", STRING, fill="new")), ("id",))
     values = [change_event("c", Place(1, 5), "t", after={"id": 1}), change_event("t", Place(1, 6), "t")]
-    frame = decode(records(spark, *values), [Epoch(schema)], target, RANGES, for_changelog=True)
-    held = hold(frame, few=True)
-    assert held.rows is not None
-    assert held.rows.column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
+    frame = decode(records(spark, *values), [WriterSchema(schema)], target, RANGES, for_changelog=True)
+    held = DRIVER.materialize(frame)
+    assert held.arrow() is not None
+    assert held.arrow().column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
 
 
 def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
@@ -127,13 +132,15 @@ def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
         b'{"schema":{"odd":1},"payload":{}}',
         b'{"schema":nonsense',
     )
-    epochs = SchemaBook().learn(TableId("shop", "t"), frame)
-    assert [e.schema.names for e in epochs] == [("id",), ("id", "n")]
-    assert {e.schema.key for e in epochs} == {("id",)}
-    found = decode(frame, epochs, epochs[-1].schema, RANGES, for_changelog=True, stray=STRAY)
+    writer_schemas = SchemaTracker(JsonFormat()).learn(TableId("shop", "t"), frame)
+    assert [e.schema.names for e in writer_schemas] == [("id",), ("id", "n")]
+    assert {e.schema.key for e in writer_schemas} == {("id",)}
+    found = decode(
+        frame, writer_schemas, writer_schemas[-1].schema, RANGES, for_changelog=True, undecodable=UNDECODABLE
+    )
     rows = sorted(found.collect(), key=lambda r: r.offset)
     assert [r.op for r in rows] == ["t", "c", "c", None, None, None]
-    assert [r.bad for r in rows] == [None, None, None, STRAY, STRAY, STRAY]
+    assert [r.bad for r in rows] == [None, None, None, UNDECODABLE, UNDECODABLE, UNDECODABLE]
     assert rows[2].after == Row(id=2, n=5)
 
 
@@ -142,6 +149,8 @@ def test_a_schema_begins_where_its_first_event_with_a_place_stands(spark: SparkS
     columns = [ColumnSpec("id", "bigint", False)]
     good = [change_event("c", Place(1, at), "t", after={"id": at}) for at in (7, 8)]
     nothing = good[0].replace(b'"source":', b'"origin":')
-    book, table = SchemaBook(), TableId("shop", "t")
-    book.learn(table, records(spark, *(with_value_schema(event, columns, "x") for event in (nothing, *good))))
-    assert [v.position.pos for v in book.line(table).versions] == [7]
+    schemas, table = SchemaTracker(JsonFormat()), TableId("shop", "t")
+    schemas.learn(
+        table, records(spark, *(with_value_schema(event, columns, "x") for event in (nothing, *good)))
+    )
+    assert [v.position.pos for v in schemas.history(table).versions] == [7]

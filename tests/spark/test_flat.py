@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from replicator.model.flat import SOURCE
+from replicator.model.debezium import SOURCE
 from tests.oracle.avro import AvroTopics
 from tests.oracle.events import ColumnSpec, Place, key_of, schema_change_event, source_block
 from tests.oracle.model import Record
-from tests.spark.batches import DEFINITION, ORDERS
-from tests.spark.conftest import Lab
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import DEFINITION, ORDERS
 
-MARKS = {
+METADATA_FIELDS = {
     "__op": "string",
     "__source_file": "string",
     "__source_pos": "int64",
@@ -45,7 +45,7 @@ def flat(
     if encoding != "json":
         fields = [
             {"type": kind, "optional": True, "field": name}
-            for name, kind in MARKS.items()
+            for name, kind in METADATA_FIELDS.items()
             if name not in without
         ]
         value = wrapped({"fields": [*ROW_FIELDS, *fields], "name": f"{ORDERS}.Value"}, value)
@@ -58,18 +58,20 @@ def wrapped(schema: Mapping[str, Any], payload: bytes) -> bytes:
     return b'{"schema":' + text.encode() + b',"payload":' + payload + b"}"
 
 
-def write(lab: Lab, events: list[Record], encoding: str) -> None:
+def write(lake: LakeHarness, events: list[Record], encoding: str) -> None:
     definitions = [DEFINITION] if encoding == "json" else []
-    lab.write([*definitions, *events], avro=AvroTopics() if encoding == "avro" else None)
+    lake.write([*definitions, *events], avro=AvroTopics() if encoding == "avro" else None)
 
 
-def config(lab: Lab) -> Any:
-    return lab.config(log={"kind": "archive", "path": "archive", "flattened": True})
+def config(lake: LakeHarness) -> Any:
+    return lake.config(log={"kind": "archive", "path": "archive", "flattened": True})
 
 
 @pytest.mark.parametrize("without", [(), LEAST], ids=["all", "least"])
 @pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
-def test_rows_are_inserted_updated_and_deleted(lab: Lab, encoding: str, without: Collection[str]) -> None:
+def test_rows_are_inserted_updated_and_deleted(
+    lake: LakeHarness, encoding: str, without: Collection[str]
+) -> None:
     events = [
         flat("r", 50, {"id": 1, "name": "a"}, encoding=encoding, without=without),
         flat("c", 100, {"id": 2, "name": "b"}, encoding=encoding, without=without),
@@ -78,16 +80,16 @@ def test_rows_are_inserted_updated_and_deleted(lab: Lab, encoding: str, without:
         # Sent again after a restart.
         flat("c", 100, {"id": 2, "name": "b"}, encoding=encoding, without=without),
     ]
-    write(lab, events, encoding)
-    mirror = lab.mirror(config(lab))
+    write(lake, events, encoding)
+    mirror = lake.mirror(config(lake))
     mirror.advance({ORDERS: {0: 2}})
-    assert len(lab.rows("orders")) == 2
+    assert len(lake.rows("orders")) == 2
     mirror.advance({ORDERS: {0: 5}})
     assert mirror.summary().paused == {}
     assert mirror.summary().quarantined == 0
     assert mirror.summary().rows == {"INSERT": 2, "UPDATE_AFTER": 1, "DELETE": 1}
-    assert lab.rows("orders") == [{"id": 1, "name": None}]
-    changes = sorted(lab.rows("orders", "shop_changes"), key=lambda r: r["_change"]["offset"])
+    assert lake.rows("orders") == [{"id": 1, "name": None}]
+    changes = sorted(lake.rows("orders", "shop_changes"), key=lambda r: r["_change"]["offset"])
     assert [(c["_change"]["kind"], c["id"], c["name"]) for c in changes] == [
         ("INSERT", 1, "a"),
         ("INSERT", 2, "b"),
@@ -102,17 +104,17 @@ def test_rows_are_inserted_updated_and_deleted(lab: Lab, encoding: str, without:
     [(1.25, None, -3), ("fQ==", None, "/tQ="), (None, None, 1.25)],
     ids=["numbers", "base64", "late"],
 )
-def test_decimals_are_read_as_they_come(lab: Lab, prices: Sequence[float | str | None]) -> None:
+def test_decimals_are_read_as_they_come(lake: LakeHarness, prices: Sequence[float | str | None]) -> None:
     columns = [ColumnSpec("id", "bigint", False), ColumnSpec("price", "decimal")]
     definition = schema_change_event(Place(1, 4), "orders", columns, ["id"], kind="CREATE")
     events = [
         flat("c", 100 + i, {"id": i, "price": price}, encoding="json") for i, price in enumerate(prices)
     ]
-    lab.write([Record("shop", 0, None, definition), *events])
-    mirror = lab.catch_up(config(lab))
+    lake.write([Record("shop", 0, None, definition), *events])
+    mirror = lake.catch_up(config(lake))
     assert mirror.summary().quarantined == 0
     wanted = [{"fQ==": "1.25", "/tQ=": "-3"}.get(str(p), p) for p in prices]
-    found = sorted(lab.rows("orders"), key=lambda r: int(r["id"]))
+    found = sorted(lake.rows("orders"), key=lambda r: int(r["id"]))
     assert [r["price"] for r in found] == [None if p is None else Decimal(str(p)) for p in wanted]
 
 
@@ -125,11 +127,13 @@ def test_decimals_are_read_as_they_come(lab: Lab, prices: Sequence[float | str |
         ("__source_pos", "no position in a flattened event"),
     ],
 )
-def test_events_that_tell_too_little_are_refused(lab: Lab, encoding: str, without: str, reason: str) -> None:
+def test_events_that_tell_too_little_are_refused(
+    lake: LakeHarness, encoding: str, without: str, reason: str
+) -> None:
     bad = flat("c", 100, {"id": 1, "name": "a"}, encoding=encoding, without=(*LEAST, without))
     good = flat("c", 101, {"id": 2, "name": "b"}, encoding=encoding)
-    write(lab, [good, bad], encoding)
-    lab.catch_up(config(lab))
-    assert lab.rows("orders") == [{"id": 2, "name": "b"}]
-    (found,) = lab.rows("quarantine", "shop_ops")
+    write(lake, [good, bad], encoding)
+    lake.catch_up(config(lake))
+    assert lake.rows("orders") == [{"id": 2, "name": "b"}]
+    (found,) = lake.rows("quarantine", "shop_ops")
     assert found["reason"].startswith(reason)

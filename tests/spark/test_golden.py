@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from replicator.decode.envelope import decode
-from replicator.decode.schema_book import SchemaBook
-from replicator.model.census import STRAY
-from replicator.model.commit import OffsetRange
-from replicator.model.record import RawRecord
+from replicator.decode.events import decode
+from replicator.decode.json_format import JsonFormat
+from replicator.decode.schema_tracker import SchemaTracker
+from replicator.model.batch_stats import UNDECODABLE
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.records import RawRecord
 from replicator.model.table import TableId
-from replicator.verify.canonical import Kind, canonical_value
+from replicator.operations.verify.checksum import Kind, canonical_value
 from tests.oracle.values import plain_value
 from tests.support.golden import golden_events, golden_files
 
@@ -26,16 +27,16 @@ def test_real_events(spark: SparkSession, path: Path) -> None:
     records = spark.createDataFrame(
         rows, "partition int, offset long, timestamp long, key binary, value binary"
     )
-    book, table = SchemaBook(), TableId("zoo", path.stem.split("-")[0])
-    assert book.add_schema_changes([RawRecord("p", 0, 0, 0, None, golden["definition"].encode())]) == []
-    epochs = book.learn(table, records)
+    schemas, table = SchemaTracker(JsonFormat()), TableId("zoo", path.stem.split("-")[0])
+    assert schemas.add_schema_changes([RawRecord("p", 0, 0, 0, None, golden["definition"].encode())]) == []
+    writer_schemas = schemas.learn(table, records)
     frame = decode(
         records,
-        epochs,
-        epochs[-1].schema,
+        writer_schemas,
+        writer_schemas[-1].schema,
         [OffsetRange("t", 0, 0, len(rows))],
         for_changelog=True,
-        stray=STRAY,
+        undecodable=UNDECODABLE,
     )
     found = frame.select("offset", "bad", "after").toArrow().to_pylist()
     assert len(found) == len(rows)
@@ -45,7 +46,7 @@ def test_real_events(spark: SparkSession, path: Path) -> None:
         event = json.loads(events[row["offset"]][1], parse_float=Decimal)
         sent = event.get("payload", event)["after"]
         wanted = golden["rows"][str(row["after"]["id"])]
-        for column in epochs[-1].schema.columns:
+        for column in writer_schemas[-1].schema.columns:
             name, kind = column.name, Kind(golden["kinds"][column.name])
             shown = canonical_value(kind, row["after"][name])
             source = wanted[name] if wanted[name] is None else wanted[name].encode()

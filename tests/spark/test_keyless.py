@@ -9,7 +9,7 @@ import pytest
 
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event
 from tests.oracle.model import Record
-from tests.spark.conftest import Lab
+from tests.support.lake_harness import LakeHarness
 
 VISITS = "shop.shop.visits"
 COLUMNS = (
@@ -40,8 +40,8 @@ def event(
     )
 
 
-def mirrored(lab: Lab) -> Counter[Row]:
-    return Counter((row["page"], row["seconds"]) for row in lab.rows("visits"))
+def mirrored(lake: LakeHarness) -> Counter[Row]:
+    return Counter((row["page"], row["seconds"]) for row in lake.rows("visits"))
 
 
 A: Row = ("a", 1)
@@ -50,23 +50,23 @@ C: Row = (None, 3)
 
 
 @pytest.mark.parametrize("few", [0, 10_000])
-def test_equal_rows_are_counted(lab: Lab, few: int) -> None:
-    lab.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A), event("r", 10, after=B)])
-    with patch("replicator.batch.fetch.FEW_EVENTS", few):
-        lab.catch_up()
-        assert mirrored(lab) == {A: 2, B: 1}
-        lab.write([event("c", 20, after=A), event("u", 30, B, C), event("d", 40, before=A)])
-        lab.catch_up()
-        assert mirrored(lab) == {A: 2, C: 1}
-        lab.write([event("d", 50, before=A), event("u", 60, A, B), event("c", 70, after=C)])
-        assert lab.catch_up().summary().paused == {}
-    assert mirrored(lab) == {B: 1, C: 2}
-    kinds = Counter(row["_change"]["kind"] for row in lab.rows("visits", "shop_changes"))
+def test_equal_rows_are_counted(lake: LakeHarness, few: int) -> None:
+    lake.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A), event("r", 10, after=B)])
+    with patch("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few):
+        lake.catch_up()
+        assert mirrored(lake) == {A: 2, B: 1}
+        lake.write([event("c", 20, after=A), event("u", 30, B, C), event("d", 40, before=A)])
+        lake.catch_up()
+        assert mirrored(lake) == {A: 2, C: 1}
+        lake.write([event("d", 50, before=A), event("u", 60, A, B), event("c", 70, after=C)])
+        assert lake.catch_up().summary().paused == {}
+    assert mirrored(lake) == {B: 1, C: 2}
+    kinds = Counter(row["_change"]["kind"] for row in lake.rows("visits", "shop_changes"))
     assert kinds == {"INSERT": 5, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2, "DELETE": 2}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_any_changes_in_any_batches_sent_again(lab: Lab, seed: int) -> None:
+def test_any_changes_in_any_batches_sent_again(lake: LakeHarness, seed: int) -> None:
     chance, rows, log = random.Random(seed), list[Row](), [DEFINITION]
     choices: list[Row] = [A, B, C, ("a", 2), (None, None)]
     for pos in range(100, 160):
@@ -78,75 +78,75 @@ def test_any_changes_in_any_batches_sent_again(lab: Lab, seed: int) -> None:
         log.append(event(op, pos, old, new))
     again = chance.randrange(20, len(log))
     delivered = [*log[:again], *log[again - 10 :]]
-    lab.write(delivered)
-    mirror = lab.mirror()
+    lake.write(delivered)
+    mirror = lake.mirror()
     for end in sorted(chance.randint(0, len(delivered) - 1) for _ in range(3)):
         mirror.advance({VISITS: {0: end}})
     mirror.advance({VISITS: {0: len(delivered) - 1}})
     assert mirror.summary().paused == {}
-    assert mirrored(lab) == Counter(rows)
-    assert len({row["_change"]["pos"] for row in lab.rows("visits", "shop_changes")}) == len(log) - 1
+    assert mirrored(lake) == Counter(rows)
+    assert len({row["_change"]["pos"] for row in lake.rows("visits", "shop_changes")}) == len(log) - 1
 
 
-def test_it_is_emptied_and_gets_columns(lab: Lab) -> None:
-    lab.write([DEFINITION, event("c", 10, after=A), event("c", 20, after=A), event("c", 25, after=B)])
-    lab.catch_up()
+def test_it_is_emptied_and_gets_columns(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, event("c", 10, after=A), event("c", 20, after=A), event("c", 25, after=B)])
+    lake.catch_up()
     wider = [*COLUMNS, ColumnSpec("kind", "varchar", False, "new")]
     altered = schema_change_event(Place(1, 30), "visits", wider, [], kind="ALTER")
     row = {"page": "a", "seconds": 1, "price": 1.5, "kind": "new"}
     gone = Record(VISITS, 0, None, change_event("d", Place(1, 40), "visits", before=row))
-    lab.write([Record("shop", 0, None, altered), gone])
-    assert lab.catch_up().summary().paused == {}
-    assert sorted((r["page"], r["kind"]) for r in lab.rows("visits")) == [("a", "new"), ("b", "new")]
-    lab.write([event("t", 50), event("c", 60, after=C)])
-    lab.catch_up()
-    assert mirrored(lab) == {C: 1}
+    lake.write([Record("shop", 0, None, altered), gone])
+    assert lake.catch_up().summary().paused == {}
+    assert sorted((r["page"], r["kind"]) for r in lake.rows("visits")) == [("a", "new"), ("b", "new")]
+    lake.write([event("t", 50), event("c", 60, after=C)])
+    lake.catch_up()
+    assert mirrored(lake) == {C: 1}
 
 
-def test_rows_that_are_not_there_pause_the_table(lab: Lab) -> None:
-    lab.write([DEFINITION, event("c", 10, after=A), event("d", 20, before=B)])
-    (reason,) = lab.catch_up().summary().paused.values()
+def test_rows_that_are_not_there_pause_the_table(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, event("c", 10, after=A), event("d", 20, before=B)])
+    (reason,) = lake.catch_up().summary().paused.values()
     assert "no key" in reason
-    assert lab.rows("visits") == []
+    assert lake.rows("visits") == []
 
 
-def lab_has(lab: Lab) -> bool:
-    with lab.catalog() as catalog:
+def lab_has(lake: LakeHarness) -> bool:
+    with lake.catalog() as catalog:
         return bool(catalog.table_exists(("shop", "visits")))
 
 
-def test_only_the_changelog(lab: Lab) -> None:
-    config = lab.config(table=[{"name": "shop.visits", "keyless": "changelog"}])
-    lab.write([DEFINITION, event("c", 10, after=A), event("c", 20, after=A)])
-    lab.catch_up(config)
-    lab.write([event("d", 30, before=B), event("m", 31)])
-    mirror = lab.mirror(config)
-    ranges = mirror._unread(mirror.engine.log.offsets()[1])[0][0].ranges
+def test_only_the_changelog(lake: LakeHarness) -> None:
+    config = lake.config(table=[{"name": "shop.visits", "keyless": "changelog"}])
+    lake.write([DEFINITION, event("c", 10, after=A), event("c", 20, after=A)])
+    lake.catch_up(config)
+    lake.write([event("d", 30, before=B), event("m", 31)])
+    mirror = lake.mirror(config)
+    ranges = mirror._unread(mirror.context.log.offsets()[1])[0][0].ranges
     assert [(r.start, r.end) for r in ranges] == [(2, 4)], "what the changelog has is not read again"
-    mirror.advance(mirror.engine.log.offsets()[1])
+    mirror.advance(mirror.context.log.offsets()[1])
     assert mirror.summary().paused == {}
-    assert not lab_has(lab)
-    assert [r["_change"]["op"] for r in lab.rows("visits", "shop_changes")].count("c") == 2
-    assert len(lab.rows("visits", "shop_changes")) == 3
+    assert not lab_has(lake)
+    assert [r["_change"]["op"] for r in lake.rows("visits", "shop_changes")].count("c") == 2
+    assert len(lake.rows("visits", "shop_changes")) == 3
 
 
-def test_it_may_pause_as_before(lab: Lab) -> None:
-    lab.write([DEFINITION, event("c", 10, after=A)])
-    (reason,) = lab.catch_up(lab.config(apply={"keyless": "pause"})).summary().paused.values()
+def test_it_may_pause_as_before(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, event("c", 10, after=A)])
+    (reason,) = lake.catch_up(lake.config(apply={"keyless": "pause"})).summary().paused.values()
     assert "no primary key" in reason
-    lab.catch_up()
-    assert mirrored(lab) == {A: 1}
+    lake.catch_up()
+    assert mirrored(lake) == {A: 1}
 
 
-def test_the_order_of_several_partitions_is_not_known(lab: Lab) -> None:
-    lab.write([DEFINITION, event("c", 10, after=A), event("d", 20, before=A, partition=1)])
-    (reason,) = lab.catch_up().summary().paused.values()
+def test_the_order_of_several_partitions_is_not_known(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, event("c", 10, after=A), event("d", 20, before=A, partition=1)])
+    (reason,) = lake.catch_up().summary().paused.values()
     assert "several partitions" in reason
 
 
-def test_a_snapshot_that_is_made_anew_replaces_the_rows(lab: Lab) -> None:
-    lab.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A)])
-    lab.catch_up()
-    lab.write([event("r", 15, after=A), event("r", 15, after=B), event("c", 20, after=C)])
-    assert lab.catch_up().summary().paused == {}
-    assert mirrored(lab) == {A: 1, B: 1, C: 1}
+def test_a_snapshot_that_is_made_anew_replaces_the_rows(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A)])
+    lake.catch_up()
+    lake.write([event("r", 15, after=A), event("r", 15, after=B), event("c", 20, after=C)])
+    assert lake.catch_up().summary().paused == {}
+    assert mirrored(lake) == {A: 1, B: 1, C: 1}

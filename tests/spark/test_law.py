@@ -14,19 +14,19 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from replicator.mirror import Mirror
+from replicator.runner import Scheduler
 from tests.oracle.avro import AvroTopics
 from tests.oracle.compare import assert_changelog_equals, assert_changelog_has_all, assert_mirror_equals
 from tests.oracle.model import Source
-from tests.spark.conftest import Lab
 from tests.support.failpoints import PowerCut, power_cut
+from tests.support.lake_harness import LakeHarness
 
 FEW = 6
 EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", FEW))
 
 
 @dataclass(frozen=True)
-class Story:
+class LoadScenario:
     """How a source changes, how its log arrives, and how the mirror is treated meanwhile."""
 
     seed: int
@@ -50,8 +50,8 @@ class Story:
         return not (self.compressed and self.restarts) or (self.numbered and self.encoding == "json")
 
 
-stories = st.builds(
-    Story,
+scenarios = st.builds(
+    LoadScenario,
     seed=st.integers(0, 2**32),
     shapes=st.lists(st.sampled_from(["bigint", "composite", "varchar"]), min_size=1, max_size=2).map(tuple),
     partitions=st.sampled_from([1, 2, 3]),
@@ -70,39 +70,39 @@ stories = st.builds(
 )
 
 
-def cuts(story: Story, ends: dict[str, dict[int, int]]) -> list[dict[str, dict[int, int]]]:
+def cuts(scenario: LoadScenario, ends: dict[str, dict[int, int]]) -> list[dict[str, dict[int, int]]]:
     """Growing ends of batches, each partition at a pace of its own, the last at the very end."""
-    chance = random.Random(story.seed)
+    chance = random.Random(scenario.seed)
     marks = {
-        (t, p): [*sorted(chance.randint(0, end) for _ in range(story.batches - 1)), end]
+        (t, p): [*sorted(chance.randint(0, end) for _ in range(scenario.batches - 1)), end]
         for t, ps in ends.items()
         for p, end in ps.items()
     }
-    return [{t: {p: marks[t, p][i] for p in ps} for t, ps in ends.items()} for i in range(story.batches)]
+    return [{t: {p: marks[t, p][i] for p in ps} for t, ps in ends.items()} for i in range(scenario.batches)]
 
 
-def live(lab: Lab, story: Story) -> Source:
-    """Let the story happen; the lake is at the end of the log then."""
+def live(lake: LakeHarness, scenario: LoadScenario) -> Source:
+    """Run the scenario up to the end of its log."""
     source = Source(
-        story.seed,
-        partitions=story.partitions,
-        with_schemas=story.encoding != "json",
-        compressed=story.compressed,
-        numbered=story.numbered and story.encoding == "json",
-        alters=story.alters,
+        scenario.seed,
+        partitions=scenario.partitions,
+        with_schemas=scenario.encoding != "json",
+        compressed=scenario.compressed,
+        numbered=scenario.numbered and scenario.encoding == "json",
+        alters=scenario.alters,
     )
-    source.start(story.shapes, rows=8)
-    source.run(story.transactions)
-    avro = AvroTopics() if story.encoding == "avro" else None
-    lab.write(source.delivered(story.restarts), gaps=story.seed, avro=avro)
-    config = lab.config(
-        apply={"max_events": story.max_events, "strategy": story.strategy, "parallel_tables": 2}
+    source.start(scenario.shapes, rows=8)
+    source.run(scenario.transactions)
+    avro = AvroTopics() if scenario.encoding == "avro" else None
+    lake.write(source.delivered(scenario.restarts), gaps=scenario.seed, avro=avro)
+    config = lake.config(
+        apply={"max_events": scenario.max_events, "strategy": scenario.strategy, "parallel_tables": 2}
     )
-    new_process: Callable[[], Mirror] = lambda: lab.mirror(config)  # noqa: E731
+    new_process: Callable[[], Scheduler] = lambda: lake.mirror(config)  # noqa: E731
     mirror = new_process()
-    _, ends = mirror.engine.log.offsets()
-    crashes = list(story.crashes)
-    for cut in cuts(story, {t: dict(ps) for t, ps in ends.items()}):
+    _, ends = mirror.context.log.offsets()
+    crashes = list(scenario.crashes)
+    for cut in cuts(scenario, {t: dict(ps) for t, ps in ends.items()}):
         while crashes:
             try:
                 with power_cut(crashes.pop()):
@@ -116,13 +116,13 @@ def live(lab: Lab, story: Story) -> Source:
     return source
 
 
-def assert_law(lab: Lab, story: Story) -> None:
-    with patch("replicator.batch.fetch.FEW_EVENTS", story.few):
-        source = live(lab, story)
-    with lab.catalog() as catalog:
+def assert_law(lake: LakeHarness, scenario: LoadScenario) -> None:
+    with patch("replicator.batch.prefetch.DRIVER_MAX_EVENTS", scenario.few):
+        source = live(lake, scenario)
+    with lake.catalog() as catalog:
         for table in source.tables:
             assert_mirror_equals(catalog, "shop", table)
-            same = assert_changelog_equals if story.tells_repeats else assert_changelog_has_all
+            same = assert_changelog_equals if scenario.tells_repeats else assert_changelog_has_all
             same(catalog, "shop", table)
 
 
@@ -131,13 +131,13 @@ def assert_law(lab: Lab, story: Story) -> None:
     # The few examples of an ordinary run are always the same ones; those of a long one are not.
     derandomize=EXAMPLES <= FEW,
     deadline=None,
-    # A smaller story takes as long to tell; the seed says which one it was.
+    # A smaller scenario takes as long to run; its seed identifies it.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-@given(story=stories)
+@given(scenario=scenarios)
 def test_mirror_equals_source_and_changelog_has_each_change_once(
-    lab: Lab, story: Story, tmp_path_factory: pytest.TempPathFactory
+    lake: LakeHarness, scenario: LoadScenario, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert_law(Lab(lab.base, Path(tmp_path_factory.mktemp("law"))), story)
+    assert_law(LakeHarness(lake.base, Path(tmp_path_factory.mktemp("law"))), scenario)

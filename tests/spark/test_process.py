@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from replicator.archive import ArchiveWriter
-from replicator.spark import running_session
-from tests.spark.conftest import Lab
+from replicator.jvm.spark import running_session
+from replicator.sources.archive import ArchiveWriter
+from tests.support.lake_harness import LakeHarness
 from tests.support.mirror import family
 
 CONFIG = """
@@ -37,7 +38,7 @@ conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 # Instead of going through the archive it keeps Spark at work until it is to stop; then Spark must still be there.
 PROGRAM = """
-from replicator import process
+from replicator.runner import process
 from replicator.cli import main
 
 def work(mirror, _on_progress):
@@ -59,7 +60,7 @@ def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proces
     with ArchiveWriter(folder / "archive", topic_prefix="shop", encoding="json"):
         pass
     command = [sys.executable, "-c", PROGRAM]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # The code that the other tests import.
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, env=env, **pipes) as python:
@@ -69,8 +70,9 @@ def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proces
             (java,) = psutil.Process(python.pid).children()
             yield python, java
         finally:
-            for process in [*family(python.pid), python]:
+            for process in family(python.pid):
                 process.kill()
+            python.kill()
 
 
 ENDS_S = 180.0
@@ -109,7 +111,7 @@ def test_without_java_it_ends_with_one_clear_line(tmp_path: Path) -> None:
         assert following.startswith("next:  see spark.log")
 
 
-def test_a_session_that_ran_before_goes_on(lab: Lab) -> None:
-    with running_session(lab.config()) as session:
+def test_a_session_that_ran_before_goes_on(lake: LakeHarness) -> None:
+    with running_session(lake.config()) as session:
         assert session.range(2).count() == 2
-    assert lab.base.range(3).count() == 3
+    assert lake.base.range(3).count() == 3

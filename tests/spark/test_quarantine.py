@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from replicator import quarantine
-from replicator.model.quarantined import EventPlace, Replayed, Resolution, Wanted
-from replicator.model.record import BadRecord, RawRecord
+from replicator.lake import quarantine
+from replicator.lake.quarantine_reader import read_quarantine
+from replicator.model.quarantine import EventPlace, QuarantineFilter, ReplayResult, Resolution
+from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId
-from replicator.process import open_engine
-from replicator.quarantined import read_quarantine
-from replicator.redo import replay_events
-from replicator.source.archive import ArchiveChangeLog
-from replicator.status import read_status
+from replicator.operations.quarantine import replay_events
+from replicator.operations.status import read_status
+from replicator.runner.process import open_context
+from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record
-from tests.spark.batches import ORDERS
-from tests.spark.conftest import Lab
 from tests.support.failpoints import PowerCut, power_cut
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import ORDERS
 
 NARROW = (ColumnSpec("id", "bigint", False), ColumnSpec("number", "int"))
 WIDE = (ColumnSpec("id", "bigint", False), ColumnSpec("number", "bigint"))
@@ -47,21 +47,21 @@ def event(op: str, pos: int, **images: Any) -> Record:
     )
 
 
-def replayed(lab: Lab, config: Any = None, wanted: Wanted | None = None) -> Replayed:
-    config = config or lab.config()
-    engine = open_engine(config, ArchiveChangeLog(lab.folder / "archive"), lab.session(config))
-    return replay_events(engine, read_quarantine(config, wanted or Wanted()))
+def replayed(lake: LakeHarness, config: Any = None, wanted: QuarantineFilter | None = None) -> ReplayResult:
+    config = config or lake.config()
+    context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))
+    return replay_events(context, read_quarantine(config, wanted or QuarantineFilter()))
 
 
-def mirrored(lab: Lab) -> dict[int, int]:
-    rows = lab.rows("orders")
+def mirrored(lake: LakeHarness) -> dict[int, int]:
+    rows = lake.rows("orders")
     assert len({r["id"] for r in rows}) == len(rows)
     return {r["id"]: r["number"] for r in rows}
 
 
-def recorded(lab: Lab) -> list[tuple[int, str, Any]]:
+def recorded(lake: LakeHarness) -> list[tuple[int, str, Any]]:
     """Offset, kind and number of every change."""
-    rows = lab.rows("orders", "shop_changes")
+    rows = lake.rows("orders", "shop_changes")
     return sorted((r["_change"]["offset"], r["_change"]["kind"], r["number"]) for r in rows)
 
 
@@ -95,74 +95,74 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge"])
-def test_a_replay_never_puts_an_old_row_over_a_newer_one(lab: Lab, strategy: str) -> None:
-    config = lab.config(apply={"strategy": strategy})
-    lab.write([CREATED, *EVENTS])
-    lab.catch_up(config)
-    assert mirrored(lab) == {1: 12, 2: 20, 3: 31}
-    assert {e.place.offset for e in read_quarantine(config, Wanted())} == {3, 4, 5, 6, 7}
-    assert len(replayed(lab, config).bad) == 5, "nothing was mended yet"
-    lab.write([WIDENED])
-    done = replayed(lab, config)
+def test_a_replay_never_puts_an_old_row_over_a_newer_one(lake: LakeHarness, strategy: str) -> None:
+    config = lake.config(apply={"strategy": strategy})
+    lake.write([CREATED, *EVENTS])
+    lake.catch_up(config)
+    assert mirrored(lake) == {1: 12, 2: 20, 3: 31}
+    assert {e.place.offset for e in read_quarantine(config, QuarantineFilter())} == {3, 4, 5, 6, 7}
+    assert len(replayed(lake, config).bad) == 5, "nothing was mended yet"
+    lake.write([WIDENED])
+    done = replayed(lake, config)
     assert (len(done.taken), done.complete) == (5, True)
-    assert mirrored(lab) == AFTERWARDS
-    assert recorded(lab) == CHANGES
-    assert read_quarantine(config, Wanted()) == []
-    resolved = read_quarantine(config, Wanted(resolved=True))
+    assert mirrored(lake) == AFTERWARDS
+    assert recorded(lake) == CHANGES
+    assert read_quarantine(config, QuarantineFilter()) == []
+    resolved = read_quarantine(config, QuarantineFilter(resolved=True))
     assert {e.resolution for e in resolved} == {Resolution.REPLAYED}
     assert {(e.key, e.value) for e in resolved} == {(None, None)}
     (table,) = read_status(config).tables
     assert (table.quarantined, table.events_behind, table.rows) == (0, 0, 4)
-    lab.write([event("u", 111, before=row(4, LARGE + 1), after=row(4, 1))])
-    lab.catch_up(config)
-    assert mirrored(lab) == AFTERWARDS | {4: 1}
+    lake.write([event("u", 111, before=row(4, LARGE + 1), after=row(4, 1))])
+    lake.catch_up(config)
+    assert mirrored(lake) == AFTERWARDS | {4: 1}
 
 
 @pytest.mark.parametrize("crash", range(1, 12))
-def test_a_replay_that_is_killed_and_repeated(lab: Lab, crash: int) -> None:
-    lab.write([CREATED, *EVENTS])
-    lab.catch_up()
-    lab.write([WIDENED])
+def test_a_replay_that_is_killed_and_repeated(lake: LakeHarness, crash: int) -> None:
+    lake.write([CREATED, *EVENTS])
+    lake.catch_up()
+    lake.write([WIDENED])
     crashed = False
     try:
         with power_cut(crash):
-            replayed(lab)
+            replayed(lake)
     except PowerCut:
         crashed = True
     assert crashed is (crash < 11), "as many places as there are to crash at"
     if crashed:
-        replayed(lab)
-    assert mirrored(lab) == AFTERWARDS
-    assert recorded(lab) == CHANGES
-    assert read_quarantine(lab.config(), Wanted()) == []
+        replayed(lake)
+    assert mirrored(lake) == AFTERWARDS
+    assert recorded(lake) == CHANGES
+    assert read_quarantine(lake.config(), QuarantineFilter()) == []
 
 
-def test_newest_first(lab: Lab) -> None:
-    lab.write([CREATED, *EVENTS])
-    lab.catch_up()
-    lab.write([WIDENED])
+def test_newest_first(lake: LakeHarness) -> None:
+    lake.write([CREATED, *EVENTS])
+    lake.catch_up()
+    lake.write([WIDENED])
     for offset in (7, 3, 6, 5, 4):
-        done = replayed(lab, wanted=Wanted(places=(EventPlace(ORDERS, 0, offset),)))
+        done = replayed(lake, wanted=QuarantineFilter(places=(EventPlace(ORDERS, 0, offset),)))
         assert [p.offset for p in done.taken] == [offset]
-    assert mirrored(lab) == AFTERWARDS
-    assert recorded(lab) == CHANGES
+    assert mirrored(lake) == AFTERWARDS
+    assert recorded(lake) == CHANGES
 
 
-def test_a_truncate_is_not_undone(lab: Lab) -> None:
+def test_a_truncate_is_not_undone(lake: LakeHarness) -> None:
     truncate = event("t", 120)
-    lab.write([CREATED, *EVENTS, truncate, event("c", 130, after=row(7, 70))])
-    lab.catch_up()
-    lab.write([WIDENED])
-    assert len(replayed(lab).taken) == 5
-    assert mirrored(lab) == {7: 70}
-    assert len(recorded(lab)) == len(CHANGES) + 2
+    lake.write([CREATED, *EVENTS, truncate, event("c", 130, after=row(7, 70))])
+    lake.catch_up()
+    lake.write([WIDENED])
+    assert len(replayed(lake).taken) == 5
+    assert mirrored(lake) == {7: 70}
+    assert len(recorded(lake)) == len(CHANGES) + 2
 
 
-def test_a_truncate_that_was_set_aside_spares_what_came_after_it(lab: Lab) -> None:
+def test_a_truncate_that_was_set_aside_spares_what_came_after_it(lake: LakeHarness) -> None:
     """A truncate is bad where its envelope is damaged; here a definition that comes late mends it."""
     damaged = json.loads(event("t", 105).value or b"")
     damaged["after"] = row(0, LARGE)
-    lab.write(
+    lake.write(
         [
             CREATED,
             event("c", 101, after=row(1, 1)),
@@ -172,115 +172,115 @@ def test_a_truncate_that_was_set_aside_spares_what_came_after_it(lab: Lab) -> No
             event("c", 107, after=row(3, 3)),
         ]
     )
-    lab.catch_up()
-    assert mirrored(lab) == {1: 1, 2: 3, 3: 3}
-    lab.write([WIDENED])
-    assert len(replayed(lab).taken) == 1
-    assert mirrored(lab) == {2: 3, 3: 3}
-    assert [kind for offset, kind, _ in recorded(lab) if offset == 2] == ["TRUNCATE"]
+    lake.catch_up()
+    assert mirrored(lake) == {1: 1, 2: 3, 3: 3}
+    lake.write([WIDENED])
+    assert len(replayed(lake).taken) == 1
+    assert mirrored(lake) == {2: 3, 3: 3}
+    assert [kind for offset, kind, _ in recorded(lake) if offset == 2] == ["TRUNCATE"]
 
 
-def test_a_table_that_paused_goes_on_once_the_cause_is_mended(lab: Lab) -> None:
-    config = lab.config(apply={"on_bad_event": "pause", "max_events": 2})
-    lab.write([CREATED, *EVENTS])
-    (reason,) = lab.catch_up(config).summary().paused.values()
+def test_a_table_that_paused_goes_on_once_the_cause_is_mended(lake: LakeHarness) -> None:
+    config = lake.config(apply={"on_bad_event": "pause", "max_events": 2})
+    lake.write([CREATED, *EVENTS])
+    (reason,) = lake.catch_up(config).summary().paused.values()
     assert "could not be decoded" in reason
     # Nothing behind the bad event was taken in, so there is nothing to replay yet.
-    assert [p.offset for p in replayed(lab, config).ahead] == [3]
-    lab.write([WIDENED])
-    assert lab.catch_up(config).summary().paused == {}
-    assert mirrored(lab) == AFTERWARDS
-    assert recorded(lab) == CHANGES
-    assert read_quarantine(config, Wanted()) == []
+    assert [p.offset for p in replayed(lake, config).ahead] == [3]
+    lake.write([WIDENED])
+    assert lake.catch_up(config).summary().paused == {}
+    assert mirrored(lake) == AFTERWARDS
+    assert recorded(lake) == CHANGES
+    assert read_quarantine(config, QuarantineFilter()) == []
 
 
-def test_a_table_that_paused_passes_over_what_was_dropped(lab: Lab) -> None:
-    config = lab.config(apply={"on_bad_event": "pause"})
-    lab.write([CREATED, *EVENTS])
-    assert lab.catch_up(config).summary().paused
-    engine = open_engine(config, ArchiveChangeLog(lab.folder / "archive"), lab.session(config))
-    waiting = read_quarantine(config, Wanted())
+def test_a_table_that_paused_passes_over_what_was_dropped(lake: LakeHarness) -> None:
+    config = lake.config(apply={"on_bad_event": "pause"})
+    lake.write([CREATED, *EVENTS])
+    assert lake.catch_up(config).summary().paused
+    context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))
+    waiting = read_quarantine(config, QuarantineFilter())
     assert len(waiting) == 5
     first, *others = (e.place for e in waiting)
-    assert engine.quarantine.resolve(others, Resolution.DROPPED) == 4
-    assert engine.quarantine.resolve(others, Resolution.DROPPED) == 0
-    assert lab.catch_up(config).summary().paused, "one is left"
-    assert engine.quarantine.resolve([first], Resolution.DROPPED) == 1
-    assert lab.catch_up(config).summary().paused == {}
-    assert mirrored(lab) == {1: 12, 2: 20, 3: 31}
-    assert lab.catch_up(config).advance({ORDERS: {0: 10}}) is None
-    lab.write([event("u", 111, before=row(2, 20), after=row(2, LARGE))])
-    assert lab.catch_up(config).summary().paused, "another one is not passed over"
+    assert context.quarantine.resolve(others, Resolution.DROPPED) == 4
+    assert context.quarantine.resolve(others, Resolution.DROPPED) == 0
+    assert lake.catch_up(config).summary().paused, "one is left"
+    assert context.quarantine.resolve([first], Resolution.DROPPED) == 1
+    assert lake.catch_up(config).summary().paused == {}
+    assert mirrored(lake) == {1: 12, 2: 20, 3: 31}
+    assert lake.catch_up(config).advance({ORDERS: {0: 10}}) is None
+    lake.write([event("u", 111, before=row(2, 20), after=row(2, LARGE))])
+    assert lake.catch_up(config).summary().paused, "another one is not passed over"
 
 
-def test_without_payload_the_log_is_asked(lab: Lab) -> None:
-    config = lab.config(columns={"mask": {"secret": {"null": True}}})
-    lab.write([CREATED, *EVENTS])
-    lab.catch_up(config)
-    assert {e.value for e in read_quarantine(config, Wanted())} == {None}
-    lab.write([WIDENED])
-    assert len(replayed(lab, config).taken) == 5
-    assert mirrored(lab) == AFTERWARDS
-    assert recorded(lab) == CHANGES
+def test_without_payload_the_log_is_asked(lake: LakeHarness) -> None:
+    config = lake.config(columns={"mask": {"secret": {"null": True}}})
+    lake.write([CREATED, *EVENTS])
+    lake.catch_up(config)
+    assert {e.value for e in read_quarantine(config, QuarantineFilter())} == {None}
+    lake.write([WIDENED])
+    assert len(replayed(lake, config).taken) == 5
+    assert mirrored(lake) == AFTERWARDS
+    assert recorded(lake) == CHANGES
 
 
-def test_without_a_changelog_a_replay_is_refused(lab: Lab) -> None:
-    config = lab.config(apply={"changelog": False})
-    lab.write([CREATED, *EVENTS])
-    lab.catch_up(config)
-    lab.write([WIDENED])
-    done = replayed(lab, config)
+def test_without_a_changelog_a_replay_is_refused(lake: LakeHarness) -> None:
+    config = lake.config(apply={"changelog": False})
+    lake.write([CREATED, *EVENTS])
+    lake.catch_up(config)
+    lake.write([WIDENED])
+    done = replayed(lake, config)
     assert len(done.refused) == 4, "without a changelog a delete's row need not be read"
     assert "no changelog" in done.refused[0][1]
-    assert mirrored(lab) == {1: 12, 2: 20, 3: 31}
-    assert len(read_quarantine(config, Wanted())) == 4
+    assert mirrored(lake) == {1: 12, 2: 20, 3: 31}
+    assert len(read_quarantine(config, QuarantineFilter())) == 4
 
 
-def test_schema_changes_that_cannot_be_read(lab: Lab) -> None:
-    lab.write([CREATED, Record("shop", 0, None, b"garbage"), EVENTS[0]])
-    lab.catch_up()
-    (waiting,) = read_quarantine(lab.config(), Wanted())
+def test_schema_changes_that_cannot_be_read(lake: LakeHarness) -> None:
+    lake.write([CREATED, Record("shop", 0, None, b"garbage"), EVENTS[0]])
+    lake.catch_up()
+    (waiting,) = read_quarantine(lake.config(), QuarantineFilter())
     assert (waiting.table, waiting.place) == (None, EventPlace("shop", 0, 1))
-    assert len(replayed(lab).bad) == 1
-    config = lab.config()
-    engine = open_engine(config, ArchiveChangeLog(lab.folder / "archive"), lab.session(config))
-    assert engine.quarantine.resolve([waiting.place], Resolution.DROPPED) == 1
-    assert lab.catch_up().summary().quarantined == 0
-    assert read_quarantine(config, Wanted()) == []
+    assert len(replayed(lake).bad) == 1
+    config = lake.config()
+    context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))
+    assert context.quarantine.resolve([waiting.place], Resolution.DROPPED) == 1
+    assert lake.catch_up().summary().quarantined == 0
+    assert read_quarantine(config, QuarantineFilter()) == []
 
 
-def test_a_quarantine_of_an_older_engine(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quarantine_of_an_older_engine(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table has no columns that say what became of an event."""
     with monkeypatch.context() as older:
-        older.setattr("replicator.quarantine.RESOLVED_FIELDS", ())
-        older.setattr("replicator.quarantine._FIELDS", quarantine._FIELDS[:-2])
+        older.setattr("replicator.lake.quarantine.RESOLVED_FIELDS", ())
+        older.setattr("replicator.lake.quarantine._FIELDS", quarantine._FIELDS[:-2])
         schema = json.loads(quarantine._SCHEMA)
         schema["fields"] = schema["fields"][:-2]
-        older.setattr("replicator.quarantine._SCHEMA", json.dumps(schema))
-        lab.write([CREATED, *EVENTS])
-        lab.catch_up()
-    assert "state" not in lab.rows("quarantine", "shop_ops")[0]
-    assert len(read_quarantine(lab.config(), Wanted())) == 5
-    assert read_status(lab.config()).quarantined == 5
-    lab.write([WIDENED])
-    assert len(replayed(lab).taken) == 5
-    assert mirrored(lab) == AFTERWARDS
-    assert read_status(lab.config()).quarantined == 0
+        older.setattr("replicator.lake.quarantine._SCHEMA", json.dumps(schema))
+        lake.write([CREATED, *EVENTS])
+        lake.catch_up()
+    assert "state" not in lake.rows("quarantine", "shop_ops")[0]
+    assert len(read_quarantine(lake.config(), QuarantineFilter())) == 5
+    assert read_status(lake.config()).quarantined == 5
+    lake.write([WIDENED])
+    assert len(replayed(lake).taken) == 5
+    assert mirrored(lake) == AFTERWARDS
+    assert read_status(lake.config()).quarantined == 0
 
 
-def test_a_topic_made_anew_has_other_events_at_the_same_places(lab: Lab) -> None:
-    config = lab.config()
-    lab.write([CREATED])
-    engine = open_engine(config, ArchiveChangeLog(lab.folder / "archive"), lab.session(config))
+def test_a_topic_made_anew_has_other_events_at_the_same_places(lake: LakeHarness) -> None:
+    config = lake.config()
+    lake.write([CREATED])
+    context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))
     table, names = TableId("shop", "orders"), "partition int, offset long, timestamp long, raw_key binary"
     columns = f"{names}, raw_value binary, bad string"
 
     def add(timestamp: int, value: bytes) -> None:
-        bad = engine.spark.createDataFrame([(0, 5, timestamp, None, value, "odd")], columns)
-        engine.quarantine.add(table, ORDERS, bad, 1)
+        bad = context.spark.createDataFrame([(0, 5, timestamp, None, value, "odd")], columns)
+        context.quarantine.add(table, ORDERS, bad, 1)
 
     for timestamp, value in ((1000, b"old"), (2000, b"new"), (2000, b"new")):
         add(timestamp, value)
-    assert sorted(r["value"] for r in lab.rows("quarantine", "shop_ops")) == [b"new", b"old"]
+    assert sorted(r["value"] for r in lake.rows("quarantine", "shop_ops")) == [b"new", b"old"]
     found = [BadRecord(RawRecord("shop", 0, 1, at, None, b"x"), "odd") for at in (1000, 2000)]
-    assert [len(engine.quarantine.add_records([bad], 1)) for bad in (*found, *found)] == [1, 1, 0, 0]
+    assert [len(context.quarantine.add_records([bad], 1)) for bad in (*found, *found)] == [1, 1, 0, 0]

@@ -8,8 +8,8 @@ from tests.oracle.events import (
     schema_change_event,
 )
 from tests.oracle.model import Record
-from tests.spark.batches import COLUMNS, DEFINITION, ORDERS, event
-from tests.spark.conftest import Lab
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, event
 
 SCATTERED = [
     event("c", 101, after={"id": 1, "name": "a"}),
@@ -25,56 +25,58 @@ SCATTERED = [
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
 @pytest.mark.parametrize("cut", [{0: 2}, {1: 2}, {0: 1, 1: 2}, {0: 1, 1: 3}, {0: 3, 1: 1}, {0: 3}])
-def test_a_truncate_on_one_of_several_partitions(lab: Lab, strategy: str, cut: dict[int, int]) -> None:
+def test_a_truncate_on_one_of_several_partitions(
+    lake: LakeHarness, strategy: str, cut: dict[int, int]
+) -> None:
     """Older events may come after it, and later ones before it."""
-    lab.write([DEFINITION, *SCATTERED])
-    mirror = lab.mirror(lab.config(apply={"strategy": strategy}))
+    lake.write([DEFINITION, *SCATTERED])
+    mirror = lake.mirror(lake.config(apply={"strategy": strategy}))
     mirror.advance({ORDERS: cut})
     mirror.advance({ORDERS: {0: 3, 1: 4}})
     assert mirror.summary().paused == {}
-    assert sorted(r["id"] for r in lab.rows("orders")) == [3, 5]
-    assert len(lab.rows("orders", "shop_changes")) == 7
+    assert sorted(r["id"] for r in lake.rows("orders")) == [3, 5]
+    assert len(lake.rows("orders", "shop_changes")) == 7
 
 
-def test_rows_that_a_truncate_spares_keep_their_fills(lab: Lab) -> None:
+def test_rows_that_a_truncate_spares_keep_their_fills(lake: LakeHarness) -> None:
     newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "new")]
     altered = schema_change_event(Place(1, 303), "orders", newer, ["id"], kind="ALTER")
-    lab.write([DEFINITION, *SCATTERED[:2], SCATTERED[3]])
-    lab.catch_up()
+    lake.write([DEFINITION, *SCATTERED[:2], SCATTERED[3]])
+    lake.catch_up()
     after = event("c", 304, after={"id": 5, "name": "e", "state": "new"})
-    lab.write([Record("shop", 0, None, altered), SCATTERED[2], after])
-    lab.catch_up()
-    assert sorted(lab.rows("orders"), key=lambda r: r["id"]) == [
+    lake.write([Record("shop", 0, None, altered), SCATTERED[2], after])
+    lake.catch_up()
+    assert sorted(lake.rows("orders"), key=lambda r: r["id"]) == [
         {"id": 3, "name": "c", "state": "new"},
         {"id": 5, "name": "e", "state": "new"},
     ]
 
 
-def test_without_a_changelog_a_truncate_that_came_too_late_pauses_the_table(lab: Lab) -> None:
-    lab.write([DEFINITION, *SCATTERED])
-    config = lab.config(apply={"changelog": False})
-    mirror = lab.mirror(config)
+def test_without_a_changelog_a_truncate_that_came_too_late_pauses_the_table(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, *SCATTERED])
+    config = lake.config(apply={"changelog": False})
+    mirror = lake.mirror(config)
     mirror.advance({ORDERS: {0: 1, 1: 2}})
     mirror.advance({ORDERS: {0: 3, 1: 4}})
     (reason,) = mirror.summary().paused.values()
     assert "TRUNCATE" in reason
-    assert sorted(r["id"] for r in lab.rows("orders")) == [1, 2, 3]
+    assert sorted(r["id"] for r in lake.rows("orders")) == [1, 2, 3]
 
 
-def test_without_a_changelog_events_from_before_a_truncate_stay_out(lab: Lab) -> None:
-    lab.write([DEFINITION, *SCATTERED])
-    mirror = lab.mirror(lab.config(apply={"changelog": False}))
+def test_without_a_changelog_events_from_before_a_truncate_stay_out(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, *SCATTERED])
+    mirror = lake.mirror(lake.config(apply={"changelog": False}))
     mirror.advance({ORDERS: {0: 2}})
     mirror.advance({ORDERS: {0: 3, 1: 1}})
     mirror.advance({ORDERS: {0: 3, 1: 4}})
     assert mirror.summary().paused == {}
-    assert sorted(r["id"] for r in lab.rows("orders")) == [3, 5]
+    assert sorted(r["id"] for r in lake.rows("orders")) == [3, 5]
 
 
-def test_a_changelog_that_is_switched_on_later_does_not_empty_the_mirror(lab: Lab) -> None:
+def test_a_changelog_that_is_switched_on_later_does_not_empty_the_mirror(lake: LakeHarness) -> None:
     """The log is then read again from its beginning, with truncates that the mirror has long since."""
-    lab.write([DEFINITION, *SCATTERED])
-    lab.catch_up(lab.config(apply={"changelog": False}))
-    lab.catch_up()
-    assert sorted(r["id"] for r in lab.rows("orders")) == [3, 5]
-    assert len(lab.rows("orders", "shop_changes")) == 7
+    lake.write([DEFINITION, *SCATTERED])
+    lake.catch_up(lake.config(apply={"changelog": False}))
+    lake.catch_up()
+    assert sorted(r["id"] for r in lake.rows("orders")) == [3, 5]
+    assert len(lake.rows("orders", "shop_changes")) == 7

@@ -13,7 +13,7 @@ from tests.oracle.events import (
     with_value_schema,
 )
 from tests.oracle.model import Record
-from tests.spark.conftest import Lab
+from tests.support.lake_harness import LakeHarness
 
 TOPIC = "shop.shop.wide"
 KINDS = ("bigint", "varchar", "int", "decimal", "datetime")
@@ -33,7 +33,7 @@ def row(number: int) -> dict[str, Any]:
 
 def record(op: str, number: int, pos: int, *, with_schema: bool) -> Record:
     image = row(number)
-    images = {
+    images: dict[str, Any] = {
         name: image for name in ("before", "after") if (op, name) not in (("c", "before"), ("d", "after"))
     }
     value = change_event(op, Place(1, pos), "wide", **images)
@@ -44,19 +44,19 @@ def record(op: str, number: int, pos: int, *, with_schema: bool) -> Record:
     return Record(TOPIC, 0, key, value)
 
 
-def test_300_columns(lab: Lab) -> None:
+def test_300_columns(lake: LakeHarness) -> None:
     """Both forms of events, both ways of a batch: few that the driver plans, and many by Spark alone."""
     definition = schema_change_event(Place(1, 4), "wide", COLUMNS, ["id"], kind="CREATE")
-    lab.write([Record("shop", 0, None, definition)])
-    lab.write([record("c", n, 100 + n, with_schema=False) for n in range(400)])
-    with patch("replicator.batch.fetch.FEW_EVENTS", 0):
-        lab.catch_up()
-    lab.write([record("u", n, 1000 + n, with_schema=True) for n in range(100)])
-    lab.write([record("d", n, 2000 + n, with_schema=True) for n in range(300, 400)])
-    lab.catch_up(lab.config(apply={"strategy": "merge"}))
-    found = lab.rows("wide")
+    lake.write([Record("shop", 0, None, definition)])
+    lake.write([record("c", n, 100 + n, with_schema=False) for n in range(400)])
+    with patch("replicator.batch.prefetch.DRIVER_MAX_EVENTS", 0):
+        lake.catch_up()
+    lake.write([record("u", n, 1000 + n, with_schema=True) for n in range(100)])
+    lake.write([record("d", n, 2000 + n, with_schema=True) for n in range(300, 400)])
+    lake.catch_up(lake.config(apply={"strategy": "merge"}))
+    found = lake.rows("wide")
     assert sorted(r["id"] for r in found) == list(range(300))
     assert all(len(r) == 300 for r in found)
     last = next(r for r in found if r["id"] == 299)
     assert (last["c000"], last["c001"], last["c297"]) == (299 << 40, "text 299", 299)
-    assert len(lab.rows("wide", "shop_changes")) == 400 + 2 * 100 + 100
+    assert len(lake.rows("wide", "shop_changes")) == 400 + 2 * 100 + 100

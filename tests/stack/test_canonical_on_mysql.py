@@ -5,8 +5,8 @@ import time
 import pytest
 
 from replicator.errors import SchemaError
-from replicator.verify.canonical import checksum_texts
-from replicator.verify.source import database_state, describe, source_rows, use_utc
+from replicator.operations.verify.checksum import checksum_texts
+from replicator.operations.verify.mysql import database_state, describe, source_rows, use_utc
 from tests.support.source import SourceDatabase
 from tests.workload.random_writer import RandomWriter, create_tables, random_tables, read_source
 from tests.workload.schema import CHANGES, TABLES

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from replicator.cli.stack import app
 from replicator.config import load
-from replicator.connect import register
 from replicator.errors import ConnectError, UsageError
-from replicator.registry import Registry
-from replicator.stack import PARTS, LocalStack
+from replicator.operations.connector import register
+from replicator.operations.stack import PARTS, LocalStack
+from replicator.sources.schema_registry import Registry
 from tests.support.mirror import until
 from tests.support.source import SourceDatabase
 

@@ -10,12 +10,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from replicator import record as module
-from replicator.archive import ArchiveReader, Event
-from replicator.config import Config, parse
+from replicator.config import Config
 from replicator.errors import ConfigError, DataLossError
-from replicator.record import RecordProgress, record
-from replicator.stack import LocalStack
+from replicator.operations import record as module
+from replicator.operations.record import RecordProgress, record
+from replicator.operations.stack import LocalStack
+from replicator.sources.archive import ArchiveReader, Event
+from tests.support.config import minimal_config
 
 pytestmark = pytest.mark.stack
 
@@ -38,7 +39,10 @@ class Broker:
     def send(self, topic: str, values: list[bytes | None], partition: int = 0, **fields: Any) -> None:
         producer = Producer({"bootstrap.servers": self.servers})
         for number, value in enumerate(values):
-            options = {"key": b"%d" % number, "timestamp": 1_700_000_000_000 + number} | fields
+            options: dict[str, Any] = {
+                "key": b"%d" % number,
+                "timestamp": 1_700_000_000_000 + number,
+            } | fields
             producer.produce(topic, value, partition=partition, **options)
         assert producer.flush(30) == 0
 
@@ -55,13 +59,11 @@ class Broker:
             producer.abort_transaction(30)
 
     def config(self, folder: Path) -> Config:
-        values = {
-            "mirror": {"name": "shop"},
-            "source": {"url": "mysql://u@h:3306/shop", "tables": ["shop.*"]},
-            "log": {"kind": "kafka", "bootstrap_servers": self.servers, "topic_prefix": self.prefix},
-            "lake": {"catalog": "jdbc", "uri": "jdbc:sqlite:c.db", "warehouse": "lake", "namespace": "shop"},
-        }
-        return parse(values, base=folder)
+        return minimal_config(
+            folder,
+            source={"url": "mysql://u@h:3306/shop", "tables": ["shop.*"]},
+            log={"kind": "kafka", "bootstrap_servers": self.servers, "topic_prefix": self.prefix},
+        )
 
 
 @pytest.fixture

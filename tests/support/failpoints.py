@@ -1,17 +1,8 @@
 """Power cuts inside this process, at the places that `replicator.failpoints` names."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from unittest.mock import patch
-
-PLACES_OF_REACH = (
-    "replicator.batch.changelog.reach",
-    "replicator.batch.order.reach",
-    "replicator.batch.lake_names.reach",
-    "replicator.apply.publish.reach",
-    "replicator.apply.strategy.reach",
-    "replicator.apply.evolve.reach",
-)
 
 
 class PowerCut(BaseException):
@@ -29,7 +20,5 @@ def power_cut(at: int) -> Iterator[None]:
         if reached == at:
             raise PowerCut
 
-    with ExitStack() as patches:
-        for name in PLACES_OF_REACH:
-            patches.enter_context(patch(name, reach))
+    with patch("replicator.failpoints.reach", reach):
         yield

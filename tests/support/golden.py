@@ -8,7 +8,7 @@ has, as JSON:
 - ``schemas``: the text of key and value up to the payload, the schema in it, where events carry one; else nothing,
 - ``events``: pairs of key and value, as text, of rows that the snapshot read and of rows that came later; only the
   payloads where events carry a schema (`golden_events` puts them together),
-- ``kinds``: column → what its canonical texts are (`replicator.verify.canonical`),
+- ``kinds``: column → what its canonical texts are (`replicator.operations.verify.checksum`),
 - ``known``: columns whose values may arrive as others,
 - ``rows``: key → column → canonical text of what `SELECT` showed for the rows of these events.
 """
@@ -24,6 +24,9 @@ from tests.support.source import SourceDatabase
 from tests.workload.column_types import TypeTable
 
 FOLDER: Final = Path(__file__).parents[1] / "golden"
+AVRO_VALUE: Final = (FOLDER / "avro" / "all-types-value.avsc").read_text()
+AVRO_KEY: Final = (FOLDER / "avro" / "all-types-key.avsc").read_text()
+"""Writer schemas of a real table with every kind of column."""
 _PAYLOAD: Final = '"payload":'
 _LONGEST: Final = 30_000
 """Bytes of an event that is still kept: long texts show nothing that short ones do not."""
@@ -60,7 +63,7 @@ def write_golden(golden: GoldenTable) -> None:
         if event["op"] in ("r", "c") and (row := golden.rows.get(event["after"]["id"])) is not None:
             if event["after"]["id"] >= 200:
                 continue
-            events.append((message.key().decode(), value.decode()))
+            events.append(((message.key() or b"").decode(), value.decode()))
             rows[event["after"]["id"]] = {name: None if v is None else v.decode() for name, v in row.items()}
     schemas, payloads = _apart(events)
     document = {
@@ -98,7 +101,7 @@ def golden_events(document: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
 def _definition(servers: str, golden: GoldenTable) -> str | None:
     wanted = f'"{golden.database.name}"."{golden.table.name}"'
     for message in topics.records(servers, golden.database.prefix):
-        record: Any = json.loads(message.value())
+        record: Any = json.loads(message.value() or b"{}")
         record = record.get("payload", record)
         # A snapshot begins with a DROP TABLE IF EXISTS.
         if any(c["id"] == wanted and c["table"] for c in record.get("tableChanges") or ()):

@@ -17,16 +17,28 @@ import psutil
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from replicator.catalog import open_catalog
 from replicator.config import Config, load
 from replicator.errors import ReplicatorError
+from replicator.lake.reader import open_catalog
 from replicator.model.table import lake_names
-from replicator.verify.canonical import canonical_value
-from replicator.verify.source import SourceTable, describe, sort_key, source_rows, use_utc
+from replicator.operations.verify.checksum import canonical_value
+from replicator.operations.verify.mysql import SourceTable, describe, sort_key, source_rows, use_utc
 from tests.support.source import SourceDatabase
 
 COMMAND = str(Path(sys.executable).with_name("replicator"))
 _POLL_S = 0.2
+
+START_S = 300
+"""How long a mirror may take to its first batch on a busy machine."""
+FAST_MIRROR = """
+[apply]
+trigger = "1 second"
+[spark]
+driver_memory = "1g"
+# Runs are short: a fast start of the JVM counts more than its speed later.
+conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
+"""
+"""Sections for a mirror that starts fast and looks for events each second."""
 
 
 def until(condition: Callable[[], Any], *, seconds: float, doing: str) -> Any:
@@ -92,6 +104,11 @@ class MirrorProcess:
                         raise
         finally:
             self._kill_family()
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs."""
+        assert self.process is not None
+        return self.process.poll() is None
 
     def _notice_family(self) -> None:
         assert self.process is not None

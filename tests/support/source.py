@@ -7,7 +7,7 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
-from replicator.stack import Endpoints, LocalStack
+from replicator.operations.stack import Endpoints, LocalStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,10 @@ class SourceDatabase:
     @property
     def endpoints(self) -> Endpoints:
         return self.stack.endpoints
+
+    def has_version(self, wanted: str) -> bool:
+        """Whether the server is of the version `wanted`, such as 8.0.23, or of a newer one."""
+        return _numbers(self.endpoints.mysql_version) >= _numbers(wanted)
 
     def connect(self, **options: Any) -> Connection:
         """A connection as root; each statement commits by itself unless `autocommit=False`."""
@@ -72,3 +76,7 @@ warehouse = "{folder / "lake"}"
 namespace = "{self.name}"
 {extra}
 """
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))

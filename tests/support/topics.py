@@ -26,7 +26,7 @@ def records(bootstrap_servers: str, topic: str) -> list[Message]:
     try:
         end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
         consumer.assign([TopicPartition(topic, 0, 0)])
-        while not found or found[-1].offset() + 1 < end:
+        while not found or (found[-1].offset() or 0) + 1 < end:
             message = consumer.poll(20)
             assert message is not None, f"{topic} ended at {len(found)} of {end}"
             assert message.error() is None

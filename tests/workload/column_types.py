@@ -21,14 +21,14 @@ class TypeCase:
         definition: its SQL type and attributes.
         values: SQL expressions, none of them NULL; NULL is put in besides where the column allows it.
         known: why what arrives may be another value; without it, that is a fault.
-        since: the first MySQL version that has the type, as 823 for 8.0.23.
+        since: the first MySQL version that has the type, such as 8.0.23.
     """
 
     label: str
     definition: str
     values: tuple[str, ...]
     known: str = ""
-    since: int = 800
+    since: str = "8.0"
 
     @property
     def nullable(self) -> bool:
@@ -372,12 +372,12 @@ SPECIALS: Final = TypeTable(
                 "TO_VECTOR('[0, 1.2e-38, 3.4e38]')",
                 "TO_VECTOR('[16777217, 0.1, -0.0]')",
             ),
-            since=900,
+            since="9.0",
         ),
         TypeCase("generated, STORED", "INT AS (id + 1) STORED", ("",)),
         TypeCase("generated, VIRTUAL", "VARCHAR(20) AS (CONCAT('n', id)) VIRTUAL", ("",)),
-        TypeCase("INVISIBLE", "INT INVISIBLE", ("1", "2"), since=823),
-        TypeCase("INVISIBLE with a default", "INT NOT NULL DEFAULT 7 INVISIBLE", ("7", "8"), since=823),
+        TypeCase("INVISIBLE", "INT INVISIBLE", ("1", "2"), since="8.0.23"),
+        TypeCase("INVISIBLE with a default", "INT NOT NULL DEFAULT 7 INVISIBLE", ("7", "8"), since="8.0.23"),
     ),
     "CHARACTER SET utf8mb4",
 )

@@ -19,14 +19,14 @@ from typing import Any, Final
 import pymysql
 from confluent_kafka import Consumer, TopicPartition
 
-from replicator.archive import ArchiveReader
 from replicator.config import Config, parse
-from replicator.connect import register
-from replicator.demo import RECORDING
-from replicator.record import record, recorded_topics
-from replicator.stack import Endpoints, LocalStack, Options
-from replicator.verify.recorded import SOURCE_NAME, RecordedSource, RecordedTable
-from replicator.verify.source import SourceState, database_state
+from replicator.operations.connector import register
+from replicator.operations.demo import RECORDING
+from replicator.operations.record import record, recorded_topics
+from replicator.operations.stack import Endpoints, LocalStack, Options
+from replicator.operations.verify.mysql import SourceState, database_state
+from replicator.operations.verify.recording import SOURCE_NAME, RecordedSource, RecordedTable
+from replicator.sources.archive import ArchiveReader
 from tests.workload.webshop import WebShop
 
 DATABASE: Final = "shop"
@@ -184,9 +184,10 @@ def _arrived(endpoints: Endpoints, state: SourceState) -> bool:
         ends = {place: end for place, end in _ends(consumer).items() if place.topic == "shop.shop.categories"}
         consumer.assign([TopicPartition(p.topic, p.partition, end - 1) for p, end in ends.items() if end])
         message = consumer.poll(10)
-        if message is None or message.value() is None:
+        value = None if message is None else message.value()
+        if value is None:
             return False
-        gtid = json.loads(message.value())["source"]["gtid"]
+        gtid = json.loads(value)["source"]["gtid"]
     return bool(gtid) and re.split("[-:]", state.gtid_set)[-1] == gtid.split(":")[-1]
 
 

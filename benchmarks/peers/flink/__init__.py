@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.engine import Target
 from benchmarks.processes import Usage, run_json
 from benchmarks.workload import Layout
-from replicator.jars import JarSet, default_cache, find_java, jars
+from replicator.jvm.jars import JarSet, default_cache, find_java, jars
 
 VERSION = "2.1.3"
 CONNECTORS = JarSet(

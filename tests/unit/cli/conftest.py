@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from replicator.cli import main
-
-
-class Ran:
-    """What one call printed and how it ended."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
+from tests.support.command_line import CommandResult
 
 
 @pytest.fixture
@@ -21,11 +15,11 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delenv("REPLICATOR_DEBUG", raising=False)
     monkeypatch.delenv("REPLICATOR_CONFIG", raising=False)
 
-    def run(*arguments: str) -> Ran:
+    def run(*arguments: str) -> CommandResult:
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         captured = capsys.readouterr()
-        return Ran(int(ended.value.code or 0), captured.out, captured.err)
+        return CommandResult(int(ended.value.code or 0), captured.out, captured.err)
 
     return run
 
@@ -33,7 +27,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 @pytest.fixture
 def config(cli: Any, tmp_path: Path) -> Path:
     """A configuration of an empty archive and no lake."""
-    from replicator.archive import ArchiveWriter
+    from replicator.sources.archive import ArchiveWriter
 
     ArchiveWriter(tmp_path / "recorded", topic_prefix="shop", encoding="json").close()
     file = tmp_path / "replicator.toml"

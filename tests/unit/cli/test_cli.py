@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,16 +20,10 @@ from replicator.errors import (
     ReplicatorError,
     UsageError,
 )
-from replicator.stack.state import StackState, save_state
+from replicator.operations.stack.state import StackState, save_state
+from tests.support.command_line import replace_module
 
 COMMANDS = ("demo", "init", "check", "connect", "run", "status", "record", "replay", "quarantine", "stack")
-
-
-def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
-    """Put a module in the engine's place: these tests are about the command line, not about Spark."""
-    module = ModuleType(name)
-    vars(module).update(functions)
-    monkeypatch.setitem(sys.modules, name, module)
 
 
 def summary(paused: dict[str, str] | None = None) -> Any:
@@ -50,7 +44,7 @@ def test_help_lists_every_command_and_teaches_the_first_steps(cli: Any) -> None:
     for command in COMMANDS:
         assert f"\n  {command} " in shown.out
     assert "  replicator check -c shop.toml " in shown.out
-    assert "Exit codes: 0 done" in shown.out
+    assert "Exit codes: 0 success" in shown.out
     assert "..." not in shown.out.partition("Commands:")[2]
 
 
@@ -87,7 +81,7 @@ def test_every_command_says_where_a_configuration_comes_from(cli: Any, command: 
     assert ran.code == 2
     assert ran.err.splitlines() == [
         "error: missing.toml: no such file",
-        "next:  write one with: replicator init",
+        "next:  create one with: replicator init",
     ]
 
 
@@ -116,7 +110,7 @@ def test_errors_are_a_line_a_next_step_and_a_code(
     def run(*_: Any, **__: Any) -> None:
         raise error
 
-    stand_in(monkeypatch, "replicator.process", run=run)
+    replace_module(monkeypatch, "replicator.runner.process", run=run)
     ran = cli("run")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err.splitlines() == [f"error: {error.message}", f"next:  {error.hint}"]
@@ -128,7 +122,7 @@ def test_an_unforeseen_error_is_still_one_line(
     def run(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("division by zero\nand more")
 
-    stand_in(monkeypatch, "replicator.process", run=run)
+    replace_module(monkeypatch, "replicator.runner.process", run=run)
     ran = cli("run")
     assert ran.code == 3
     assert ran.err.splitlines()[0] == "error: ZeroDivisionError: division by zero"
@@ -141,7 +135,7 @@ def test_ctrl_c(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None
     def run(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    stand_in(monkeypatch, "replicator.process", run=run)
+    replace_module(monkeypatch, "replicator.runner.process", run=run)
     ran = cli("run")
     assert ran.code == 130
     assert "Traceback" not in ran.err
@@ -154,7 +148,7 @@ def test_run_hands_the_configuration_over(cli: Any, config: Path, monkeypatch: p
         calls.append((settings, options))
         return summary()
 
-    stand_in(monkeypatch, "replicator.process", run=run)
+    replace_module(monkeypatch, "replicator.runner.process", run=run)
     ran = cli("run", "--until-caught-up")
     assert (ran.code, ran.out) == (0, "12 events in 2 batches, 9 row changes, 1 table, 3.0 s\n")
     [(settings, options)] = calls
@@ -163,7 +157,9 @@ def test_run_hands_the_configuration_over(cli: Any, config: Path, monkeypatch: p
 
 
 def test_a_paused_table_has_not_caught_up(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, "replicator.process", run=lambda *_, **__: summary({"shop.log": "no key"}))
+    replace_module(
+        monkeypatch, "replicator.runner.process", run=lambda *_, **__: summary({"shop.log": "no key"})
+    )
     ran = cli("run", "--until-caught-up")
     assert (ran.code, ran.err) == (1, "shop.log is paused: no key\n")
     assert cli("run").code == 0
@@ -178,7 +174,7 @@ def test_connect_hands_the_configuration_over(
         calls.append(settings)
         return SimpleNamespace(name="shop", existed=False, tasks={0: "RUNNING"})
 
-    stand_in(monkeypatch, "replicator.connect", register=register)
+    replace_module(monkeypatch, "replicator.operations.connector", register=register)
     ran = cli("connect")
     assert (ran.code, ran.out) == (0, "Created the connector shop: task 0 RUNNING.\n")
     assert calls == [load(config)]
@@ -192,9 +188,11 @@ def test_replay_and_demo_take_folders(cli: Any, config: Path, monkeypatch: pytes
         calls.append(archive)
         return summary()
 
-    stand_in(monkeypatch, "replicator.process", replay=replay)
-    stand_in(
-        monkeypatch, "replicator.demo", run_demo=lambda folder, *, as_json: calls.append((folder, as_json))
+    replace_module(monkeypatch, "replicator.runner.process", replay=replay)
+    replace_module(
+        monkeypatch,
+        "replicator.operations.demo",
+        run_demo=lambda folder, *, as_json: calls.append((folder, as_json)),
     )
     assert cli("replay", "--from", "recorded").code == 0
     assert cli("demo", "--dir", "there", "--json").code == 0
@@ -209,7 +207,7 @@ def test_record_reports_what_it_did(cli: Any, config: Path, monkeypatch: pytest.
         on_progress(state)
         return state
 
-    stand_in(monkeypatch, "replicator.record", record=record)
+    replace_module(monkeypatch, "replicator.operations.record", record=record)
     ran = cli("record", "--to", "archive", "--until-caught-up")
     assert (ran.code, ran.out) == (0, "Recorded 1,200 events (3.4 MB) into archive.\n")
 
@@ -225,13 +223,13 @@ def test_init_writes_a_file_that_loads(cli: Any, tmp_path: Path) -> None:
         ("crm.*",),
     )
     again = cli("init", "crm.toml")
-    assert (again.code, again.err.splitlines()[0]) == (2, "error: crm.toml exists already")
+    assert (again.code, again.err.splitlines()[0]) == (2, "error: crm.toml already exists")
     assert cli("init", "crm.toml", "--force").code == 0
 
 
 def test_init_takes_the_addresses_of_a_local_stack(cli: Any, tmp_path: Path) -> None:
     absent = cli("init", "--stack", "stack")
-    assert (absent.code, absent.err.splitlines()[0]) == (2, "error: no local stack runs in stack")
+    assert (absent.code, absent.err.splitlines()[0]) == (2, "error: no local stack is running in stack")
     folder = tmp_path / "stack"
     folder.mkdir()
     ports = {"mysql": 1001, "kafka": 1002, "connect": 1003}
@@ -244,6 +242,41 @@ def test_init_takes_the_addresses_of_a_local_stack(cli: Any, tmp_path: Path) -> 
     assert config.source.url is not None
     found = (config.source.url.port, config.log.bootstrap_servers, config.log.connect_url)
     assert found == (1001, "127.0.0.1:1002", "http://127.0.0.1:1003")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "database", "tables"),
+    [
+        (["--table", "ghost.*"], "ghost", ("ghost.*",)),
+        (["--table", "ghost.a", "--table", "ghost.b_?"], "ghost", ("ghost.a", "ghost.b_?")),
+        (["--table", "a b/c.*"], "a b/c", ("a b/c.*",)),
+        (["--table", "crm.*", "--table", "shop.*"], None, ("crm.*", "shop.*")),
+        (["--table", "_x.*"], "_x", ("_x.*",)),
+        (["--table", "*.orders"], None, ("*.orders",)),
+        (["--table", "ghost.*", "--url", "mysql://u@db/crm"], "crm", ("ghost.*",)),
+        ([], "shop", ("shop.*",)),
+    ],
+)
+@pytest.mark.parametrize("with_stack", [False, True])
+def test_init_names_the_database_of_the_tables_when_no_url_is_given(
+    cli: Any,
+    tmp_path: Path,
+    arguments: list[str],
+    database: str | None,
+    tables: tuple[str, ...],
+    with_stack: bool,
+) -> None:
+    if with_stack:
+        (tmp_path / "stack").mkdir()
+        ports = {"mysql": 1001, "kafka": 1002, "connect": 1003}
+        save_state(tmp_path / "stack", StackState(provider="docker", ports=ports))
+    ran = cli("init", *(["--stack", "stack"] if with_stack else []), *arguments)
+    assert ran.code == 0, ran.err
+    config = load(tmp_path / "replicator.toml")
+    assert config.source.server().database == database
+    assert config.source.tables == tables
+    names = {"a b/c": "a_b_c", "_x": "x", None: "replicator"}
+    assert config.mirror.name == names.get(database, database)
 
 
 def test_init_refuses_a_password(cli: Any, tmp_path: Path) -> None:
@@ -265,7 +298,7 @@ def test_check_answers_by_its_exit_code(cli: Any, config: Path, tmp_path: Path) 
     (tmp_path / "lake").write_text("in the way")
     unfit = cli("check")
     assert unfit.code == 1
-    assert "Not fit yet" in unfit.out
+    assert "Some checks failed" in unfit.out
 
 
 def test_status_before_the_first_run(cli: Any, config: Path) -> None:
@@ -297,7 +330,7 @@ def test_help_is_quick() -> None:
 def test_a_mirror_starts_without_what_only_looking_needs() -> None:
     """SQLAlchemy and PyIceberg take more than a second to import."""
     program = (
-        "import sys; from replicator.check import refuse_losses; import replicator.process; "
+        "import sys; from replicator.operations.check import refuse_losses; import replicator.runner.process; "
         "print(sorted({'sqlalchemy', 'pyiceberg', 'pandas'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,8 +9,14 @@ import pytest
 
 from replicator.cli.quarantine import _since_ms
 from replicator.errors import UsageError
-from replicator.model.quarantined import EventPlace, QuarantinedEvent, Replayed, Resolution, Wanted
-from tests.unit.cli.test_cli import stand_in
+from replicator.model.quarantine import (
+    EventPlace,
+    QuarantinedEvent,
+    QuarantineFilter,
+    ReplayResult,
+    Resolution,
+)
+from tests.support.command_line import replace_module
 
 PLACE = EventPlace("shop.shop.orders", 0, 17)
 WAITING = QuarantinedEvent(PLACE, "shop.orders", 5, 1_700_000_000_000, "not JSON", b"k", b"garb\xff")
@@ -28,19 +34,19 @@ OLD = QuarantinedEvent(
 
 
 @pytest.fixture
-def there(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
+def there(monkeypatch: pytest.MonkeyPatch) -> list[QuarantineFilter]:
     """A quarantine of two events; what was asked of it."""
-    asked: list[Wanted] = []
+    asked: list[QuarantineFilter] = []
 
-    def read(_: Any, wanted: Wanted) -> list[QuarantinedEvent]:
+    def read(_: Any, wanted: QuarantineFilter) -> list[QuarantinedEvent]:
         asked.append(wanted)
         return wanted.of([WAITING, OLD])
 
-    stand_in(monkeypatch, "replicator.quarantined", read_quarantine=read)
+    replace_module(monkeypatch, "replicator.lake.quarantine_reader", read_quarantine=read)
     return asked
 
 
-def test_list(cli: Any, config: Path, there: list[Wanted]) -> None:
+def test_list(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
     ran = cli("quarantine", "list", "--payload")
     assert ran.code == 0
     for shown in ("shop.shop.orders:0:17", "shop.orders", "not JSON", "garb\ufffd"):
@@ -50,10 +56,10 @@ def test_list(cli: Any, config: Path, there: list[Wanted]) -> None:
     assert "(schema changes)" in ran.out
     assert "dropped: odd" in ran.out
     assert "1 more; show them with --limit 2" in ran.out
-    assert "No such event" in cli("quarantine", "list", "--table", "shop.other").out
+    assert "No matching event" in cli("quarantine", "list", "--table", "shop.other").out
 
 
-def test_list_for_programs(cli: Any, config: Path, there: list[Wanted]) -> None:
+def test_list_for_programs(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
     found = json.loads(cli("quarantine", "list", "--json", "--all").out)
     assert (found["version"], found["total"]) == (1, 2)
     old, waiting = found["events"]
@@ -62,11 +68,11 @@ def test_list_for_programs(cli: Any, config: Path, there: list[Wanted]) -> None:
     assert waiting["value_base64"] == "Z2FyYv8="
 
 
-def test_filters(cli: Any, config: Path, there: list[Wanted]) -> None:
+def test_filters(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
     options = ["--table", "shop.orders", "--table", "shop.b", "--reason", "json", "--id", str(PLACE)]
     cli("quarantine", "list", *options, "--since", "2020-01-31T12:00")
     at = round(datetime(2020, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
-    assert there == [Wanted(("shop.orders", "shop.b"), "json", at, (PLACE,))]
+    assert there == [QuarantineFilter(("shop.orders", "shop.b"), "json", at, (PLACE,))]
     ran = cli("quarantine", "list", "--id", "17")
     assert (ran.code, "TOPIC:PARTITION:OFFSET" in ran.err) == (2, True)
 
@@ -80,14 +86,18 @@ def test_times() -> None:
         _since_ms("soon")
 
 
-def test_replay(cli: Any, config: Path, there: list[Wanted], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay(
+    cli: Any, config: Path, there: list[QuarantineFilter], monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = [
-        Replayed(taken=[PLACE], ahead=[PLACE]),
-        Replayed(bad=[(PLACE, "still not JSON")], gone=[PLACE]),
+        ReplayResult(taken=[PLACE], ahead=[PLACE]),
+        ReplayResult(bad=[(PLACE, "still not JSON")], gone=[PLACE]),
     ] * 2
-    stand_in(monkeypatch, "replicator.redo", replay_quarantined=lambda *_: answers.pop(0))
+    replace_module(
+        monkeypatch, "replicator.operations.quarantine", replay_quarantined=lambda *_: answers.pop(0)
+    )
     ran = cli("quarantine", "replay")
-    assert (ran.code, "1 replayed, 0 left" in ran.out, "1 have not been reached" in ran.out) == (
+    assert (ran.code, "1 replayed, 0 left" in ran.out, "1 are beyond their table's position" in ran.out) == (
         0,
         True,
         True,
@@ -103,7 +113,7 @@ def test_replay(cli: Any, config: Path, there: list[Wanted], monkeypatch: pytest
 def test_drop_asks_first(
     cli: Any,
     config: Path,
-    there: list[Wanted],
+    there: list[QuarantineFilter],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dropped: list[list[EventPlace]] = []
@@ -112,7 +122,7 @@ def test_drop_asks_first(
         dropped.append(places)
         return len(places)
 
-    stand_in(monkeypatch, "replicator.redo", drop_quarantined=drop)
+    replace_module(monkeypatch, "replicator.operations.quarantine", drop_quarantined=drop)
     monkeypatch.setattr("typer.confirm", lambda _: False)
     assert cli("quarantine", "drop").code == 1
     assert dropped == []
@@ -120,4 +130,4 @@ def test_drop_asks_first(
     assert (ran.code, "1 event dropped." in ran.out) == (0, True)
     assert dropped == [[PLACE]]
     ran = cli("quarantine", "drop", "--table", "shop.other", "--yes")
-    assert (ran.code, "No such event" in ran.out) == (1, True)
+    assert (ran.code, "No matching event" in ran.out) == (1, True)

@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.cli.render import duration, print_status
-from replicator.status import MirrorStatus, TableStatus
+from replicator.operations.status import MirrorStatus, TableStatus
 
 
 @pytest.mark.parametrize(

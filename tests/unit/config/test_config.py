@@ -9,8 +9,9 @@ import pytest
 from replicator.config import ArchiveLog, ColumnRuleBook, Config, KafkaLog, load, parse
 from replicator.config.models import SourceConfig
 from replicator.errors import ConfigError
-from replicator.model.columns import Blank, FixedText, KeepLast, KeyedHash
-from replicator.model.partition import PartitionField
+from replicator.model.column_rules import Blank, FixedText, KeepLast, KeyedHash
+from replicator.model.partitioning import PartitionField
+from replicator.model.table import SourceName
 
 GOOD = """\
 [mirror]
@@ -55,7 +56,7 @@ SPLT = (
 )
 BUKKET = (
     '26: table[0].partition[0]: "bukket(16, id)": unknown transform "bukket"; '
-    "there are identity, bucket, truncate, years, months, days, hours"
+    "known are identity, bucket, truncate, years, months, days, hours"
 )
 
 
@@ -76,7 +77,7 @@ def mistakes(file: Path, text: str) -> list[str]:
         load(file)
     lines = caught.value.message.splitlines()
     if len(lines) > 1:
-        assert lines.pop(0) == f"{file} has {len(lines)} mistakes:"
+        assert lines.pop(0) == f"{file} has {len(lines)} errors:"
     return [line.strip().removeprefix(f"{file}:").strip() for line in lines]
 
 
@@ -119,7 +120,7 @@ def test_includes(file: Path, table: str, included: bool) -> None:
 def test_values_are_frozen(file: Path) -> None:
     config = loaded(file, GOOD)
     with pytest.raises(ValueError, match="frozen"):
-        config.apply.max_events = 1  # type: ignore[misc]
+        config.apply.max_events = 1
 
 
 URL = 'registry_url = "http://127.0.0.1:8081"\n'
@@ -131,17 +132,20 @@ URL = 'registry_url = "http://127.0.0.1:8081"\n'
         ('format = "avro"\n', 'registry_url is required with format = "avro"'),
         (
             f'format = "avro"\nschemas = true\n{URL}',
-            'schemas has no meaning with format = "avro"; leave it out',
+            'schemas has no effect with format = "avro"; remove it',
         ),
-        (URL, 'registry_url has no meaning with format = "json"; leave it out'),
-        (f'format = "avro"\n{URL}registry_user = "me"\n', "registry_user and registry_password go together"),
+        (URL, 'registry_url has no effect with format = "json"; remove it'),
+        (
+            f'format = "avro"\n{URL}registry_user = "me"\n',
+            "registry_user and registry_password must be set together",
+        ),
         (
             'registry_user = "me"\nregistry_password = { env = "P" }\n',
-            'registry_user has no meaning with format = "json"; leave it out',
+            'registry_user has no effect with format = "json"; remove it',
         ),
         (
             'format = "avro"\nregistry_url = "http://me:secret@127.0.0.1"\n',
-            "holds a login; take it out and set registry_user and registry_password = { env = … }",
+            "contains a login; remove it and set registry_user and registry_password = { env = … }",
         ),
     ],
 )
@@ -172,7 +176,7 @@ def test_the_login_of_a_registry(file: Path, monkeypatch: pytest.MonkeyPatch) ->
             "[apply]",
             "[zzz]",
             (
-                "21: zzz: unknown section; there are apply, columns, lake, log, mirror, schema_changes, "
+                "21: zzz: unknown section; known are apply, columns, lake, log, mirror, schema_changes, "
                 "source, spark, table"
             ),
         ),
@@ -251,10 +255,10 @@ def test_several_mistakes_come_at_once_in_the_order_of_the_file(file: Path) -> N
 
 def test_rules_across_sections(file: Path) -> None:
     assert mistakes(file, GOOD.replace('"shop.items"', '"crm.items"')) == [
-        '[[table]] "crm.items" is not among source.tables, so it would have no effect'
+        '[[table]] "crm.items" does not match source.tables, so it would have no effect'
     ]
     assert mistakes(file, GOOD.replace('"shop.items"', '"shop.orders"')) == [
-        '[[table]] "shop.orders" stands twice; keep one'
+        '[[table]] "shop.orders" appears twice; keep one'
     ]
 
 
@@ -263,13 +267,13 @@ def test_a_file_that_is_no_toml_or_is_not_there(file: Path) -> None:
         load(file)
     assert (caught.value.message, caught.value.hint) == (
         f"{file}: no such file",
-        "write one with: replicator init",
+        "create one with: replicator init",
     )
     file.write_text("[mirror\n")
     with pytest.raises(ConfigError, match=r"not valid TOML: .*line 1"):
         load(file)
     file.write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match="not a text file in UTF-8"):
+    with pytest.raises(ConfigError, match="not a UTF-8 text file"):
         load(file)
 
 
@@ -434,25 +438,57 @@ def test_column_rules_and_their_key(file: Path, monkeypatch: pytest.MonkeyPatch)
     users, orders = book.of("shop.users"), book.of("shop.orders")
     assert users.leaves_out("name")
     assert not users.leaves_out("Email")
-    assert (users.shield("NOTE"), users.shield("born")) == (FixedText("***"), Blank())
-    assert users.shield("email") == orders.shield("email") == KeyedHash(b"k" * 16)
-    assert orders.shield("card") == KeepLast(4)
+    assert (users.transform("NOTE"), users.transform("born")) == (FixedText("***"), Blank())
+    assert users.transform("email") == orders.transform("email") == KeyedHash(b"k" * 16)
+    assert orders.transform("card") == KeepLast(4)
     assert not ColumnRuleBook(loaded(file, GOOD)).of("shop.users")
+
+
+UNLISTED = """
+[columns]
+include = ["id"]
+unlisted = "pause"
+
+[[table]]
+name = "shop.users"
+key = ["no"]
+columns = { mask = { note = { null = true } } }
+
+[[table]]
+name = "shop.bills"
+columns = { unlisted = "allow" }
+"""
+
+
+def test_unlisted_columns_wait_if_the_table_or_the_mirror_says_so(file: Path) -> None:
+    book = ColumnRuleBook(loaded(file, GOOD + UNLISTED))
+    names = [SourceName(name, name) for name in ("id", "Note", "no")]
+    assert book.of("shop.users").unlisted(names) == ["no"]
+    assert not book.of("shop.users").leaves_out("no"), "include leaves out no column, the table waits"
+    assert book.of("shop.items").unlisted(names) == ["Note", "no"]
+    assert book.of("shop.bills").unlisted(names) == []
+    assert book.of("shop.bills").leaves_out("no")
+
+
+@pytest.mark.parametrize("word", ["wait", "fail", True])
+def test_unlisted_is_one_of_two_words(word: object) -> None:
+    with pytest.raises(ConfigError, match="unlisted"):
+        parse(tomllib.loads(GOOD) | {"columns": {"unlisted": word}}, base=Path("/mirrors"))
 
 
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        ('exclude = ["a"]\nhash = ["A"]', '"A" stands under two of exclude, hash and mask; keep one'),
+        ('exclude = ["a"]\nhash = ["A"]', '"A" appears in two of exclude, hash and mask; keep one'),
         ("mask = { a = {} }", 'give one of { text = "***" }, { keep_last = 4 }, { null = true }'),
         ("mask = { a = { keep_last = 0 } }", "must be at least 1, not 0"),
         ('mask = { a = { text = "x", null = true } }', "give one of"),
-        ('hash = ["a"]', 'column "a" is to be hashed, but there is no key for it; set hash_key'),
-        ('hash_key = "hunter2"', "a secret never stands in this file"),
+        ('hash = ["a"]', 'column "a" is hashed, but no key is set; set hash_key'),
+        ('hash_key = "hunter2"', "secrets must not be written in this file"),
         ('exclude = [""]', "is not a column name"),
         (
             'exclude = ["i*"]',
-            'column "id" is in the key, so it cannot be left out or masked; hash it instead',
+            'column "id" is in the key, so it cannot be excluded or masked; hash it instead',
         ),
         ('include = ["total"]', 'column "id" is in the key'),
         ("mask = { ID = { keep_last = 1 } }", 'column "id" is in the key'),
@@ -481,8 +517,14 @@ def test_helper_tables_and_the_signal_table_are_left_out() -> None:
     assert not signals.includes("shop.debezium_signal")
     assert signals.includes("shop.debezium_signals")
     assert source().includes("shop.debezium_signal")
-    assert not source(signal_table="shop.[s]ignal").includes("shop.[s]ignal")
-    assert source(signal_table="shop.[s]ignal").includes("shop.signal")
+    assert not source(signal_table="shop.s?gnal*").includes("shop.s?gnal*")
+    assert source(signal_table="shop.s?gnal*").includes("shop.signals")
+
+
+def test_table_patterns_have_no_character_classes() -> None:
+    source = SourceConfig(tables=("shop.*",), exclude=("shop.card[1]",))
+    assert not source.includes("shop.card[1]")
+    assert source.includes("shop.card1")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_every_commented_default_is_valid_and_is_the_default(tmp_path: Path) -> 
 def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"
     file.write_text("mine")
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_config(file, ANSWERS)
     assert file.read_text() == "mine"
     write_config(file, ANSWERS, replace=True)

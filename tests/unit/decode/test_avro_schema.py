@@ -3,57 +3,54 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.decode.avro_schema import adjusted, key_names, source_names, writer_schema
+from replicator.decode.avro_schema import key_names, parse_writer_schema, source_names
 from replicator.errors import DecodeError, UnsupportedChange
+from replicator.model.avro_names import adjusted
 from replicator.model.table import Column
-from replicator.model.types import INT, Wire
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "avro"
-VALUE = (GOLDEN / "all-types-value.avsc").read_text()
-KEY = (GOLDEN / "all-types-key.avsc").read_text()
+from replicator.model.types import INT, Encoding
+from tests.support.golden import AVRO_KEY, AVRO_VALUE
 
 
 def test_columns_of_a_real_table() -> None:
-    _, columns = writer_schema(VALUE)
-    found = {c.name: (str(c.type), c.wire, c.nullable) for c in columns}
-    assert found["id"] == ("decimal(20, 0)", Wire.BASE64_DECIMAL, False)
-    assert found["k2"] == ("string", Wire.PLAIN, False)
-    assert found["d"] == ("decimal(10, 2)", Wire.BASE64_DECIMAL, False)
-    assert found["d2"] == ("string", Wire.BASE64_DECIMAL, True)
-    assert found["ti"] == ("int", Wire.PLAIN, True)
-    assert found["b1"] == ("boolean", Wire.PLAIN, True)
-    assert found["b9"] == ("binary", Wire.BASE64_BITS, True)
-    assert found["dt"] == ("date", Wire.DAYS, True)
-    assert found["dtm"] == ("timestamp", Wire.MICROS, True)
-    assert found["dt3"] == ("timestamp", Wire.MILLIS, True)
-    assert found["ts"] == ("timestamptz", Wire.INSTANT_TEXT, True)
-    assert found["tm"] == ("long", Wire.PLAIN, True)
-    assert found["f"] == ("float", Wire.PLAIN, True)
-    assert found["y"] == ("int", Wire.YEAR, True)
-    assert found["st"] == ("string", Wire.SET, True)
-    assert found["g"] == found["p"] == ("binary", Wire.GEOMETRY, True)
-    assert found["v"] == ("list<float>", Wire.PLAIN, True)
-    assert found["en"] == ("string", Wire.PLAIN, True)
+    _, columns = parse_writer_schema(AVRO_VALUE)
+    found = {c.name: (str(c.type), c.encoding, c.nullable) for c in columns}
+    assert found["id"] == ("decimal(20, 0)", Encoding.BASE64_DECIMAL, False)
+    assert found["k2"] == ("string", Encoding.PLAIN, False)
+    assert found["d"] == ("decimal(10, 2)", Encoding.BASE64_DECIMAL, False)
+    assert found["d2"] == ("string", Encoding.BASE64_DECIMAL, True)
+    assert found["ti"] == ("int", Encoding.PLAIN, True)
+    assert found["b1"] == ("boolean", Encoding.PLAIN, True)
+    assert found["b9"] == ("binary", Encoding.BASE64_BITS, True)
+    assert found["dt"] == ("date", Encoding.DAYS, True)
+    assert found["dtm"] == ("timestamp", Encoding.MICROS, True)
+    assert found["dt3"] == ("timestamp", Encoding.MILLIS, True)
+    assert found["ts"] == ("timestamptz", Encoding.INSTANT_TEXT, True)
+    assert found["tm"] == ("long", Encoding.PLAIN, True)
+    assert found["f"] == ("float", Encoding.PLAIN, True)
+    assert found["y"] == ("int", Encoding.YEAR, True)
+    assert found["st"] == ("string", Encoding.SET, True)
+    assert found["g"] == found["p"] == ("binary", Encoding.GEOMETRY, True)
+    assert found["v"] == ("list<float>", Encoding.PLAIN, True)
+    assert found["en"] == ("string", Encoding.PLAIN, True)
     by_name = {c.name: c for c in columns}
     assert by_name["d2"].size == 20
     assert by_name["e"].respelt == (("b\\,c", "b,c"),)
 
 
 def test_names_that_avro_does_not_allow_are_those_of_the_source() -> None:
-    _, columns = writer_schema(VALUE)
+    _, columns = parse_writer_schema(AVRO_VALUE)
     (odd,) = (c for c in columns if c.renamed_from)
     assert (odd.name, odd.written) == ("größe x", "gr__e_x")
 
 
 def test_what_is_read_is_a_part_of_what_was_written_and_has_no_logical_types() -> None:
-    writer, _ = writer_schema(VALUE)
+    writer, _ = parse_writer_schema(AVRO_VALUE)
     wanted = json.loads(writer.wanted)
     assert [f["name"] for f in wanted["fields"]] == ["before", "after", "op", "source", "transaction"]
     source = next(f["type"] for f in wanted["fields"] if f["name"] == "source")
@@ -61,23 +58,23 @@ def test_what_is_read_is_a_part_of_what_was_written_and_has_no_logical_types() -
         *("file", "pos", "row", "server_id", "gtid", "ts_ms", "snapshot"),
     }
     written = json.loads(writer.written)
-    assert [f["name"] for f in written["fields"]] == [f["name"] for f in json.loads(VALUE)["fields"]]
+    assert [f["name"] for f in written["fields"]] == [f["name"] for f in json.loads(AVRO_VALUE)["fields"]]
     for word in ("connect.", "logicalType", "default", "precision"):
         assert word not in writer.written
 
 
 def test_nullable_columns_with_defaults_are_named() -> None:
-    assert writer_schema(VALUE)[0].defaulted == ("nd", "ni", "en")
+    assert parse_writer_schema(AVRO_VALUE)[0].defaulted == ("nd", "ni", "en")
 
 
 def test_key_names() -> None:
-    _, columns = writer_schema(VALUE)
-    assert key_names(KEY, columns) == ("k2", "id")
+    _, columns = parse_writer_schema(AVRO_VALUE)
+    assert key_names(AVRO_KEY, columns) == ("k2", "id")
     adjusted_key = json.dumps(
         {"type": "record", "name": "Key", "fields": [{"name": "gr__e_x", "type": "int"}]}
     )
     assert key_names(adjusted_key, columns) == ("größe x",)
-    with pytest.raises(DecodeError, match="no record"):
+    with pytest.raises(DecodeError, match="not a record"):
         key_names('"string"', columns)
 
 
@@ -89,23 +86,46 @@ def test_adjusted_names(name: str, wanted: str) -> None:
 
 
 def test_names_found_by_the_definition() -> None:
-    columns = (Column("id", INT), Column("gr__e_x", INT), Column("gone", INT))
-    found = source_names(columns, ("id", "größe x", "new"))
+    columns = (Column("id", INT), Column("gr__e_x", INT, source_known=False), Column("gone", INT))
+    found = source_names(columns, [("id", "größe x", "new")])
     assert [(c.name, c.written) for c in found] == [("id", "id"), ("größe x", "gr__e_x"), ("gone", "gone")]
+    assert [c.source_name.name for c in found] == ["id", "größe x", "gone"]
+    assert all(c.source_name.known for c in found)
+
+
+def test_names_are_those_of_the_definition_of_the_events() -> None:
+    columns = (Column("e_mail", INT, source_known=False), Column("old_x", INT, source_known=False))
+    found = source_names(
+        (*columns, Column("a_b", INT, source_known=False)), [("e-mail",), ("e_mail", "old x")]
+    )
+    assert [c.source_name.name for c in found] == ["e-mail", "old x", "a_b"]
+    assert [c.source_name.known for c in found] == [True, True, False]
+
+
+def test_a_name_without_an_underscore_is_known_to_be_that_of_the_source() -> None:
+    document = json.loads(AVRO_VALUE)
+    fields = document["fields"][0]["type"][1]["fields"]
+    for field in fields:
+        kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        for kind in kinds:
+            if isinstance(kind, dict):
+                kind.get("connect.parameters", {}).pop("__debezium.source.column.name", None)
+    _, columns = parse_writer_schema(json.dumps(document))
+    assert {c.name for c in columns if not c.source_name.known} == {"gr__e_x", "a_b"}
 
 
 def test_columns_that_share_a_name_in_avro_are_refused() -> None:
-    with pytest.raises(UnsupportedChange, match="a b and a-b are both a_b in Avro"):
-        source_names((Column("a_b", INT),), ("a b", "a-b"))
-    document = json.loads(VALUE)
+    with pytest.raises(UnsupportedChange, match="a b and a-b have the same name in Avro, a_b"):
+        source_names((Column("a_b", INT, source_known=False),), [("a b", "a-b")])
+    document = json.loads(AVRO_VALUE)
     fields = document["fields"][0]["type"][1]["fields"]
     fields[3]["type"][1]["connect.parameters"]["__debezium.source.column.name"] = "id"
-    with pytest.raises(UnsupportedChange, match="the fields id and a_b are both of the column id"):
-        writer_schema(json.dumps(document))
+    with pytest.raises(UnsupportedChange, match="fields id and a_b have the same column name, id"):
+        parse_writer_schema(json.dumps(document))
 
 
 def changed(**parts: Any) -> str:
-    return json.dumps({k: v for k, v in (json.loads(VALUE) | parts).items() if v is not ...})
+    return json.dumps({k: v for k, v in (json.loads(AVRO_VALUE) | parts).items() if v is not ...})
 
 
 @pytest.mark.parametrize(
@@ -117,7 +137,7 @@ def changed(**parts: Any) -> str:
         "[]",
         "{}",
         "null",
-        KEY,
+        AVRO_KEY,
         changed(fields=[]),
         changed(fields=None),
         changed(fields=[{"name": "after"}]),
@@ -125,7 +145,7 @@ def changed(**parts: Any) -> str:
 )
 def test_other_schemas_are_no_change_events(text: str) -> None:
     with pytest.raises(DecodeError, match="not that of a Debezium change event"):
-        writer_schema(text)
+        parse_writer_schema(text)
 
 
 WORDS = st.sampled_from(
@@ -155,7 +175,7 @@ JSON = st.recursive(
 @given(JSON, st.booleans())
 def test_any_schema_is_read_or_refused(schema: Any, flattened: bool) -> None:
     with contextlib.suppress(DecodeError, UnsupportedChange):
-        writer_schema(json.dumps(schema), flattened=flattened)
+        parse_writer_schema(json.dumps(schema), flattened=flattened)
     with contextlib.suppress(DecodeError):
         key_names(json.dumps(schema), ())
 
@@ -169,25 +189,25 @@ def paths(document: Any) -> Iterator[tuple[Any, ...]]:
             yield from ((key, *rest) for rest in paths(part))
 
 
-@given(JSON, st.sampled_from(list(paths(json.loads(VALUE)))))
+@given(JSON, st.sampled_from(list(paths(json.loads(AVRO_VALUE)))))
 def test_a_good_schema_with_any_part_in_it_is_read_or_refused(part: Any, path: tuple[Any, ...]) -> None:
-    document = json.loads(VALUE)
-    place = document
+    document = json.loads(AVRO_VALUE)
+    binlog_key = document
     for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = part
+        binlog_key = binlog_key[step]
+    binlog_key[path[-1]] = part
     with contextlib.suppress(DecodeError, UnsupportedChange):
-        writer_schema(json.dumps(document))
+        parse_writer_schema(json.dumps(document))
 
 
 def test_schemas_that_cannot_be_read_right_are_refused() -> None:
-    with pytest.raises(UnsupportedChange, match=r"Connect's names") as caught:
-        writer_schema(changed(**{"connect.name": ...}))
+    with pytest.raises(UnsupportedChange, match=r"Connect's type names") as caught:
+        parse_writer_schema(changed(**{"connect.name": ...}))
     assert "connect.meta.data" in (caught.value.hint or "")
-    document = json.loads(VALUE)
+    document = json.loads(AVRO_VALUE)
     document["fields"][0]["type"][1]["fields"][1]["type"] = ["null", {}]
     with pytest.raises(DecodeError):
-        writer_schema(json.dumps(document))
+        parse_writer_schema(json.dumps(document))
     document["fields"][0]["type"][1]["fields"][1]["type"] = ["null", "int", "string"]
-    with pytest.raises(UnsupportedChange, match="k2 may be of several types"):
-        writer_schema(json.dumps(document))
+    with pytest.raises(UnsupportedChange, match="k2 is a union of several types"):
+        parse_writer_schema(json.dumps(document))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from replicator.decode.event_schema import table_schema
-from replicator.decode.mapping import reconciled
-from replicator.decode.table_change import table_definitions
-from replicator.verify.canonical import Kind, canonical_value
+from replicator.decode.connect_schema import table_schema
+from replicator.operations.verify.checksum import Kind, canonical_value
+from replicator.schema.mysql_types import reconciled
+from replicator.schema.table_changes import table_definitions
 from tests.oracle.values import plain_value
 from tests.support.golden import golden_events, golden_files
 
@@ -32,7 +32,7 @@ def test_an_event_s_schema_is_the_definition_s(path: Path) -> None:
     assert carried.key == definition.schema.key == ("id",)
     for column in carried.columns:
         known = defined[column.name]
-        found, _ = reconciled((column.type, column.wire), (known.type, known.wire))
+        found, _ = reconciled((column.type, column.encoding), (known.type, known.encoding))
         assert (column.name, found) == (column.name, known.type)
         assert (column.respelt, column.size) == (known.respelt, known.size), column.name
 

@@ -1,0 +1,224 @@
+"""Applies the records of one table in a batch. The only place where the order of the steps is written:
+
+    decode → quarantine bad events → evolve tables → write changelog → write mirror
+
+The changelog is committed before the mirror: it is the event store, from which the mirror can be rebuilt. After a crash
+between the two commits the mirror is behind; the next batch starts at the mirror's offsets and adds to the changelog
+only the changes that it lacks.
+"""
+
+from collections import deque
+from dataclasses import replace
+
+from replicator import failpoints
+from replicator.batch.context import MirrorContext, TableTask
+from replicator.batch.decode_batch import current_schema, decode_batch
+from replicator.batch.evolve_tables import TableKeeper, evolve_tables
+from replicator.batch.exchange import ExchangeAwaited, next_exchange
+from replicator.batch.quarantine_bad import quarantine_bad
+from replicator.batch.rename_tables import rename, renamed_to
+from replicator.batch.schema_boundaries import newest_known, schema_segments
+from replicator.batch.table_batch import (
+    DecodedBatch,
+    QuarantineReplay,
+    TableBatch,
+    TableKind,
+    task_marker,
+)
+from replicator.batch.write_changelog import write_changelog
+from replicator.batch.write_mirror import write_mirror
+from replicator.config import TableOptions
+from replicator.errors import UnknownPast, UnsupportedChange
+from replicator.lake.ledger import LakeRole
+from replicator.lake.write_strategies import stage_pending
+from replicator.model.batch_stats import BatchStats, joined
+from replicator.model.table import TableSchema
+from replicator.telemetry import Stopwatch
+
+
+def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
+    """Bring one table up to the end of `task.ranges`, exactly once.
+
+    If the source's schema changed in a way that separates earlier rows from later ones, each segment is committed by
+    itself. Events may show a schema version that was not known; their segment is then split again.
+
+    Raises:
+        SchemaError: the table cannot continue; nothing of the batch was applied, or only what precedes the change.
+        TablePaused: the batch has bad events, and the table is configured to pause for them.
+        FencedError: another process writes this mirror.
+        CommitConflict: another commit was made to the table; try again.
+        ExchangeAwaited: the table exchanges its name with another one, and has all events from before that.
+    """
+    segments = deque(schema_segments(context, task))
+    done: list[tuple[TableTask, BatchStats]] = []
+    while segments:
+        segment = segments.popleft()
+        _stop_at_exchange(context, segment, done)
+        _follow_rename(context, segment)
+        if not segment.ranges:
+            done.append((segment, _evolve_without_events(context, segment)))
+        elif (stats := _apply_segment(context, segment, watch)) is not None:
+            done.append((segment, stats))
+        else:
+            segments.extendleft(reversed(schema_segments(context, replace(segment, target_schema_at=None))))
+    return done[0][1] if len(done) == 1 else joined([stats for _, stats in done])
+
+
+def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> dict[tuple[int, int], str]:
+    """Apply quarantined events, `task.records`, whose offsets the table has passed. Idempotent.
+
+    The changelog gets the events that it lacks. The mirror gets those after which their keys have no change.
+    Returns (partition, offset) → reason, for events that still cannot be applied.
+
+    Raises:
+        SchemaError: the table cannot take them; nothing of them was applied.
+        FencedError, CommitConflict: as `apply_task`.
+    """
+    options = context.config.table(str(task.table))
+    if not options.changelog:
+        raise _cannot_replay(task, "changelog")
+    decoded = None
+    while decoded is None:
+        # Events may show a schema version that was not known: then the newest version is another one.
+        task = replace(task, target_schema_at=newest_known(context, task.table))
+        with watch.stage("decode"):
+            decoded = decode_batch(context, task, {})
+    try:
+        bad = decoded.bad_events()
+        if decoded.stats.changes and decoded.schema is not None:
+            if not decoded.schema.source.key:
+                raise _cannot_replay(task, "key")
+            events = decoded.good_events()
+            _write(QuarantineReplay(context, task, options, decoded.schema, events, decoded.stats), watch)
+        return bad
+    finally:
+        decoded.events.release()
+
+
+def _apply_segment(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats | None:
+    """Apply one segment; None if its events have a schema version that was not known."""
+    marker = context.ledger.progress(task.table).resume_marker
+    with watch.stage("decode"):
+        decoded = decode_batch(context, task, {} if marker is None else marker.progress.get(task.topic, {}))
+    if decoded is None:
+        return None
+    try:
+        if decoded.stats.bad:
+            with watch.stage("quarantine"):
+                quarantine_bad(decoded)
+        batch = _to_apply(decoded)
+        if batch is not None:
+            _write(batch, watch)
+            context.quarantine.resolve_applied(task.table, task.ranges, decoded.events.frame)
+        return decoded.stats
+    finally:
+        decoded.events.release()
+
+
+def _write(batch: TableBatch, watch: Stopwatch) -> None:
+    with watch.stage("evolve"):
+        batch = evolve_tables(batch)
+    with watch.stage("changelog"):
+        write_changelog(batch)
+    failpoints.reach("between-commits")
+    with watch.stage("apply"):
+        write_mirror(batch)
+    failpoints.reach("after-commit")
+
+
+def _to_apply(decoded: DecodedBatch) -> TableBatch | None:
+    """Return what is to be applied of a decoded batch; None if nothing can be applied yet."""
+    context, task, options, stats = decoded.context, decoded.task, decoded.options, decoded.stats
+    progress = context.ledger.progress(task.table)
+    if decoded.schema is None and progress.resume_marker is None:
+        # The table's columns are not known yet. The first good event shows them, and these records are read again.
+        return None
+    if progress.awaits_snapshot(task.topic):
+        if not stats.changes:
+            return None
+        _check_beginning(task, stats)
+    schema = decoded.schema or current_schema(context, task, options)
+    kind = _table_kind(context, task, options, schema.source)
+    return TableBatch(context, task, options, schema, decoded.good_events(), stats, kind)
+
+
+def _evolve_without_events(context: MirrorContext, task: TableTask) -> BatchStats:
+    """Give the lake tables the newest schema version without an event."""
+    options = context.config.table(str(task.table))
+    schema = current_schema(context, task, options)
+    keeper = TableKeeper(context, task.table, options, schema)
+    nothing = BatchStats({}, (), 0, 0, (), {}, None, None)
+    progress = context.ledger.progress(task.table)
+    if options.changelog and progress.changelog is not None:
+        changelog = keeper.keep(LakeRole.CHANGELOG)
+        if changelog is not None:
+            keeper.note_removal(LakeRole.CHANGELOG, changelog)
+    if progress.mirror is None:
+        return nothing
+    mirror = keeper.keep(LakeRole.MIRROR)
+    if mirror is None:
+        return nothing
+    keeper.note_removal(LakeRole.MIRROR, mirror)
+    staged = stage_pending(context.lake, mirror)
+    if staged is not None:
+        target = context.writer.target(task.table, LakeRole.MIRROR, mirror)
+        context.writer.commit(target, staged, task_marker(context, task, target.base, nothing))
+    return nothing
+
+
+def _stop_at_exchange(
+    context: MirrorContext, segment: TableTask, done: list[tuple[TableTask, BatchStats]]
+) -> None:
+    """Raise ExchangeAwaited if the segment begins where the table exchanges its name with another one."""
+    if segment.target_schema_at is None:
+        return
+    exchange = next_exchange(context, segment.table)
+    if exchange is not None and segment.target_schema_at >= exchange.at:
+        context.exchanged.standing.add((segment.table, exchange.at))
+        raise ExchangeAwaited(done)
+
+
+def _follow_rename(context: MirrorContext, segment: TableTask) -> None:
+    if segment.target_schema_at is None:
+        return
+    new = renamed_to(context, segment.table, segment.target_schema_at)
+    if new is not None:
+        rename(context, segment.table, new)
+
+
+def _check_beginning(task: TableTask, stats: BatchStats) -> None:
+    """Raise UnknownPast if a recreated topic does not begin with a snapshot."""
+    if not stats.begins_with_snapshot:
+        raise UnknownPast(
+            f"{task.topic} was deleted and recreated, and does not begin with a snapshot: the log lacks the changes "
+            f"of {task.table} in between",
+            "drop the table in the lake, and let the connector take a new snapshot; then start the mirror again",
+        )
+
+
+def _table_kind(
+    context: MirrorContext, task: TableTask, options: TableOptions, schema: TableSchema
+) -> TableKind:
+    """Return whether the table has a mirror; one without a key may be configured to have a changelog only.
+
+    Raises:
+        UnknownPast: the table has a key now, and only a changelog, whose beginning the log no longer has.
+    """
+    progress = context.ledger.progress(task.table)
+    if not schema.columns:
+        return TableKind.CHANGELOG_ONLY if progress.mirror is None else TableKind.MIRRORED
+    alone = not schema.key and options.keyless == "changelog"
+    if progress.stands_alone and not alone:
+        raise UnknownPast(
+            f"{task.table} has a key now; so far it has a changelog and no mirror",
+            f'set keyless = "identity" under [[table]] name = "{task.table}" and start the mirror again: '
+            "it is then made from the beginning of the log",
+        )
+    return TableKind.CHANGELOG_ONLY if alone else TableKind.MIRRORED
+
+
+def _cannot_replay(task: TableTask, lacks: str) -> UnsupportedChange:
+    return UnsupportedChange(
+        f"{task.table} has no {lacks}, so that later changes of the rows of these events are not known",
+        "make a new snapshot of the table, then drop the events: replicator quarantine drop",
+    )

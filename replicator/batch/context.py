@@ -1,0 +1,107 @@
+"""The services that batches use, and the task of one table in a batch."""
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from replicator.batch.driver_limits import RecordSizes
+from replicator.batch.executors import DRIVER, SPARK, BatchExecutor
+from replicator.config import ColumnRuleBook, Config
+from replicator.decode.schema_tracker import SchemaTracker
+from replicator.jvm.spark import local_frame
+from replicator.lake.catalog import Lake
+from replicator.lake.ledger import Ledger
+from replicator.lake.quarantine import Quarantine
+from replicator.lake.row_locations import RowLocationCache
+from replicator.lake.table_writer import TableWriter
+from replicator.model.column_rules import ColumnRules
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.table import TableId
+from replicator.sources.change_log import ChangeLog
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """Exchanges of tables' names, as tables and places: what this process knows of them; see `exchange`.
+
+    Attributes:
+        standing: tables that have all from before the exchange and wait for the other table.
+        done: exchanges that were followed; it counts for tables of which the lake has nothing yet.
+    """
+
+    standing: set[tuple[TableId, int]] = field(default_factory=set)
+    done: set[tuple[TableId, int]] = field(default_factory=set)
+
+    def holds(self, table: TableId) -> bool:
+        """Whether a table waits for another one."""
+        return any(waiting == table for waiting, _ in self.standing)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorContext:
+    """The services that batches use; one for the life of a mirror process."""
+
+    spark: SparkSession
+    config: Config
+    log: ChangeLog
+    lake: Lake
+    ledger: Ledger
+    schemas: SchemaTracker
+    quarantine: Quarantine
+    row_locations: RowLocationCache
+    sizes: RecordSizes
+    rules: ColumnRuleBook
+    exchanged: Exchanged = field(default_factory=Exchanged)
+
+    @property
+    def writer(self) -> TableWriter:
+        """The committer of lake tables."""
+        return TableWriter(self.lake, self.ledger, self.row_locations)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTask:
+    """The part of a batch that belongs to one table: `ranges` of its topic, in batch number `batch`.
+
+    Attributes:
+        records: the records of the ranges, if they are few and were prefetched; see `prefetch_records`.
+        target_schema_at: binlog key of the schema version that the lake is to have afterwards; None if the task was
+            not searched for schema changes.
+    """
+
+    table: TableId
+    topic: str
+    topic_id: str | None
+    ranges: tuple[OffsetRange, ...]
+    batch: int
+    records: pa.Table | None = None
+    target_schema_at: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of offsets to read, gaps included."""
+        return sum(r.count for r in self.ranges)
+
+    @property
+    def executor(self) -> BatchExecutor:
+        """Where the task is executed: on the driver if its records were prefetched."""
+        return SPARK if self.records is None else DRIVER
+
+
+def read_records(context: MirrorContext, task: TableTask) -> DataFrame:
+    """Return the records of `task`: the prefetched ones, else read from the log by Spark."""
+    if task.records is None:
+        return context.log.read(context.spark, task.ranges)
+    return local_frame(context.spark, task.records)
+
+
+def column_rules(context: MirrorContext, table: TableId) -> ColumnRules:
+    """Return the column rules for a table, under every name that it has or had."""
+    found: set[TableId] = set()
+    left = [table]
+    while left:
+        if (name := left.pop()) not in found:
+            found.add(name)
+            left += context.schemas.earlier_names(name) | context.schemas.later_names(name)
+    return context.rules.of(str(table), map(str, found))

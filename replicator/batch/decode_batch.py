@@ -1,0 +1,268 @@
+"""Decodes the records of a batch: raw records → typed events, the source's schema, and batch statistics."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.batch import batch_stats
+from replicator.batch.context import MirrorContext, TableTask, column_rules, read_records
+from replicator.batch.exchange import last_exchange
+from replicator.batch.executors import MaterializedEvents
+from replicator.batch.net_changes import has_short_key, key_columns
+from replicator.batch.table_batch import BatchSchema, DecodedBatch
+from replicator.config import TableOptions
+from replicator.decode.events import EVENT_DETAILS, WriterSchema
+from replicator.decode.schema_resolution import ResolvedSchema
+from replicator.errors import (
+    MissingKey,
+    MissingSchema,
+    UnknownWriter,
+)
+from replicator.jvm.spark import local_frame
+from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA, BatchStats
+from replicator.model.commit_marker import PartitionProgress
+from replicator.model.position import SourcePosition
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import STRING
+from replicator.schema.history import BEGINNING, SchemaHistory, SchemaVersion, binlog_key
+
+_FIRST_EVENTS: Final = 50
+"""Number of events, in all, that are examined before the others are decoded."""
+
+
+def decode_batch(
+    context: MirrorContext, task: TableTask, before: Mapping[int, PartitionProgress]
+) -> DecodedBatch | None:
+    """Decode the records of a task and collect their statistics.
+
+    `before` is partition → progress of the table; events at or before it are redelivered ones.
+
+    Returns None if the records have a schema version that was not known: the task must be split at its barriers again.
+
+    Raises:
+        UnknownWriter: the writer schema of Avro events cannot be read.
+        MissingSchema: change events have no known schema.
+    """
+    options = context.config.table(str(task.table))
+    records = read_records(context, task)
+    try:
+        return _decode_known(context, task, options, records, before)
+    except UnknownWriter:
+        raise
+    except MissingSchema as error:
+        return _decode_without_schema(context, task, options, records, before, error)
+
+
+def current_schema(context: MirrorContext, task: TableTask, options: TableOptions) -> BatchSchema:
+    """Return the schema of a batch without change events."""
+    if context.schemas.history(task.table):
+        return _batch_schema(context, task, options, [], None)
+    nothing = TableSchema(())
+    history = SchemaHistory((SchemaVersion(BEGINNING, SourcePosition("", 0), 0, nothing, {}),))
+    return BatchSchema(history, 0, ResolvedSchema((), nothing, nothing, ()))
+
+
+def _decode_known(
+    context: MirrorContext,
+    task: TableTask,
+    options: TableOptions,
+    records: DataFrame,
+    before: Mapping[int, PartitionProgress],
+) -> DecodedBatch | None:
+    """Decode with the known schemas; discover the schemas in the records if these do not fit."""
+    since = _behind_exchange(context, task, _since(before, task))
+    discovery = _SchemaDiscovery(context, task)
+    writer_schemas = discovery.expected(records, since)
+    if discovery.found_version():
+        return None
+    batch = _decode(context, task, options, records, before, writer_schemas, since, UNKNOWN_SCHEMA)
+    if not batch.stats.unfamiliar:
+        return batch
+    batch.events.release()
+    learned = discovery.learn(records)
+    if discovery.found_version():
+        return None
+    return _decode(context, task, options, records, before, learned, since, UNDECODABLE)
+
+
+class _SchemaDiscovery:
+    """Finds the writer schemas of a task's records, in the records themselves if necessary."""
+
+    def __init__(self, context: MirrorContext, task: TableTask) -> None:
+        self._context = context
+        self._task = task
+        self._known_versions = self._versions()
+
+    def _versions(self) -> int:
+        return len(self._context.schemas.history(self._task.table).versions)
+
+    def found_version(self) -> bool:
+        """Return whether the records have shown a schema version that was not known."""
+        known, found = self._known_versions, self._versions()
+        followed = self._context.ledger.progress(self._task.table).schema_at is not None
+        return found > max(known, 1) or (found > known and followed)
+
+    def expected(self, records: DataFrame, since: SourcePosition | None) -> Sequence[WriterSchema]:
+        """Return the schemas that the records may have: the known ones, else those of the first or of all records."""
+        schemas, table = self._context.schemas, self._task.table
+        carried = False
+        if schemas.wants_a_look(table):
+            first = _first_events(self._context, self._task)
+            values = first.column("value").to_pylist()
+            carried = any(map(schemas.carries_schema, values))
+            if carried:
+                sample = local_frame(self._context.spark, first)
+                learned = schemas.learn_from_few(table, sample, patient=self._context.log.grows)
+                if learned or self.found_version():
+                    return learned
+            elif values:
+                schemas.look_at_decimals(table, values)
+        # Definitions alone do not fit events that carry their schema.
+        if schemas.knows(table) and not carried and (known := schemas.writer_schemas(table, since)):
+            return known
+        return self.learn(records)
+
+    def learn(self, records: DataFrame) -> Sequence[WriterSchema]:
+        """Return the schemas of all records."""
+        return self._context.schemas.learn(self._task.table, records, patient=self._context.log.grows)
+
+
+def _first_events(context: MirrorContext, task: TableTask) -> pa.Table:
+    """Return a few records with a value, the first ones of each partition; columns as RECORDS."""
+    each = -(-_FIRST_EVENTS // len(task.ranges))
+    heads = [replace(r, end=min(r.end, r.start + each)) for r in task.ranges]
+    if task.records is None:
+        first = context.log.read(context.spark, heads).toArrow()
+    else:
+        partition, offset = pc.field("partition"), pc.field("offset")
+        inside = [(partition == r.partition) & (offset < r.end) for r in heads]
+        first = task.records.filter(reduce(or_, inside))
+    return first.filter(pc.field("value").is_valid())
+
+
+def _with_stats(
+    events: MaterializedEvents,
+    task: TableTask,
+    before: Mapping[int, PartitionProgress],
+    schema: BatchSchema | None = None,
+) -> tuple[MaterializedEvents, BatchStats]:
+    """Return the events, with their keys if the driver can hold them, and their statistics."""
+
+    def details(partition: int, first: int, last: int) -> pa.Table:
+        inside = (F.col("partition") == partition) & F.col("offset").between(first, last)
+        return events.frame.where(inside).select(*EVENT_DETAILS).toArrow()
+
+    short = schema is not None and has_short_key(schema.decoded)
+    keys = key_columns(schema.decoded) if schema is not None and short else []
+    columns, found = events.stats_columns(keys)
+    return found, batch_stats.collect_stats(columns, task.ranges, before, details)
+
+
+def _decode_without_schema(
+    context: MirrorContext,
+    task: TableTask,
+    options: TableOptions,
+    records: DataFrame,
+    before: Mapping[int, PartitionProgress],
+    error: MissingSchema,
+) -> DecodedBatch:
+    """Decode records without a known schema, so that they can be quarantined. Raises `error` for a change event."""
+    anything = TableSchema((Column("anything", STRING),))
+    frame = context.schemas.decode(
+        records, [WriterSchema(anything)], anything, task.ranges, for_changelog=True, undecodable=UNDECODABLE
+    )
+    events, stats = _with_stats(task.executor.materialize(frame), task, before)
+    if stats.changes or stats.duplicates:
+        events.release()
+        raise error
+    return DecodedBatch(context, task, options, events, None, stats)
+
+
+def _since(before: Mapping[int, PartitionProgress], task: TableTask) -> SourcePosition | None:
+    """Return a lower bound for the positions in this batch, or None if unknown."""
+    highs = [p.high_water if (p := before.get(r.partition)) else None for r in task.ranges]
+    positions = [high.position for high in highs if high is not None]
+    return min(positions) if len(positions) == len(highs) else None
+
+
+def _behind_exchange(
+    context: MirrorContext, task: TableTask, since: SourcePosition | None
+) -> SourcePosition | None:
+    """`since`, or the place where the table got its name, if that is later: what came before is another table's."""
+    exchange = last_exchange(context, task.table)
+    if exchange is None or (since is not None and binlog_key(since) >= exchange.at):
+        return since
+    return exchange.version.position
+
+
+def _decode(
+    context: MirrorContext,
+    task: TableTask,
+    options: TableOptions,
+    records: DataFrame,
+    before: Mapping[int, PartitionProgress],
+    writer_schemas: Sequence[WriterSchema],
+    since: SourcePosition | None,
+    undecodable: str,
+) -> DecodedBatch:
+    """Decode and materialize the records."""
+    schema = _batch_schema(context, task, options, writer_schemas, since)
+    decoded = context.schemas.decode(
+        records,
+        schema.resolved.writer_schemas,
+        schema.decoded,
+        task.ranges,
+        for_changelog=options.changelog or not schema.source.key,
+        undecodable=undecodable,
+        range_end=task.executor.range_end,
+    )
+    events, stats = _with_stats(task.executor.materialize(decoded), task, before, schema)
+    return DecodedBatch(context, task, options, events, schema, stats)
+
+
+def _batch_schema(
+    context: MirrorContext,
+    task: TableTask,
+    options: TableOptions,
+    writer_schemas: Sequence[WriterSchema],
+    since: SourcePosition | None,
+) -> BatchSchema:
+    history = context.schemas.history(task.table)
+    known = context.ledger.progress(task.table).schema_at
+    at = known if task.target_schema_at is None else task.target_schema_at
+    version = history.own if at is None else history.index_at(at)
+    resolved = context.schemas.aligned(task.table, history, writer_schemas, since, version)
+    if options.key:
+        resolved = resolved.with_key(options.key)
+    _check_key(resolved.schema, options, task)
+    if rules := column_rules(context, task.table):
+        resolved = resolved.ruled(rules, str(task.table))
+    return BatchSchema(history, version, resolved)
+
+
+def _check_key(schema: TableSchema, options: TableOptions, task: TableTask) -> None:
+    if not schema.key and options.keyless == "pause":
+        raise MissingKey(
+            f"{options.name} has no primary key, so its rows cannot be told apart",
+            f'name a unique key: key = ["…"] under [[table]] name = "{options.name}"; or set keyless there',
+        )
+    if not schema.key and options.keyless == "identity" and any(r.partition for r in task.ranges):
+        raise MissingKey(
+            f"{options.name} has no key, and its topic several partitions: "
+            "which of its events came first cannot be told",
+            "give it a topic of one partition, name a unique key (key), or mirror only its changes: "
+            'keyless = "changelog"',
+        )
+    for name in schema.key:
+        if schema.column(name) is None:
+            raise MissingKey(
+                f"{options.name} has no column {name}, which is configured as its key",
+                f"its columns: {', '.join(schema.names)}",
+            )

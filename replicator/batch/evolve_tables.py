@@ -1,0 +1,365 @@
+"""Creates the lake tables of a source table, or gives them the schema of a batch."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from replicator.batch.context import MirrorContext, column_rules
+from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
+from replicator.config import TableOptions
+from replicator.errors import UnfitColumns, UnsupportedChange
+from replicator.lake.catalog import LakeTable
+from replicator.lake.ledger import LakeRole
+from replicator.lake.schema_evolution import evolve, is_temporary
+from replicator.lake.table_metadata import (
+    ENGINE_PROPERTIES,
+    changelog_schema,
+    folder_name,
+    partition_spec,
+    table_schema,
+)
+from replicator.lake.write_strategies import STRATEGY_PROPERTIES
+from replicator.model.changelog import change_column
+from replicator.model.recorded_rules import (
+    RULES_KEY,
+    check_known,
+    check_unchanged,
+    rules_from_json,
+    rules_in_force,
+    rules_to_json,
+)
+from replicator.model.table import SOURCE_KEY, TableId, TableSchema
+from replicator.model.truncate import Truncate
+from replicator.schema.changes import (
+    PENDING_CLEAR_KEY,
+    SCHEMA_KEY,
+    ChangeNote,
+    ChangeType,
+    MoveColumn,
+    RenameColumn,
+    SchemaState,
+)
+from replicator.schema.evolution import LakeSide, Plan, SourceSide, changelog_plan, plan
+from replicator.schema.history import SchemaHistory
+
+_NO_PARTITION: Final = -1
+
+
+def evolve_tables(batch: TableBatch) -> TableBatch:
+    """Return `batch` with the lake tables that it writes, which have its schema.
+
+    A table with a newer schema than the batch is not written: after a crash, one of the two tables may have a part of
+    the batch already.
+
+    Raises:
+        SchemaError: the change cannot be followed; nothing of the batch was applied.
+        LakeUnavailable, CommitConflict: the catalog failed, or another commit was made; try again.
+    """
+    keeper = TableKeeper(batch.context, batch.task.table, batch.options, batch.schema)
+    changelog = keeper.keep(LakeRole.CHANGELOG) if batch.options.changelog else None
+    mirror = keeper.keep(LakeRole.MIRROR) if batch.kind is TableKind.MIRRORED else None
+    return replace(batch, changelog=changelog, mirror=mirror)
+
+
+@dataclass(frozen=True, slots=True)
+class TableKeeper:
+    """Keeps the lake tables of one source table at a schema."""
+
+    context: MirrorContext
+    table: TableId
+    options: TableOptions
+    schema: BatchSchema
+
+    def keep(self, role: LakeRole) -> LakeTable | None:
+        """Return the lake table, created or evolved; None if it has a newer schema."""
+        known = self.context.ledger.progress(self.table).schema(role)
+        if self.schema.source.columns and known is not None and known.at > self.schema.version.at:
+            return None
+        side = self._side(role)
+        namespace = self.context.ledger.namespace(role)
+        present = self.context.lake.load(namespace, self.table.name)
+        properties = {**side.properties(), **self._rules_property(present, side.columns())}
+        if present is None:
+            return self._create(side, namespace, properties)
+        self.context.lake.set_properties(present, properties)
+        if self.schema.source.columns:
+            self._evolve(side, present)
+        return present
+
+    def note_removal(self, role: LakeRole, present: LakeTable) -> None:
+        """Record in a lake table that the source table was dropped or renamed; its rows stay."""
+        removal, state = self.schema.history.gone, self.context.ledger.progress(self.table).schema(role)
+        if removal is None or state is None or removal.at <= state.at:
+            return
+        note = ChangeNote(str(removal.position), removal.ts_ms, _now_ms(), (str(removal),))
+        ended = SchemaState(removal.at, state.retired, str(removal), (*state.notes, note))
+        self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
+        self.context.ledger.evolved(self.table, role, ended)
+
+    def _side(self, role: LakeRole) -> "_Side":
+        return _MirrorSide(self) if role is LakeRole.MIRROR else _ChangelogSide(self)
+
+    def _create(self, side: "_Side", namespace: str, properties: Mapping[str, str]) -> LakeTable:
+        state = side.first_state()
+        created = self.context.lake.create(
+            namespace,
+            self.table.name,
+            side.schema_text(),
+            side.partition_text(),
+            {**ENGINE_PROPERTIES, SOURCE_KEY: str(self.table), **properties, SCHEMA_KEY: state.to_json()},
+            _location(self.context, namespace, self.table),
+        )
+        self.context.ledger.evolved(self.table, side.role, state)
+        return created
+
+    def _evolve(self, side: "_Side", present: LakeTable) -> None:
+        version = self.schema.version
+        known = self.context.ledger.progress(self.table).schema(side.role) or SchemaState(version.at)
+        if known.at == version.at and _fits(present, side.columns()):
+            return
+        side.check(known)
+        lake = _lake_side(present, known, self.schema)
+        source = _source_side(lake, known, self.schema)
+        found = side.plan(lake, source)
+        _refuse_mixed_rules(present, self.schema.source, found, source)
+        if not found.changes and known.at >= version.at:
+            return
+        state = _next_state(known, self.schema, found)
+        side.apply(present, found, {SCHEMA_KEY: state.to_json()}, source)
+        self.context.ledger.evolved(self.table, side.role, state)
+
+    def _rules_property(self, present: LakeTable | None, schema: TableSchema) -> dict[str, str]:
+        """Return the property that records the column rules of a table that has any.
+
+        Raises:
+            UnfitColumns: the table was written under other rules, or a column may be one with a stricter rule.
+        """
+        recorded = {} if present is None else rules_from_json(present.property(RULES_KEY))
+        if not recorded and not rules_in_force(schema):
+            return {}
+        columns = () if present is None else present.columns()
+        known = recorded
+        if not recorded.keys() <= {*schema.names, *schema.left_out}:
+            names = _names_in(self.schema.history)
+            rules = column_rules(self.context, self.table)
+            known = check_known(recorded, columns, schema, names, rules, str(self.table))
+        checked = check_unchanged(known, columns, schema, str(self.table), self.schema.resolved.histories)
+        return {RULES_KEY: rules_to_json(checked)} if checked or recorded else {}
+
+
+class _Side(Protocol):
+    """How a mirror and a changelog differ."""
+
+    role: LakeRole
+
+    def columns(self) -> TableSchema:
+        """Return the columns that the table must hold."""
+        ...
+
+    def properties(self) -> dict[str, str]:
+        """Return the table properties that the configuration sets."""
+        ...
+
+    def first_state(self) -> SchemaState:
+        """Return the schema state of a new table."""
+        ...
+
+    def schema_text(self) -> str:
+        """Return Iceberg's JSON of a new table's schema."""
+        ...
+
+    def partition_text(self) -> str | None:
+        """Return Iceberg's JSON of a new table's partition spec."""
+        ...
+
+    def check(self, known: SchemaState) -> None:
+        """Raise UnsupportedChange if the table, in state `known`, cannot follow."""
+        ...
+
+    def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
+        """Return the changes to make."""
+        ...
+
+    def apply(
+        self, present: LakeTable, found: Plan, properties: Mapping[str, str], source: SourceSide
+    ) -> None:
+        """Make the changes."""
+        ...
+
+
+class _MirrorSide:
+    """A mirror has the columns of the source, and its rows follow the changes."""
+
+    role = LakeRole.MIRROR
+
+    def __init__(self, keeper: TableKeeper) -> None:
+        self._keeper = keeper
+
+    def columns(self) -> TableSchema:
+        return self._keeper.schema.source
+
+    def properties(self) -> dict[str, str]:
+        options = self._keeper.options
+        return {**STRATEGY_PROPERTIES[options.strategy], **options.properties}
+
+    def first_state(self) -> SchemaState:
+        return SchemaState(self._keeper.schema.version.at)
+
+    def schema_text(self) -> str:
+        return table_schema(self.columns())
+
+    def partition_text(self) -> str | None:
+        partition = self._keeper.options.partition
+        return partition_spec(self.columns(), partition) if partition else None
+
+    def check(self, known: SchemaState) -> None:
+        _refuse_exchange(self._keeper.context, self._keeper.table, known, self._keeper.schema)
+
+    def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
+        return plan(lake, source, self._keeper.options.schema_changes)
+
+    def apply(
+        self, present: LakeTable, found: Plan, properties: Mapping[str, str], source: SourceSide
+    ) -> None:
+        context, version, pending = self._keeper.context, self._keeper.schema.version, dict(properties)
+        if source.recreated:
+            clear = Truncate(_NO_PARTITION, -1, version.position, version.ts_ms)
+            pending[PENDING_CLEAR_KEY] = json.dumps(clear.to_json())
+        evolve(context.lake, present, found.changes, pending, key=self.columns().key, fill=True)
+        context.row_locations.forget(present)
+
+
+class _ChangelogSide:
+    """A changelog keeps the columns of all times, and its rows never change."""
+
+    role = LakeRole.CHANGELOG
+
+    def __init__(self, keeper: TableKeeper) -> None:
+        self._keeper = keeper
+
+    def columns(self) -> TableSchema:
+        return self._keeper.schema.decoded
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+    def first_state(self) -> SchemaState:
+        schema = self._keeper.schema
+        return SchemaState(schema.version.at, schema.resolved.retired)
+
+    def schema_text(self) -> str:
+        return changelog_schema(self.columns(), change_column(self.columns().names))
+
+    def partition_text(self) -> None:
+        return None
+
+    def check(self, known: SchemaState) -> None:
+        """Do nothing: a changelog can follow every change."""
+
+    def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
+        retired = self._keeper.schema.resolved.retired
+        extra = [c for c in self.columns().columns if c.name in retired]
+        return changelog_plan(lake, source, extra, self._keeper.options.schema_changes)
+
+    def apply(
+        self,
+        present: LakeTable,
+        found: Plan,
+        properties: Mapping[str, str],
+        source: SourceSide,  # noqa: ARG002
+    ) -> None:
+        evolve(self._keeper.context.lake, present, found.changes, properties)
+
+
+def _refuse_exchange(context: MirrorContext, table: TableId, known: SchemaState, schema: BatchSchema) -> None:
+    """Raise UnsupportedChange if another mirrored table has taken the name of the table.
+
+    A copy that a tool made, and that replaced the table, has the same rows; another table has its own.
+    """
+    for version in schema.history.versions[1:]:
+        if version.at <= known.at:
+            continue
+        other = version.replaced
+        if version.exchanged_with is not None:
+            continue
+        if (
+            version.at <= schema.version.at
+            and other not in (None, table)
+            and context.config.includes(str(other))
+        ):
+            raise UnsupportedChange(
+                f"{other} was renamed to {table}, while the lake has other rows under that name",
+                f"drop {table.name} in the lake, mirror and changelog, and bootstrap it again",
+            )
+
+
+def _fits(table: LakeTable, schema: TableSchema) -> bool:
+    """Return whether a lake table can hold rows of `schema` without a change, as in nearly every batch."""
+    columns = table.columns()
+    return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
+
+
+def _lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> LakeSide:
+    columns = {n: t for n, t in table.columns().items() if not is_temporary(n)}
+    history = schema.history
+    if history.versions[0].at > known.at:
+        return LakeSide(columns, frozenset(known.retired))
+    version = history.versions[history.index_at(known.at)]
+    return LakeSide(columns, frozenset(known.retired), version.schema.key, version.source_types)
+
+
+def _source_side(there: LakeSide, known: SchemaState, schema: BatchSchema) -> SourceSide:
+    history, old = schema.history, -1
+    if history.versions[0].at <= known.at:
+        old = history.index_at(known.at)
+    recreated = old >= 0 and any(v.recreated for v in history.versions[old + 1 : schema.version_index + 1])
+    carried = history.carry_lake(known.at, schema.version_index, there.live)
+    # Masked and hashed columns are text whatever the type is.
+    transformed = {c.name for c in schema.source.columns if c.transform is not None}
+    source_types = {n: t for n, t in schema.version.source_types.items() if n not in transformed}
+    return SourceSide(schema.source, carried, source_types, recreated)
+
+
+def _next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaState:
+    version = schema.version
+    at = max(known.at, version.at)
+    converted = {c.name for c in found.changes if isinstance(c, ChangeType)}
+    made = [c for c in found.changes if not (isinstance(c, MoveColumn) and c.name in converted)]
+    lines = [str(c) for c in made] + [f"ignored: {c}" for c in found.ignored if known.at < version.at]
+    if not lines:
+        return SchemaState(at, found.retired, notes=known.notes)
+    note = ChangeNote(str(version.position), version.ts_ms, _now_ms(), tuple(lines), version.declared)
+    return SchemaState(at, found.retired, notes=(*known.notes, note))
+
+
+def _location(context: MirrorContext, namespace: str, table: TableId) -> str | None:
+    """Return the location of a table whose name cannot be part of a path; None: the catalog chooses."""
+    lake, folder = context.config.lake, folder_name(table.name)
+    if folder is None or lake.catalog != "jdbc" or lake.warehouse is None:
+        return None
+    return f"{lake.warehouse.rstrip('/')}/{namespace}/{folder}"
+
+
+def _names_in(history: SchemaHistory) -> set[str]:
+    """Return the names of all columns that a table has or had, in the source and in the lake."""
+    columns = [c for version in history.versions for c in version.schema.columns]
+    return {c.name for c in columns} | {c.source_name.name for c in columns} | {c.written for c in columns}
+
+
+def _refuse_mixed_rules(table: LakeTable, schema: TableSchema, found: Plan, source: SourceSide) -> None:
+    """Raise UnfitColumns if a column gets a name with another rule, which would mix old and new values."""
+    recorded, wanted = rules_from_json(table.property(RULES_KEY)), rules_in_force(schema)
+    renamed = {c.name: c.new for c in found.changes if isinstance(c, RenameColumn)}
+    left_out = {was: now for was, now in source.carried.items() if now in schema.left_out}
+    for was, now in (renamed | left_out).items():
+        if recorded.get(was) != wanted.get(now):
+            raise UnfitColumns(
+                f"column {was} is called {now} now, and the column rules for the two names differ",
+                "give both names the same rule; or drop the table and its changelog in the lake and start again",
+            )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

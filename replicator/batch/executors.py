@@ -1,0 +1,181 @@
+"""Executes the steps of a batch: on Spark's executors, or on the driver if the batch has few events of the table.
+
+Spark's executors scale, but each Spark job costs more than a hundred rows do. The driver counts, groups and locates a
+few rows itself, so that their batch needs no job for that, and writes one data file and one delete file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.batch.driver_limits import DRIVER_MAX_EVENTS
+from replicator.batch.net_changes import driver_last_changes, last_changes
+from replicator.decode.events import RANGE_END
+from replicator.jvm.spark import local_frame
+from replicator.lake.data_files import stage_deletes, write_deletes_on_driver
+from replicator.lake.write_strategies import DeleteWriter
+from replicator.model.table import TableSchema
+
+_NUMBERS: Final = ("partition", "offset", "code", "position_key", "row_key", "ts_ms", "server_id")
+_NAMES: Final = ("file", "gtid", "tx_order", "row_hash")
+_PLACE: Final = ("partition", "offset")
+
+
+class MaterializedEvents(Protocol):
+    """Rows that were computed once and are kept while a batch uses them."""
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows as a frame."""
+        ...
+
+    @property
+    def keys(self) -> pa.Table | None:
+        """The keys (k0, k1, ...) of all rows with their partition and offset, if the driver holds them."""
+        ...
+
+    def filtered(self, frame: DataFrame) -> "MaterializedEvents":
+        """Return the rows of `frame`, a subset of these."""
+        ...
+
+    def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, MaterializedEvents]":
+        """Return the columns that `batch_stats` reads, and these rows with their `keys`."""
+        ...
+
+    def arrow(self) -> pa.Table:
+        """Return all rows, on the driver."""
+        ...
+
+    def release(self) -> None:
+        """Free the memory now; Spark would wait for a garbage collection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEvents:
+    """Rows on Spark's executors."""
+
+    frame: DataFrame
+    keys: pa.Table | None = None
+
+    def filtered(self, frame: DataFrame) -> "SparkEvents":
+        """Return the rows of `frame`, without keys: those were of all rows."""
+        return SparkEvents(frame)
+
+    def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, SparkEvents]":
+        """Fetch the columns in one Spark job. Texts are fetched only for events near the end of a range."""
+        names = [F.when(F.col("in_range_end"), F.col(name)).alias(name) for name in _NAMES]
+        found = self.frame.select(*_NUMBERS, *names, *keys).toArrow()
+        if not keys:
+            return found, self
+        kept = found.select([*_PLACE, *(n for n in found.column_names if n not in {*_NUMBERS, *_NAMES})])
+        return found, replace(self, keys=kept)
+
+    def arrow(self) -> pa.Table:
+        """Fetch all rows in one Spark job."""
+        return self.frame.toArrow()
+
+    def release(self) -> None:
+        """Unpersist the rows."""
+        self.frame._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001 no public way
+
+
+@dataclass(frozen=True, slots=True)
+class DriverEvents:
+    """Rows on the driver. `rows` is None if `frame` has only some of the rows that were fetched."""
+
+    frame: DataFrame
+    rows: pa.Table | None
+
+    @property
+    def keys(self) -> None:
+        """None: `arrow` has the keys."""
+        return
+
+    def filtered(self, frame: DataFrame) -> "DriverEvents":
+        """Return the rows of `frame`."""
+        return DriverEvents(frame, None)
+
+    def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, DriverEvents]":  # noqa: ARG002
+        """Return the columns; `keys` are not needed."""
+        return self.arrow().select([*_NUMBERS, *_NAMES]), self
+
+    def arrow(self) -> pa.Table:
+        """Return the rows; they are computed from the fetched ones if they were filtered."""
+        return self.frame.toArrow() if self.rows is None else self.rows
+
+    def release(self) -> None:
+        """Do nothing: the rows are ordinary objects of the driver."""
+
+
+class BatchExecutor(Protocol):
+    """How the steps of a batch of one table are executed.
+
+    Attributes:
+        range_end: number of events at the end of a range whose texts the statistics may need.
+        write_deletes: how position-delete files are written.
+        locates_rows: whether changes may use the row locations that this process knows.
+    """
+
+    range_end: int
+    write_deletes: DeleteWriter
+    locates_rows: bool
+
+    def materialize(self, frame: DataFrame) -> MaterializedEvents:
+        """Compute `frame` once and keep its rows."""
+        ...
+
+    def last_changes(self, keyed: DataFrame, schema: TableSchema) -> MaterializedEvents:
+        """Return the last event of each key; see `net_changes.last_changes`."""
+        ...
+
+
+class SparkExecutor:
+    """Executes on Spark's executors."""
+
+    range_end = RANGE_END
+    write_deletes: DeleteWriter = staticmethod(stage_deletes)
+    locates_rows = False
+
+    def materialize(self, frame: DataFrame) -> MaterializedEvents:
+        """Keep the rows on the executors. Lazy: the first use computes them."""
+        # Rows stay as they are in memory; a cached DataFrame would be rewritten column by column and compressed.
+        return SparkEvents(frame.localCheckpoint(eager=False))
+
+    def last_changes(self, keyed: DataFrame, schema: TableSchema) -> MaterializedEvents:  # noqa: ARG002
+        """Group by key in Spark."""
+        return self.materialize(last_changes(keyed))
+
+
+class DriverExecutor:
+    """Executes on the driver, with Arrow."""
+
+    range_end = DRIVER_MAX_EVENTS
+    write_deletes: DeleteWriter = staticmethod(write_deletes_on_driver)
+    locates_rows = True
+
+    def materialize(self, frame: DataFrame) -> MaterializedEvents:
+        """Fetch the rows."""
+        rows = frame.toArrow()
+        return DriverEvents(local_frame(frame.sparkSession, rows, frame.schema), rows)
+
+    def last_changes(self, keyed: DataFrame, schema: TableSchema) -> MaterializedEvents:
+        """Group by key on the driver, unless the key has floating-point columns: Arrow compares their bytes."""
+        if has_floating_key(schema):
+            return SPARK.last_changes(keyed, schema)
+        last = driver_last_changes(keyed.toArrow())
+        return DriverEvents(local_frame(keyed.sparkSession, last), last)
+
+
+SPARK: Final = SparkExecutor()
+DRIVER: Final = DriverExecutor()
+
+
+def has_floating_key(schema: TableSchema) -> bool:
+    """Return whether a key column is FLOAT or DOUBLE, so that equal keys may differ in their bytes (0.0 and -0.0)."""
+    return any(c.type.name in ("float", "double") for c in schema.key_columns)

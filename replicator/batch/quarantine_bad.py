@@ -1,0 +1,29 @@
+"""Sends events that cannot be applied to quarantine."""
+
+from pyspark.sql import functions as F
+
+from replicator.batch.context import column_rules
+from replicator.batch.table_batch import DecodedBatch
+from replicator.errors import TablePaused
+
+
+def quarantine_bad(decoded: DecodedBatch) -> None:
+    """Write the bad events to quarantine.
+
+    Raises:
+        TablePaused: the table is configured to pause for bad events, and some were not dropped from quarantine.
+    """
+    context, task, frame = decoded.context, decoded.task, decoded.events.frame
+    redacted = bool(column_rules(context, task.table))
+    context.quarantine.add(task.table, task.topic, frame, task.batch, redacted=redacted)
+    if decoded.options.on_bad_event != "pause":
+        return
+    bad = frame.where(F.col("bad").isNotNull()).select("partition", "offset", "timestamp").collect()
+    waiting = set(map(tuple, bad)) - context.quarantine.dropped(task.topic)
+    if waiting:
+        raise TablePaused(
+            f"{len(waiting)} events of {task.topic} could not be decoded; they are in quarantine",
+            "see their reasons with: replicator quarantine list; remove the cause, or drop the events with: "
+            "replicator quarantine drop; then start the mirror again",
+            quarantined=len(waiting),
+        )

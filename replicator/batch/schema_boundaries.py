@@ -1,0 +1,119 @@
+"""Where a batch is cut, because rows from before a change of the schema and rows from after it must not be mixed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.batch.context import MirrorContext, TableTask, read_records
+from replicator.decode.events import event_place
+from replicator.errors import (
+    UnsupportedChange,
+)
+from replicator.model.table import TableId
+
+_NO_END: Final = 1 << 62
+"""An offset behind all others."""
+
+
+def has_news(context: MirrorContext, table: TableId) -> bool:
+    """Whether the source's schema changed since the version that the lake has, as far as is known."""
+    known = context.ledger.progress(table).schema_at
+    if known is None:
+        return False
+    history = context.schemas.history(table)
+    return bool(history.after(known)) or (history.gone is not None and history.gone.at > known)
+
+
+def newest_known(context: MirrorContext, table: TableId) -> int | None:
+    """The place of the newest version of the source's schema that is known; None where the lake has that already.
+
+    Raises:
+        UnsupportedChange: rows before it and rows after it must not be mixed.
+    """
+    history, known = context.schemas.history(table), context.ledger.progress(table).schema_at
+    if known is None or not history.after(known):
+        return None
+    first, newest = history.index_at(known), len(history.versions) - 1
+    if any(history.is_barrier(i, first) for i in range(first + 1, newest + 1)):
+        raise UnsupportedChange(
+            f"the schema of {table} changed since the mirror ran last",
+            "let the mirror follow it first: replicator run --until-caught-up; then replay the events",
+        )
+    return history.versions[newest].at
+
+
+def schema_segments(context: MirrorContext, task: TableTask) -> list[TableTask]:
+    """Split a task at the schema changes that separate earlier rows from later ones; see `SchemaHistory.is_barrier`."""
+    history = context.schemas.history(task.table)
+    known = context.ledger.progress(task.table).schema_at
+    news = history.after(known) if known is not None else history.versions_of_current_name[1:]
+    if not news:
+        return [task]
+    first = history.own if known is None else history.index_at(known)
+    newest = len(history.versions) - 1
+    starts: dict[int, dict[int, int]] = {}
+    if task.ranges:
+        events = context.schemas.with_sources(read_records(context, task))
+        starts = _first_offsets(events, [v.at for v in history.versions])
+        newest = max(starts, default=first)
+        first = min(starts, default=first) if known is None else first
+    newest = max(newest, first)
+    ends, since = [], first
+    for i in range(first + 1, newest + 1):
+        if history.is_barrier(i, since):
+            ends.append(i - 1)
+            since = i - 1
+    segments, left = [], task
+    for end in ends:
+        segment, left = _cut(left, _first_offsets_after(end, starts))
+        segments.append(replace(segment, target_schema_at=history.versions[end].at))
+    return [*segments, replace(left, target_schema_at=history.versions[newest].at)]
+
+
+def _first_offsets_after(version: int, starts: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
+    """Return partition → the first offset of an event of a later version than `version`."""
+    found: dict[int, int] = {}
+    for later, offsets in starts.items():
+        for partition, offset in offsets.items() if later > version else ():
+            found[partition] = min(offset, found.get(partition, offset))
+    return found
+
+
+def _first_offsets(records: DataFrame, places: Sequence[int]) -> dict[int, dict[int, int]]:
+    """Version (by the `places` where versions begin) → partition → the first offset of an event of it."""
+    position_key = event_place(F.col("source"))
+    version = F.lit(0)
+    for i, at in enumerate(places[1:], start=1):
+        version = F.when(position_key >= at, F.lit(i)).otherwise(version)
+    found: dict[int, dict[int, int]] = {}
+    events = records.where(F.col("value").isNotNull() & position_key.isNotNull())
+    for row in (
+        events.groupBy("partition", version.alias("version")).agg(F.min("offset").alias("first")).collect()
+    ):
+        found.setdefault(row["version"], {})[row["partition"]] = row["first"]
+    return found
+
+
+def _cut(task: TableTask, at: Mapping[int, int]) -> tuple[TableTask, TableTask]:
+    """`work` before and from the offsets `at` (partition → offset); partitions that are not named come before."""
+    before, after = [], []
+    for r in task.ranges:
+        middle = at.get(r.partition, r.end)
+        before += [replace(r, end=middle)] if middle > r.start else []
+        after += [replace(r, start=middle)] if middle < r.end else []
+    records: list[pa.Table | None] = [None, None]
+    if task.records is not None:
+        early = pc.less(
+            task.records.column("offset"),
+            pa.array([at.get(p, _NO_END) for p in task.records.column("partition").to_pylist()], pa.int64()),
+        )
+        records = [task.records.filter(early), task.records.filter(pc.invert(early))]
+    return (
+        replace(task, ranges=tuple(before), records=records[0]),
+        replace(task, ranges=tuple(after), records=records[1]),
+    )

@@ -1,0 +1,215 @@
+"""The values that the steps of a batch pass on: decoded events of one table, and what is to be applied of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.batch.changelog_rows import from_offset, good_events
+from replicator.batch.context import MirrorContext, TableTask
+from replicator.batch.executors import MaterializedEvents
+from replicator.batch.net_changes import key_columns, key_names
+from replicator.config import TableOptions
+from replicator.decode.schema_resolution import ResolvedSchema
+from replicator.lake.catalog import LakeTable
+from replicator.lake.changelog_reader import recorded_changes
+from replicator.lake.ledger import LakeRole, Progress, next_marker
+from replicator.lake.table_writer import WriteTarget
+from replicator.model.batch_stats import BatchStats
+from replicator.model.changelog import change_column
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.table import TableSchema
+from replicator.model.truncate import Truncate
+from replicator.schema.history import SchemaHistory, SchemaVersion
+
+
+class TableKind(Enum):
+    """The lake tables that a source table has."""
+
+    MIRRORED = auto()
+    """A mirror, and a changelog unless it is switched off."""
+    CHANGELOG_ONLY = auto()
+    """A changelog and no mirror: the table has no key, and is configured so."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSchema:
+    """The source's schema at the end of a batch: version `version_index` of `history`, and how events map to it."""
+
+    history: SchemaHistory
+    version_index: int
+    resolved: ResolvedSchema
+
+    @property
+    def version(self) -> SchemaVersion:
+        """The schema version."""
+        return self.history.versions[self.version_index]
+
+    @property
+    def source(self) -> TableSchema:
+        """The columns of the source table."""
+        return self.resolved.schema
+
+    @property
+    def decoded(self) -> TableSchema:
+        """The columns of decoded rows: those of the source, then retired ones."""
+        return self.resolved.frame
+
+    @property
+    def mirror(self) -> TableSchema:
+        """The columns by which mirror rows are found: a table without a key has only the source's."""
+        return self.decoded if self.decoded.key else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """The decoded events of a task, bad ones and redelivered ones included.
+
+    Attributes:
+        schema: None if no record has a known schema; then all events are bad.
+    """
+
+    context: MirrorContext
+    task: TableTask
+    options: TableOptions
+    events: MaterializedEvents
+    schema: BatchSchema | None
+    stats: BatchStats
+
+    def bad_events(self) -> dict[tuple[int, int], str]:
+        """Return (partition, offset) → reason of the events that cannot be applied."""
+        frame = self.events.frame
+        rows = frame.where(F.col("bad").isNotNull()).select("partition", "offset", "bad").collect()
+        return {(row.partition, row.offset): row.bad for row in rows}
+
+    def good_events(self) -> MaterializedEvents:
+        """Return the events to apply: good, and not delivered before."""
+        if self.stats.all_to_apply:
+            return self.events
+        return self.events.filtered(good_events(self.events.frame, self.stats.duplicates))
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """The part of a batch that is applied to one table.
+
+    Attributes:
+        events: the events to apply.
+        stats: statistics of all events of the task.
+        changelog, mirror: the lake tables to write, with the batch's schema; None before `evolve_tables`, and for a
+            table that is not written.
+    """
+
+    context: MirrorContext
+    task: TableTask
+    options: TableOptions
+    schema: BatchSchema
+    events: MaterializedEvents
+    stats: BatchStats
+    kind: TableKind = TableKind.MIRRORED
+    changelog: LakeTable | None = None
+    mirror: LakeTable | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """The markers and schema versions of the lake tables now."""
+        return self.context.ledger.progress(self.task.table)
+
+    def target(self, role: LakeRole, table: LakeTable) -> WriteTarget:
+        """Return `table` as the target of a commit."""
+        return self.context.writer.target(self.task.table, role, table)
+
+    def next_marker(self, base: CommitMarker | None) -> CommitMarker:
+        """Return the marker of the commit that adds this batch to a table whose newest marker is `base`."""
+        return task_marker(self.context, self.task, base, self.stats)
+
+    def written_offsets(self, base: CommitMarker | None) -> dict[int, int]:
+        """Return partition → next offset, for partitions with events of this batch in a table with marker `base`."""
+        if base is None:
+            return {}
+        known = {r.partition: base.next_offset(self.task.topic, r.partition) for r in self.task.ranges}
+        return {
+            r.partition: n for r in self.task.ranges if (n := known[r.partition]) is not None and n > r.start
+        }
+
+    def changelog_events(self, changelog: LakeTable) -> DataFrame:
+        """Return the events that the changelog lacks."""
+        base = self.progress.changelog
+        del changelog
+        return from_offset(self.events.frame, self.written_offsets(base))
+
+    def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
+        """Return the events that may change the mirror, whose newest marker is `base`."""
+        del base
+        return self.events
+
+    def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
+        """Return a TRUNCATE that the mirror has already, if events of this batch may be older."""
+        return base.unfinished_truncate(self.task.topic, [r.partition for r in self.task.ranges])
+
+    @property
+    def is_in_log_order(self) -> bool:
+        """Whether no event is older than events that the lake has of the same partition."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineReplay(TableBatch):
+    """Events from quarantine, whose offsets the table has passed: later changes of their rows may be in the lake."""
+
+    def written_offsets(self, base: CommitMarker | None) -> dict[int, int]:
+        """Return nothing: offsets do not show which of these events the lake has."""
+        del base
+        return {}
+
+    def changelog_events(self, changelog: LakeTable) -> DataFrame:
+        """Return the events that the changelog lacks; an interrupted replay may have added some."""
+        ends = {r.partition: r.end for r in self.task.ranges}
+        change = change_column(self.schema.decoded.names)
+        recorded = recorded_changes(self.context.lake, changelog, change, (), ends)
+        position = ["partition", "offset", "position_key"]
+        return self.events.frame.join(F.broadcast(recorded.select(*position)), position, "left_anti")
+
+    def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
+        """Return the events after which the changelog has no change of the same key."""
+        lake, schema = self.context.lake, self.schema.mirror
+        changelog = lake.load(self.context.config.lake.changes_namespace, self.task.table.name)
+        if changelog is None or base is None:
+            return self.events
+        names, events = key_names(schema), self.events.frame
+        ends = _next_offsets(base, self.task.topic)
+        later = recorded_changes(lake, changelog, change_column(schema.names), schema.key, ends)
+        keyed = events.where(F.col("op") != "t").select(
+            *key_columns(schema), "partition", F.col("offset").alias("own")
+        )
+        superseded = (
+            later.join(F.broadcast(keyed), [*names, "partition"])
+            .where(F.col("offset") > F.col("own"))
+            .select("partition", F.col("own").alias("offset"))
+            .distinct()
+        )
+        return self.events.filtered(
+            events.join(F.broadcast(superseded), ["partition", "offset"], "left_anti")
+        )
+
+    def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
+        """Return the newest TRUNCATE that the mirror has: it may have removed the rows of these events."""
+        return base.known_truncate(self.task.topic)
+
+    @property
+    def is_in_log_order(self) -> bool:
+        """False: see the class."""
+        return False
+
+
+def task_marker(
+    context: MirrorContext, task: TableTask, base: CommitMarker | None, stats: BatchStats
+) -> CommitMarker:
+    """Return the marker of the commit that adds `task` to a table whose newest marker is `base`."""
+    return next_marker(context.config.mirror.name, task.batch, task.topic, task.topic_id, base, stats)
+
+
+def _next_offsets(marker: CommitMarker, topic: str) -> Mapping[int, int]:
+    return {n: p.next_offset for n, p in marker.progress.get(topic, {}).items()}

@@ -1,0 +1,97 @@
+"""Plans what removes the earlier rows of a mirror: TRUNCATE, and snapshots that replace the table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+
+from replicator.batch.net_changes import after_truncates, since_snapshot
+from replicator.batch.table_batch import TableBatch
+from replicator.errors import UnknownPast
+from replicator.lake.catalog import LakeTable
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.snapshot import SnapshotRead, follow
+from replicator.model.truncate import Truncate
+
+
+@dataclass(frozen=True, slots=True)
+class TableReset:
+    """The events of a batch that remove all earlier rows; false if there are none."""
+
+    truncates: Sequence[Truncate] = ()
+    snapshots: Sequence[SnapshotRead] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.truncates or self.snapshots)
+
+    def survivors(self, changes: DataFrame) -> DataFrame:
+        """Return the changes that came after all of it: decoded events, or changes of the changelog."""
+        changes = after_truncates(changes, self.truncates)
+        for snapshot in self.snapshots:
+            changes = since_snapshot(changes, snapshot)
+        return changes
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """How a batch resets a mirror.
+
+    Attributes:
+        reset: what removes the rows that the mirror has.
+        effective: `reset`, and an earlier TRUNCATE that may have removed rows of this batch's events.
+        snapshot: the snapshot that the mirror contains after the batch; part of its marker.
+        written: partition → next offset of the events of this batch that the mirror has.
+    """
+
+    reset: TableReset
+    effective: TableReset
+    snapshot: SnapshotRead | None
+    written: Mapping[int, int]
+
+
+def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -> ResetPlan:
+    """Return how `batch` resets the mirror `table`, whose newest marker is `base`.
+
+    Raises:
+        UnknownPast: an ad-hoc snapshot read rows again, and the table has no key.
+    """
+    written = batch.written_offsets(base)
+    truncates = [t for t in batch.stats.truncates if t.offset >= written.get(t.partition, 0)]
+    if (pending := table.pending_clear()) is not None:
+        truncates = [pending, *truncates]
+    earlier = None if base is None else batch.earlier_truncate(base)
+    # Without a key or a changelog nothing shows which rows survive, so a snapshot removes them when it begins.
+    at_once = not batch.schema.mirror.key or not batch.options.changelog
+    snapshot, replacing = None if base is None else base.snapshot, list[SnapshotRead]()
+    if batch.is_in_log_order:
+        snapshot, replacing = _snapshots(batch, base, written, at_once=at_once)
+    if at_once:
+        truncates += [s.begins() for s in replacing]
+        replacing = []
+    reset = TableReset(truncates, replacing)
+    effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
+    return ResetPlan(reset, effective, snapshot, written)
+
+
+def _snapshots(
+    batch: TableBatch, base: CommitMarker | None, written: Mapping[int, int], *, at_once: bool
+) -> tuple[SnapshotRead | None, list[SnapshotRead]]:
+    """Return the snapshot after the batch, and those that replace earlier rows; see `model.snapshot.follow`."""
+    known, stats, task = None if base is None else base.snapshot, batch.stats, batch.task
+    read = [
+        s
+        for s in stats.snapshots
+        # A snapshot that began before the offset that the table has reached is known, or was replaced since.
+        if s.is_of(known) or all(offset >= written.get(p, 0) for p, offset in s.starts.items())
+    ]
+    ad_hoc = stats.chunk_reads or any(not s.is_initial for s in read)
+    if ad_hoc and base is not None and not batch.schema.mirror.key:
+        raise UnknownPast(
+            f"an ad-hoc snapshot read rows of {task.table} that may be in the mirror already; the table has no key, "
+            "so they cannot be identified",
+            "drop the table in the lake, and let the connector take a new snapshot into a new topic; "
+            'or mirror only its changes: keyless = "changelog"',
+        )
+    # Markers of older engines do not say which snapshot their rows are of.
+    filled = base is not None and (base.position is not None or base.awaits_snapshot(task.topic))
+    return follow(known, read, filled=filled, furthest=stats.position, at_once=at_once)

@@ -1,0 +1,160 @@
+"""Applies the last net change of each key to the mirror, in one visible step."""
+
+from dataclasses import replace
+from typing import cast
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from replicator.batch.changelog_rows import from_offset
+from replicator.batch.executors import MaterializedEvents, has_floating_key
+from replicator.batch.net_changes import (
+    driver_net_changes,
+    keyed_events,
+    last_changes_of_keys,
+    net_rows,
+    rows_except,
+    surviving_rows,
+)
+from replicator.batch.table_batch import TableBatch
+from replicator.batch.table_reset import ResetPlan, TableReset, plan_reset
+from replicator.errors import UnsupportedChange
+from replicator.jvm.spark import local_frame
+from replicator.lake.catalog import LakeTable
+from replicator.lake.changelog_reader import recorded_changes, surviving_table_rows
+from replicator.lake.commit import Staged
+from replicator.lake.data_files import cast_to_table
+from replicator.lake.ledger import LakeRole
+from replicator.lake.table_writer import WriteTarget
+from replicator.lake.write_strategies import (
+    LocatedChange,
+    Merge,
+    MirrorChange,
+    Split,
+    WriteStrategy,
+    stage_by_identity,
+    stage_located,
+)
+from replicator.model.changelog import change_column
+
+
+def write_mirror(batch: TableBatch) -> None:
+    """Bring the mirror up to the end of the batch in one commit.
+
+    Raises:
+        SchemaError: the table cannot continue; nothing was applied.
+        FencedError, CommitConflict: as `publish`.
+    """
+    if batch.mirror is None:
+        return
+    target = batch.target(LakeRole.MIRROR, batch.mirror)
+    events = batch.mirror_events(target.base)
+    plan = plan_reset(batch, batch.mirror, target.base)
+    marker = replace(batch.next_marker(target.base), snapshot=plan.snapshot)
+    batch.context.writer.commit(target, _staged(batch, target, plan, events), marker)
+
+
+def _staged(batch: TableBatch, target: WriteTarget, plan: ResetPlan, events: MaterializedEvents) -> Staged:
+    """Stage the batch in the cheapest way that is exact for it."""
+    if not batch.stats.changes and not plan.reset.truncates:
+        return Staged()
+    if _can_locate(batch, target.table, plan):
+        return _stage_located(batch, target.table, plan, events)
+    if plan.effective or plan.written:
+        events = events.filtered(plan.effective.survivors(from_offset(events.frame, dict(plan.written))))
+    if not batch.schema.mirror.key:
+        return _stage_by_identity(batch, target.table, plan.reset, events)
+    return _stage_by_key(batch, target, plan.reset, events)
+
+
+def _can_locate(batch: TableBatch, table: LakeTable, plan: ResetPlan) -> bool:
+    """Return whether the driver can plan the change, with the row locations that this process knows."""
+    schema = batch.schema.mirror
+    return (
+        batch.task.executor.locates_rows
+        and batch.is_in_log_order
+        and not plan.effective
+        and batch.options.strategy == "split"
+        and bool(schema.key)
+        and not table.pending_fills()
+        and not has_floating_key(schema)
+    )
+
+
+def _stage_located(
+    batch: TableBatch, table: LakeTable, plan: ResetPlan, events: MaterializedEvents
+) -> Staged:
+    context, schema = batch.context, batch.schema.mirror
+    rows = from_offset(events.frame, dict(plan.written)).toArrow() if plan.written else events.arrow()
+    net = driver_net_changes(rows, schema)
+    after = cast("StructType", events.frame.schema["after"].dataType)
+    locations = context.row_locations.of(table, schema.key)
+    change = LocatedChange(net.keys, net.row_keys, local_frame(context.spark, net.rows, after), locations)
+    return stage_located(context.lake, table, change)
+
+
+def _stage_by_identity(
+    batch: TableBatch, table: LakeTable, reset: TableReset, events: MaterializedEvents
+) -> Staged:
+    schema = batch.schema.mirror
+    net = batch.task.executor.materialize(net_rows(events.frame, schema))
+    try:
+        return stage_by_identity(batch.context.lake, table, schema.names, net.frame, clear=bool(reset))
+    finally:
+        net.release()
+
+
+def _stage_by_key(
+    batch: TableBatch, target: WriteTarget, reset: TableReset, events: MaterializedEvents
+) -> Staged:
+    context, schema, table, executor = batch.context, batch.schema.mirror, target.table, batch.task.executor
+    strategy: WriteStrategy = Split() if batch.options.strategy == "split" else Merge()
+    if events.keys is not None and not reset:
+        last = last_changes_of_keys(events.keys)
+        superseded = local_frame(context.spark, last.superseded) if last.superseded.num_rows else None
+        rows = rows_except(events.frame, superseded, schema)
+        # In an empty table nothing is looked up.
+        keys = local_frame(context.spark, last.keys.slice(0, 0) if table.is_empty else last.keys)
+        return strategy.stage(
+            context.lake, table, MirrorChange(schema.key, keys, rows, False, executor.write_deletes)
+        )
+    found = executor.last_changes(keyed_events(events.frame, schema), schema)
+    try:
+        rows = surviving_rows(events.frame, found.frame, schema)
+        if reset and target.base is not None and not table.is_empty:
+            rows = _with_surviving_rows(batch, target, reset, rows, found.frame)
+        change = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.write_deletes)
+        return strategy.stage(context.lake, table, change)
+    finally:
+        found.release()
+
+
+def _with_surviving_rows(
+    batch: TableBatch, target: WriteTarget, reset: TableReset, rows: DataFrame, keys: DataFrame
+) -> DataFrame:
+    """Return `rows` and the rows of the mirror that survive `reset` because they changed after it.
+
+    Changes after a TRUNCATE may have arrived before it, from another partition; the rows of a snapshot arrive before
+    its end. The rows of a mirror do not say when they changed, so the changelog must.
+
+    Raises:
+        UnsupportedChange: there may be such rows, and there is no changelog.
+    """
+    context, task, schema, base = batch.context, batch.task, batch.schema.mirror, target.base
+    late = base is not None and any(base.may_reach_beyond(task.topic, t) for t in reset.truncates)
+    if base is None or (batch.is_in_log_order and not reset.snapshots and not late):
+        return rows
+    changelog = None
+    if batch.options.changelog:
+        changelog = context.lake.load(context.config.lake.changes_namespace, task.table.name)
+    if changelog is None:
+        raise UnsupportedChange(
+            f"a TRUNCATE of {task.table} arrived behind later changes from other partitions of its topic, "
+            "and without a changelog the surviving rows are not known",
+            "drop the table in the lake and start again; a changelog, or a topic of one partition, prevents this",
+        )
+    offsets = {n: p.next_offset for n, p in base.progress.get(task.topic, {}).items()}
+    recorded = recorded_changes(context.lake, changelog, change_column(schema.names), schema.key, offsets)
+    columns = target.table.columns()
+    survivors = surviving_table_rows(context.lake, target.table, schema.key, reset.survivors(recorded), keys)
+    return cast_to_table(rows, columns).unionByName(cast_to_table(survivors, columns))

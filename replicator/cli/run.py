@@ -1,0 +1,207 @@
+"""Commands that move events: `demo`, `run`, `record` and `replay`."""
+
+# ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+
+if TYPE_CHECKING:
+    from replicator.config import Config
+    from replicator.operations.record import RecordProgress
+    from replicator.runner import RunSummary
+
+CaughtUp = Annotated[
+    bool,
+    typer.Option("--until-caught-up", help="Stop once the lake has everything that the source has now."),
+]
+
+
+def demo(
+    directory: Annotated[
+        Path,
+        typer.Option("--dir", metavar="DIR", help="Folder of the lake; an earlier demo in it is replaced."),
+    ] = Path("demo-lake"),
+    as_json: AsJson = False,
+) -> None:
+    """Replay a recording of a real MySQL database into a local lake.
+
+    Needs Java 17 or newer and no server. Shows for each table the rows, the changes by kind and the last
+    position, and compares every table with the checksum of the source. The lake stays in DIR, and can be
+    queried with Spark, PyIceberg or DuckDB.
+
+    \b
+    Example:
+      replicator demo --dir /tmp/demo
+    """
+    from replicator.operations.demo import run_demo
+
+    run_demo(directory, as_json=as_json)
+
+
+def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) -> None:
+    """Follow the change events and keep the mirror current.
+
+    Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. Ctrl-C or SIGTERM stops it
+    after the current batch. It may be killed at any time: when restarted, it continues from the state of the lake.
+    A second process for the same mirror is refused. A failed connector is restarted; servers that become
+    unavailable are logged. With --until-caught-up it ends when the lake has everything that was in the source's
+    binlog at its start, and exits with 1 if it cannot reach or verify that, or if a table is paused. Without
+    log.connect_url it compares with the end of the topics instead. A connector whose settings lose data is refused
+    (exit code 1), unless log.allow_lossy names them.
+
+    \b
+    Examples:
+      replicator run -c shop.toml                       until stopped
+      replicator run -c shop.toml --until-caught-up     for a scheduler
+      replicator run -c shop.toml 2>> shop.jsonl        log lines as JSON
+    """
+    from replicator.config import load
+    from replicator.telemetry import setup_logging
+
+    settings = load(config)
+    setup_logging()
+    _look_at_connector(settings)
+    from replicator.runner.process import run as run_mirror
+
+    _finish(run_mirror(settings, until_caught_up=until_caught_up), complete=until_caught_up)
+
+
+def _look_at_connector(settings: "Config") -> None:
+    """Refuse a connector that loses data. If Kafka Connect is unavailable, continue: the events are in Kafka."""
+    import structlog
+
+    from replicator.errors import ConnectError
+    from replicator.operations.check import refuse_losses
+
+    try:
+        refuse_losses(settings)
+    except ConnectError as error:
+        structlog.get_logger().warning("the connector's settings were not looked at", reason=error.message)
+
+
+def record(
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="Folder of the archive; created if it does not exist.")
+    ],
+    config: ConfigFile = DEFAULT_CONFIG,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up",
+            help="Stop at the end that the topics have now, instead of following them.",
+        ),
+    ] = False,
+) -> None:
+    """Copy the mirror's Kafka topics into an event archive.
+
+    An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. It
+    contains the events as the connector wrote them: columns that are masked in the lake are not masked there.
+    Recording continues at the end of the archive. Without --until-caught-up it follows the topics until Ctrl-C
+    or SIGTERM.
+
+    \b
+    Example:
+      replicator record -c shop.toml --to shop-archive --until-caught-up
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from replicator.config import load
+    from replicator.operations.record import record as record_topics
+
+    settings = load(config)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with (
+        _stop_on_signals() as stop,
+        Progress(*columns, console=Console(stderr=True), transient=True) as progress,
+    ):
+        task = progress.add_task("recording", total=None)
+
+        def show(state: "RecordProgress") -> None:
+            progress.update(
+                task,
+                description=f"{state.events:,} events, {state.bytes / 1e6:,.1f} MB",
+                completed=state.events,
+                total=state.events + state.remaining,
+            )
+
+        done = record_topics(settings, to, until_caught_up=until_caught_up, on_progress=show, stop=stop)
+    typer.echo(f"Recorded {done.events:,} events ({done.bytes / 1e6:,.1f} MB) into {to}.")
+    if done.remaining:
+        typer.echo(f"{done.remaining:,} events remain; run the same command to continue.")
+
+
+def replay(
+    archive: Annotated[Path, typer.Option("--from", metavar="DIR", help="Folder of the archive.")],
+    config: ConfigFile = DEFAULT_CONFIG,
+) -> None:
+    """Apply an event archive to the lake.
+
+    Applies the events as `run` applies those of the recorded topics. Events that the lake already contains are
+    skipped, so a replay can be repeated.
+
+    \b
+    Example:
+      replicator replay -c shop.toml --from shop-archive
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from replicator.config import load
+    from replicator.telemetry import setup_logging
+
+    settings = load(config)
+    from replicator.runner.process import replay as replay_archive
+
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        # Inside, so that log lines are printed above the bar instead of through it.
+        setup_logging()
+        task = progress.add_task("replay", total=None)
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        summary = replay_archive(settings, archive, on_progress=show)
+    _finish(summary, complete=True)
+
+
+def _number(count: int, one: str, several: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def _finish(summary: "RunSummary", *, complete: bool) -> None:
+    """Print a summary of the run. If the run was `complete`, a paused table makes the exit code 1."""
+    rows = sum(summary.rows.values())
+    typer.echo(
+        f"{_number(summary.events, 'event')} in {_number(summary.batches, 'batch', 'batches')},"
+        f" {_number(rows, 'row change')}, {_number(len(summary.tables), 'table')}, {summary.seconds:,.1f} s"
+    )
+    if summary.quarantined:
+        said = f"{_number(summary.quarantined, 'event')} quarantined."
+        typer.secho(said, fg=typer.colors.YELLOW, err=True)
+    for table, reason in summary.paused.items():
+        typer.secho(f"{table} is paused: {reason}", fg=typer.colors.RED, err=True)
+    if complete and summary.paused:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """Provide an event that SIGTERM and Ctrl-C set, instead of ending the process."""
+    stop = threading.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

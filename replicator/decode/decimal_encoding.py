@@ -1,0 +1,104 @@
+"""Detect the encoding of decimals in a table's JSON events from sample events.
+
+Kafka Connect's JSON has two encodings, which no schema identifies: a number (``decimal.format=NUMERIC``) or, by
+default, the bytes of the unscaled value in base64. With ``decimal.handling.mode=string`` Debezium writes the number as
+text. A quoted value may be ambiguous: ``"1234"`` is a number and also base64 of three bytes, and after Spark's parsing
+the quotes are lost. So one encoding is determined for all events of a schema, from unambiguous values.
+
+- Events with schemas: a quoted value is base64, any other a number; text would have another schema.
+- Events without schemas: a value that is not a number is base64, a quoted one that is not base64 is text. If all quoted
+  values are ambiguous, which is improbable for base64 of several values, they are taken as text.
+
+If both encodings occur, each value is decoded by its own (`Encoding.EITHER_DECIMAL`), which costs more. While all
+values are null, the encoding remains open (`Encoding.UNSEEN_DECIMAL`). The first value after that causes the whole
+batch to be examined again, and so does a value that cannot be read because the connector's settings were changed.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from replicator.errors import DecodeError
+from replicator.model.document import Document
+from replicator.model.table import Column
+from replicator.model.types import Encoding
+
+NUMBER: Final = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
+_IMAGES: Final = ("before", "after")
+
+
+def undecided(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return the columns whose encoding is not yet known."""
+    return tuple(c for c in columns if c.encoding is Encoding.UNSEEN_DECIMAL)
+
+
+def form_of(
+    values: Iterable[bytes], columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
+) -> Encoding | None:
+    """Return the encoding of `columns` in change events as the log has them; None if no value shows it."""
+    names = [c.written for c in columns]
+    seen = {
+        _kind(found)
+        for value in values
+        for found in _decimals(value, names, with_schema, flattened)
+        if found is not None
+    }
+    number, text = "number" in seen, "text" in seen
+    base64 = bool(seen & {"base64", "text", "both"}) if with_schema else "base64" in seen and not text
+    if base64:
+        return Encoding.EITHER_DECIMAL if number else Encoding.BASE64_DECIMAL
+    return Encoding.PLAIN if seen else None
+
+
+def _decimals(value: bytes, names: Sequence[str], with_schema: bool, flattened: bool) -> list[Any]:
+    try:
+        document = Document.parse(value)
+        event = document.object("payload") if with_schema else document
+    except DecodeError:
+        return []
+    images = [event.fields] if flattened else [event.get(name) for name in _IMAGES]
+    return [image.get(name) for image in images if isinstance(image, Mapping) for name in names]
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, str):
+        return "number"
+    if not re.fullmatch(NUMBER, value):
+        return "base64"
+    return "text" if len(value) % 4 or "." in value or "-" in value else "both"
+
+
+def telling_events(
+    events: DataFrame, columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
+) -> list[bytes]:
+    """Select up to three events that show the encoding of `columns`.
+
+    `events` has the columns offset and value; all events have a schema, or all have none.
+    """
+    row = StructType([StructField(c.written, StringType()) for c in columns])
+    event = row if flattened else StructType([StructField(image, row) for image in _IMAGES])
+    whole = StructType([StructField("payload", event)]) if with_schema else event
+    parsed = events.withColumn("e", F.from_json(F.col("value").cast("string"), whole))
+    path = F.col("e.payload" if with_schema else "e")
+    images = [path] if flattened else [path.getField(image) for image in _IMAGES]
+    texts = [image.getField(c.written) for image in images for c in columns]
+    numbers, others = _any(texts, like=True), _any(texts, like=False)
+    found = parsed.agg(
+        F.min_by("value", F.when(numbers, F.col("offset"))),
+        F.max_by("value", F.when(numbers, F.col("offset"))),
+        F.min_by("value", F.when(others, F.col("offset"))),
+    ).first()
+    return [bytes(value) for value in found or () if value is not None]
+
+
+def _any(texts: Sequence[SparkColumn], *, like: bool) -> SparkColumn:
+    condition = F.lit(False)
+    for text in texts:
+        number = text.rlike(f"^{NUMBER}$")
+        condition |= F.coalesce(number if like else ~number, F.lit(False))
+    return condition

@@ -1,0 +1,60 @@
+"""What the definitions of a table say about the schemas of its events."""
+
+from dataclasses import replace
+
+from replicator.decode.events import WriterSchema
+from replicator.decode.schema_resolution import known_as
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import Encoding
+from replicator.schema.history import SchemaHistory
+from replicator.schema.mysql_types import reconciled
+
+
+def declared_writer_schemas(history: SchemaHistory, since: int | None = None) -> list[WriterSchema]:
+    """Return the schemas of events that carry none, one for each declared version, told apart by position.
+
+    Versions that ended before the position `since` are left out.
+    """
+    declared = [v for v in history.versions_of_current_name if v.declared]
+    writer_schemas: list[WriterSchema] = []
+    for i, version in enumerate(declared):
+        end = declared[i + 1].at if i + 1 < len(declared) else None
+        if end is None or since is None or end > since:
+            first = version.at if writer_schemas else None
+            writer_schemas.append(WriterSchema(version.schema, first=first, end=end))
+    return writer_schemas
+
+
+def completed(
+    schema: TableSchema, history: SchemaHistory, at: int | None, last_key: tuple[str, ...]
+) -> TableSchema:
+    """Add to the schema of an event at a position what only definitions say: fills, and the key if it has none.
+
+    `last_key` is used if the definition has no key either.
+    """
+    declared = _declared_at(history, schema, at)
+    columns = [_completed_column(c, declared.column(c.name)) for c in schema.columns]
+    return TableSchema(tuple(columns), schema.key or declared.key or last_key)
+
+
+def _declared_at(history: SchemaHistory, schema: TableSchema, at: int | None) -> TableSchema:
+    """The version that an event at a position was written with, as far as it is known."""
+    if not history:
+        return TableSchema(())
+    own = history.versions[-1 if at is None else history.index_at(at)].schema
+    alike = known_as(history, schema)
+    return own if not alike or set(own.names) == set(schema.names) else history.versions[alike[-1]].schema
+
+
+def _completed_column(column: Column, declared: Column | None) -> Column:
+    if declared is None:
+        return column
+    lake_type, encoding = reconciled((column.type, column.encoding), (declared.type, declared.encoding))
+    return replace(
+        column,
+        type=lake_type,
+        encoding=encoding,
+        size=declared.size if encoding is Encoding.LATIN1 else column.size,
+        fill=declared.fill,
+        fill_unknown=declared.fill_unknown,
+    )

@@ -1,0 +1,120 @@
+"""The protocol of a format in which a log has its change events."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+
+from replicator.decode.events import RANGE_END, WriterSchema
+from replicator.errors import MissingSchema
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.position import SourcePosition
+from replicator.model.table import TableId, TableSchema
+from replicator.schema.history import SchemaHistory, TableDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedSchema:
+    """A schema that records carry or name, with one of these records as a sample.
+
+    Attributes:
+        schema_id: see `EventFormat.schema_id`.
+        key, value: the sample. Its key is None only if no record with this schema has a key.
+        at: the position of the first event as a number (`position_key`); None if no event has a position.
+        position, ts_ms: the same position and the source's time; None and 0 if no event has a position.
+    """
+
+    schema_id: int
+    key: bytes | None
+    value: bytes
+    at: int | None = None
+    position: SourcePosition | None = None
+    ts_ms: int = 0
+
+
+class EventFormat(Protocol):
+    """Reads schemas, definitions and events of one format. Safe for several threads, one per table."""
+
+    @property
+    def takes_definitions(self) -> bool:
+        """Whether a definition of a table is enough to decode its events."""
+        ...
+
+    @property
+    def no_schema(self) -> int:
+        """The schema id of records that carry no schema."""
+        ...
+
+    def schema_id(self, value: SparkColumn) -> SparkColumn:
+        """Return a number (long) for the schema that a record carries or names; `no_schema` if there is none."""
+        ...
+
+    def carries_schema(self, value: bytes) -> bool:
+        """Whether a record carries or names its schema."""
+        ...
+
+    def table_named_in(self, value: bytes) -> TableId | None:
+        """Return the table that an event names as its source; None if it names none."""
+        ...
+
+    def definitions_in(self, value: bytes) -> list[TableDefinition]:
+        """Return the definitions in a record of the schema-change topic.
+
+        Raises:
+            DecodeError: the record is not a schema change.
+        """
+        ...
+
+    def with_sources(self, records: DataFrame) -> DataFrame:
+        """Add the column `source` to raw records: the source block of each event, null if it has none."""
+        ...
+
+    def writer_schema(self, table: TableId, carried: CarriedSchema, history: SchemaHistory) -> WriterSchema:
+        """Read the schema that events carry or name. Definitions in `history` may tell the source's column names.
+
+        Raises:
+            DecodeError: the schema cannot be read.
+            UnsupportedChange: values would be lost or mixed up.
+            LogUnavailable, RegistryRefused: the schema registry cannot be asked.
+        """
+        ...
+
+    def inspect_values(
+        self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
+    ) -> None:
+        """Learn from a few events without a schema how they encode values, if `writer_schemas` leave it open."""
+        ...
+
+    def inspect_records(
+        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
+    ) -> None:
+        """Learn how events of one schema encode values, if it leaves that open.
+
+        The schema has the id of the first of `writer_schemas`. `sample` is one of these events. `records` are
+        searched for others only if the sample does not tell.
+        """
+        ...
+
+    def with_encodings(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
+        """Return the schema with the encodings that were learned for its events."""
+        ...
+
+    def missing_schema(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
+        """Return the error for records without a readable schema; `reasons` say why schemas could not be read."""
+        ...
+
+    def decode(
+        self,
+        records: DataFrame,
+        writer_schemas: Sequence[WriterSchema],
+        target: TableSchema,
+        ranges: Sequence[OffsetRange],
+        *,
+        for_changelog: bool,
+        undecodable: str,
+        range_end: int = RANGE_END,
+    ) -> DataFrame:
+        """Decode records of one table; see `events.decode`."""
+        ...

@@ -1,0 +1,74 @@
+"""How the JSON events of each table encode decimals, as learned from events; see `decimal_encoding`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.decode.decimal_encoding import form_of, telling_events, undecided
+from replicator.decode.events import WriterSchema, fingerprint
+from replicator.model.table import Column, TableId
+from replicator.model.types import Encoding
+
+
+class DecimalEncodings:
+    """Learns and stores how events encode decimals, for each table and fingerprint of a carried schema.
+
+    Safe for several threads, one per table.
+    """
+
+    def __init__(self, *, flattened: bool = False) -> None:
+        self._flattened = flattened
+        self._encodings: dict[tuple[TableId, int], Encoding] = {}
+
+    def inspect_values(
+        self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
+    ) -> None:
+        """Learn from `values`, a few events without a schema."""
+        if columns := _undecided(writer_schemas):
+            self._note(table, 0, self._encoding_in(values, columns, 0))
+
+    def inspect_records(
+        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
+    ) -> None:
+        """Learn from events of one schema: from `sample`, or from `records` by a Spark job if it does not tell.
+
+        An encoding that is already stored came from first events, and later ones may differ: then `records` are
+        searched, whatever the sample tells.
+        """
+        columns = _undecided(writer_schemas)
+        if not columns:
+            return
+        schema_id = writer_schemas[0].fingerprint
+        found = None
+        if (table, schema_id) not in self._encodings:
+            found = self._encoding_in([sample], columns, schema_id)
+        if found is None:
+            own = records.where(F.col("value").isNotNull() & (fingerprint(F.col("value")) == schema_id))
+            telling = telling_events(own, columns, with_schema=schema_id != 0, flattened=self._flattened)
+            found = self._encoding_in(telling, columns, schema_id)
+        self._note(table, schema_id, found)
+
+    def applied(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
+        """Return `writer_schema` with the encoding that was learned for its events."""
+        encoding = self._encodings.get((table, writer_schema.fingerprint))
+        names = [c.name for c in _undecided([writer_schema])]
+        if encoding is None or not names:
+            return writer_schema
+        return replace(writer_schema, schema=writer_schema.schema.with_wire(names, encoding))
+
+    def _encoding_in(
+        self, values: Iterable[bytes], columns: Sequence[Column], schema_id: int
+    ) -> Encoding | None:
+        return form_of(values, columns, with_schema=schema_id != 0, flattened=self._flattened)
+
+    def _note(self, table: TableId, schema_id: int, found: Encoding | None) -> None:
+        if found is not None:
+            # If another encoding was found before, the log has both.
+            known = self._encodings.setdefault((table, schema_id), found)
+            self._encodings[table, schema_id] = found if found is known else Encoding.EITHER_DECIMAL
+
+
+def _undecided(writer_schemas: Iterable[WriterSchema]) -> tuple[Column, ...]:
+    return tuple({c.written: c for e in writer_schemas for c in undecided(e.schema.columns)}.values())

@@ -1,0 +1,50 @@
+"""The last resolved schema of each table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from replicator.decode.events import WriterSchema
+from replicator.decode.schema_resolution import ResolvedSchema, resolve
+from replicator.model.table import TableId
+from replicator.schema.history import SchemaHistory
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolution:
+    history: SchemaHistory
+    writer_schemas: tuple[WriterSchema, ...]
+    first: int
+    target: int
+    resolved: ResolvedSchema
+
+    def is_of(
+        self, history: SchemaHistory, writer_schemas: tuple[WriterSchema, ...], first: int, target: int
+    ) -> bool:
+        # A history is compared by identity: comparing every version would take longer than to resolve again.
+        asked = (writer_schemas, first, target)
+        return self.history is history and (self.writer_schemas, self.first, self.target) == asked
+
+
+class ResolutionCache:
+    """Resolves the schemas of events, mostly to the same result as in the batch before.
+
+    Safe for several threads, one per table.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[TableId, _Resolution] = {}
+
+    def resolve(
+        self,
+        table: TableId,
+        history: SchemaHistory,
+        writer_schemas: Sequence[WriterSchema],
+        first: int,
+        target: int,
+    ) -> ResolvedSchema:
+        """Return how events of the versions from `first` on are decoded to version `target`."""
+        given, last = tuple(writer_schemas), self._last.get(table)
+        if last is None or not last.is_of(history, given, first, target):
+            resolved = resolve(history, given, first, target)
+            last = self._last[table] = _Resolution(history, given, first, target, resolved)
+        return last.resolved

@@ -1,0 +1,176 @@
+"""Which schemas the events of a table have, as learned from the events."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from replicator.decode.carried_schemas import carried_schemas
+from replicator.decode.declared_schemas import completed, declared_writer_schemas
+from replicator.decode.event_format import CarriedSchema, EventFormat
+from replicator.decode.events import WriterSchema
+from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.schema_resolution import known_as
+from replicator.errors import DecodeError, MissingSchema
+from replicator.model.position import SourcePosition
+from replicator.model.table import TableId
+from replicator.schema.history import binlog_key
+
+_MAX_WAITS: Final = 2
+"""How often a batch is put off until the definition is there that tells a renamed column from a new one."""
+
+
+class SchemaDiscovery:
+    """Learns the schemas of events, and remembers the current one of each table.
+
+    A schema that no definition explains becomes an observed version of the table's history. Safe for several threads,
+    one per table.
+    """
+
+    def __init__(self, event_format: EventFormat, histories: SchemaHistories) -> None:
+        self._format = event_format
+        self._histories = histories
+        self._current: dict[TableId, WriterSchema] = {}
+        self._inspected: set[TableId] = set()
+        self._waits: dict[tuple[TableId, int], int] = {}
+
+    def knows(self, table: TableId) -> bool:
+        """Whether events of the table can be decoded before any of them is inspected."""
+        return table in self._current or (
+            self._format.takes_definitions and self._histories.is_defined(table)
+        )
+
+    def writer_schemas(self, table: TableId, since: SourcePosition | None) -> list[WriterSchema]:
+        """Return the schemas that events of `table` after `since` may have, as far as they are known.
+
+        Raises:
+            MissingSchema: no schema of the table is known.
+        """
+        current = self._current.get(table)
+        if current is not None:
+            return [current]
+        writer_schemas = self._declared(table, None if since is None else binlog_key(since))
+        if not writer_schemas:
+            raise MissingSchema(
+                f"no definition of {table} in the schema-change topic",
+                "let the connector write it (include.schema.changes=true) or use JSON with schemas",
+            )
+        return self._with_encodings(table, writer_schemas)
+
+    def needs_inspection(self, table: TableId) -> bool:
+        """Whether inspecting the table's next events before they are decoded may save decoding them twice."""
+        return table not in self._current and table not in self._inspected
+
+    def inspect(self, table: TableId, values: Iterable[bytes]) -> None:
+        """Learn from a few events without a schema how they encode values."""
+        self._inspected.add(table)
+        self._format.inspect_values(table, self._declared(table), values)
+
+    def learn(self, table: TableId, records: DataFrame, *, patient: bool) -> list[WriterSchema]:
+        """Return the schemas that `records` (raw records of one table) carry, oldest first.
+
+        Records whose schema cannot be read are left out.
+
+        Raises:
+            MissingSchema: there is no schema for any record; or the batch is put off, see `observe`.
+            UnknownWriter: no schema can be read.
+            UnsupportedChange, LogUnavailable, RegistryRefused: see `EventFormat.writer_schema`.
+        """
+        found = carried_schemas(records, self._format)
+        writer_schemas, reasons = self._read(table, found, records, patient)
+        if not writer_schemas:
+            raise self._format.missing_schema(table, reasons)
+        return writer_schemas
+
+    def learn_from_few(self, table: TableId, few: DataFrame, *, patient: bool) -> list[WriterSchema]:
+        """Return the schema that the first few events of each partition carry; mostly all events have it.
+
+        The result is empty if they have several schemas, or do not tell the key: then all events must be inspected.
+
+        Raises:
+            MissingSchema: the batch is put off, see `observe`.
+        """
+        found = carried_schemas(few, self._format)
+        if len(found) != 1 or found[0].schema_id == self._format.no_schema or found[0].key is None:
+            return []
+        writer_schemas, _ = self._read(table, found, few, patient)
+        return writer_schemas
+
+    def writer_schema(self, table: TableId, carried: CarriedSchema) -> WriterSchema:
+        """Read a schema that events carry or name, and complete it from the definitions.
+
+        Raises:
+            DecodeError, UnsupportedChange, LogUnavailable, RegistryRefused: see `EventFormat.writer_schema`.
+        """
+        history, current = self._histories.history(table), self._current.get(table)
+        last_key = () if current is None else current.schema.key
+        found = self._format.writer_schema(table, carried, history)
+        return replace(found, schema=completed(found.schema, history, carried.at, last_key))
+
+    def observe(
+        self, table: TableId, carried: CarriedSchema, writer_schema: WriterSchema, *, patient: bool
+    ) -> None:
+        """Add a schema to the table's history if no version has its columns.
+
+        If columns disappeared while others appeared, only a definition can tell renamed columns from new ones. If
+        `patient`, the batch is put off a few times until the definition is there; then the columns count as new.
+
+        Raises:
+            MissingSchema: the batch is put off.
+        """
+        history, schema = self._histories.history(table), writer_schema.schema
+        if carried.position is None or known_as(history, schema):
+            return
+        if history:
+            last, names = set(history.versions[-1].schema.names), set(schema.names)
+            ambiguous = bool(last - names and names - last)
+            waits = self._waits.get((table, writer_schema.fingerprint), 0)
+            if patient and ambiguous and self._histories.is_defined(table) and waits < _MAX_WAITS:
+                self._waits[table, writer_schema.fingerprint] = waits + 1
+                raise MissingSchema(
+                    f"columns of {table} were renamed, or dropped and others added, and no definition says which",
+                    "let the connector write the schema-change topic (include.schema.changes=true)",
+                )
+        self._histories.observe(table, carried.position, carried.ts_ms, schema)
+
+    def _read(
+        self, table: TableId, found: Sequence[CarriedSchema], records: DataFrame, patient: bool
+    ) -> tuple[list[WriterSchema], list[str]]:
+        """Read the schemas that were `found` in `records`; the last one becomes the current one.
+
+        The second result says why others cannot be read.
+        """
+        writer_schemas: list[WriterSchema] = []
+        reasons: list[str] = []
+        for carried in found:
+            try:
+                writer_schemas += self._writer_schemas_of(table, carried, records, patient)
+            except DecodeError as error:
+                reasons.append(error.message)
+        if writer_schemas and writer_schemas[-1].fingerprint:
+            self._current[table] = writer_schemas[-1]
+        return writer_schemas, reasons
+
+    def _writer_schemas_of(
+        self, table: TableId, carried: CarriedSchema, records: DataFrame, patient: bool
+    ) -> list[WriterSchema]:
+        """The schemas of the events that `carried` stands for. Raises DecodeError if they cannot be read."""
+        if carried.schema_id == self._format.no_schema:
+            # Every declared version applies; `decode` tells these events from those with a schema.
+            writer_schemas = self._declared(table)
+            self._format.inspect_records(table, writer_schemas, carried.value, records)
+        else:
+            writer_schema = self.writer_schema(table, carried)
+            writer_schemas = [writer_schema]
+            self._format.inspect_records(table, writer_schemas, carried.value, records)
+            self.observe(table, carried, writer_schema, patient=patient)
+        return self._with_encodings(table, writer_schemas)
+
+    def _declared(self, table: TableId, since: int | None = None) -> list[WriterSchema]:
+        if not self._format.takes_definitions:
+            return []
+        return declared_writer_schemas(self._histories.history(table), since)
+
+    def _with_encodings(self, table: TableId, writer_schemas: Iterable[WriterSchema]) -> list[WriterSchema]:
+        return [self._format.with_encodings(table, writer_schema) for writer_schema in writer_schemas]

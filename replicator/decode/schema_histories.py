@@ -1,0 +1,178 @@
+"""The schema history of each source table, from definitions and from events.
+
+Definitions come from the schema-change topic, or from the source itself. Schemas that only events show are added to
+them as observed versions.
+"""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from replicator.decode.schema_resolution import known_as
+from replicator.model.position import SourcePosition
+from replicator.model.table import TableId, TableSchema, topic_name
+from replicator.schema.history import (
+    ColumnMoves,
+    SchemaHistory,
+    TableDefinition,
+    binlog_key,
+    build_history,
+    observed,
+)
+
+_BEGINNING: Final = SourcePosition("binlog.000000", 0)
+
+
+class SchemaHistories:
+    """Stores definitions and observed versions, and builds the schema history of each table from them.
+
+    Safe for several threads.
+
+    Attributes:
+        revision: a number that changes with each definition.
+    """
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._declared: dict[TableId, list[TableDefinition]] = {}
+        self._observed: dict[TableId, list[TableDefinition]] = {}
+        self._histories: dict[TableId, SchemaHistory] = {}
+        self._tables_by_topic: dict[str, set[TableId]] = {}
+        self._intermediate_names: dict[tuple[int, TableId], TableId] = {}
+        self._lock = threading.Lock()
+
+    def apply(self, definitions: Iterable[TableDefinition]) -> None:
+        """Add the definitions of one schema change. A definition that is sent again changes nothing."""
+        with self._lock:
+            for definition in definitions:
+                if definition.passing:
+                    self._add_intermediate_name(definition)
+                else:
+                    self._add(self._with_final_names(definition))
+
+    def define(self, table: TableId, schema: TableSchema) -> None:
+        """Add the source's present definition of a table, if the schema-change topic has none."""
+        with self._lock:
+            self._declared.setdefault(table, [TableDefinition(table, _BEGINNING, 0, schema)])
+            self._histories.pop(table, None)
+
+    def observe(self, table: TableId, position: SourcePosition, ts_ms: int, schema: TableSchema) -> None:
+        """Add a version that only events show, from the first of these events on."""
+        with self._lock:
+            self._observed.setdefault(table, []).append(TableDefinition(table, position, ts_ms, schema))
+            self._histories.clear()
+
+    def history(self, table: TableId) -> SchemaHistory:
+        """Return all declared and observed versions of a table; empty if there are none."""
+        with self._lock:
+            return self._history(table)
+
+    def is_defined(self, table: TableId) -> bool:
+        """Whether any definition of the table was added, including its removal."""
+        return table in self._declared
+
+    def earlier_names(self, table: TableId) -> frozenset[TableId]:
+        """Return the names from which this table was renamed, and those of tables that replaced it."""
+        versions = self.history(table).versions
+        names = [name for v in versions for name in (v.renamed_from, v.replaced)]
+        return frozenset(name for name in names if name is not None)
+
+    def later_names(self, table: TableId) -> frozenset[TableId]:
+        """Return the names to which tables of this name were renamed."""
+        history = self.history(table)
+        names = [v.renamed_to for v in history.versions_of_current_name] + (
+            [] if history.gone is None else [history.gone.renamed_to]
+        )
+        return frozenset(name for name in names if name is not None)
+
+    def tables_called(self, topic: str) -> set[TableId]:
+        """Return the tables that are defined, and not dropped, whose data topic has this name without the prefix."""
+        with self._lock:
+            called = self._tables_by_topic.get(topic, ())
+            return {t for t in called if self._declared[t] and self._declared[t][-1].schema is not None}
+
+    def defined_columns(self) -> dict[TableId, set[str]]:
+        """Return, for each table that is or was defined, all names that its columns had in the source."""
+        with self._lock:
+            schemas = {
+                table: [d.schema for d in known if d.schema] for table, known in self._declared.items()
+            }
+        return {
+            table: {column.written for schema in found for column in schema.columns}
+            for table, found in schemas.items()
+            if found
+        }
+
+    def _add_intermediate_name(self, definition: TableDefinition) -> None:
+        """Note a name that a table has only inside a statement that renames several tables.
+
+        Debezium 3.6 divides such a statement into one record for each table.
+        """
+        if definition.other_name is not None:
+            self._intermediate_names[definition.at, definition.other_name] = self._intermediate_names.get(
+                (definition.at, definition.table), definition.table
+            )
+
+    def _with_final_names(self, definition: TableDefinition) -> TableDefinition:
+        """Replace an intermediate name in `definition` by the name that the table had before the statement."""
+        at, other = definition.at, definition.other_name
+        if definition.schema is None:
+            table = self._intermediate_names.get((at, definition.table), definition.table)
+            return replace(definition, table=table)
+        if other is None:
+            return definition
+        return replace(definition, other_name=self._intermediate_names.get((at, other), other))
+
+    def _add(self, definition: TableDefinition) -> None:
+        self.revision += 1
+        self._tables_by_topic.setdefault(topic_name(definition.table), set()).add(definition.table)
+        known = self._declared.setdefault(definition.table, [])
+        if not known or binlog_key(known[-1].position) <= definition.at:
+            replaces = any(d.schema is not None for d in known)
+            known.append(self._with_moves(definition) if replaces else definition)
+            # The histories of tables that were renamed since contain this table's history.
+            self._histories.clear()
+
+    def _with_moves(self, definition: TableDefinition) -> TableDefinition:
+        """Add the column changes that a table had under its own name before it replaced another table.
+
+        Tools that alter a table by copying it replace tables in this way.
+        """
+        old = definition.other_name
+        if definition.schema is None or old is None or not (history := self._history(old)):
+            return definition
+        own = history.versions_of_current_name
+        carried = history.carry(history.own, len(history.versions) - 1)
+        dropped = [name for name in own[0].schema.names if name not in carried]
+        renamed = [(was, now) for was, now in carried.items() if was != now]
+        # If names are exchanged, a table has its intermediate name for one version: its first name counts.
+        first = own[0].renamed_from
+        return replace(
+            definition,
+            moves=ColumnMoves(tuple(renamed), tuple(dropped)),
+            other_name=first if len(own) == 1 and first is not None else old,
+        )
+
+    def _history(self, table: TableId) -> SchemaHistory:
+        if table not in self._histories:
+            self._histories[table] = self._history_until(table, None)
+        return self._histories[table]
+
+    def _history_until(self, table: TableId, end: int | None) -> SchemaHistory:
+        """Build the history up to a position. It continues the history that the table had under an earlier name."""
+        declared, seen = (
+            [d for d in known.get(table, ()) if end is None or d.at < end]
+            for known in (self._declared, self._observed)
+        )
+        first = next((d for d in declared if d.schema is not None), None)
+        past = None
+        if first is not None and first.other_name is not None:
+            past = self._history_until(first.other_name, first.at)
+        history = build_history(declared, past)
+        for d in seen:
+            # A definition of what was observed may have been added since.
+            if d.schema is not None and (not history or d.at > history.versions[-1].at):
+                is_declared = history and known_as(history, d.schema)[-1:] == [len(history.versions) - 1]
+                history = history if is_declared else observed(history, d.position, d.ts_ms, d.schema)
+        return history

@@ -1,0 +1,166 @@
+"""The schemas of all source tables and of their events, as one object for the rest of the engine."""
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame
+
+from replicator.decode.event_format import EventFormat
+from replicator.decode.events import RANGE_END, WriterSchema
+from replicator.decode.resolution_cache import ResolutionCache
+from replicator.decode.schema_discovery import SchemaDiscovery
+from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.schema_resolution import ResolvedSchema
+from replicator.errors import DecodeError
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.position import SourcePosition
+from replicator.model.records import BadRecord, RawRecord
+from replicator.model.table import TableId, TableSchema
+from replicator.schema.history import SchemaHistory, TableDefinition, binlog_key
+
+
+class SchemaTracker:
+    """Keeps the histories of all tables, and tells which schemas events have and how they are decoded.
+
+    Passes each question to the part that answers it: the histories, the discovery of schemas, or the format of the
+    log's events. Safe for several threads, one per table.
+    """
+
+    def __init__(self, event_format: EventFormat) -> None:
+        self._format = event_format
+        self._histories = SchemaHistories()
+        self._discovery = SchemaDiscovery(event_format, self._histories)
+        self._resolutions = ResolutionCache()
+
+    # Definitions and histories.
+
+    @property
+    def revision(self) -> int:
+        """A number that changes with each definition."""
+        return self._histories.revision
+
+    @property
+    def takes_definitions(self) -> bool:
+        """See `EventFormat`."""
+        return self._format.takes_definitions
+
+    def add_schema_changes(self, records: Iterable[RawRecord]) -> list[BadRecord]:
+        """Apply records of the schema-change topic, in its order; those that are sent again change nothing.
+
+        Return the records that are not schema changes. Records without a value are left out.
+        """
+        bad: list[BadRecord] = []
+        for record in records:
+            if record.value is None:
+                continue
+            try:
+                definitions = self._format.definitions_in(record.value)
+            except DecodeError as error:
+                bad.append(BadRecord(record, error.message))
+                continue
+            self._histories.apply(definitions)
+        return bad
+
+    def definitions_in(self, value: bytes) -> list[TableDefinition]:
+        """See `EventFormat`. Raises DecodeError."""
+        return self._format.definitions_in(value)
+
+    def define(self, table: TableId, schema: TableSchema) -> None:
+        """See `SchemaHistories`."""
+        self._histories.define(table, schema)
+
+    def history(self, table: TableId) -> SchemaHistory:
+        """See `SchemaHistories`."""
+        return self._histories.history(table)
+
+    def earlier_names(self, table: TableId) -> frozenset[TableId]:
+        """See `SchemaHistories`."""
+        return self._histories.earlier_names(table)
+
+    def later_names(self, table: TableId) -> frozenset[TableId]:
+        """See `SchemaHistories`."""
+        return self._histories.later_names(table)
+
+    def tables_called(self, topic: str) -> set[TableId]:
+        """See `SchemaHistories`."""
+        return self._histories.tables_called(topic)
+
+    def defined_columns(self) -> dict[TableId, set[str]]:
+        """See `SchemaHistories`."""
+        return self._histories.defined_columns()
+
+    # Schemas of events.
+
+    def knows(self, table: TableId) -> bool:
+        """See `SchemaDiscovery`."""
+        return self._discovery.knows(table)
+
+    def writer_schemas(self, table: TableId, since: SourcePosition | None) -> list[WriterSchema]:
+        """See `SchemaDiscovery`. Raises MissingSchema."""
+        return self._discovery.writer_schemas(table, since)
+
+    def wants_a_look(self, table: TableId) -> bool:
+        """See `SchemaDiscovery.needs_inspection`."""
+        return self._discovery.needs_inspection(table)
+
+    def look_at_decimals(self, table: TableId, values: Iterable[bytes]) -> None:
+        """See `SchemaDiscovery.inspect`."""
+        self._discovery.inspect(table, values)
+
+    def learn(self, table: TableId, records: DataFrame, *, patient: bool = False) -> list[WriterSchema]:
+        """See `SchemaDiscovery`. Raises SchemaError, LogUnavailable, RegistryRefused."""
+        return self._discovery.learn(table, records, patient=patient)
+
+    def learn_from_few(self, table: TableId, few: DataFrame, *, patient: bool = False) -> list[WriterSchema]:
+        """See `SchemaDiscovery`. Raises SchemaError, LogUnavailable, RegistryRefused."""
+        return self._discovery.learn_from_few(table, few, patient=patient)
+
+    def aligned(
+        self,
+        table: TableId,
+        history: SchemaHistory,
+        writer_schemas: Sequence[WriterSchema],
+        since: SourcePosition | None,
+        target: int,
+    ) -> ResolvedSchema:
+        """Return how events with `writer_schemas` are decoded to version `target` of `history`.
+
+        All events are later than `since`; if it is None, they may have any position.
+        """
+        first = history.own if since is None else max(history.own, history.index_at(binlog_key(since)))
+        return self._resolutions.resolve(table, history, writer_schemas, first, target)
+
+    # Events.
+
+    def carries_schema(self, value: bytes) -> bool:
+        """See `EventFormat`."""
+        return self._format.carries_schema(value)
+
+    def table_named_in(self, value: bytes) -> TableId | None:
+        """See `EventFormat`."""
+        return self._format.table_named_in(value)
+
+    def with_sources(self, records: DataFrame) -> DataFrame:
+        """See `EventFormat`."""
+        return self._format.with_sources(records)
+
+    def decode(
+        self,
+        records: DataFrame,
+        writer_schemas: Sequence[WriterSchema],
+        target: TableSchema,
+        ranges: Sequence[OffsetRange],
+        *,
+        for_changelog: bool,
+        undecodable: str,
+        range_end: int = RANGE_END,
+    ) -> DataFrame:
+        """Decode records of one table; see `events.decode`."""
+        return self._format.decode(
+            records,
+            writer_schemas,
+            target,
+            ranges,
+            for_changelog=for_changelog,
+            undecodable=undecodable,
+            range_end=range_end,
+        )

@@ -1,0 +1,1 @@
+"""Provide Java, its libraries, and the Spark session."""

@@ -1,0 +1,312 @@
+"""Load, create and change lake tables with Iceberg's Java API.
+
+The Java API is used because one atomic commit can do what needs several SQL statements. Every method that accesses the
+catalog may raise LakeUnavailable.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from replicator.config import CATALOG_NAME
+from replicator.errors import CommitConflict, LakeUnavailable
+from replicator.model.commit_marker import MARKER_KEY, CommitMarker
+from replicator.model.identifiers import quoted
+from replicator.model.truncate import Truncate
+from replicator.model.types import VECTOR, LakeType
+from replicator.schema.changes import (
+    PENDING_CLEAR_KEY,
+    PENDING_FILLS_KEY,
+    SCHEMA_KEY,
+    SchemaState,
+    fills_from_json,
+)
+
+_ICEBERG_ERRORS: Final = "org.apache.iceberg.exceptions."
+
+
+def java_class(error: Py4JJavaError) -> str:
+    """Return the class name of the Java exception."""
+    return str(error.java_exception.getClass().getName())
+
+
+@contextmanager
+def lake_errors(doing: str) -> Iterator[None]:
+    """Translate Java exceptions to the engine's errors; `doing` begins the message.
+
+    Raises:
+        CommitConflict: another writer has committed.
+        LakeUnavailable: any other exception.
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        name = java_class(error)
+        reason = f"{doing}: {str(error.java_exception.getMessage()).splitlines()[0]}"
+        if name == _ICEBERG_ERRORS + "CommitFailedException":
+            raise CommitConflict(reason) from error
+        raise LakeUnavailable(
+            reason, "check [lake] in the configuration, and that the catalog is running"
+        ) from error
+    except Py4JError as error:
+        raise LakeUnavailable(f"{doing}: the JVM does not respond ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table in the state in which it was loaded. `java` is an org.apache.iceberg.Table."""
+
+    namespace: str
+    name: str
+    java: Any
+    classes: "JavaClasses"
+
+    @property
+    def sql_name(self) -> str:
+        return quoted(CATALOG_NAME, self.namespace, self.name)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The id of the current snapshot; None if nothing was ever committed."""
+        snapshot = self.java.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
+
+    def has_snapshot(self, snapshot_id: int) -> bool:
+        """Return whether the table still has a snapshot."""
+        return self.java.snapshot(snapshot_id) is not None
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the table has a sort order, so that rows are reordered when they are written."""
+        return bool(self.java.sortOrder().isSorted())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table certainly has no rows; False if that is unknown."""
+        snapshot = self.java.currentSnapshot()
+        return snapshot is None or snapshot.summary().get("total-records") == "0"
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self.java.spec().isPartitioned())
+
+    def columns(self) -> dict[str, LakeType]:
+        """Return the columns of the source, in order, without a changelog's own struct."""
+        return dict(_columns(self.schema_json()))
+
+    def schema_json(self) -> str:
+        """Return the table's schema in Iceberg's JSON form, which takes one JVM call instead of one for each field."""
+        return str(self.classes.schema_parser.toJson(self.java.schema()))
+
+    def property(self, key: str) -> str | None:
+        """Return one of the table's properties; None if it is not set."""
+        value = self.java.properties().get(key)
+        return None if value is None else str(value)
+
+    def pending_fills(self) -> dict[str, str]:
+        """Return added columns whose earlier rows still lack the source's value → that value."""
+        return fills_from_json(self.java.properties().get(PENDING_FILLS_KEY))
+
+    def pending_clear(self) -> Truncate | None:
+        """Return where the source table was recreated, if rows from before must still be deleted; else None."""
+        text = self.java.properties().get(PENDING_CLEAR_KEY)
+        return None if text is None else Truncate.from_json(json.loads(text))
+
+    def schema_state(self) -> SchemaState | None:
+        """Return the schema version that the table has; None if the engine's version that made it recorded none."""
+        text = self.java.properties().get(SCHEMA_KEY)
+        return None if text is None else SchemaState.from_json(text)
+
+    def marker(self) -> CommitMarker | None:
+        """Return the newest commit marker of the properties and of the newest snapshot that has one."""
+        texts = [self.java.properties().get(MARKER_KEY)]
+        snapshot = self.java.currentSnapshot()
+        while snapshot is not None:
+            text = snapshot.summary().get(MARKER_KEY)
+            if text is not None:
+                texts.append(text)
+                break
+            # Maintenance commits have no marker: look at their parents.
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self.java.snapshot(parent)
+        markers = [CommitMarker.from_json(text) for text in texts if text is not None]
+        return max(markers, key=lambda m: m.sequence, default=None)
+
+
+@lru_cache(1024)
+def _columns(schema_json: str) -> tuple[tuple[str, LakeType], ...]:
+    fields = json.loads(schema_json)["fields"]
+    return tuple((f["name"], LakeType.parse(text)) for f in fields if (text := _type_text(f["type"])))
+
+
+def _type_text(kind: Any) -> str | None:
+    """Return a type of Iceberg's JSON in the notation of `LakeType`; None for a type that no source column has."""
+    if isinstance(kind, str):
+        return kind
+    return f"list<{kind['element']}>" if kind["type"] == "list" and isinstance(kind["element"], str) else None
+
+
+class JavaClasses:
+    """The Java classes that the engine calls, each looked up once.
+
+    PySpark resolves a dotted path with one JVM call for each of its parts, and for each part that is not a class Java
+    searches all libraries.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        iceberg = "org.apache.iceberg."
+        self.namespace: Any = getattr(jvm, iceberg + "catalog.Namespace")
+        self.table_identifier: Any = getattr(jvm, iceberg + "catalog.TableIdentifier")
+        self.schema_parser: Any = getattr(jvm, iceberg + "SchemaParser")
+        self.partition_spec_parser: Any = getattr(jvm, iceberg + "PartitionSpecParser")
+        self.types: Any = getattr(jvm, iceberg + "types.Types")
+        self.conversions: Any = getattr(jvm, iceberg + "types.Conversions")
+        self.expressions: Any = getattr(jvm, iceberg + "expressions.Expressions")
+        self.file_metadata: Any = getattr(jvm, iceberg + "FileMetadata")
+        self.metrics_config: Any = getattr(jvm, iceberg + "MetricsConfig")
+        self.metrics: Any = getattr(jvm, iceberg + "Metrics")
+        self.parquet_util: Any = getattr(jvm, iceberg + "parquet.ParquetUtil")
+        self.rewrite_coordinator: Any = getattr(jvm, iceberg + "spark.FileRewriteCoordinator")
+        self.spark_util: Any = getattr(jvm, iceberg + "spark.Spark3Util")
+        self.hadoop_path: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
+        self.collections: Any = getattr(jvm, "java.util.Collections")
+        self.hash_map: Any = getattr(jvm, "java.util.HashMap")
+        self.array_list: Any = getattr(jvm, "java.util.ArrayList")
+        self.string: Any = getattr(jvm, "java.lang.String")
+
+    def type_of(self, lake_type: LakeType) -> Any:
+        """Return Iceberg's Java object of a type."""
+        if lake_type == VECTOR:
+            # Iceberg assigns the element's field id itself when the column is added.
+            return self.types.ListType.ofOptional(1, self.types.FloatType.get())
+        return self.types.fromPrimitiveString(str(lake_type))
+
+
+class Lake:
+    """The lake's catalog. Threads may share an instance."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
+        self.classes = JavaClasses(jvm)
+        with lake_errors("the lake's catalog cannot be opened"):
+            self._catalog: Any = self.classes.spark_util.loadIcebergCatalog(
+                spark._jsparkSession,  # noqa: SLF001
+                CATALOG_NAME,
+            )
+
+    def ensure_namespace(self, name: str) -> None:
+        """Create a namespace if it does not exist."""
+        with lake_errors(f"namespace {name} cannot be created"):
+            namespace = self._namespace(name)
+            if not self._catalog.namespaceExists(namespace):
+                self._catalog.createNamespace(namespace)
+
+    def tables(self, namespace: str) -> list[str]:
+        """Return the names of the tables in a namespace, sorted."""
+        with lake_errors(f"namespace {namespace} cannot be listed"):
+            listed = self._catalog.listTables(self._namespace(namespace))
+            return sorted(identifier.name() for identifier in listed)
+
+    def load(self, namespace: str, name: str) -> LakeTable | None:
+        """Load a table's current state; None if the table does not exist."""
+        try:
+            with lake_errors(f"table {namespace}.{name} cannot be loaded"):
+                return self._loaded(namespace, name)
+        except LakeUnavailable as error:
+            cause = error.__cause__
+            if (
+                isinstance(cause, Py4JJavaError)
+                and java_class(cause) == _ICEBERG_ERRORS + "NoSuchTableException"
+            ):
+                return None
+            raise
+
+    def _loaded(self, namespace: str, name: str) -> LakeTable:
+        java = self._catalog.loadTable(self._identifier(namespace, name))
+        return LakeTable(namespace, name, java, self.classes)
+
+    def create(
+        self,
+        namespace: str,
+        name: str,
+        schema_json: str,
+        spec_json: str | None,
+        properties: dict[str, str],
+        location: str | None = None,
+    ) -> LakeTable:
+        """Create a table from Iceberg's JSON forms of its schema and partition spec.
+
+        Without a `location`, the catalog chooses it.
+        """
+        with lake_errors(f"table {namespace}.{name} cannot be created"):
+            schema = self.classes.schema_parser.fromJson(schema_json)
+            builder = self._catalog.buildTable(self._identifier(namespace, name), schema)
+            if spec_json is not None:
+                spec = self.classes.partition_spec_parser.fromJson(schema, spec_json)
+                builder = builder.withPartitionSpec(spec)
+            if location is not None:
+                builder = builder.withLocation(location)
+            for key, value in properties.items():
+                builder = builder.withProperty(key, value)
+            return LakeTable(namespace, name, builder.create(), self.classes)
+
+    def rename(self, namespace: str, old: str, new: str) -> None:
+        """Rename a table. Not every catalog supports it."""
+        with lake_errors(f"table {namespace}.{old} cannot be renamed to {new}"):
+            self._catalog.renameTable(self._identifier(namespace, old), self._identifier(namespace, new))
+
+    def set_properties(self, table: LakeTable, properties: Mapping[str, str]) -> None:
+        """Set the properties that differ; without a difference there is no commit."""
+        present = table.java.properties()
+        changed = {key: value for key, value in properties.items() if present.get(key) != value}
+        if not changed:
+            return
+        with lake_errors(f"properties of {table.namespace}.{table.name} cannot be set"):
+            update = table.java.updateProperties()
+            for key, value in changed.items():
+                update.set(key, value)
+            update.commit()
+            table.java.refresh()
+
+    def create_branch(self, table: LakeTable, branch: str) -> None:
+        """Create `branch` at the current snapshot; a branch left by a crash is replaced."""
+        with lake_errors(f"branch {branch} of {table.namespace}.{table.name} cannot be created"):
+            manage = table.java.manageSnapshots()
+            if table.java.refs().containsKey(branch):
+                manage.removeBranch(branch)
+            manage.createBranch(branch, table.snapshot_id).commit()
+            table.java.refresh()
+
+    def namespace_properties(self, namespace: str) -> dict[str, str]:
+        """Return the properties of a namespace."""
+        with lake_errors(f"namespace {namespace} cannot be read"):
+            return dict(self._catalog.loadNamespaceMetadata(self._namespace(namespace)))
+
+    def set_namespace_property(self, namespace: str, key: str, value: str | None) -> None:
+        """Set a property of a namespace; None removes it."""
+        with lake_errors(f"namespace {namespace} cannot be changed"):
+            collections = self.classes.collections
+            if value is None:
+                self._catalog.removeProperties(self._namespace(namespace), collections.singleton(key))
+            else:
+                self._catalog.setProperties(self._namespace(namespace), collections.singletonMap(key, value))
+
+    def _namespace(self, name: str) -> Any:
+        return self.classes.namespace.of(self._strings([name]))
+
+    def _identifier(self, namespace: str, name: str) -> Any:
+        return self.classes.table_identifier.of(self._strings([namespace, name]))
+
+    def _strings(self, values: Sequence[str]) -> Any:
+        gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001
+        array = gateway.new_array(self.classes.string, len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array

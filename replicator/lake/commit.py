@@ -1,0 +1,144 @@
+"""Makes staged files visible, together with the commit marker, in one atomic commit.
+
+The commit is a compare-and-swap on two levels. The table must carry the marker that the batch started from; otherwise
+another process writes the same table, and this one stops. And the commit replaces exactly the metadata that the table
+was loaded with: if another commit was made since, nothing is committed, and the caller plans again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from replicator import failpoints
+from replicator.errors import CommitConflict, FencedError
+from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
+from replicator.lake.row_locations import RowChanges
+from replicator.model.commit_marker import MARKER_KEY, CommitMarker
+from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The changes of one commit.
+
+    Attributes:
+        data: Iceberg DataFile objects to add.
+        deletes: Iceberg DeleteFile objects to add; they name positions in the snapshot that they were staged for.
+        clear: remove all earlier rows in the same commit.
+        branch: publish this branch, a descendant of the current snapshot, and add `data` and `deletes` on it.
+        fills_done: this commit fills the added columns, and removes the rows from before the table was recreated.
+        row_changes: the locations of the changed rows after this commit; None if they are not tracked.
+    """
+
+    data: Sequence[Any] = ()
+    deletes: Sequence[Any] = ()
+    clear: bool = False
+    branch: str | None = None
+    fills_done: bool = False
+    row_changes: RowChanges | None = None
+
+
+def publish(
+    lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker, staged: Staged
+) -> int | None:
+    """Commit `staged` and `marker` to `table`, whose newest marker must be `base`. Returns the current snapshot then.
+
+    Where no row changes only the marker is written, into the table's properties, and no snapshot is made.
+    None where that is not known: the commit happened, but its answer was lost.
+
+    Raises:
+        FencedError: the table's marker is not `base`: another process writes this mirror.
+        CommitConflict: something else was committed meanwhile; nothing was changed.
+        LakeUnavailable: the catalog failed, and the commit is known not to have happened.
+    """
+    found = table.marker()
+    if found != base:
+        raise fenced(table, base, found)
+    try:
+        with lake_errors(f"commit to {table.namespace}.{table.name}"):
+            failpoints.reach("before-commit")
+            return _commit(lake, table, marker, staged)
+    except CommitConflict:
+        if not _landed(lake, table, base, marker):
+            raise
+    except Exception as error:
+        cause = error.__cause__
+        unknown = isinstance(cause, Py4JJavaError) and java_class(cause).endswith(
+            "CommitStateUnknownException"
+        )
+        # The answer was lost, not necessarily the commit: the marker tells which.
+        if not unknown or not _landed(lake, table, base, marker):
+            raise
+    return None
+
+
+def fenced(table: LakeTable, base: CommitMarker | None, found: CommitMarker | None) -> FencedError:
+    """The error for a table whose marker is not the expected one."""
+    seen = "no marker" if found is None else f"commit {found.sequence} of mirror {found.mirror!r}"
+    wanted = "no marker" if base is None else f"commit {base.sequence} of mirror {base.mirror!r}"
+    return FencedError(
+        f"another process writes {table.namespace}.{table.name}: it carries {seen}, this mirror left {wanted}",
+        "stop the other mirror process, then start this one again; nothing was lost or doubled",
+    )
+
+
+def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker) -> bool:
+    """Whether the commit of `marker` is in the table after all. Raises FencedError where another's is."""
+    now = lake.load(table.namespace, table.name)
+    found = None if now is None else now.marker()
+    if found == marker:
+        return True
+    if found != base:
+        raise fenced(table, base, found)
+    return False
+
+
+def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) -> int | None:
+    text = marker.to_json()
+    loaded = table.java.operations().current().metadataFileLocation()
+    transaction = table.java.newTransaction()
+    start = transaction.startMetadata()
+    if start.metadataFileLocation() != loaded:
+        raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
+    if staged.clear:
+        everything = lake.classes.expressions.alwaysTrue()
+        _stamped(transaction.newDelete().deleteFromRowFilter(everything), text).commit()
+    if staged.branch is not None:
+        transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()
+    if staged.data or staged.deletes:
+        _stamped(_rows(transaction, staged), text).commit()
+    elif staged.branch is not None:
+        # SQL made the snapshots of the branch, without the marker.
+        _stamped(transaction.newFastAppend(), text).commit()
+    if staged.branch is not None:
+        transaction.manageSnapshots().removeBranch(staged.branch).commit()
+    properties = transaction.updateProperties().set(MARKER_KEY, text)
+    if staged.fills_done:
+        properties.remove(PENDING_FILLS_KEY).remove(PENDING_CLEAR_KEY)
+    properties.commit()
+    # `commitTransaction` would put the changes on top of whatever was committed meanwhile, and the marker and the
+    # position deletes would be wrong there. This commits them to what was loaded, or not at all.
+    metadata = transaction.currentMetadata()
+    transaction.underlyingOps().commit(start, metadata)
+    snapshot = metadata.currentSnapshot()
+    return None if snapshot is None else int(snapshot.snapshotId())
+
+
+def _rows(transaction: Any, staged: Staged) -> Any:
+    if not staged.deletes:
+        update = transaction.newFastAppend()
+        for file in staged.data:
+            update.appendFile(file)
+        return update
+    update = transaction.newRowDelta()
+    for file in staged.data:
+        update.addRows(file)
+    for file in staged.deletes:
+        update.addDeletes(file)
+    return update
+
+
+def _stamped(update: Any, text: str) -> Any:
+    return update.set(MARKER_KEY, text)

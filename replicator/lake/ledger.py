@@ -1,0 +1,330 @@
+"""The lake as the ledger: what each table contains is read from its own commit markers.
+
+There is no other record of progress. A checkpoint folder may be lost, a mirror may be started on another machine,
+snapshots may expire: the marker is in the newest snapshot's summary and, in the same commit, in the table's properties.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from replicator.config import Config
+from replicator.errors import LakeUnavailable
+from replicator.lake.catalog import Lake
+from replicator.model.batch_stats import BatchStats
+from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
+from replicator.model.table import TableId
+from replicator.model.truncate import newest
+from replicator.schema.changes import SchemaState
+from replicator.schema.history import BEGINNING, binlog_key
+from replicator.sources.change_log import Offsets
+
+PAUSED_KEY: Final = "replicator.paused."
+"""Prefix of the ops namespace's properties that say why a table is paused."""
+
+RETRYING_KEY: Final = "replicator.retrying."
+"""Prefix of the ops namespace's properties that say why a table failed that is tried again."""
+
+_LOADERS: Final = 8
+_PROPERTY_TEXT: Final = 400
+
+
+class LakeRole(StrEnum):
+    """Which of the two lake tables of a source table is meant."""
+
+    MIRROR = "mirror"
+    CHANGELOG = "changelog"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The markers of one source table's two lake tables; None where there is nothing yet.
+
+    Attributes:
+        changelog_wanted: False for a table that is mirrored without a changelog.
+        may_stand_alone: True where one without a key is to have a changelog only.
+        mirror_schema, changelog_schema: which version of the source's schema the two tables have.
+    """
+
+    mirror: CommitMarker | None
+    changelog: CommitMarker | None
+    changelog_wanted: bool
+    may_stand_alone: bool = False
+    mirror_schema: SchemaState | None = None
+    changelog_schema: SchemaState | None = None
+
+    @property
+    def schema_at(self) -> int | None:
+        """The place of the version that the table with the older one has; None while one is not there."""
+        states = [] if self.stands_alone else [self.mirror_schema]
+        states += [self.changelog_schema] if self.changelog_wanted else []
+        return min((s.at for s in states if s is not None), default=None) if None not in states else None
+
+    @property
+    def resume_marker(self) -> CommitMarker | None:
+        """The marker of the table that has less: from there on events must be read. None: from the beginning."""
+        if not self.changelog_wanted:
+            return self.mirror
+        if self.stands_alone:
+            return self.changelog
+        if self.mirror is None or self.changelog is None:
+            return None
+        return min(self.mirror, self.changelog, key=_reach)
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether there is a changelog that has no mirror beside it, and needs none."""
+        alone = self.changelog is not None and self.changelog.alone
+        return self.may_stand_alone and self.mirror is None and alone
+
+    def marker(self, role: LakeRole) -> CommitMarker | None:
+        """Return the newest marker of one of the two tables."""
+        return self.mirror if role is LakeRole.MIRROR else self.changelog
+
+    def schema(self, role: LakeRole) -> SchemaState | None:
+        """Return the schema version of one of the two tables."""
+        return self.mirror_schema if role is LakeRole.MIRROR else self.changelog_schema
+
+    def awaits_snapshot(self, topic: str) -> bool:
+        """Return whether `topic` was recreated and the lake contains no event of the new topic."""
+        return any(m is not None and m.awaits_snapshot(topic) for m in (self.mirror, self.changelog))
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that the two tables have events of."""
+        return frozenset(
+            topic
+            for marker in (self.mirror, self.changelog)
+            if marker is not None
+            for topic in marker.progress
+        )
+
+
+def _reach(marker: CommitMarker) -> int:
+    return sum(p.next_offset for partitions in marker.progress.values() for p in partitions.values())
+
+
+def ranges_to_read(
+    topic: str, resume_marker: CommitMarker | None, first: Mapping[int, int], ends: Mapping[int, int]
+) -> tuple[OffsetRange, ...]:
+    """What a table still lacks of `topic`, up to `ends` (exclusive); partitions with nothing new are left out."""
+    ranges = []
+    for partition, end in sorted(ends.items()):
+        known = None if resume_marker is None else resume_marker.next_offset(topic, partition)
+        start = first.get(partition, 0) if known is None else known
+        if start < end:
+            ranges.append(OffsetRange(topic, partition, start, end))
+    return tuple(ranges)
+
+
+def chunks(ranges: tuple[OffsetRange, ...], max_events: int) -> list[tuple[OffsetRange, ...]]:
+    """Cut ranges into pieces of about `max_events` offsets, partitions side by side in equal shares of progress.
+
+    No piece is empty.
+
+    A table that was paused, or that is new to the mirror, may have far more to catch up than one batch should hold.
+    """
+    total = sum(r.count for r in ranges)
+    pieces = max(1, -(-total // max_events))
+    cut = []
+    for i in range(pieces):
+        piece = tuple(
+            OffsetRange(
+                r.topic, r.partition, r.start + r.count * i // pieces, r.start + r.count * (i + 1) // pieces
+            )
+            for r in ranges
+        )
+        if found := tuple(r for r in piece if r.count):
+            cut.append(found)
+    return cut
+
+
+def next_marker(
+    mirror: str,
+    batch: int,
+    topic: str,
+    topic_id: str | None,
+    base: CommitMarker | None,
+    census: BatchStats,
+) -> CommitMarker:
+    """The marker of the commit that adds what `census` counted to a table whose newest marker is `base`."""
+    before: Mapping[str, Mapping[int, PartitionProgress]] = {} if base is None else base.progress
+    merged = {name: dict(partitions) for name, partitions in before.items()}
+    own = merged.setdefault(topic, {})
+    moved = False
+    for partition, progress in census.progress.items():
+        # A table that was ahead stays so: where the mirror catches up after a crash, the changelog has more.
+        if partition not in own or own[partition].next_offset < progress.next_offset:
+            own[partition], moved = progress, True
+    ids: Mapping[str, str] = {} if base is None else base.topic_ids
+    known = None if base is None else base.position
+    known_truncate = [] if base is None or base.truncate is None else [base.truncate]
+    watermarks = [
+        w for w in (None if base is None else base.watermark_ms, census.watermark_ms) if w is not None
+    ]
+    return CommitMarker(
+        mirror=mirror,
+        sequence=1 if base is None else base.sequence + 1,
+        batch=batch,
+        progress=merged,
+        position=census.position if moved and census.position is not None else known,
+        watermark_ms=max(watermarks, default=None),
+        committed_ms=time.time_ns() // 1_000_000,
+        truncate=newest([*known_truncate, *census.truncates]),
+        topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
+    )
+
+
+def _short(text: str | None) -> str | None:
+    """Catalogs in a database keep properties in 1,000 characters."""
+    return text if text is None or len(text) <= _PROPERTY_TEXT else text[: _PROPERTY_TEXT - 1] + "…"
+
+
+class Ledger:
+    """What the lake contains, as this process last saw or made it. Each table is touched by one thread at a time."""
+
+    def __init__(self, lake: Lake, config: Config) -> None:
+        self._lake = lake
+        self._config = config
+        self._progress: dict[TableId, Progress] = {}
+
+    def load(self, tables: Iterable[TableId]) -> dict[TableId, LakeUnavailable]:
+        """Read the markers of `tables` from the lake, several at a time. Returns those that cannot be read, and why."""
+        failures: dict[TableId, LakeUnavailable] = {}
+
+        def read(table: TableId) -> None:
+            try:
+                self._progress[table] = self._read(table)
+            except LakeUnavailable as error:
+                self._progress.pop(table, None)
+                failures[table] = error
+
+        with ThreadPoolExecutor(_LOADERS) as pool:
+            list(pool.map(read, list(tables)))
+        return failures
+
+    def knows(self, table: TableId) -> bool:
+        """Whether what the lake has of a table was read."""
+        return table in self._progress
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether that was done for no table."""
+        return not self._progress
+
+    def is_another_topic(self, table: TableId, topic: str, topic_id: str | None) -> bool:
+        """Whether the lake has events of `topic` from when it was another topic of the same name."""
+        if topic_id is None:
+            return False
+        progress = self.progress(table)
+        markers = [m for m in (progress.mirror, progress.changelog) if m is not None]
+        return any(m.topic_ids.get(topic, topic_id) != topic_id for m in markers)
+
+    def progress(self, table: TableId) -> Progress:
+        """What the lake has of a table; reads it where that was not done yet."""
+        if table not in self._progress:
+            self._progress[table] = self._read(table)
+        return self._progress[table]
+
+    def resume_marker_for(self, table: TableId, topic: str) -> CommitMarker | None:
+        """The marker behind which events of `topic` are still to be read for a table.
+
+        Where the lake has nothing of the table, but another has events of its topic, it was renamed to that one.
+        """
+        resume_marker = self.progress(table).resume_marker
+        if resume_marker is not None or table not in self._progress:
+            return resume_marker
+        others = (p.resume_marker for t, p in self._progress.items() if t != table)
+        return next((m for m in others if m is not None and topic in m.progress), None)
+
+    def forget(self, table: TableId) -> None:
+        """Read the table's markers anew next time."""
+        self._progress.pop(table, None)
+
+    def namespace(self, role: LakeRole) -> str:
+        """Return the namespace of mirrors or of changelogs."""
+        lake = self._config.lake
+        return lake.namespace if role is LakeRole.MIRROR else lake.changes_namespace
+
+    def committed(self, table: TableId, role: LakeRole, marker: CommitMarker) -> None:
+        """Record a commit of this process."""
+        known = self._progress[table]
+        mirrored = role is LakeRole.MIRROR
+        self._progress[table] = (
+            replace(known, mirror=marker) if mirrored else replace(known, changelog=marker)
+        )
+
+    def evolved(self, table: TableId, role: LakeRole, state: SchemaState) -> None:
+        """Record the schema version that this process gave to a lake table."""
+        known = self._progress[table]
+        if role is LakeRole.MIRROR:
+            self._progress[table] = replace(known, mirror_schema=state)
+        else:
+            self._progress[table] = replace(known, changelog_schema=state)
+
+    def next_offsets(self, topics: Offsets, table_of: Mapping[str, TableId]) -> dict[str, dict[int, int]]:
+        """Topic → partition → the first offset that the lake lacks, for partitions it has something of."""
+        found: dict[str, dict[int, int]] = {}
+        for topic, partitions in topics.items():
+            if not self.knows(table_of[topic]):
+                continue
+            resume_marker = self.progress(table_of[topic]).resume_marker
+            for partition in partitions:
+                offset = None if resume_marker is None else resume_marker.next_offset(topic, partition)
+                if offset is not None:
+                    found.setdefault(topic, {})[partition] = offset
+        return found
+
+    def pause(self, table: TableId, reason: str, hint: str | None) -> None:
+        """Record in the lake that a table is paused, for `status` and the next start."""
+        text = json.dumps(
+            {"reason": _short(reason), "hint": _short(hint), "since_ms": time.time_ns() // 1_000_000}
+        )
+        self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), text)
+
+    def note_failure(self, table: TableId, reason: str, hint: str | None, retry_in: float) -> None:
+        """Record in the lake, for `status`, that a table failed and is tried again in some seconds."""
+        now_ms = time.time_ns() // 1_000_000
+        text = json.dumps(
+            {"reason": _short(reason), "hint": _short(hint), "retry_ms": now_ms + round(retry_in * 1000)}
+        )
+        self._lake.set_namespace_property(self._config.lake.ops_namespace, RETRYING_KEY + str(table), text)
+
+    def forget_failure(self, table: TableId) -> None:
+        """Remove what `note_failure` recorded."""
+        self._lake.set_namespace_property(self._config.lake.ops_namespace, RETRYING_KEY + str(table), None)
+
+    def resume_all(self) -> list[str]:
+        """Forget every pause and failure: a start is the operator's word that causes were removed.
+
+        Returns the paused tables.
+        """
+        paused = []
+        namespace = self._config.lake.ops_namespace
+        for key in self._lake.namespace_properties(namespace):
+            if key.startswith((PAUSED_KEY, RETRYING_KEY)):
+                self._lake.set_namespace_property(namespace, key, None)
+            if key.startswith(PAUSED_KEY):
+                paused.append(key.removeprefix(PAUSED_KEY))
+        return paused
+
+    def _read(self, table: TableId) -> Progress:
+        lake, options = self._config.lake, self._config.table(str(table))
+        mirror = self._lake.load(lake.namespace, table.name)
+        changelog = self._lake.load(lake.changes_namespace, table.name) if options.changelog else None
+        markers = [None if t is None else t.marker() for t in (mirror, changelog)]
+        states = [
+            None if t is None else t.schema_state() or _state_by_marker(marker)
+            for t, marker in zip((mirror, changelog), markers, strict=True)
+        ]
+        return Progress(markers[0], markers[1], options.changelog, options.keyless == "changelog", *states)
+
+
+def _state_by_marker(marker: CommitMarker | None) -> SchemaState:
+    """What holds for a table of an engine that did not note it: it has the schema of its newest change."""
+    position = None if marker is None else marker.position
+    return SchemaState(BEGINNING if position is None or not position.file else binlog_key(position))

@@ -1,0 +1,139 @@
+"""Read the lake's Iceberg catalog in Python, without Java; it is never written here."""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
+from pyiceberg.table import Table
+from sqlalchemy import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from replicator.config import CATALOG_NAME, LakeConfig
+from replicator.errors import LakeUnavailable, ReplicatorError
+from replicator.model.commit_marker import MARKER_KEY, CommitMarker
+
+_PARALLEL_LOADS = 8
+_OUTAGES = (SQLAlchemyError, RESTError, OSError)
+"""Exceptions that an open catalog may raise; errors of HTTP and of files are OSErrors."""
+_JDBC_DRIVERS = {"sqlite": "sqlite:///", "postgresql": "postgresql+psycopg2:", "mysql": "mysql+pymysql:"}
+
+
+def catalog_properties(lake: LakeConfig) -> dict[str, str]:
+    """Return the PyIceberg settings, including secrets, for the catalog that Spark uses."""
+    properties = lake.catalog_options()
+    if lake.warehouse is not None:
+        properties["warehouse"] = lake.warehouse
+    if lake.catalog == "jdbc":
+        uri = sqlalchemy_uri(lake.uri or "", properties.get("jdbc.user"), properties.get("jdbc.password"))
+        # Spark's catalog creates its tables, in its own layout; here they are only read.
+        return properties | {"type": "sql", "uri": uri, "init_catalog_tables": "false"}
+    return properties | {"type": lake.catalog} | ({} if lake.uri is None else {"uri": lake.uri})
+
+
+def sqlalchemy_uri(jdbc: str, user: str | None = None, password: str | None = None) -> str:
+    """Translate a JDBC URL to SQLAlchemy's form.
+
+    Raises:
+        LakeUnavailable: no Python driver is known for the database.
+    """
+    kind, _, rest = jdbc.removeprefix("jdbc:").partition(":")
+    if kind not in _JDBC_DRIVERS:
+        raise LakeUnavailable(
+            f"no Python driver is known for a catalog at jdbc:{kind}:…",
+            f"use one of {', '.join(_JDBC_DRIVERS)} for a jdbc catalog, or a rest catalog",
+        )
+    url = make_url(_JDBC_DRIVERS[kind] + rest)
+    return url.set(username=user or url.username, password=password or url.password).render_as_string(
+        hide_password=False
+    )
+
+
+@contextmanager
+def open_catalog(lake: LakeConfig) -> Iterator[Catalog]:
+    """Open the lake's catalog for reading.
+
+    Raises:
+        LakeUnavailable: the catalog does not exist or cannot be opened, or an access to it fails.
+    """
+    file = lake.catalog_file
+    if file is not None and not file.exists():
+        # Opening it would create an empty file.
+        raise LakeUnavailable(
+            f"there is no catalog at {file} yet", "start `replicator run`, whose first batch creates it"
+        )
+    # PyIceberg warns about the older schema of JDBC catalogs, although it can read it. `replicator run` updates it.
+    logging.getLogger("pyiceberg.catalog.sql").setLevel(logging.ERROR)
+    catalog = _load(lake)
+    try:
+        yield catalog
+    except _OUTAGES as error:
+        raise _unavailable(lake, error) from error
+    finally:
+        catalog.close()
+
+
+def _load(lake: LakeConfig) -> Catalog:
+    try:
+        return load_catalog(CATALOG_NAME, **catalog_properties(lake))
+    except ReplicatorError:
+        raise
+    except Exception as error:
+        # Each kind of catalog raises the errors of its own client, which have no common class.
+        raise _unavailable(lake, error) from error
+
+
+def _unavailable(lake: LakeConfig, error: Exception) -> LakeUnavailable:
+    # SQLAlchemy's message also contains the statement and its parameters.
+    reason = str(getattr(error, "orig", None) or error) or type(error).__name__
+    return LakeUnavailable(
+        f"the {lake.catalog} catalog cannot be used: {reason.splitlines()[0]}",
+        "check lake.uri and lake.options; if the catalog is a service, check that it is running and reachable",
+    )
+
+
+def tables_in(catalog: Catalog, namespace: str) -> dict[str, Table]:
+    """Load all tables of a namespace, as name → table; empty if the namespace does not exist."""
+    try:
+        names = sorted(identifier[-1] for identifier in catalog.list_tables(namespace))
+    except NoSuchNamespaceError:
+        return {}
+    with ThreadPoolExecutor(_PARALLEL_LOADS) as pool:
+        loaded = pool.map(lambda name: _load_table(catalog, namespace, name), names)
+        return {name: table for name, table in zip(names, loaded, strict=True) if table is not None}
+
+
+def newest_marker(table: Table) -> CommitMarker | None:
+    """Return the newest commit marker of the properties and of the newest snapshot that has one.
+
+    Raises:
+        LakeUnavailable: a newer version of the engine wrote it.
+    """
+    texts = [table.properties.get(MARKER_KEY)]
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        text = snapshot.summary.additional_properties.get(MARKER_KEY) if snapshot.summary else None
+        if text is not None:
+            texts.append(text)
+            break
+        # Maintenance commits have no marker: look at their parents.
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    try:
+        markers = [CommitMarker.from_json(text) for text in texts if text is not None]
+    except (ValueError, KeyError) as error:
+        name = ".".join(table.name())
+        raise LakeUnavailable(
+            f"{name}: {error}", "use the version of replicator that wrote the table"
+        ) from error
+    return max(markers, key=lambda marker: marker.sequence, default=None)
+
+
+def _load_table(catalog: Catalog, namespace: str, name: str) -> Table | None:
+    try:
+        return catalog.load_table((namespace, name))
+    except NoSuchTableError:
+        # Dropped since it was listed, or not an Iceberg table.
+        return None

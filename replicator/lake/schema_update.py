@@ -1,0 +1,213 @@
+"""Change a table's schema with Iceberg's UpdateSchema, in one atomic commit."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from replicator.errors import CommitConflict, UnsupportedChange
+from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.model.types import LakeType
+from replicator.schema.changes import (
+    PENDING_FILLS_KEY,
+    UNFILLED_KEY,
+    AddColumn,
+    ChangeKey,
+    ChangeType,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+    RetireColumn,
+    SchemaChange,
+    WidenType,
+    fills_to_json,
+    pending_fills,
+    renamed_fills,
+    unfilled_columns,
+)
+
+
+def alter(
+    lake: Lake,
+    table: LakeTable,
+    changes: Sequence[SchemaChange],
+    properties: Mapping[str, str],
+    *,
+    key: Sequence[str] = (),
+    fill: bool = False,
+    replaced: Mapping[str, str] | None = None,
+    branch: str | None = None,
+) -> None:
+    """Apply `changes` and set `properties` in one commit, then refresh `table`.
+
+    Args:
+        lake: the catalog.
+        table: the table as it was loaded for the plan; any commit since then is a conflict.
+        changes: see `schema.evolution.plan`.
+        properties: table properties to set in the same commit.
+        key: the mirror's key after the changes; empty for a changelog.
+        fill: whether to record, in the same commit, which rows must still be filled, so that a crash loses nothing.
+        replaced: column that gets another type → the column with its converted values, which replaces it.
+        branch: the branch to publish; it must descend from the current snapshot.
+
+    Raises:
+        CommitConflict: the table was changed since it was loaded.
+        UnsupportedChange: the table is partitioned by a column that would be dropped.
+    """
+    _refuse_partitions(table, changes)
+    with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
+        loaded = table.java.operations().current().metadataFileLocation()
+        transaction = table.java.newTransaction()
+        start = transaction.startMetadata()
+        if start.metadataFileLocation() != loaded:
+            raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
+        if branch is not None:
+            transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
+            transaction.manageSnapshots().removeBranch(branch).commit()
+        _change_schema(lake, transaction, changes, key, replaced or {})
+        update = transaction.updateProperties()
+        for name, value in properties.items():
+            update.set(name, value)
+        known = table.pending_fills()
+        fills = renamed_fills(known, changes) | (pending_fills(changes) if fill else {})
+        if fills:
+            update.set(PENDING_FILLS_KEY, fills_to_json(fills))
+        elif known:
+            update.remove(PENDING_FILLS_KEY)
+        _note_unfilled(table, update, changes, fill=fill)
+        update.commit()
+        # The commit succeeds only on top of the loaded metadata; see `publish`.
+        transaction.underlyingOps().commit(start, transaction.currentMetadata())
+        table.java.refresh()
+
+
+def _note_unfilled(table: LakeTable, update: Any, changes: Sequence[SchemaChange], *, fill: bool) -> None:
+    """Record for `status` which columns are null in earlier rows because no event contains the value."""
+    text = table.property(UNFILLED_KEY)
+    known = () if text is None else json.loads(text)
+    unfilled = unfilled_columns(known, changes, is_empty=table.is_empty or not fill)
+    if unfilled:
+        update.set(UNFILLED_KEY, json.dumps(unfilled))
+    elif known:
+        update.remove(UNFILLED_KEY)
+
+
+def add_columns(lake: Lake, table: LakeTable, columns: Mapping[str, LakeType]) -> None:
+    """Append the columns that the table lacks."""
+    present = table.columns()
+    with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
+        update = table.java.updateSchema()
+        for name, lake_type in columns.items():
+            if name not in present:
+                update.addColumn(None, name, lake.classes.type_of(lake_type))
+        update.commit()
+        table.java.refresh()
+
+
+def is_replaced(change: SchemaChange) -> bool:
+    """Return whether a new field replaces the column, because Iceberg cannot promote the one type to the other."""
+    return isinstance(change, ChangeType) and change.old != change.new
+
+
+def _change_schema(
+    lake: Lake,
+    transaction: Any,
+    changes: Sequence[SchemaChange],
+    key: Sequence[str],
+    replaced: Mapping[str, str],
+) -> None:
+    """Change names first, then all else, so that a name released in the first update can be used in the second."""
+    if not changes:
+        return
+    new_key = bool(key) and any(
+        isinstance(c, DropColumn | RetireColumn | ChangeKey) or is_replaced(c) for c in changes
+    )
+    if new_key:
+        # Iceberg refuses to drop an identifier field.
+        transaction.updateSchema().setIdentifierFields(lake.classes.array_list()).commit()
+    update = transaction.updateSchema().allowIncompatibleChanges()
+    others = {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    for change in changes:
+        if not (isinstance(change, RenameColumn) and change.name in others):
+            _give_names(update, change, replaced)
+    update.commit()
+    update = transaction.updateSchema().allowIncompatibleChanges()
+    for change in changes:
+        _give_types(lake, update, change, replaced)
+    update.commit()
+    if new_key:
+        _set_key(lake, transaction, changes, key)
+
+
+def _give_names(update: Any, change: SchemaChange, replaced: Mapping[str, str]) -> None:
+    match change:
+        case DropColumn(name=name):
+            update.deleteColumn(name)
+        case RetireColumn(name=name, kept=kept):
+            update.makeColumnOptional(name)
+            if kept != name:
+                update.renameColumn(name, kept)
+        case RenameColumn(name=name, new=new):
+            update.renameColumn(name, new)
+        case ChangeType(name=name, was=was) if is_replaced(change):
+            update.deleteColumn(was)
+            if was in replaced:
+                update.renameColumn(replaced[was], name)
+        case _:
+            pass
+
+
+def _give_types(lake: Lake, update: Any, change: SchemaChange, replaced: Mapping[str, str]) -> None:
+    match change:
+        case AddColumn(column=column, after=after):
+            update.addColumn(None, column.name, lake.classes.type_of(column.type))
+            _move(update, column.name, after)
+        case ChangeType(name=name, was=was, new=new) if is_replaced(change) and was not in replaced:
+            update.addColumn(None, name, lake.classes.type_of(new))
+        case WidenType(name=name, new=new):
+            update.updateColumn(name, lake.classes.type_of(new))
+        case MoveColumn(name=name, after=after):
+            _move(update, name, after)
+        case _:
+            pass
+
+
+def _move(update: Any, name: str, after: str | None) -> None:
+    if after is None:
+        update.moveFirst(name)
+    else:
+        update.moveAfter(name, after)
+
+
+def _set_key(lake: Lake, transaction: Any, changes: Sequence[SchemaChange], key: Sequence[str]) -> None:
+    update = transaction.updateSchema().allowIncompatibleChanges()
+    schema = json.loads(lake.classes.schema_parser.toJson(transaction.table().schema()))
+    types = {f["name"]: f["type"] for f in schema["fields"]}
+    for change in changes:
+        if isinstance(change, ChangeKey):
+            for name in set(change.old).intersection(types).difference(key):
+                update.makeColumnOptional(name)
+    identifiers = lake.classes.array_list()
+    for name in key:
+        update.requireColumn(name)
+        if types[name] not in ("float", "double"):
+            identifiers.add(name)
+    update.setIdentifierFields(identifiers).commit()
+
+
+def _refuse_partitions(table: LakeTable, changes: Sequence[SchemaChange]) -> None:
+    """Check that no column by which the table is partitioned would be dropped.
+
+    Raises:
+        UnsupportedChange: such a column would be dropped or replaced.
+    """
+    gone = {c.name for c in changes if isinstance(c, DropColumn)}
+    gone |= {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    if not gone or not table.is_partitioned:
+        return
+    names = {f["id"]: f["name"] for f in json.loads(table.schema_json())["fields"]}
+    for field in table.java.spec().fields():
+        if (name := names.get(field.sourceId())) in gone:
+            raise UnsupportedChange(
+                f"the table is partitioned by column {name}, which the source dropped or converted to another type",
+                "remove it from partition = [...], drop the table in the lake, and bootstrap the table again",
+            )

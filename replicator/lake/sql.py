@@ -1,0 +1,42 @@
+"""Build Spark SQL statements. Pure: no session; every name is quoted."""
+
+from collections.abc import Sequence
+
+from replicator.model.identifiers import quoted
+
+
+def merge(target: str, view: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    """Build a MERGE of net changes into `target` (already quoted).
+
+    `view` has the key as k0, k1, … and the new row in the struct `row`, which is null if the row is deleted.
+    """
+    on = " AND ".join(f"t.{quoted(column)} = s.k{i}" for i, column in enumerate(key))
+    update = ", ".join(f"t.{quoted(c)} = s.row.{quoted(c)}" for c in columns)
+    names = ", ".join(quoted(c) for c in columns)
+    values = ", ".join(f"s.row.{quoted(c)}" for c in columns)
+    return (
+        f"MERGE INTO {target} t USING {quoted(view)} s ON {on} "
+        "WHEN MATCHED AND s.row IS NULL THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {update} "
+        f"WHEN NOT MATCHED AND s.row IS NOT NULL THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+def fill(target: str, columns: Sequence[tuple[str, str]]) -> str:
+    """Build an UPDATE that sets `columns` (name, Spark type) to the same values, bound as v0, v1, …, in every row."""
+    assignments = ", ".join(
+        f"{quoted(name)} = CAST(:v{i} AS {kind})" for i, (name, kind) in enumerate(columns)
+    )
+    return f"UPDATE {target} SET {assignments}"
+
+
+def convert(target: str, values: Sequence[tuple[str, str]]) -> str:
+    """Build an UPDATE of every row that sets columns (name) to expressions over the row."""
+    assignments = ", ".join(f"{quoted(name)} = {expression}" for name, expression in values)
+    return f"UPDATE {target} SET {assignments}"
+
+
+def lost_values(source: str, values: Sequence[tuple[str, str]]) -> str:
+    """Build a query that counts, for each (quoted column, expression), the rows where only the expression is null."""
+    counts = ", ".join(f"COUNT_IF({old} IS NOT NULL AND ({new}) IS NULL)" for old, new in values)
+    return f"SELECT {counts} FROM {source}"

@@ -1,0 +1,71 @@
+"""Commits staged files to a lake table and keeps the process's record of the lake true.
+
+A commit changes three things that must agree: the table, the ledger's copy of its marker, and the cache of row
+locations. `TableWriter.commit` is the only place that changes them together.
+"""
+
+from dataclasses import dataclass
+
+from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.commit import Staged, publish
+from replicator.lake.ledger import LakeRole, Ledger
+from replicator.lake.row_locations import RowLocationCache
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.table import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """A lake table as a commit expects it.
+
+    Attributes:
+        source: the source table.
+        role: whether `table` is its mirror or its changelog.
+        table: the lake table as it was loaded.
+        base: the marker that `table` must carry; None for a table without a commit.
+    """
+
+    source: TableId
+    role: LakeRole
+    table: LakeTable
+    base: CommitMarker | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableWriter:
+    """Commits to the lake tables of one mirror."""
+
+    lake: Lake
+    ledger: Ledger
+    row_locations: RowLocationCache
+
+    def commit(self, target: WriteTarget, staged: Staged, marker: CommitMarker) -> None:
+        """Make `staged` visible in one atomic commit, together with `marker`.
+
+        Raises:
+            FencedError, CommitConflict, LakeUnavailable: as `publish`; nothing was committed.
+        """
+        head = publish(self.lake, target.table, target.base, marker, staged)
+        changes = staged.row_changes
+        if changes is not None:
+            self.row_locations.committed(target.table, changes, head)
+        self.ledger.committed(target.source, target.role, marker)
+
+    def target(self, source: TableId, role: LakeRole, table: LakeTable) -> WriteTarget:
+        """Return `table` as a target whose base is the marker that the ledger knows."""
+        return WriteTarget(source, role, table, self.ledger.progress(source).marker(role))
+
+    def reset_topic(self, source: TableId, topic: str, topic_id: str | None) -> None:
+        """Remove the offsets of `topic` from the markers of a source table, because the topic was recreated.
+
+        Raises:
+            FencedError: another process writes this mirror.
+            CommitConflict: another commit was made to the table; try again.
+        """
+        # The changelog comes first, as in every batch: if the mirror is behind, nothing is lost.
+        for role in (LakeRole.CHANGELOG, LakeRole.MIRROR):
+            base = self.ledger.progress(source).marker(role)
+            table = None if base is None else self.lake.load(self.ledger.namespace(role), source.name)
+            if base is not None and table is not None:
+                target = WriteTarget(source, role, table, base)
+                self.commit(target, Staged(), base.with_new_topic(topic, topic_id))

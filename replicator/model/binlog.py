@@ -1,0 +1,88 @@
+"""The end of a source's binlog and the connector's progress in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from replicator.model.gtid import GtidSet
+from replicator.model.position import binlog_number
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogEnd:
+    """The end of a server's binlog at some moment; all transactions committed earlier lie before it.
+
+    Attributes:
+        file: the current binlog file.
+        pos: the byte offset after its last event.
+        gtids: the executed transactions; None if the server has no GTIDs.
+    """
+
+    file: str
+    pos: int
+    gtids: GtidSet | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.pos}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorOffset:
+    """A source offset of Debezium's MySQL connector; all changes before it are in Kafka.
+
+    Attributes:
+        file, pos: the position at which the connector would resume.
+        gtids: the transactions that it has read; None if the server has no GTIDs. A statement outside a transaction,
+            such as DDL, is added only with the next transaction.
+        in_snapshot: whether the initial snapshot was still incomplete.
+        ts_sec: when the source committed the newest change before the offset, seconds since the epoch.
+    """
+
+    file: str
+    pos: int
+    gtids: GtidSet | None = None
+    in_snapshot: bool = False
+    ts_sec: int | None = None
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, Any]) -> "ConnectorOffset":
+        """Read an offset as Kafka Connect returns it.
+
+        Raises:
+            ValueError: it is not an offset of Debezium's MySQL connector.
+        """
+        try:
+            gtids, snapshot, seconds = offset.get("gtids"), offset.get("snapshot"), offset.get("ts_sec")
+            binlog_number(str(offset["file"]))
+            return cls(
+                file=str(offset["file"]),
+                pos=int(offset["pos"]),
+                gtids=GtidSet.parse(gtids) if gtids else None,
+                in_snapshot=str(snapshot).lower() not in ("none", "false"),
+                ts_sec=None if seconds is None else int(seconds),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an offset of a MySQL connector: {error}") from error
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.pos}"
+
+    def transactions_behind(self, end: BinlogEnd) -> int | None:
+        """Return how many transactions before `end` may be missing; None if the server has no GTIDs."""
+        if end.gtids is None or self.gtids is None:
+            return None
+        return 0 if self.covers(end) else max(1, self.gtids.lacking(end.gtids))
+
+    def covers(self, end: BinlogEnd) -> bool:
+        """Return whether everything before `end` is in Kafka.
+
+        Each server numbers its files independently, so GTIDs decide if the server has them. File and position decide
+        only about the one transaction that `gtids` may lack (see there).
+        """
+        if self.in_snapshot:
+            return False
+        behind = (binlog_number(self.file), self.pos) >= (binlog_number(end.file), end.pos)
+        if end.gtids is None or self.gtids is None:
+            return behind
+        lacking = self.gtids.lacking(end.gtids)
+        return lacking == 0 or (lacking == 1 and behind)

@@ -1,0 +1,348 @@
+"""Column rules: exclude, mask or hash columns before anything is written.
+
+A rule applies to the column's name in the source. Letter case is ignored, as in MySQL; `*` and `?` are wildcards. A
+masked or hashed column keeps its name and its order among the columns, and its type becomes text; a column masked with
+null keeps its type. NULL stays NULL under every rule.
+
+The rules for all names that a renamed column has or had apply to it. If several apply, the strictest wins; from strict
+to loose: exclude, null, text, hash, keep_last, none.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Final
+
+from replicator.errors import UnfitColumns
+from replicator.model.avro_names import adjusted_patterns, unescaped
+from replicator.model.column_history import ColumnHistory
+from replicator.model.patterns import matches
+from replicator.model.table import Column, SourceName, TableSchema
+from replicator.model.types import STRING, LakeType
+
+MASKED: Final = "*"
+"""Replacement for each character that a mask hides."""
+
+NO_HISTORIES: Final[Mapping[str, ColumnHistory]] = MappingProxyType({})
+"""Histories of a table in which no column was renamed."""
+
+_BLOCK: Final = 64
+"""Block size of SHA-256, bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedHash:
+    """HMAC-SHA256 of the value's canonical text in UTF-8 (of the bytes if it is binary), in hexadecimal.
+
+    Equal values have equal hashes in all columns and tables, so joins keep working. No repr contains the key.
+    """
+
+    key: bytes = field(repr=False)
+
+    @property
+    def pads(self) -> tuple[bytes, bytes]:
+        """The inner and the outer key block of HMAC (RFC 2104)."""
+        key = self.key if len(self.key) <= _BLOCK else hashlib.sha256(self.key).digest()
+        block = key.ljust(_BLOCK, b"\0")
+        return bytes(b ^ 0x36 for b in block), bytes(b ^ 0x5C for b in block)
+
+    def of_text(self, text: str) -> str:
+        """Return the stored value of a value with the canonical text `text`."""
+        return hmac.new(self.key, text.encode(), "sha256").hexdigest()
+
+    def __str__(self) -> str:
+        # The fingerprint distinguishes keys and reveals nothing about the key.
+        return f"hash {self.of_text('replicator: which key is this?')[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedText:
+    """A mask that replaces every value by the same text."""
+
+    text: str
+
+    def of_text(self, text: str) -> str:  # noqa: ARG002 the value is not used
+        """Return the stored value of a value with the canonical text `text`."""
+        return self.text
+
+    def __str__(self) -> str:
+        return f"text {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLast:
+    """A mask that hides all but the last `count` characters of the canonical text; all if it is not longer."""
+
+    count: int
+
+    def of_text(self, text: str) -> str:
+        """Return the stored value of a value with the canonical text `text`."""
+        hidden = len(text) - self.count if len(text) > self.count else len(text)
+        return MASKED * hidden + text[hidden:]
+
+    def __str__(self) -> str:
+        return f"keep_last {self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """A mask that replaces every value by null; the values are not even read."""
+
+    def __str__(self) -> str:
+        return "null"
+
+
+Mask = FixedText | KeepLast | Blank
+ColumnTransform = KeyedHash | Mask
+
+EXCLUDED: Final = "exclude"
+"""Recorded rule of an excluded column in the properties of lake tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exclude:
+    """The rule of an excluded column."""
+
+    def __str__(self) -> str:
+        return EXCLUDED
+
+
+Rule = Exclude | ColumnTransform | None
+
+_STRICTNESS: Final = {"": 0, "keep_last": 1, "hash": 2, "text": 3, "null": 4, EXCLUDED: 5}
+"""First word of a rule as lake tables record it ("" for no rule) → its strictness; higher reveals less."""
+
+
+def strictness(rule: str | None) -> int:
+    """Return the strictness of a rule as lake tables record it; 0 for no rule."""
+    return _STRICTNESS.get((rule or "").partition(" ")[0], _STRICTNESS[EXCLUDED])
+
+
+def _strictest(rules: Iterable[Rule]) -> Rule:
+    def order(rule: Rule) -> tuple[int, int]:
+        # Of two `keep_last` masks, the one that keeps fewer characters is stricter.
+        kept = rule.count if isinstance(rule, KeepLast) else 0
+        return strictness(None if rule is None else str(rule)), -kept
+
+    return max(rules, key=order, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Column rules from one section of the configuration, as patterns of column names.
+
+    Attributes:
+        include: if it is not empty, all other columns are excluded.
+        exclude, hashes, masks: the columns that are excluded, hashed or masked.
+        key: the hash key; present if `hashes` is not empty.
+        plain: columns that are mirrored unchanged; excludes nothing.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ()
+    masks: tuple[tuple[str, Mask], ...] = ()
+    key: bytes | None = field(default=None, repr=False)
+    plain: tuple[str, ...] = ()
+
+    def leaves_out(self, name: str) -> bool:
+        """Return whether a column is excluded."""
+        return isinstance(self.rule(SourceName(name, name)), Exclude)
+
+    def transform(self, name: str) -> ColumnTransform | None:
+        """Return the transform of a column that is mirrored; a hash takes precedence over a mask."""
+        return self._transform_of(SourceName(name, name))
+
+    def rule(self, name: SourceName) -> Rule:
+        """Return the rule of a column."""
+        if _hits(name, self.exclude) or (self.include and not _allowed(name, self.include)):
+            return Exclude()
+        return self._transform_of(name)
+
+    def lists(self, name: SourceName) -> bool:
+        """Return whether any pattern matches a column."""
+        named = (*self.exclude, *self.hashes, *(pattern for pattern, _ in self.masks))
+        return self.allows(name) or _hits(name, named)
+
+    def allows(self, name: SourceName) -> bool:
+        """Return whether `include` or `plain` lists a column."""
+        return _allowed(name, (*self.include, *self.plain))
+
+    def _transform_of(self, name: SourceName) -> ColumnTransform | None:
+        if self.key is not None and _hits(name, self.hashes):
+            return KeyedHash(self.key)
+        return next((mask for pattern, mask in self.masks if _hits(name, (pattern,))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRules:
+    """The rules of one table: its own first, then those of the whole mirror.
+
+    A column is mirrored only if no rule set excludes it. Of masks and hashes, the table's own take precedence.
+
+    Attributes:
+        sets: the rule sets, in order of precedence.
+        unlisted_wait: whether the table pauses if it has a column that no pattern matches.
+        elsewhere: the rules for the table's other names; the strictest of theirs and its own applies.
+    """
+
+    sets: tuple[RuleSet, ...] = ()
+    unlisted_wait: bool = False
+    elsewhere: "tuple[ColumnRules, ...]" = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.sets or self.unlisted_wait or self.elsewhere)
+
+    def leaves_out(self, name: str) -> bool:
+        """Return whether the source column `name` is excluded."""
+        return any(rules.leaves_out(name) for rules in self.sets)
+
+    def transform(self, name: str) -> ColumnTransform | None:
+        """Return the transform of the source column `name`."""
+        return next((found for rules in self.sets if (found := rules.transform(name)) is not None), None)
+
+    def rule(self, names: Iterable[SourceName]) -> Rule:
+        """Return the strictest rule for any of the `names` that a column has or had."""
+        names = tuple(names)
+        own = [self._rule_for(name) for name in sorted(names)]
+        return _strictest([*own, *(rules.rule(names) for rules in self.elsewhere)])
+
+    def _rule_for(self, name: SourceName) -> Rule:
+        found = [rule for rules in self.sets if (rule := rules.rule(name)) is not None]
+        return next((rule for rule in found if isinstance(rule, Exclude)), found[0] if found else None)
+
+    def allows(self, name: SourceName) -> bool:
+        """Return whether any rule set lists a column as mirrored."""
+        return any(rules.allows(name) for rules in self.sets)
+
+    def unlisted(self, names: Iterable[SourceName]) -> list[str]:
+        """Return the columns that pause the table because no pattern matches them."""
+        if not self.unlisted_wait:
+            return []
+        return [name.name for name in names if not any(rules.lists(name) for rules in self.sets)]
+
+    def read(self, columns: Iterable[Column]) -> list[Column]:
+        """Return the columns of an event that must be read, with their transforms: not excluded or masked with null."""
+        ruled = [(c, self.rule((c.source_name,))) for c in columns]
+        return [replace(c, transform=rule) for c, rule in ruled if not isinstance(rule, Exclude | Blank)]
+
+    def transformed(
+        self, schema: TableSchema, table: str, histories: Mapping[str, ColumnHistory] = NO_HISTORIES
+    ) -> TableSchema:
+        """Apply the rules to the source schema `schema` and return the schema of the lake table.
+
+        `histories` maps names in `schema` to the other names that the columns had.
+
+        Raises:
+            UnfitColumns: a key column is excluded or masked, so rows could not be distinguished; or a column must be
+                listed in the rules first.
+        """
+        known = {c.name: histories.get(c.name) or ColumnHistory.of(c) for c in schema.columns}
+        self._check_listed(schema, table)
+        self._check_renamed(schema, table, known)
+        rules = {name: self.rule(history.names) for name, history in known.items()}
+        for column in schema.key_columns:
+            if not isinstance(rules[column.name], KeyedHash | None):
+                raise UnfitColumns(
+                    f"column {column.source_name.name} of {table} is in the key and must not be excluded or masked",
+                    "hash it instead, which keeps equal values equal; or remove it from the column rules",
+                )
+        columns: list[Column] = []
+        left_out: list[str] = []
+        for column in schema.columns:
+            rule = rules[column.name]
+            if isinstance(rule, Exclude):
+                left_out.append(column.source_name.name)
+            else:
+                columns.append(_transformed(column, rule))
+        return replace(schema, columns=tuple(columns), left_out=tuple(left_out))
+
+    def _check_listed(self, schema: TableSchema, table: str) -> None:
+        if unlisted := self.unlisted(c.source_name for c in schema.columns):
+            raise UnfitColumns(
+                f"no column rule of {table} lists {', '.join(unlisted)}, "
+                'and unlisted = "pause" pauses the table in that case',
+                f"add {'them' if len(unlisted) > 1 else 'it'} to include (mirrored unchanged), exclude, hash or mask, "
+                f'in columns of [[table]] name = "{table}" or in [columns], and restart the mirror',
+            )
+
+    def _check_renamed(self, schema: TableSchema, table: str, histories: Mapping[str, ColumnHistory]) -> None:
+        for column in schema.columns:
+            history = histories[column.name]
+            was = [n for n in sorted(history.maybe) if self._is_stricter(n, history.names)]
+            if was and not self.allows(column.source_name):
+                raise unexplained(column.source_name.name, was[0].name, table)
+
+    def _is_stricter(self, name: SourceName, than: Iterable[SourceName]) -> bool:
+        rules = (self.rule((name,)), self.rule(than))
+        first, second = (strictness(None if rule is None else str(rule)) for rule in rules)
+        return first > second
+
+
+def stored_type(column: Column) -> LakeType:
+    """Return the type of the column's values after its `transform`, if `type` is the one before."""
+    return column.type if column.transform is None or isinstance(column.transform, Blank) else STRING
+
+
+def fits(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a column's name matches one of `patterns`; letter case is ignored."""
+    return matches(name.casefold(), (pattern.casefold() for pattern in patterns))
+
+
+def _hits(name: SourceName, patterns: Sequence[str]) -> bool:
+    """Return whether a pattern for protected columns matches the name in events or, as in `_allowed`, the source's."""
+    return _allowed(name, patterns) or (name.in_events != name.name and fits(name.in_events, patterns))
+
+
+def _allowed(name: SourceName, patterns: Sequence[str]) -> bool:
+    """Return whether a pattern matches the source's name.
+
+    If that is unknown, match any name from which the Avro name may have been made.
+    """
+    if name.known:
+        return fits(name.name, patterns)
+    adjusted = [each for pattern in patterns for each in (pattern, *adjusted_patterns(pattern))]
+    return fits(name.name, adjusted) or fits(unescaped(name.name), patterns)
+
+
+def unexplained(name: str, was: str, table: str) -> UnfitColumns:
+    return UnfitColumns(
+        f"column {name} of {table} appeared when {was} disappeared, which has a stricter column rule, and no DDL "
+        "statement says whether it is the same column, renamed",
+        f"if it is, give {name} the rule of {was} too; if not, add {name} to include in the column rules (include "
+        "lists all columns that are mirrored); the schema-change topic (include.schema.changes=true) prevents this",
+    )
+
+
+def _transformed(column: Column, transform: ColumnTransform | None) -> Column:
+    if transform is None:
+        return column
+    if isinstance(transform, Blank):
+        return replace(column, transform=transform, fill=None, fill_unknown=False)
+    text = None if column.fill is None else canonical_text(column.fill, column.type)
+    fill = None if text is None else transform.of_text(text)
+    unknown = column.fill_unknown or (column.fill is not None and fill is None)
+    return replace(column, type=STRING, transform=transform, fill=fill, fill_unknown=unknown)
+
+
+def canonical_text(constant: str, lake_type: LakeType) -> str | None:
+    """Return the text as which a value of `lake_type` is hashed, from a constant in a table definition.
+
+    None for floating point, whose canonical text is Java's.
+    """
+    match lake_type.name:
+        case "int" | "long":
+            return str(int(Decimal(constant)))
+        case "decimal":
+            return f"{Decimal(constant).quantize(Decimal(1).scaleb(-lake_type.scale)):f}"
+        case "timestamp":
+            whole, _, fraction = constant.partition(".")
+            fraction = fraction.rstrip("0")
+            return f"{whole}.{fraction}" if fraction else whole
+        case "string" | "date":
+            return constant
+        case _:
+            return None

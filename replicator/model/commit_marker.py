@@ -1,0 +1,264 @@
+"""Commit markers: the entries of the ledger.
+
+Each commit writes a `CommitMarker` as JSON under `MARKER_KEY` to the summary of its Iceberg snapshot and, because
+snapshots expire, to the table's properties, atomically in the same commit.
+"""
+
+import base64
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from replicator.model.position import SourcePosition
+from replicator.model.snapshot import SnapshotRead
+from replicator.model.truncate import Truncate
+
+MARKER_KEY: Final = "replicator.marker"
+MARKER_VERSION: Final = 1
+_ROW_BYTES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `start` (inclusive) to `end` (exclusive) of one partition of one topic."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """Number of offsets in the range; Kafka may have fewer records."""
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class HighWater:
+    """The furthest position and time that one partition has reached.
+
+    Events that a restarted connector sends again lie at or before it, in position *and* in time. The time guards
+    against a source whose binlogs were reset, so that its positions start at one again.
+
+    Attributes:
+        position: the furthest binlog position seen.
+        kind: 0 after a delete or truncate, 1 after anything else: a key update sends a delete and a create from one
+            position.
+        ts_ms: the latest source time seen, milliseconds since the epoch.
+        tx_order: number of the furthest event in its transaction; None if the connector does not count events.
+        event_count: events seen at `position`: the rows of one statement, or of a whole transaction if the source
+            compresses its transactions.
+        first_hashes: row hashes (`decode.events.row_hash`) of the first events at `position`, in order.
+        last_hashes: row hashes of the last events at `position`, in order.
+        rows_ascending: whether the row numbers at `position` ascended, as those of one statement do.
+        replayed_count: events at `position` that a restarted connector has sent again so far; None if it is not
+            sending them again.
+        short_hashes: lowest 24 bits of the row hashes at `position`, in order, if `last_hashes` does not hold all of
+            them; empty above the limit.
+    """
+
+    position: SourcePosition
+    kind: int
+    ts_ms: int
+    tx_order: int | None = None
+    event_count: int = 1
+    first_hashes: tuple[int, ...] = ()
+    last_hashes: tuple[int, ...] = ()
+    rows_ascending: bool = True
+    replayed_count: int | None = None
+    short_hashes: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "position": self.position.to_json(),
+            "kind": self.kind,
+            "ts_ms": self.ts_ms,
+            "nth": self.tx_order,
+            "seen": self.event_count,
+            "head": list(self.first_hashes),
+            "marks": list(self.last_hashes),
+            "plain": self.rows_ascending,
+            "resent": self.replayed_count,
+            "rows": base64.b64encode(
+                b"".join(r.to_bytes(_ROW_BYTES, "big") for r in self.short_hashes)
+            ).decode(),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "HighWater":
+        return cls(
+            SourcePosition.from_json(value["position"]),
+            value["kind"],
+            value["ts_ms"],
+            # Markers of older versions of the engine lack the fields below.
+            value.get("nth"),
+            value.get("seen", 1),
+            tuple(value.get("head", ())),
+            tuple(value.get("marks", ())),
+            value.get("plain", True),
+            value.get("resent"),
+            _rows(base64.b64decode(value.get("rows", ""))),
+        )
+
+
+def _rows(data: bytes) -> tuple[int, ...]:
+    return tuple(int.from_bytes(data[i : i + _ROW_BYTES], "big") for i in range(0, len(data), _ROW_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """The progress of one partition in a table.
+
+    Attributes:
+        next_offset: the first offset that the table does not contain.
+        high_water: see `HighWater`; None if the table contains only snapshot rows of the partition.
+    """
+
+    next_offset: int
+    high_water: HighWater | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMarker:
+    """The progress of one lake table: how far it contains the changes of its source table.
+
+    Attributes:
+        mirror: the mirror's name from the configuration.
+        sequence: 1 for a table's first commit, one more for each later commit.
+        batch: number of the process's batch that made the commit; informative only.
+        progress: topic → partition → progress.
+        position: the furthest source position that the table contains.
+        watermark_ms: the latest source commit time that it contains, milliseconds since the epoch.
+        committed_ms: when the commit was prepared, milliseconds since the epoch.
+        truncate: the newest TRUNCATE that the table contains; changes from before it may still arrive. Markers of older
+            versions of the engine lack it.
+        topic_ids: topic → topic id, if known. A topic that is here and not in `progress` was recreated, and none of its
+            events has been applied yet.
+        snapshot: the newest snapshot of the whole table of which it contains rows.
+        alone: whether this is the changelog of a table without a key and without a mirror.
+    """
+
+    mirror: str
+    sequence: int
+    batch: int
+    progress: Mapping[str, Mapping[int, PartitionProgress]] = field(default_factory=dict)
+    position: SourcePosition | None = None
+    watermark_ms: int | None = None
+    committed_ms: int = 0
+    truncate: Truncate | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    snapshot: SnapshotRead | None = None
+    alone: bool = False
+
+    def next_offset(self, topic: str, partition: int) -> int | None:
+        """Return the first offset of a partition that the table lacks; None if it has no event of the partition."""
+        progress = self.progress.get(topic, {}).get(partition)
+        return None if progress is None else progress.next_offset
+
+    def awaits_snapshot(self, topic: str) -> bool:
+        """Return whether `topic` was recreated, so that only a snapshot has the changes in between."""
+        return topic in self.topic_ids and topic not in self.progress
+
+    def with_new_topic(self, topic: str, topic_id: str | None) -> "CommitMarker":
+        """Return the marker of a commit that resets the progress in `topic`, which was recreated."""
+        ids = {t: known for t, known in self.topic_ids.items() if t != topic}
+        return replace(
+            self,
+            sequence=self.sequence + 1,
+            progress={t: partitions for t, partitions in self.progress.items() if t != topic},
+            committed_ms=time.time_ns() // 1_000_000,
+            truncate=None,
+            snapshot=None,
+            topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
+        )
+
+    def known_truncate(self, topic: str) -> Truncate | None:
+        """Return the newest truncate if it is in `topic`."""
+        t, known = self.truncate, self.progress.get(topic, {})
+        if t is None or t.partition not in known or known[t.partition].next_offset <= t.offset:
+            return None  # There is no truncate, or it is in another topic.
+        return t
+
+    def unfinished_truncate(self, topic: str, partitions: Iterable[int]) -> Truncate | None:
+        """Return the newest truncate if one of `partitions` may still have changes from before it."""
+        t, known = self.known_truncate(topic), self.progress.get(topic, {})
+        if t is None:
+            return None
+        others = [known.get(p) for p in partitions if p != t.partition]
+        return t if any(p is None or not _beyond(p, t) for p in others) else None
+
+    def may_reach_beyond(self, topic: str, truncate: Truncate) -> bool:
+        """Return whether the table may contain changes of other partitions from after `truncate`."""
+        others = [p for n, p in self.progress.get(topic, {}).items() if n != truncate.partition]
+        later = self.watermark_ms is not None and self.watermark_ms > truncate.ts_ms
+        return any(later or _beyond(p, truncate) for p in others)
+
+    def to_json(self) -> str:
+        """Return the marker as one line of JSON with sorted keys."""
+        return json.dumps(
+            {
+                "version": MARKER_VERSION,
+                "mirror": self.mirror,
+                "sequence": self.sequence,
+                "batch": self.batch,
+                "topics": {
+                    topic: {str(p): _progress_to_json(progress) for p, progress in partitions.items()}
+                    for topic, partitions in self.progress.items()
+                },
+                "position": None if self.position is None else self.position.to_json(),
+                "watermark_ms": self.watermark_ms,
+                "committed_ms": self.committed_ms,
+                "truncate": None if self.truncate is None else self.truncate.to_json(),
+                "topic_ids": dict(self.topic_ids),
+                "snapshot": None if self.snapshot is None else self.snapshot.to_json(),
+                "alone": self.alone,
+            },
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "CommitMarker":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the text is not a marker, or has an unsupported version.
+        """
+        value = json.loads(text)
+        if value.get("version") != MARKER_VERSION:
+            raise ValueError(
+                f"commit marker has version {value.get('version')!r}, this engine reads {MARKER_VERSION}"
+            )
+        return cls(
+            mirror=value["mirror"],
+            sequence=value["sequence"],
+            batch=value["batch"],
+            progress={
+                topic: {int(p): _progress_from_json(progress) for p, progress in partitions.items()}
+                for topic, partitions in value["topics"].items()
+            },
+            position=None if value["position"] is None else SourcePosition.from_json(value["position"]),
+            watermark_ms=value["watermark_ms"],
+            committed_ms=value["committed_ms"],
+            truncate=None if (found := value.get("truncate")) is None else Truncate.from_json(found),
+            topic_ids=value.get("topic_ids", {}),
+            snapshot=None if (found := value.get("snapshot")) is None else SnapshotRead.from_json(found),
+            alone=value.get("alone", False),
+        )
+
+
+def _beyond(progress: PartitionProgress, truncate: Truncate) -> bool:
+    high = progress.high_water
+    return high is not None and not truncate.undoes(high.position, high.kind, high.ts_ms)
+
+
+def _progress_to_json(progress: PartitionProgress) -> dict[str, Any]:
+    high_water = None if progress.high_water is None else progress.high_water.to_json()
+    return {"next": progress.next_offset, "high_water": high_water}
+
+
+def _progress_from_json(value: dict[str, Any]) -> PartitionProgress:
+    high_water = None if value["high_water"] is None else HighWater.from_json(value["high_water"])
+    return PartitionProgress(value["next"], high_water)

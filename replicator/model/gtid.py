@@ -1,0 +1,64 @@
+"""Sets of MySQL's global transaction identifiers."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class GtidSet:
+    """A GTID set: for each source (``uuid`` or ``uuid:tag``) its intervals of transaction numbers, both ends included.
+
+    Intervals are sorted, and neither overlap nor touch.
+    """
+
+    intervals: Mapping[str, tuple[tuple[int, int], ...]]
+
+    @classmethod
+    def parse(cls, text: str) -> "GtidSet":
+        """Read a set as MySQL writes it, for instance ``uuid:1-5:7,uuid:tag:1-3``.
+
+        Raises:
+            ValueError: the text is not a GTID set.
+        """
+        found: dict[str, list[tuple[int, int]]] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            uuid, *rest = (word.strip() for word in part.lower().split(":"))
+            source = uuid
+            for word in rest:
+                if match := _INTERVAL.fullmatch(word):
+                    first = int(match[1])
+                    found.setdefault(source, []).append((first, int(match[2] or first)))
+                elif re.fullmatch(r"[a-z_]\w*", word):
+                    source = f"{uuid}:{word}"
+                else:
+                    raise ValueError(f"not a GTID set: {part[:100]!r}")
+            if not rest:
+                raise ValueError(f"not a GTID set: {part[:100]!r}")
+        return cls({source: _merged(intervals) for source, intervals in found.items()})
+
+    def lacking(self, other: "GtidSet") -> int:
+        """Return the number of transactions of `other` that this set lacks."""
+        return sum(
+            _uncovered(interval, self.intervals.get(source, ()))
+            for source, intervals in other.intervals.items()
+            for interval in intervals
+        )
+
+
+def _merged(intervals: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(intervals):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+def _uncovered(interval: tuple[int, int], by: tuple[tuple[int, int], ...]) -> int:
+    first, last = interval
+    covered = sum(max(0, min(last, end) - max(first, begin) + 1) for begin, end in by)
+    return last - first + 1 - covered

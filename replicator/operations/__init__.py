@@ -1,0 +1,1 @@
+"""Implement each command except `run`. One module or package per command; commands do not import each other."""

@@ -1,0 +1,145 @@
+"""Run the preflight: check that everything the configuration names exists and is suitable for a mirror.
+
+Readers (`*_facts`) query the servers and change nothing; the checks are pure functions from these facts to
+results, so they are tested without a server.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from replicator.config import Config, KafkaLog
+from replicator.errors import CheckFailed, LogUnavailable, ReplicatorError
+from replicator.operations.check.connector import check_connector, check_topics, losses
+from replicator.operations.check.log_facts import TopicFacts, read_connector, read_topics
+from replicator.operations.check.machine import check_machine
+from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
+from replicator.sources.archive import ArchiveReader
+from replicator.sources.schema_registry import Registry
+
+__all__ = ["CheckResult", "Status", "refuse_losses", "run_checks", "worst"]
+
+
+def run_checks(config: Config) -> list[CheckResult]:
+    """Run every check, in the order of the report. A server that cannot be reached is a failed check, not an error."""
+    areas: tuple[tuple[str, Callable[[Config], Iterable[CheckResult]]], ...] = (
+        ("source: reachable", _source),
+        ("log: reachable", _log),
+        ("connector: reachable", _connector),
+        ("registry: reachable", _registry),
+        ("lake: reachable", _lake),
+        ("machine", check_machine),
+    )
+    # Each area may wait for a server that does not respond; none needs another area's result.
+    with ThreadPoolExecutor(len(areas)) as pool:
+        answers = pool.map(lambda area: _area(area[0], area[1], config), areas)
+        return [result for results in answers for result in results]
+
+
+def refuse_losses(config: Config) -> None:
+    """Check the connector, if Kafka Connect is configured, before a mirror relies on its events.
+
+    Raises:
+        CheckFailed: it loses data in a way that log.allow_lossy does not permit.
+        ConnectError: Kafka Connect cannot be reached.
+    """
+    if not isinstance(config.log, KafkaLog) or config.log.connect_url is None:
+        return
+    connector = read_connector(config.log)
+    found = {} if connector is None else losses(connector.options, config.log.allow_lossy)
+    if found:
+        told = "; ".join(f"{option} = {text}" for option, text in found.items())
+        names = ", ".join(f'"{option}"' for option in found)
+        raise CheckFailed(
+            f"the connector loses data: {told}",
+            f"run: replicator connect, which corrects it; or permit it: allow_lossy = [{names}] in [log]",
+        )
+
+
+def _area(name: str, checks: Callable[[Config], Iterable[CheckResult]], config: Config) -> list[CheckResult]:
+    try:
+        return list(checks(config))
+    except ReplicatorError as error:
+        return [fail(name, error.message, error.hint or "check the configuration")]
+
+
+def _source(config: Config) -> list[CheckResult]:
+    if config.source.url is None:
+        return []
+    from replicator.operations.check.columns import check_columns  # noqa: PLC0415 - heavy, and `run` needs none of it
+    from replicator.operations.check.source import check_partitions, check_source, keyless_tables  # noqa: PLC0415
+    from replicator.operations.check.source_facts import read_source_facts  # noqa: PLC0415
+
+    facts = read_source_facts(config)
+    reached = ok("source: reachable", f"{config.source.url} as {facts.user}")
+    keyless = keyless_tables(facts, config)
+    topics = _topics(config.log) if keyless and isinstance(config.log, KafkaLog) else ()
+    return [
+        reached,
+        *check_source(facts, config),
+        *check_partitions(facts, topics, config),
+        *check_columns(facts, config),
+    ]
+
+
+def _topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
+    """Return the existing topics; empty if Kafka does not respond, which the check of the log reports."""
+    try:
+        return read_topics(log)
+    except LogUnavailable:
+        return ()
+
+
+def _lake(config: Config) -> Iterable[CheckResult]:
+    from replicator.operations.check.lake import check_lake  # noqa: PLC0415 - heavy, and `run` needs none of it
+
+    return check_lake(config)
+
+
+def _log(config: Config) -> list[CheckResult]:
+    if isinstance(config.log, KafkaLog):
+        topics = read_topics(config.log)
+        return [
+            ok("log: reachable", f"Kafka at {config.log.bootstrap_servers}"),
+            *check_topics(topics, config),
+        ]
+    manifest = ArchiveReader(config.log.path).manifest
+    return [ok("log: reachable", f"{manifest.events:,} events in {config.log.path}")]
+
+
+def _connector(config: Config) -> list[CheckResult]:
+    if not isinstance(config.log, KafkaLog):
+        return []
+    if config.log.connect_url is None:
+        return [
+            warn(
+                "connector: reachable",
+                "log.connect_url is not set",
+                "set it so that the connector can be checked",
+            )
+        ]
+    connector = read_connector(config.log)
+    reached = ok("connector: reachable", f"Kafka Connect at {config.log.connect_url}")
+    return [
+        reached,
+        *check_connector(
+            connector,
+            config.log.allow_lossy,
+            mirror=config.mirror.name,
+            log_format=config.log.format,
+            flattened=config.log.flattened,
+        ),
+    ]
+
+
+def _registry(config: Config) -> list[CheckResult]:
+    if not isinstance(config.log, KafkaLog) or config.log.format != "avro":
+        return []
+    registry = Registry.of(config.log)
+    prefix = config.log.topic_prefix
+    own = [name for name in registry.subjects() if name.startswith(f"{prefix}.") and name.endswith("-value")]
+    reached = ok("registry: reachable", registry.url)
+    if own:
+        return [reached, ok("registry: schemas", f"{len(own)} of {prefix}.DATABASE.TABLE-value")]
+    reason = f"no subject is named {prefix}.DATABASE.TABLE-value"
+    hint = "run: replicator connect; if the connector is already running, check that it uses this registry"
+    return [reached, warn("registry: schemas", reason, hint)]

@@ -1,0 +1,359 @@
+"""Check that topics and connector deliver every change. Pure: from facts to results."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from replicator.config import Config
+from replicator.model.debezium import ADD_FIELDS
+from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
+from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.sources.topic_patterns import topic_pattern
+
+_DAY_MS = 86_400_000
+_FLATTENS = "ExtractNewRecordState"
+_MYSQL_CONNECTOR = "io.debezium.connector.mysql.MySqlConnector"
+_CONVERTERS = {
+    "json": ("org.apache.kafka.connect.json.JsonConverter",),
+    "avro": ("io.apicurio.registry.utils.converter.AvroConverter", "io.confluent.connect.avro.AvroConverter"),
+}
+"""The converters for each log format."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A connector option of which only some values are safe.
+
+    Attributes:
+        default: the connector's default.
+        good: values that lose nothing.
+        reason: the effect of any other value.
+        lossy: whether other values lose data, so that a mirror refuses to run unless the option is in log.allow_lossy.
+        bearable: values that lose nothing but deserve a warning.
+    """
+
+    option: str
+    default: str
+    good: tuple[str, ...]
+    reason: str
+    lossy: bool = True
+    bearable: tuple[str, ...] = ()
+
+
+_RULES = (
+    _Rule("skipped.operations", "t", ("none",), "TRUNCATE and other skipped operations never reach the lake"),
+    _Rule(
+        "decimal.handling.mode",
+        "precise",
+        ("precise",),
+        "decimals become text, or lose digits as doubles",
+        bearable=("string",),
+    ),
+    _Rule(
+        "bigint.unsigned.handling.mode",
+        "long",
+        ("precise",),
+        "BIGINT UNSIGNED above 9223372036854775807 turns negative",
+    ),
+    _Rule(
+        "time.precision.mode",
+        "adaptive_time_microseconds",
+        ("adaptive_time_microseconds", "microseconds"),
+        "times lose microseconds, or the connector fails at years and TIMEs that the mode cannot hold",
+    ),
+    _Rule(
+        "enable.time.adjuster",
+        "true",
+        ("false",),
+        "years 0001 to 0099 are read as two-digit years (1970 to 2069)",
+    ),
+    _Rule(
+        "event.processing.failure.handling.mode",
+        "fail",
+        ("fail",),
+        "events that cannot be processed are dropped",
+    ),
+    _Rule(
+        "inconsistent.schema.handling.mode",
+        "fail",
+        ("fail",),
+        "events of tables with unknown schemas are dropped",
+    ),
+    _Rule(
+        "event.converting.failure.handling.mode",
+        "warn",
+        ("fail",),
+        "values that cannot be converted are dropped",
+    ),
+    _Rule(
+        "binary.handling.mode",
+        "bytes",
+        ("bytes", "base64"),
+        "binary values are decoded as Base64",
+        lossy=False,
+    ),
+    _Rule(
+        "snapshot.mode",
+        "initial",
+        ("initial", "always", "initial_only", "when_needed"),
+        "rows written before the connector started are missing",
+        lossy=False,
+        bearable=(
+            "no_data",
+            "never",
+            "recovery",
+            "schema_only",
+            "schema_only_recovery",
+            "custom",
+            "configuration_based",
+        ),
+    ),
+)
+_NULLS = "a NULL in a column that has a default arrives as the default"
+_JSON_NULLS = _Rule("value.converter.replace.null.with.default", "true", ("false",), _NULLS)
+_CONFLUENT_NULLS = _Rule("value.converter.ignore.default.for.nullables", "false", ("true",), _NULLS)
+_LEAVING_OUT = (
+    *("column.exclude.list", "column.include.list", "column.mask.", "column.truncate."),
+    *("snapshot.select.statement.overrides", "gtid.source.includes", "gtid.source.excludes"),
+)
+"""Names or prefixes of options that keep columns, rows or values out of the topics."""
+
+
+def check_topics(topics: tuple[TopicFacts, ...], config: Config) -> list[CheckResult]:
+    """Run every check of the topics, in the order of the report."""
+    prefix = config.log.topic_prefix
+    excluded = config.source.excludes
+    ours = re.compile(topic_pattern(prefix or "", config.source.tables, config.source.exclude))
+    tables = [
+        topic
+        for topic in topics
+        if ours.fullmatch(topic.name) and not excluded(topic.name.removeprefix(f"{prefix}."))
+    ]
+    if not tables:
+        return [
+            warn(
+                "log: topics",
+                f"no topic {prefix}.DATABASE.TABLE matches source.tables",
+                "run: replicator connect; if the connector is already running, check log.topic_prefix",
+            )
+        ]
+    return [ok("log: topics", f"{len(tables)}: {listing(topic.name for topic in tables)}"), *_kept(tables)]
+
+
+def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
+    compacted = [topic.name for topic in tables if "compact" in topic.cleanup_policy]
+    if compacted:
+        yield warn(
+            "log: compaction",
+            f"{listing(compacted)} keep only the last event of a key",
+            "the changelog then lacks the compacted events: set cleanup.policy = delete",
+        )
+    short = [t.name for t in tables if "delete" in t.cleanup_policy and 0 <= t.retention_ms < _DAY_MS]
+    if short:
+        yield warn(
+            "log: retention",
+            f"less than a day on {listing(short)}",
+            "a mirror that is stopped for longer loses events: raise retention.ms, or run: replicator record",
+        )
+    elif not compacted:
+        kept = min((t.retention_ms for t in tables if t.retention_ms >= 0), default=None)
+        yield ok("log: retention", "unlimited" if kept is None else f"{kept / _DAY_MS:.3g} days")
+
+
+def check_connector(
+    connector: ConnectorFacts | None,
+    allowed: Collection[str] = (),
+    *,
+    mirror: str = "",
+    log_format: str = "json",
+    flattened: bool = False,
+) -> list[CheckResult]:
+    """Run every check of the connector of a log in `log_format`, in the order of the report.
+
+    `allowed` are the losses of log.allow_lossy. `replicator connect` manages the connector with the same name as
+    the `mirror`.
+    """
+    if connector is None:
+        return [
+            warn("connector: registered", "no connector has this topic.prefix", "run: replicator connect")
+        ]
+    return [
+        _running(connector, mirror),
+        *(_rule(rule, connector.options, allowed) for rule in _rules(connector.options)),
+        *_shape(connector.options, log_format, flattened),
+        *(_json(connector.options) if log_format == "json" else _avro(connector.options)),
+        *_left_out(connector.options, allowed),
+    ]
+
+
+def losses(options: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
+    """Return connector options that lose data and are not allowed → their value and the loss."""
+    found = {}
+    for rule in _rules(options):
+        value = options.get(rule.option, rule.default)
+        if rule.lossy and value not in (*rule.good, *rule.bearable) and rule.option not in allowed:
+            found[rule.option] = f"{value}: {rule.reason}"
+    for option in sorted(options):
+        if option.startswith(_LEAVING_OUT) and not _is_allowed(option, allowed):
+            found[option] = f"{options[option]}: {_MISSING}"
+    return found
+
+
+def _rules(options: Mapping[str, str]) -> tuple[_Rule, ...]:
+    """Return the rules for a connector with these options. Apicurio's converter has no option to keep NULLs."""
+    converter = options.get("value.converter", "")
+    if "apicurio" in converter:
+        return _RULES
+    return (*_RULES, _CONFLUENT_NULLS if "confluent" in converter else _JSON_NULLS)
+
+
+def _is_allowed(option: str, allowed: Collection[str]) -> bool:
+    """Return whether an option, or the prefix of several options of a kind, is in `allowed`."""
+    return any(option == name or (name in _LEAVING_OUT and option.startswith(name)) for name in allowed)
+
+
+def _running(connector: ConnectorFacts, mirror: str) -> CheckResult:
+    name = "connector: state"
+    if connector.failed_tasks:
+        return fail(
+            name,
+            f"{connector.name} failed: {connector.failed_tasks[0]}",
+            "fix the cause, then run: replicator connect, which restarts failed tasks"
+            if connector.name == mirror
+            else f"fix the cause, then restart {connector.name} in Kafka Connect",
+        )
+    if connector.state != "RUNNING":
+        return warn(name, f"{connector.name} is {connector.state}", "resume or restart it in Kafka Connect")
+    return ok(name, f"{connector.name} is {connector.state}")
+
+
+def _rule(rule: _Rule, options: Mapping[str, str], allowed: Collection[str]) -> CheckResult:
+    value = options.get(rule.option, rule.default)
+    name = f"connector: {rule.option}"
+    if value in rule.good:
+        return ok(name, value)
+    found = value if rule.option in options else f"{value} (the default)"
+    step = f"set it to {rule.good[0]}: {rule.reason}"
+    if value in rule.bearable or rule.option in allowed:
+        return warn(name, found, step)
+    return fail(name, found, f"{step}; or {_permit(rule.option)}" if rule.lossy else step)
+
+
+def _permit(option: str) -> str:
+    return f'allow the loss: allow_lossy = ["{option}"] in [log]'
+
+
+def _shape(options: Mapping[str, str], log_format: str, flattened: bool) -> Iterator[CheckResult]:
+    """Check the format of the events."""
+    kind = options.get("connector.class", "")
+    if kind != _MYSQL_CONNECTOR:
+        yield fail("connector: connector.class", kind or "missing", f"must be {_MYSQL_CONNECTOR}")
+    good = _CONVERTERS[log_format]
+    for option in ("key.converter", "value.converter"):
+        # If it is not set, the worker's own converter applies, which cannot be queried.
+        if option in options and options[option] not in good:
+            yield fail(
+                f"connector: {option}",
+                options[option],
+                f'must be {" or ".join(good)} with log.format = "{log_format}"; run: replicator connect',
+            )
+    transforms = {
+        name: options.get(f"transforms.{name}.type", "")
+        for part in options.get("transforms", "").split(",")
+        if (name := part.strip())
+    }
+    for name, kind in transforms.items():
+        yield from _transform(name, kind, options, flattened)
+    if flattened and not any(kind.endswith(_FLATTENS) for kind in transforms.values()):
+        yield fail("connector: transforms", "nothing flattens the events", "set log.flattened = false")
+
+
+def _json(options: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Check options that matter for JSON only."""
+    schemaless = options.get("value.converter.schemas.enable", "true") == "false"
+    if schemaless and options.get("include.schema.changes", "true") == "false":
+        yield warn(
+            "connector: include.schema.changes",
+            "false",
+            "set it to true: without it, types of events without schemas come from the source's current definition",
+        )
+    precision = options.get("time.precision.mode", "adaptive_time_microseconds")
+    if schemaless and precision == "microseconds":
+        yield fail(
+            "connector: time.precision.mode",
+            precision,
+            "remove it: without schemas, other modes cannot be distinguished",
+        )
+
+
+def _avro(options: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Check options that matter for Avro only."""
+    for side in ("key.converter", "value.converter"):
+        if "apicurio" in options.get(side, ""):
+            wanted = {"as-confluent": "true", "headers.enabled": "false", "use-id": "contentId"}
+            for name, value in wanted.items():
+                option = f"{side}.apicurio.registry.{name}"
+                if options.get(option) != value:
+                    yield fail(
+                        f"connector: {option}",
+                        options.get(option, "not set"),
+                        f"set it to {value}: only Confluent's wire format can be read",
+                    )
+    if options.get("field.name.adjustment.mode", "none") == "none":
+        yield warn(
+            "connector: field.name.adjustment.mode",
+            "none",
+            "set it to avro: a column whose name Avro does not allow stops the connector",
+        )
+
+
+def _transform(name: str, kind: str, options: Mapping[str, str], flattened: bool) -> Iterator[CheckResult]:
+    label = f"connector: transforms.{name}"
+    if kind.endswith(_FLATTENS):
+        yield from (
+            _flattening(label, kind, options)
+            if flattened
+            else (
+                fail(
+                    label,
+                    kind,
+                    "remove it: it drops before-images, TRUNCATE and, by its defaults, deletes; or set log.flattened",
+                ),
+            )
+        )
+    elif kind.rpartition(".")[2] in ("ByLogicalTableRouter", "RegexRouter", "Filter", "ContentBasedRouter"):
+        yield warn(label, kind, "verify that it drops no events and keeps the names PREFIX.DATABASE.TABLE")
+
+
+def _flattening(label: str, kind: str, options: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Check that flattened events still contain all required fields."""
+    prefix = label.removeprefix("connector: ")
+    added = [field.strip() for field in options.get(f"{prefix}.add.fields", "").split(",")]
+    lacking = [field for field in ADD_FIELDS if field not in added]
+    if lacking:
+        yield fail(
+            f"{label}.add.fields",
+            ",".join(filter(None, added)) or "not set",
+            f"add {','.join(lacking)}: without them the order and kind of changes are lost",
+        )
+    mode = options.get(f"{prefix}.delete.tombstone.handling.mode", "tombstone")
+    if not mode.startswith("rewrite"):
+        yield fail(f"{label}.delete.tombstone.handling.mode", mode, "set it to rewrite: deletes are lost")
+    marks = options.get(f"{prefix}.add.fields.prefix", "__")
+    if marks != "__":
+        yield fail(f"{label}.add.fields.prefix", marks, "remove it: the fields are recognized by __")
+    yield warn(label, kind, "TRUNCATE does not arrive, and the changelog lacks the rows before an UPDATE")
+
+
+_MISSING = "the mirror cannot contain what is excluded or changed here"
+
+
+def _left_out(options: Mapping[str, str], allowed: Collection[str]) -> Iterator[CheckResult]:
+    """Check options that keep columns or rows out of the topics, intentionally or not."""
+    for option in sorted(options):
+        if option.startswith(_LEAVING_OUT):
+            name = f"connector: {option}"
+            if _is_allowed(option, allowed):
+                yield warn(name, options[option], _MISSING)
+            else:
+                yield fail(name, options[option], f"{_MISSING}; remove it, or {_permit(option)}")

@@ -1,0 +1,303 @@
+"""Check that the MySQL server can be mirrored. Pure: from facts and configuration to results."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from replicator.config import Config, KafkaLog
+from replicator.config.unmatched import unmatched_exclusions, unmatched_sections, unmatched_tables
+from replicator.model.table import topic_name
+from replicator.operations.check.log_facts import TopicFacts
+from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.operations.check.source_facts import SourceFacts, TableFacts
+
+DAY = 86_400
+_SKEW_SECONDS = 5.0
+_CASCADES_LOGGED_SINCE = (9, 6)
+
+
+def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
+    """Run every check of the source, in the order of the report."""
+    return [
+        _version(facts),
+        *_binlog(facts),
+        _gtid(facts),
+        _retention(facts),
+        _time_zone(facts),
+        _clock(facts),
+        *_privileges(facts),
+        *_tables(facts, config),
+        *_lost_nulls(facts, config),
+    ]
+
+
+def _parsed_version(facts: SourceFacts) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", facts.variables.get("version", ""))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _version(facts: SourceFacts) -> CheckResult:
+    name, version = "source: version", facts.variables.get("version", "unknown")
+    if "mariadb" in (version + facts.variables.get("version_comment", "")).lower():
+        return fail(
+            name, f"MariaDB {version}", "MariaDB's binlog differs; the source must be MySQL 8.0 or newer"
+        )
+    if _parsed_version(facts) < (8, 0):
+        return fail(name, f"MySQL {version}", "upgrade the server to MySQL 8.0 or newer")
+    return ok(name, f"MySQL {version}")
+
+
+def _binlog(facts: SourceFacts) -> Iterator[CheckResult]:
+    get = facts.variables.get
+    yield (
+        ok("source: log_bin", "ON")
+        if get("log_bin", "").upper() in ("ON", "1")
+        else fail(
+            "source: log_bin", get("log_bin", "OFF"), "start mysqld with --log-bin and a --server-id above 0"
+        )
+    )
+    # The variable does not exist on servers that only support row format.
+    yield _must_be(facts, "binlog_format", "ROW", "statements alone do not identify the changed rows")
+    yield _must_be(facts, "binlog_row_image", "FULL", "other images leave out unchanged columns")
+    yield (
+        fail(
+            "source: binlog_row_value_options",
+            get("binlog_row_value_options", ""),
+            "SET PERSIST binlog_row_value_options = ''  (partial JSON updates cannot be mirrored)",
+        )
+        if "PARTIAL_JSON" in get("binlog_row_value_options", "").upper()
+        else ok("source: binlog_row_value_options", "none")
+    )
+    yield _optional(
+        "source: binlog_row_metadata",
+        get("binlog_row_metadata", "MINIMAL"),
+        good="FULL",
+        advice="SET PERSIST binlog_row_metadata = 'FULL'  (binlog files then carry column names)",
+    )
+    yield _optional(
+        "source: binlog_transaction_compression",
+        get("binlog_transaction_compression", "OFF"),
+        good="OFF",
+        advice="events of a compressed transaction share one position: set log.transactions = true and run connect, "
+        "or SET PERSIST it to OFF",
+    )
+
+
+def _must_be(facts: SourceFacts, variable: str, wanted: str, reason: str) -> CheckResult:
+    value = facts.variables.get(variable, wanted)
+    if value.upper() == wanted:
+        return ok(f"source: {variable}", value)
+    return fail(f"source: {variable}", value, f"SET PERSIST {variable} = '{wanted}'  ({reason})")
+
+
+def _optional(name: str, value: str, *, good: str, advice: str) -> CheckResult:
+    return ok(name, value) if value.upper() in (good, "") else warn(name, value, advice)
+
+
+def _gtid(facts: SourceFacts) -> CheckResult:
+    value = facts.variables.get("gtid_mode", "OFF")
+    if value.upper() == "ON":
+        return ok("source: gtid_mode", value)
+    return warn(
+        "source: gtid_mode",
+        value,
+        "set gtid_mode and enforce_gtid_consistency ON: without GTIDs, a failover requires a new snapshot",
+    )
+
+
+def _retention(facts: SourceFacts) -> CheckResult:
+    name = "source: binlog retention"
+    seconds = int(facts.variables.get("binlog_expire_logs_seconds", "0") or 0)
+    purges = facts.variables.get("binlog_expire_logs_auto_purge", "ON").upper() != "OFF"
+    if seconds == 0 or not purges:
+        return ok(name, "kept until purged manually")
+    found = f"{seconds / DAY:.3g} days"
+    if seconds < 3 * DAY:
+        return warn(
+            name,
+            found,
+            "SET PERSIST binlog_expire_logs_seconds = 604800  (a connector down for longer needs a new snapshot)",
+        )
+    return ok(name, found)
+
+
+def _time_zone(facts: SourceFacts) -> CheckResult:
+    zone = facts.variables.get("time_zone", "SYSTEM")
+    system = facts.variables.get("system_time_zone", "")
+    found = f"{zone} ({system})" if zone == "SYSTEM" else zone
+    if zone != "SYSTEM" or system in ("UTC", "GMT", "Etc/UTC", ""):
+        return ok("source: time zone", found)
+    return warn(
+        "source: time zone",
+        found,
+        f"{system} may be ambiguous: SET PERSIST time_zone = '+00:00', or a full name such as 'Europe/Berlin'",
+    )
+
+
+def _clock(facts: SourceFacts) -> CheckResult:
+    found = f"{facts.clock_ahead:+.1f} s relative to this machine"
+    if abs(facts.clock_ahead) <= _SKEW_SECONDS:
+        return ok("source: clock", found)
+    return warn("source: clock", found, "lag compares both clocks: run an NTP client on both machines")
+
+
+def _privileges(facts: SourceFacts) -> Iterator[CheckResult]:
+    grants = facts.grants
+    needed = (
+        ("REPLICATION SLAVE", ("REPLICATION SLAVE",), True),
+        ("REPLICATION CLIENT", ("REPLICATION CLIENT",), True),
+        ("RELOAD", ("RELOAD", "FLUSH_TABLES"), True),
+        ("SHOW DATABASES", ("SHOW DATABASES",), False),
+    )
+    for name, enough, required in needed:
+        yield _privilege(facts, name, grants.globally(*enough), required, f"GRANT {name} ON *.*")
+    yield _privilege(
+        facts,
+        "LOCK TABLES",
+        grants.somewhere("LOCK TABLES"),
+        required=False,
+        grant="GRANT LOCK TABLES ON *.*",
+    )
+    unreadable = [t for t in facts.tables if not grants.on_table("SELECT", t.database, t.name)]
+    if unreadable:
+        databases = sorted({table.database for table in unreadable})
+        step = "; ".join(f"GRANT SELECT ON `{database}`.* TO {_account(facts)}" for database in databases)
+        yield fail("source: SELECT", f"missing on {listing(map(str, unreadable))}", step)
+    elif facts.tables:
+        yield ok("source: SELECT", f"granted on {len(facts.tables)} tables")
+
+
+def _privilege(facts: SourceFacts, name: str, granted: bool, required: bool, grant: str) -> CheckResult:
+    if granted:
+        return ok(f"source: {name}", "granted")
+    return (fail if required else warn)(f"source: {name}", "missing", f"{grant} TO {_account(facts)}")
+
+
+def _account(facts: SourceFacts) -> str:
+    user, _, host = facts.user.rpartition("@")
+    return f"'{user}'@'{host}'"
+
+
+def _tables(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
+    name = "source: tables"
+    names = {str(table) for table in facts.tables}
+    every = names.union(facts.excluded)
+    missing = unmatched_tables(config, every)
+    if not facts.tables or missing:
+        found = f"no table matches {listing(missing)}" if missing else "every table is excluded"
+        yield fail(name, found, "correct the names, and give the user SELECT on the tables")
+    else:
+        yield ok(name, f"{len(facts.tables)}: {listing(sorted(names))}")
+    if unmatched := [*unmatched_exclusions(config, every), *unmatched_sections(config, every)]:
+        yield fail(
+            "source: patterns",
+            f"no table matches {listing(unmatched)}",
+            "correct the names (a renamed table: its current name), or remove the entries; only * and ? are wildcards",
+        )
+    yield from _keys(facts, config)
+    yield from _collisions(facts, config)
+    yield from _losses(facts)
+
+
+def keyless_tables(facts: SourceFacts, config: Config) -> list[TableFacts]:
+    """Return the tables that have a key neither in the source nor in the configuration."""
+    return [t for t in facts.tables if not t.has_primary_key and not config.table(str(t)).key]
+
+
+def check_partitions(
+    facts: SourceFacts, topics: Sequence[TopicFacts], config: Config
+) -> Iterator[CheckResult]:
+    """Check that the rows of tables without a key are ordered: that they are in one partition of their topic.
+
+    A topic that does not exist yet will have the number of partitions that is configured.
+    """
+    if not isinstance(config.log, KafkaLog):
+        return
+    log, partitions = config.log, {topic.name: topic.partitions for topic in topics}
+    spread = [
+        str(table)
+        for table in keyless_tables(facts, config)
+        if config.table(str(table)).keyless == "identity"
+        and partitions.get(f"{log.topic_prefix}.{topic_name(table.id)}", log.partitions) > 1
+    ]
+    if spread:
+        yield fail(
+            "source: keyless tables",
+            f"the topics of {listing(spread)} have several partitions, so the order of their events is unknown",
+            'set key = [...] or keyless = "changelog" in a [[table]]; if their topics do not exist yet: '
+            "set log.partitions = 1, then run: replicator connect",
+        )
+
+
+def _keys(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
+    keyless = [str(table) for table in keyless_tables(facts, config)]
+    pausing = [table for table in keyless if config.table(table).keyless == "pause"]
+    if pausing:
+        yield fail(
+            "source: primary keys",
+            f"none on {listing(pausing)}",
+            "add a primary key, or set key = [...] or keyless in a [[table]], or name the table in source.exclude",
+        )
+    elif keyless:
+        yield warn(
+            "source: primary keys",
+            f"none on {listing(keyless)}",
+            "rows are identified by all their values, which is slower and needs a topic of one partition; "
+            "a primary key, or key = [...] in a [[table]], is better",
+        )
+    elif facts.tables:
+        yield ok("source: primary keys", "every table has one")
+
+
+def _collisions(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
+    by_name: dict[str, list[TableFacts]] = defaultdict(list)
+    for table in facts.tables:
+        by_name[table.name.casefold()].append(table)
+    alike = [tables for tables in by_name.values() if len(tables) > 1]
+    same = [
+        tables for tables in alike if config.lake.folds_case or len({t.name for t in tables}) < len(tables)
+    ]
+    if same:
+        yield fail(
+            "source: table names",
+            f"{_alike(same)} would be the same table in the lake",
+            "mirror them with two configurations, each with its own namespace",
+        )
+    elif alike:
+        yield warn(
+            "source: table names",
+            f"{_alike(alike)} differ only in letter case",
+            "nothing to do if all engines that read the lake distinguish letter case; "
+            "otherwise mirror them with two configurations, each with its own namespace",
+        )
+
+
+def _alike(groups: Sequence[Sequence[TableFacts]]) -> str:
+    return listing(" and ".join(map(str, tables)) for tables in groups)
+
+
+def _lost_nulls(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
+    defaulted = [f"{table}.{column}" for table in facts.tables for column in table.defaulted]
+    if not defaulted or not isinstance(config.log, KafkaLog) or not config.log.nulls_are_lost:
+        return
+    say = warn if config.log.defaults_are_accepted else fail
+    yield say(
+        "source: nullable columns with defaults",
+        f"a NULL arrives as the default, because of Apicurio's converter: {listing(defaulted)}",
+        "make them NOT NULL or drop their defaults; or use JSON, or Confluent's converter and registry",
+    )
+
+
+def _losses(facts: SourceFacts) -> Iterator[CheckResult]:
+    wide = [f"{table}.{column}" for table in facts.tables for column in table.wide_decimals]
+    if wide:
+        yield warn(
+            "source: decimals", f"more than 38 digits: {listing(wide)}", "nothing to do: kept as strings"
+        )
+    cascading = [str(table) for table in facts.tables if table.cascades]
+    if cascading and _parsed_version(facts) < _CASCADES_LOGGED_SINCE:
+        yield warn(
+            "source: foreign keys",
+            f"rows of {listing(cascading)} change by cascade, which this server does not write to its binlog",
+            "upgrade to MySQL 9.6 or newer, or let the application delete the children itself",
+        )

@@ -1,0 +1,168 @@
+"""Read the facts for the source's checks from MySQL. Changes nothing there."""
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from replicator.config import Config
+from replicator.model.table import TableId
+from replicator.operations.check.grants import Grants, parse_grants
+from replicator.sources.mysql.connection import connect
+
+VARIABLES = (
+    "version",
+    "version_comment",
+    "log_bin",
+    "server_id",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_value_options",
+    "binlog_row_metadata",
+    "binlog_transaction_compression",
+    "binlog_expire_logs_seconds",
+    "binlog_expire_logs_auto_purge",
+    "gtid_mode",
+    "time_zone",
+    "system_time_zone",
+)
+
+_SYSTEM = "('mysql', 'sys', 'performance_schema', 'information_schema')"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One mirrored table.
+
+    Attributes:
+        has_primary_key: whether it has a primary key, or a unique key on columns that are NOT NULL.
+        columns: the names of its columns.
+        key_columns: the columns of its primary key.
+        wide_decimals: columns of type DECIMAL with more than 38 digits.
+        cascades: names of foreign keys through which a change to another table changes this table's rows.
+        defaulted: nullable columns with a default other than NULL.
+    """
+
+    database: str
+    name: str
+    has_primary_key: bool = True
+    columns: tuple[str, ...] = ()
+    key_columns: tuple[str, ...] = ()
+    wide_decimals: tuple[str, ...] = ()
+    cascades: tuple[str, ...] = ()
+    defaulted: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> TableId:
+        return TableId(self.database, self.name)
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """Facts about the source.
+
+    Attributes:
+        tables: the mirrored tables.
+        clock_ahead: the server's clock minus this machine's, in seconds.
+        excluded: the other tables, as `database.table`.
+    """
+
+    user: str
+    variables: Mapping[str, str]
+    grants: Grants
+    tables: tuple[TableFacts, ...]
+    clock_ahead: float = 0.0
+    excluded: tuple[str, ...] = ()
+
+
+def read_source_facts(config: Config) -> SourceFacts:
+    """Query the server. Raises SourceUnavailable."""
+    with connect(config.source) as connection:
+        names = sorted(_pairs(connection, _TABLES))
+        return SourceFacts(
+            user=str(connection.scalar(text("SELECT CURRENT_USER()"))),
+            variables=_variables(connection),
+            grants=parse_grants(str(row[0]) for row in connection.execute(text("SHOW GRANTS"))),
+            tables=_tables(connection, [pair for pair in names if config.includes(".".join(pair))]),
+            clock_ahead=float(connection.scalar(text("SELECT UNIX_TIMESTAMP(NOW(6))")) or 0) - time.time(),
+            excluded=tuple(name for pair in names if not config.includes(name := ".".join(pair))),
+        )
+
+
+def _variables(connection: Connection) -> dict[str, str]:
+    names = ", ".join(f"'{name}'" for name in VARIABLES)
+    rows = connection.execute(text(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def _tables(connection: Connection, names: list[tuple[str, str]]) -> tuple[TableFacts, ...]:
+    keyed = _pairs(connection, _KEYED)
+    columns = _by_table(connection, _COLUMNS)
+    key_columns = _by_table(connection, _KEY_COLUMNS)
+    decimals = _by_table(connection, _WIDE_DECIMALS)
+    cascades = _by_table(connection, _CASCADES)
+    defaulted = _by_table(connection, _DEFAULTED)
+    return tuple(
+        TableFacts(
+            database,
+            name,
+            (database, name) in keyed,
+            tuple(columns[database, name]),
+            tuple(key_columns[database, name]),
+            tuple(decimals[database, name]),
+            tuple(cascades[database, name]),
+            tuple(defaulted[database, name]),
+        )
+        for database, name in names
+    )
+
+
+_TABLES = f"""
+    SELECT table_schema, table_name FROM information_schema.tables
+    WHERE table_type = 'BASE TABLE' AND table_schema NOT IN {_SYSTEM}
+"""
+_KEYED = f"""
+    SELECT table_schema, table_name FROM information_schema.statistics
+    WHERE non_unique = 0 AND table_schema NOT IN {_SYSTEM}
+    GROUP BY table_schema, table_name, index_name HAVING SUM(nullable = 'YES' OR column_name IS NULL) = 0
+"""
+_COLUMNS = f"""
+    SELECT table_schema, table_name, column_name FROM information_schema.columns
+    WHERE table_schema NOT IN {_SYSTEM} ORDER BY ordinal_position
+"""
+_KEY_COLUMNS = f"""
+    SELECT table_schema, table_name, column_name FROM information_schema.statistics
+    WHERE index_name = 'PRIMARY' AND table_schema NOT IN {_SYSTEM} ORDER BY seq_in_index
+"""
+_WIDE_DECIMALS = f"""
+    SELECT table_schema, table_name, column_name FROM information_schema.columns
+    WHERE data_type = 'decimal' AND numeric_precision > 38 AND table_schema NOT IN {_SYSTEM}
+    ORDER BY ordinal_position
+"""
+_CASCADES = f"""
+    SELECT constraint_schema, table_name, constraint_name FROM information_schema.referential_constraints
+    WHERE (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))
+      AND constraint_schema NOT IN {_SYSTEM}
+    ORDER BY constraint_name
+"""
+_DEFAULTED = f"""
+    SELECT table_schema, table_name, column_name FROM information_schema.columns
+    WHERE is_nullable = 'YES' AND column_default IS NOT NULL AND table_schema NOT IN {_SYSTEM}
+    ORDER BY ordinal_position
+"""
+
+
+def _pairs(connection: Connection, query: str) -> set[tuple[str, str]]:
+    return {(str(row[0]), str(row[1])) for row in connection.execute(text(query))}
+
+
+def _by_table(connection: Connection, query: str) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for database, table, name in connection.execute(text(query)):
+        found[str(database), str(table)].append(str(name))
+    return found

@@ -1,0 +1,69 @@
+"""Register a mirror's Debezium connector with Kafka Connect."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from replicator.config import Config
+from replicator.errors import ConfigError, ConnectError
+from replicator.sources.connector_settings import connector_config, kafka_log, secrets_in
+from replicator.sources.kafka_connect import KafkaConnect, failure_hint
+
+_WAITING = ("driver.autoReconnect",)
+"""Options that make the connector wait for a MySQL server that does not respond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A running connector: its name, whether it existed before, and its tasks' states by id."""
+
+    name: str
+    existed: bool
+    tasks: Mapping[int, str]
+
+
+def register(config: Config, *, seconds: float = 90) -> Registered:
+    """Create or update the connector and wait until its task runs; safe to repeat.
+
+    Raises ConfigError if settings are missing, and ConnectError if Kafka Connect cannot be reached or refuses the
+    settings, or if the task fails.
+    """
+    log = kafka_log(config)
+    if log.connect_url is None:
+        raise ConfigError("log.connect_url is not set", 'add connect_url = "http://host:8083" to [log]')
+    settings = connector_config(config)
+    worker = KafkaConnect(log.connect_url, secrets_in(settings))
+    name = config.mirror.name
+    before = worker.state(name)
+    # With the options to wait for MySQL, a wrong address or password would be reported only after half a minute.
+    worker.check(name, {option: value for option, value in settings.items() if option not in _WAITING})
+    worker.put(name, settings)
+    if before and before.failures:
+        # New settings alone do not restart a failed task, and its cause may have been fixed elsewhere.
+        worker.restart(name)
+    return Registered(name, before is not None, _wait(worker, name, seconds))
+
+
+def _wait(worker: KafkaConnect, name: str, seconds: float) -> Mapping[int, str]:
+    """Wait until all tasks run in two consecutive polls, since a failing task fails just after its start."""
+    deadline = time.monotonic() + seconds
+    seen_running = 0
+    failed_since: float | None = None
+    while True:
+        state = worker.state(name)
+        failures = state.failures if state else ()
+        tasks = state.tasks if state else {}
+        now = time.monotonic()
+        failed_since = (failed_since or now) if failures else None
+        # A failure from before a restart is reported for a moment.
+        if failures and failed_since is not None and now - failed_since > 2:
+            raise ConnectError(f"the connector {name} failed: {failures[0]}", failure_hint(failures[0]))
+        seen_running = seen_running + 1 if tasks and set(tasks.values()) == {"RUNNING"} else 0
+        if seen_running >= 2:
+            return tasks
+        if now > deadline:
+            raise ConnectError(
+                f"the connector {name} is not running after {seconds:.0f} s (tasks: {dict(tasks) or 'none'})",
+                "see the log of the Kafka Connect worker",
+            )
+        time.sleep(0.5)

@@ -1,0 +1,125 @@
+"""Run the demo: replay a recording of a real MySQL database into a local lake and compare it with its source."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from replicator.config import Config, load
+from replicator.errors import CheckFailed, UsageError
+from replicator.operations.demo.compare import DemoResult, compare_lake
+from replicator.operations.demo.show import print_result
+from replicator.operations.verify.recording import RecordedSource
+from replicator.runner.process import replay
+from replicator.sources.archive import ArchiveReader
+from replicator.telemetry import setup_logging
+
+RECORDING: Final = Path(__file__).parent / "recording"
+"""The bundled event archive, with the source's checksums in source.json."""
+
+CONFIG_NAME: Final = "replicator.toml"
+LOG_NAME: Final = "demo.log"
+_HEADER: Final = "# Written by `replicator demo`; the next demo replaces this folder's content.\n"
+# All events in one batch: a batch costs each table about as much as its events do.
+_MAX_EVENTS: Final = 100_000
+
+
+def run_demo(directory: Path | None = None, *, as_json: bool = False) -> DemoResult:
+    """Replay the bundled recording into a lake in `directory` (./demo-lake) and print the comparison.
+
+    The folder also contains a configuration, so that `replicator status -c` works there, and the engine's log.
+
+    Raises:
+        UsageError: `directory` contains something other than an earlier demo.
+        CheckFailed: a table of the lake differs from the source.
+        ReplicatorError: the replay failed.
+    """
+    folder = (directory or Path("demo-lake")).absolute()
+    config = prepare(folder, RECORDING)
+    source = RecordedSource.load(RECORDING)
+    started = time.monotonic()
+    with (folder / LOG_NAME).open("w", encoding="utf-8") as log:
+        setup_logging(log)
+        try:
+            events = _replay(config, RECORDING, Console(stderr=True))
+        finally:
+            setup_logging()
+    replayed = time.monotonic() - started
+    result = compare_lake(config, source, folder=folder, events=events, seconds=replayed)
+    print_result(result, source, as_json=as_json)
+    if not result.match:
+        names = ", ".join(table.source for table in result.tables if not table.match)
+        raise CheckFailed(f"the lake differs from the source in {names}", f"See {folder / LOG_NAME}.")
+    return result
+
+
+def prepare(folder: Path, recording: Path) -> Config:
+    """Empty an earlier demo's folder, or create a new one, with a configuration for `recording`."""
+    file = folder / CONFIG_NAME
+    if folder.exists() and any(folder.iterdir()):
+        if not file.exists() or not file.read_text(encoding="utf-8").startswith(_HEADER):
+            raise UsageError(
+                f"{folder} is not empty and not a demo's folder", "Give another folder with --dir."
+            )
+        for name in ("lake", ".replicator"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / "lake").mkdir(parents=True, exist_ok=True)
+    file.write_text(_config_text(recording), encoding="utf-8")
+    return load(file)
+
+
+def _config_text(recording: Path) -> str:
+    path = str(recording).replace("\\", "\\\\").replace('"', '\\"')
+    return f"""{_HEADER}
+[mirror]
+name = "demo"
+
+[source]
+tables = ["shop.*"]
+
+[log]
+kind = "archive"
+path = "{path}"
+
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:lake/catalog.db"
+warehouse = "lake"
+namespace = "shop"
+
+[apply]
+max_events = {_MAX_EVENTS}
+"""
+
+
+def _replay(config: Config, recording: Path, console: Console) -> int:
+    """Replay with a progress bar and return the number of events. Raises KeyboardInterrupt if stopped."""
+    total = sum(
+        entry.count
+        for (topic, _), entry in ArchiveReader(recording).manifest.partitions.items()
+        if topic.count(".") >= 2
+    )
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("starting Spark", total=total)
+        reached = 0
+
+        def show(done: int, of: int) -> None:
+            nonlocal reached, total
+            reached, total = done, of
+            progress.update(task, description="replaying events", completed=done, total=of)
+
+        replay(config, recording, on_progress=show)
+    if reached < total:
+        raise KeyboardInterrupt
+    return total

@@ -1,0 +1,157 @@
+"""Compare a lake after a replay with its source's checksums; reads with PyIceberg, without Spark."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from replicator.config import Config
+from replicator.errors import SchemaError
+from replicator.lake.reader import newest_marker, open_catalog, tables_in
+from replicator.model.changelog import change_column
+from replicator.operations.verify.checksum import TableChecksum, checksum
+from replicator.operations.verify.recording import RecordedSource, RecordedTable
+
+Verdict = Literal["MATCH", "DIFFERENT", "MISSING"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTable:
+    """One table: rows in the lake and the source, changes by kind, and whether all rows are equal."""
+
+    source: str
+    table: str
+    rows: int
+    source_rows: int
+    checksum: str
+    source_checksum: str
+    changes: Mapping[str, int]
+    position: str | None
+    verdict: Verdict
+    reason: str = ""
+
+    @property
+    def match(self) -> bool:
+        """Whether the lake's table equals the source's."""
+        return self.verdict == "MATCH"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """The result of a demo. `seconds` is the time of the replay, including the start of Spark."""
+
+    folder: Path
+    namespace: str
+    catalog_uri: str
+    events: int
+    seconds: float
+    tables: tuple[ComparedTable, ...]
+
+    @property
+    def match(self) -> bool:
+        """Whether every table equals its source."""
+        return all(table.match for table in self.tables)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for programs."""
+        return {
+            "version": 1,
+            "match": self.match,
+            "folder": str(self.folder),
+            "namespace": self.namespace,
+            "catalog_uri": self.catalog_uri,
+            "events": self.events,
+            "seconds": round(self.seconds, 3),
+            "tables": [
+                {
+                    "source": table.source,
+                    "table": table.table,
+                    "verdict": table.verdict,
+                    "reason": table.reason,
+                    "rows": table.rows,
+                    "source_rows": table.source_rows,
+                    "checksum": table.checksum,
+                    "source_checksum": table.source_checksum,
+                    "changes": dict(table.changes),
+                    "position": table.position,
+                }
+                for table in self.tables
+            ],
+        }
+
+
+def compare_lake(
+    config: Config, source: RecordedSource, *, folder: Path, events: int, seconds: float
+) -> DemoResult:
+    """Compare every table of `source` with the lake's. Raises LakeUnavailable."""
+    with open_catalog(config.lake) as catalog:
+        mirrors = tables_in(catalog, config.lake.namespace)
+        changelogs = tables_in(catalog, config.lake.changes_namespace)
+        tables = tuple(
+            _compare(name, recorded, config.lake.namespace, mirrors, changelogs)
+            for name, recorded in source.tables.items()
+        )
+        uri = _catalog_uri(catalog)
+    return DemoResult(folder, config.lake.namespace, uri, events, seconds, tables)
+
+
+def _catalog_uri(catalog: Catalog) -> str:
+    return str(catalog.properties.get("uri", ""))
+
+
+def _compare(
+    source: str,
+    recorded: RecordedTable,
+    namespace: str,
+    mirrors: Mapping[str, Table],
+    changelogs: Mapping[str, Table],
+) -> ComparedTable:
+    name = source.partition(".")[2]
+    mirror = mirrors.get(name)
+    found, reason = TableChecksum(), "the lake has no such table"
+    if mirror is not None:
+        try:
+            found = checksum([mirror.scan().to_arrow()], recorded.columns)
+            reason = "" if found == recorded.checksum else _difference(found, recorded.checksum)
+        except SchemaError as error:
+            reason = error.message
+    marker = None if mirror is None else newest_marker(mirror)
+    return ComparedTable(
+        source=source,
+        table=f"{namespace}.{name}",
+        rows=found.rows,
+        source_rows=recorded.checksum.rows,
+        checksum=found.hex,
+        source_checksum=recorded.checksum.hex,
+        changes=changes_by_kind(changelogs.get(name)),
+        position=None if marker is None or marker.position is None else str(marker.position),
+        verdict="MISSING" if mirror is None else "DIFFERENT" if reason else "MATCH",
+        reason=reason,
+    )
+
+
+def _difference(found: TableChecksum, wanted: TableChecksum) -> str:
+    if found.rows != wanted.rows:
+        return f"{found.rows} rows instead of {wanted.rows}"
+    return "the same number of rows, with other values"
+
+
+def changes_by_kind(changelog: Table | None) -> dict[str, int]:
+    """Return change kind → number of rows of a changelog; empty if there is no changelog."""
+    if changelog is None:
+        return {}
+    names = [field.name for field in changelog.schema().fields]
+    column = max((name for name in names if name.lstrip("_") == "change"), key=len, default=None)
+    if column is None:
+        column = change_column(names)
+    kinds = changelog.scan(selected_fields=(f"{column}.kind",)).to_arrow().column(column)
+    counted = Counter[str]()
+    for chunk in kinds.chunks:
+        for entry in pc.value_counts(chunk.field("kind")).to_pylist():
+            counted[entry["values"]] += entry["counts"]
+    return dict(sorted(counted.items()))

@@ -1,0 +1,106 @@
+"""Print the demo's result: a table of the comparison, and how to query the lake."""
+
+import json
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from replicator.operations.demo.compare import ComparedTable, DemoResult
+from replicator.operations.verify.recording import RecordedSource
+
+_KINDS: Final = (
+    ("INSERT", "inserts"),
+    ("UPDATE_AFTER", "updates"),
+    ("DELETE", "deletes"),
+    ("TRUNCATE", "truncates"),
+)
+_COLOURS: Final = {"MATCH": "green", "DIFFERENT": "red", "MISSING": "red"}
+
+SPARK: Final = """\
+from pathlib import Path
+from replicator.config import load
+from replicator.jvm.spark import build_session
+
+spark = build_session(load(Path("{config}")))
+spark.sql("SELECT status, count(*) AS orders FROM lake.{namespace}.orders GROUP BY status").show()
+"""
+
+PYICEBERG: Final = """\
+from pyiceberg.catalog import load_catalog
+
+catalog = load_catalog("lake", type="sql", uri="{uri}", init_catalog_tables="false")
+print(catalog.load_table("{namespace}.orders").scan(row_filter="status = 'paid'").to_arrow().num_rows)
+print(catalog.load_table("{namespace}_changes.orders").scan(limit=3).to_arrow().to_pylist())
+"""
+
+DUCKDB: Final = """\
+from pyiceberg.catalog import load_catalog
+
+catalog = load_catalog("lake", type="sql", uri="{uri}", init_catalog_tables="false")
+shop = catalog.load_table("{namespace}.orders").scan().to_duckdb("orders")
+print(shop.sql("SELECT currency, sum(total) AS total FROM orders GROUP BY currency"))
+"""
+
+
+def snippets(result: DemoResult) -> dict[str, str]:
+    """Return for each engine a short, complete Python program that reads the lake of `result`."""
+    places = {
+        "config": str(result.folder / "replicator.toml"),
+        "namespace": result.namespace,
+        "uri": result.catalog_uri,
+    }
+    return {
+        name: text.format(**places)
+        for name, text in (("Spark", SPARK), ("PyIceberg", PYICEBERG), ("DuckDB", DUCKDB))
+    }
+
+
+def print_result(result: DemoResult, source: RecordedSource, *, as_json: bool) -> None:
+    """Print the comparison and how to query the lake, or the comparison as JSON."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        # A pipe has no width limit that names would have to fit.
+        console = Console(highlight=False, width=200)
+    if as_json:
+        console.print(json.dumps(result.to_json(), indent=2), soft_wrap=True, markup=False)
+        return
+    console.print(_comparison(result))
+    for table in result.tables:
+        if table.reason:
+            console.print(Text(f"{table.source}: {table.reason}", style="red"))
+    good = sum(table.match for table in result.tables)
+    console.print(
+        f"\n{good} of {len(result.tables)} tables equal MySQL {source.server_version} at "
+        f"{source.binlog_file}:{source.binlog_position}, row by row (checksums of all columns)."
+    )
+    console.print(f"{result.events:,} events in {result.seconds:.1f} s, including the start of Spark.")
+    console.print(f"\nThe lake is in {result.folder / 'lake'}, its catalog is {result.catalog_uri}")
+    console.print(f"Tables: {result.namespace}.*, and every change in {result.namespace}_changes.*")
+    console.print(f"Status: replicator status -c {result.folder / 'replicator.toml'}")
+    for engine, text in snippets(result).items():
+        console.print(f"\n[bold]{engine}[/bold]")
+        console.print(Text(text.rstrip()), soft_wrap=True)
+
+
+def _comparison(result: DemoResult) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("table")
+    for title in ("rows", *(title for _, title in _KINDS)):
+        table.add_column(title, justify="right")
+    table.add_column("last position")
+    table.add_column("source")
+    for entry in result.tables:
+        table.add_row(*_row(entry))
+    return table
+
+
+def _row(entry: ComparedTable) -> list[Text]:
+    return [
+        Text(entry.table),
+        Text(f"{entry.rows:,}"),
+        *(Text(f"{entry.changes.get(kind, 0):,}") for kind, _ in _KINDS),
+        Text(entry.position or "snapshot only"),
+        Text(entry.verdict, style=_COLOURS[entry.verdict]),
+    ]

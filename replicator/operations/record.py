@@ -1,0 +1,313 @@
+"""Record a mirror's Kafka topics into an event archive, which outlives the broker's retention."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from replicator.config import Config, KafkaLog
+from replicator.errors import ConfigError, DataLossError, DecodeError, LogUnavailable, ReplicatorError
+from replicator.model.document import parse_json
+from replicator.sources.archive.format import MANIFEST_NAME, Encoding, Event, Manifest, PartitionKey
+from replicator.sources.archive.reader import load_manifest
+from replicator.sources.archive.writer import ArchiveWriter
+from replicator.sources.schema_registry import Registry, writer_id
+
+METADATA_SECONDS = 15.0
+# How long a recording without progress waits for an unavailable broker.
+PATIENCE_SECONDS = 60.0
+REFRESH_SECONDS = 30.0
+BATCH = 5_000
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class RecordProgress:
+    """Progress of a recording: events archived by this run, their bytes, and events known to remain."""
+
+    events: int
+    bytes: int
+    remaining: int
+
+
+def record(
+    config: Config,
+    to: Path,
+    *,
+    until_caught_up: bool,
+    on_progress: Callable[[RecordProgress], None] | None = None,
+    stop: threading.Event | None = None,
+    flush_seconds: float = 60.0,
+) -> RecordProgress:
+    """Append the events of the mirror's topics to the archive at `to`, from the archive's end.
+
+    With `until_caught_up`, it ends at the high watermarks that the topics had at the start; otherwise it follows
+    them, and topics that appear later, until `stop` is set. It reads committed events only, joins no
+    consumer group and commits no offsets. Archived events are made durable at least every `flush_seconds`.
+
+    Raises:
+        ConfigError: the configuration names an archive as its log, or no topic has the prefix.
+        LogUnavailable: the broker or the schema registry cannot be reached or refuses the request.
+        DataLossError: the broker no longer has the events after the archive's end.
+        ArchiveError: the archive cannot be written, or another process is writing it.
+    """
+    if not isinstance(config.log, KafkaLog):
+        raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
+    manifest = load_manifest(to) if (to / MANIFEST_NAME).exists() else None
+    with _Source(config.log, manifest) as source:
+        if until_caught_up and not source.targets:
+            raise ConfigError(
+                f"no topic of {config.log.bootstrap_servers} starts with {config.log.topic_prefix!r}",
+                "Check log.topic_prefix, and that the connector is running.",
+            )
+        recorder = _Recorder(source, config.log, to, on_progress or (lambda _: None))
+        return recorder.run(until_caught_up, stop or threading.Event(), flush_seconds)
+
+
+def recorded_topics(names: Iterable[str], prefix: str) -> list[str]:
+    """Return the topics to record: of the tables (`prefix.database.table`) and of schema changes (`prefix`).
+
+    Heartbeats, transaction boundaries and the connector's internal history contain no rows.
+    """
+    return sorted(
+        name
+        for name in names
+        if name == prefix or (name.startswith(f"{prefix}.") and "." in name[len(prefix) + 1 :])
+    )
+
+
+def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
+    """Return how an event of a log in `log_format` is encoded, and for JSON whether it has a schema."""
+    if log_format == "avro":
+        return "avro"
+    try:
+        document = parse_json(value)
+    except DecodeError:
+        return "json"
+    has_schema = isinstance(document, dict) and document.keys() == {"schema", "payload"}
+    return "json-schemas" if has_schema else "json"
+
+
+class _Source:
+    """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks."""
+
+    def __init__(self, log: KafkaLog, manifest: Manifest | None) -> None:
+        self._prefix = log.topic_prefix
+        self._servers = log.bootstrap_servers
+        self._manifest = manifest
+        self._last_error: KafkaError | None = None
+        self._moved = time.monotonic()
+        self.ends: dict[PartitionKey, int] = {}
+        self.targets: dict[PartitionKey, int] = {}
+        settings = {
+            **log.client_options(),
+            # The client requires a group id; nothing joins the group or commits to it.
+            "group.id": "replicator-record",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "error_cb": self._on_error,
+        }
+        try:
+            self._consumer = Consumer(settings, logger=_log)
+        except KafkaException as error:
+            raise _translated(error.args[0], self._servers) from error
+
+    def __enter__(self) -> Self:
+        try:
+            self.refresh()
+        except BaseException:
+            self._consumer.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._last_error = error
+
+    def refresh(self) -> None:
+        """Assign partitions that appeared since the last call, at the archive's end or the beginning."""
+        try:
+            topics = self._consumer.list_topics(timeout=METADATA_SECONDS).topics
+            new = [
+                (name, partition)
+                for name in recorded_topics(topics, self._prefix)
+                for partition in sorted(topics[name].partitions)
+                if (name, partition) not in self.targets
+            ]
+            starts = [self._start(key) for key in new]
+            if starts:
+                self._consumer.incremental_assign(starts)
+        except KafkaException as error:
+            raise _translated(error.args[0], self._servers) from error
+
+    def _start(self, key: PartitionKey) -> TopicPartition:
+        topic, partition = key
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), METADATA_SECONDS)
+        held = self._manifest.end_offset(topic, partition) if self._manifest is not None else None
+        if held is not None and not low <= held <= high:
+            raise DataLossError(
+                f"{topic}-{partition}: the archive ends at offset {held}, the broker has {low} to {high}",
+                "The next events were deleted, or the topic was recreated; record into another directory.",
+            )
+        self.targets[key] = high
+        self.ends[key] = low if held is None else held
+        return TopicPartition(topic, partition, OFFSET_BEGINNING if held is None else held)
+
+    def poll(self) -> list[Any]:
+        """Return at most `BATCH` messages; an empty list after half a second without any. Advances `ends`."""
+        messages: list[Any] = []
+        try:
+            polled: list[Any] = self._consumer.consume(BATCH, timeout=0.5)
+        except KafkaException as error:
+            raise _translated(error.args[0], self._servers) from error
+        for message in polled:
+            failure = message.error()
+            if failure is None:
+                messages.append(message)
+                end = message.offset() + 1
+            elif failure.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own public name
+                # The end of a partition is reported at an offset after any control records.
+                end = message.offset()
+            else:
+                raise _translated(failure, self._servers)
+            key = (message.topic(), message.partition())
+            self.ends[key] = max(self.ends[key], end)
+        self._check_patience(bool(polled))
+        return messages
+
+    def _check_patience(self, moved: bool) -> None:
+        now = time.monotonic()
+        if moved:
+            self._moved, self._last_error = now, None
+        elif self._last_error is not None and now - self._moved > PATIENCE_SECONDS:
+            raise _translated(self._last_error, self._servers)
+
+    def remaining(self) -> int:
+        """Return the number of offsets between those read and the known high watermarks."""
+        return sum(max(0, target - self.ends[key]) for key, target in self.targets.items())
+
+
+class _Recorder:
+    def __init__(
+        self, source: _Source, log: KafkaLog, to: Path, on_progress: Callable[[RecordProgress], None]
+    ) -> None:
+        self._source = source
+        self._log = log
+        self._registry = Registry.of(log) if log.format == "avro" else None
+        self._strange: set[int] = set()
+        self._to = to
+        self._on_progress = on_progress
+        self._events = self._bytes = 0
+
+    def run(self, until_caught_up: bool, stop: threading.Event, flush_seconds: float) -> RecordProgress:
+        first: list[Any] = []
+        while not first and not self._finished(until_caught_up, stop):
+            first = self._source.poll()
+        values = (message.value() for message in first if message.value() is not None)
+        encoding = encoding_of(next(values, b""), self._log.format)
+        with ArchiveWriter(self._to, topic_prefix=self._log.topic_prefix, encoding=encoding) as writer:
+            self._append(writer, first, until_caught_up)
+            flushed = refreshed = time.monotonic()
+            while not self._finished(until_caught_up, stop):
+                self._append(writer, self._source.poll(), until_caught_up)
+                now = time.monotonic()
+                if now - flushed > flush_seconds:
+                    self._flush(writer, until_caught_up)
+                    flushed = now
+                if not until_caught_up and now - refreshed > REFRESH_SECONDS:
+                    self._source.refresh()
+                    refreshed = now
+            self._flush(writer, until_caught_up)
+        return self._progress()
+
+    def _finished(self, until_caught_up: bool, stop: threading.Event) -> bool:
+        return stop.is_set() or (until_caught_up and self._source.remaining() == 0)
+
+    def _append(self, writer: ArchiveWriter, messages: list[Any], until_caught_up: bool) -> None:
+        for message in messages:
+            key = (message.topic(), message.partition())
+            if until_caught_up and message.offset() >= self._source.targets[key]:
+                continue
+            event = _event(message)
+            self._keep_schemas(writer, event)
+            writer.append(event)
+            self._events += 1
+            self._bytes += len(event.key or b"") + len(event.value or b"")
+        self._on_progress(self._progress())
+
+    def _keep_schemas(self, writer: ArchiveWriter, event: Event) -> None:
+        """Archive the writer schemas of an event in Avro too, so that the archive can be read without a registry.
+
+        If the registry does not have a schema, the event is archived nevertheless; readers report it as unreadable.
+        """
+        if self._registry is None:
+            return
+        for data in (event.key, event.value):
+            number = writer_id(data)
+            if number is None or number in self._strange or writer.has_schema(number):
+                continue
+            schema = self._registry.schema(number)
+            if schema is None:
+                self._strange.add(number)
+            else:
+                writer.add_schema(number, schema)
+
+    def _flush(self, writer: ArchiveWriter, until_caught_up: bool) -> None:
+        for key, end in self._source.ends.items():
+            target = self._source.targets[key]
+            writer.advance(*key, min(end, target) if until_caught_up else end)
+        writer.flush()
+
+    def _progress(self) -> RecordProgress:
+        return RecordProgress(self._events, self._bytes, self._source.remaining())
+
+
+def _event(message: Any) -> Event:
+    return Event(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+    )
+
+
+_OUT_OF_RANGE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001
+_REFUSED = {
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def _translated(error: KafkaError, servers: str) -> ReplicatorError:
+    """Translate a Kafka client error to the project's error."""
+    if error.code() in _OUT_OF_RANGE:
+        return DataLossError(
+            f"the broker no longer has the next events to record: {error.str()}",
+            "Raise the topics' retention, and record into another directory.",
+        )
+    if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
+        return ConfigError(f"Kafka client settings: {error.str()}", "Check log.options.")
+    if error.code() in _REFUSED:
+        return LogUnavailable(f"{servers} refused: {error.str()}", "Check the credentials in log.options.")
+    return LogUnavailable(
+        f"cannot read from the broker at {servers}: {error.str()}",
+        "Check log.bootstrap_servers, and that the broker is running.",
+    )

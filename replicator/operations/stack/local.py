@@ -1,0 +1,369 @@
+"""Run the stack as child processes on this machine, supervised from a state folder."""
+
+import fcntl
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from replicator.errors import StackError
+from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
+from replicator.operations.stack import kafka, mysql, registry
+from replicator.operations.stack.mysql_program import find_mysqld
+from replicator.operations.stack.process import (
+    Child,
+    accepts,
+    free_port,
+    holder_of,
+    port_is_free,
+    spawn,
+    wait_until_healthy,
+)
+from replicator.operations.stack.state import (
+    PARTS,
+    USUAL_PARTS,
+    Endpoints,
+    Part,
+    PartState,
+    PartStatus,
+    StackState,
+    load_state,
+    save_state,
+)
+
+NAMES: dict[Part, str] = {
+    "mysql": "MySQL",
+    "kafka": "the Kafka broker",
+    "connect": "the Kafka Connect worker",
+    "registry": "the schema registry",
+}
+PORT_USES: dict[Part, tuple[str, ...]] = {
+    "mysql": ("mysql",),
+    "kafka": ("kafka", "kafka_controller"),
+    "connect": ("connect",),
+    "registry": ("registry",),
+}
+PATIENCE: dict[Part, float] = {"mysql": 30, "kafka": 20, "connect": 20, "registry": 20}
+"""Seconds that a part has to stop cleanly before it is killed."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a start. `ports` has wanted ports by use (mysql, kafka, connect, registry); others are free ones."""
+
+    cache: Path | None = None
+    ports: dict[str, int] = field(default_factory=dict)
+    mysql: str = ""
+    """The MySQL server to run: a version or a path, see `find_mysqld`. If empty, any available one."""
+    start_seconds: float = 120
+    report: Report | None = None
+
+
+class LocalStack:
+    """A MySQL server, a Kafka broker, a Connect worker and a registry with data, logs and state in one folder.
+
+    As a context manager it starts the usual parts and stops them at the end. Otherwise they outlive this process:
+    `up` returns when all parts respond, and a later process finds them again by the folder. Data remain
+    in the folder between `down` and the next `up`. All methods raise StackError.
+    """
+
+    def __init__(self, folder: Path, options: Options | None = None) -> None:
+        self.folder = folder.absolute()
+        self.options = options or Options()
+        self._saving = Lock()
+        self._cancelled = False
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Return the addresses and passwords of the running stack. Raises StackError if none is running."""
+        return self._running_state().endpoints()
+
+    def up(self, parts: Collection[Part] = USUAL_PARTS) -> Endpoints:
+        """Start those of `parts` that are not running, in parallel, and wait until all of them respond.
+
+        Connect needs Kafka, which is then started too. If one part fails, the parts that this call started
+        are stopped again. A part that is just stopping is started again once it has stopped.
+        """
+        wanted = [part for part in PARTS if part in parts or (part == "kafka" and "connect" in parts)]
+        with self._locked():
+            state = self._prepare(load_state(self.folder) or StackState())
+            missing = [part for part in wanted if not self._answers_or_ends(part, state)]
+            if not missing:
+                return state.endpoints()
+            state = self._with_ports(state, missing)
+            save_state(self.folder, state)
+            self._start_all(missing)
+            return self._running_state().endpoints()
+
+    def down(self) -> list[Part]:
+        """Stop all parts, Connect first; return those that were running. Data and logs remain in the folder."""
+        with self._locked():
+            return self._stop(PARTS)
+
+    def status(self) -> list[PartStatus]:
+        """Return the current state of every part."""
+        state = load_state(self.folder) or StackState()
+        return [self._status(part, state) for part in PARTS]
+
+    def kill(self, part: Part) -> None:
+        """Kill one part with SIGKILL, as a crash would; its data and port remain for `restart`."""
+        self._part(part).child.kill()
+
+    def pause(self, part: Part) -> None:
+        """Freeze one part: it keeps its connections and does not respond until `resume`."""
+        self._part(part).child.signal(signal.SIGSTOP)
+
+    def resume(self, part: Part) -> None:
+        """Continue a frozen part."""
+        self._part(part).child.signal(signal.SIGCONT)
+
+    def restart(self, part: Part) -> None:
+        """Restart one part on the same port and data. A running part is stopped cleanly first."""
+        with self._locked():
+            self._part(part).child.stop(PATIENCE[part])
+            self._cancelled = False
+            self._launch(part)
+
+    def log(self, part: Part) -> Path:
+        """Return the file with a part's output."""
+        return self.folder / part / f"{part}.log"
+
+    # Starting
+
+    def _answers_or_ends(self, part: Part, state: StackState) -> bool:
+        """Wait until a running part either responds (true) or has ended (false).
+
+        Raises:
+            StackError: neither happens within the time limit of a start.
+        """
+        known = state.parts.get(part)
+        if known is None or not known.child.alive():
+            return False
+        if known.stopping:
+            # A `down` was interrupted after it told the part to stop. It may still respond for a moment.
+            known.child.stop(PATIENCE[part])
+            return False
+        deadline = time.monotonic() + self.options.start_seconds
+        while not self._healthy(part, state):
+            if not known.child.alive():
+                return False
+            if time.monotonic() > deadline:
+                raise StackError(
+                    f"{NAMES[part]} is running (process {known.child.pid}) but does not respond",
+                    "stop it with `replicator stack down`, then start it again",
+                )
+            self._report(f"waiting for {NAMES[part]}, which is running but does not respond")
+            time.sleep(0.1)
+        return True
+
+    def _prepare(self, state: StackState) -> StackState:
+        if state.provider != "local":
+            raise StackError(
+                f"{self.folder} contains a Docker stack", "run `replicator stack down` for it first"
+            )
+        if state.root_password:
+            return state
+        return replace(state, root_password=secrets.token_hex(16), user_password=secrets.token_hex(16))
+
+    def _with_ports(self, state: StackState, missing: Collection[Part]) -> StackState:
+        """Return the state with a port for every use: the requested one, else the last one, else a free one."""
+        taken = set(state.ports.values()) | set(self.options.ports.values())
+        ports = dict(state.ports)
+        for part in missing:
+            for use in PORT_USES[part]:
+                asked = self.options.ports.get(use)
+                if asked and not port_is_free(asked):
+                    raise StackError(
+                        f"port {asked} for {NAMES[part]} is in use by {holder_of(asked)}",
+                        "choose another port",
+                    )
+                last = ports.get(use)
+                ports[use] = asked or (last if last and port_is_free(last) else free_port(taken))
+        return replace(state, ports=ports)
+
+    def _start_all(self, parts: Collection[Part]) -> None:
+        """Start the parts in parallel. Connect starts together with Kafka and waits for it by itself."""
+        if set(parts) != {"mysql"}:
+            find_java()
+            self._report("fetching what is not yet in the cache")
+        if {"kafka", "connect"} & set(parts):
+            kafka_jars(self.options.cache)
+            self._plugins()
+        if "registry" in parts:
+            registry_jar(self.options.cache)
+        self._cancelled = False
+        with ThreadPoolExecutor(len(parts)) as pool:
+            tasks = [pool.submit(self._launch, part) for part in parts]
+            try:
+                for task in wait(tasks, return_when=FIRST_EXCEPTION).done:
+                    task.result()
+            except BaseException:
+                # The first failure, or Ctrl-C, stops the other parts at once, which ends the threads waiting for them.
+                with self._saving:
+                    self._cancelled = True
+                self._stop(parts)
+                raise
+
+    def _launch(self, part: Part) -> None:
+        """Start one part, record it in the state, and wait until it responds."""
+        state = self._running_state()
+        self._report(f"starting {NAMES[part]}")
+        commands = {
+            "mysql": self._mysql,
+            "kafka": self._kafka,
+            "connect": self._connect,
+            "registry": self._registry,
+        }
+        command = commands[part](state)
+        ports = {use: state.ports[use] for use in PORT_USES[part]}
+        with self._saving:
+            self._check_cancelled(part)
+            child = spawn(command, self.log(part))
+            save_state(self.folder, self._running_state().with_part(PartState(part, child, ports)))
+        wait_until_healthy(
+            NAMES[part],
+            child,
+            self.log(part),
+            lambda: self._healthy(part, self._running_state()),
+            seconds=self.options.start_seconds,
+        )
+        self._report(f"{NAMES[part]} is up")
+
+    def _check_cancelled(self, part: Part) -> None:
+        if self._cancelled:
+            raise StackError(f"{NAMES[part]} was not started, because another part failed")
+
+    def _mysql(self, state: StackState) -> list[str]:
+        data = self.folder / "mysql" / "data"
+        program = find_mysqld(
+            self.options.mysql,
+            last=state.mysql_version if data.exists() else "",
+            cache=self.options.cache,
+            report=self._report,
+        )
+        self._report(f"starting MySQL {program.version}")
+        with self._saving:
+            self._check_cancelled("mysql")
+            save_state(self.folder, replace(self._running_state(), mysql_version=program.version))
+        if not data.exists():
+            mysql.initialize(program, data, self.log("mysql"), state.root_password, state.user_password)
+        return mysql.server_command(program, data, state.ports["mysql"])
+
+    def _kafka(self, state: StackState) -> list[str]:
+        folder = self.folder / "kafka"
+        properties = folder / "broker.properties"
+        settings = kafka.broker_settings(folder, state.ports["kafka"], state.ports["kafka_controller"])
+        kafka.write_properties(properties, settings)
+        kafka.format_storage(folder, properties, self.log("kafka"), self.options.cache)
+        return kafka.broker_command(folder, properties, self.options.cache)
+
+    def _connect(self, state: StackState) -> list[str]:
+        folder = self.folder / "connect"
+        properties = folder / "worker.properties"
+        settings = kafka.worker_settings(
+            state.ports["connect"],
+            f"127.0.0.1:{state.ports['kafka']}",
+            self._plugins(),
+        )
+        kafka.write_properties(properties, settings)
+        return kafka.worker_command(folder, properties, self.options.cache)
+
+    def _plugins(self) -> list[Path]:
+        return [debezium_plugin_dir(self.options.cache), converter_plugin_dir(self.options.cache)]
+
+    def _registry(self, state: StackState) -> list[str]:
+        return registry.server_command(self.folder / "registry", state.ports["registry"], self.options.cache)
+
+    # Looking and stopping
+
+    def _healthy(self, part: Part, state: StackState) -> bool:
+        port = state.ports[part]
+        if not accepts(port):
+            return False
+        match part:
+            case "mysql":
+                return mysql.answers(port, state.root_password)
+            case "kafka":
+                return kafka.broker_answers(f"127.0.0.1:{port}")
+            case "connect":
+                return kafka.worker_answers(f"http://127.0.0.1:{port}")
+            case "registry":
+                return registry.answers(port)
+
+    def _status(self, part: Part, state: StackState) -> PartStatus:
+        known = state.parts.get(part)
+        running = known is not None and known.child.alive()
+        return PartStatus(
+            part,
+            running=running,
+            healthy=running and self._healthy(part, state),
+            pid=known.child.pid if known and running else None,
+            address=f"127.0.0.1:{known.ports[part]}" if known else "",
+            log=str(self.log(part)),
+        )
+
+    def _stop(self, parts: Collection[Part]) -> list[Part]:
+        state = load_state(self.folder)
+        if state is None:
+            return []
+        stopped: list[Part] = []
+        # Connect first: without its broker it would not stop cleanly.
+        for part in reversed([part for part in PARTS if part in parts and part in state.parts]):
+            child: Child = state.parts[part].child
+            if child.alive():
+                self._report(f"stopping {NAMES[part]}")
+                stopped.append(part)
+                with self._saving:
+                    save_state(self.folder, state.with_part(replace(state.parts[part], stopping=True)))
+            child.stop(PATIENCE[part])
+            state = replace(state, parts={name: kept for name, kept in state.parts.items() if name != part})
+            save_state(self.folder, state)
+        return stopped
+
+    def remove(self) -> None:
+        """Stop all parts and delete the folder with all data."""
+        self.down()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _running_state(self) -> StackState:
+        state = load_state(self.folder)
+        if state is None:
+            raise StackError(f"no stack was started in {self.folder}", "run `replicator stack up`")
+        return state
+
+    def _part(self, part: Part) -> PartState:
+        state = self._running_state()
+        if part not in state.parts:
+            raise StackError(f"{NAMES[part]} was not started", "run `replicator stack up`")
+        return state.parts[part]
+
+    def _report(self, line: str) -> None:
+        if self.options.report:
+            self.options.report(line)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one process at a time change a stack."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,388 @@
+"""Read a mirror's status from the lake: without Java, Spark or a running mirror process."""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.table import Table
+
+from replicator.config import Config
+from replicator.lake.reader import newest_marker, open_catalog, tables_in
+from replicator.lake.row_counts import row_count, total
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.table import SOURCE_KEY
+from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, ChangeNote, SchemaState
+from replicator.sources.source_view import Ends, SourceView, read_source
+from replicator.sources.topic_patterns import topic_pattern
+
+TableState = Literal["current", "behind", "paused", "gone", "unknown"]
+
+_PAUSED_KEY = "replicator.paused."
+_RETRYING_KEY = "replicator.retrying."
+"""The property names that the ledger writes; copied by value, because the ledger's module loads Spark."""
+_WAIT = "replicator run applies them; start it if it is not running"
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """The status of one mirrored table.
+
+    Attributes:
+        table: its name in the lake, `namespace.name`; for a table with only a changelog, the changelog's name.
+        source: the source table, `database.table`.
+        state: current (has everything that the source had at the time of the query; if the source is not queried, all
+            of the log), behind, paused, gone (the source's table was dropped or renamed, and all its changes are in the
+            lake), or unknown (the log, the source or the connector cannot be reached).
+        rows: number of rows of the mirror.
+        changes: number of rows of the changelog; None if there is no changelog.
+        events_behind: number of offsets in the log that the mirror does not contain; None if unknown.
+        position: the latest source position that it contains.
+        newest_change_ms: source time of the newest change that it contains, milliseconds since the epoch.
+        lag_seconds: 0 if current, else the age of the newest change that is known to be applied; None if unknown.
+        committed_ms: time of the last commit, milliseconds since the epoch.
+        commits: number of commits of the mirror.
+        quarantined: number of unresolved quarantined events of this table.
+        data_files, delete_files, bytes: size of the mirror's current snapshot.
+        schema_changes: changes made to the mirror because its source changed, oldest first; see `ChangeNote`.
+        reason, next_step: why the table is not current, or what failed and is being retried, and what to do.
+        unfilled: columns that the source added with an expression; older rows have null in them.
+    """
+
+    table: str
+    source: str
+    state: TableState
+    rows: int
+    changes: int | None
+    events_behind: int | None
+    position: str | None
+    newest_change_ms: int | None
+    lag_seconds: float | None
+    committed_ms: int
+    commits: int
+    quarantined: int
+    data_files: int
+    delete_files: int
+    bytes: int
+    schema_changes: tuple[ChangeNote, ...] = ()
+    reason: str | None = None
+    next_step: str | None = None
+    unfilled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStatus:
+    """The connector of a mirror, compared with its source.
+
+    Attributes:
+        name: its name; None if there is none, or Kafka Connect cannot be reached.
+        state: RUNNING, FAILED, PAUSED, STOPPED, UNASSIGNED, RESTARTING, MISSING or UNREACHABLE.
+        reason, next_step: why it does not run, and what to do.
+        position: the position up to which all changes are in the log, as last confirmed.
+        source_position: the end of the source's binlog; None if the source cannot be reached.
+        transactions_behind: number of transactions between the two; None if the source does not number them.
+    """
+
+    name: str | None
+    state: str
+    reason: str | None
+    next_step: str | None
+    position: str | None
+    source_position: str | None
+    transactions_behind: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorStatus:
+    """The status of a whole mirror.
+
+    `log_problem` and `source_problem` say why the log and the source could not be queried; None if they could.
+    `paused` maps each paused source table to the reason. `connector` is None if none is configured.
+    """
+
+    mirror: str
+    namespace: str
+    tables: tuple[TableStatus, ...]
+    not_started: tuple[str, ...]
+    """Source tables with events in the log but without a table in the lake."""
+    paused: Mapping[str, str]
+    quarantined: int
+    log_problem: str | None
+    source_problem: str | None = None
+    connector: ConnectorStatus | None = None
+    empty: tuple[str, ...] = ()
+    """Source tables without rows, without events in the log and without a table in the lake."""
+    unread: tuple[str, ...] = ()
+    """Source tables with rows but without events in the log."""
+    retrying: Mapping[str, str] = field(default_factory=dict)
+    """Source tables that failed and are being retried → the reason."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for programs. The keys are part of version 1 of the output."""
+        value = {"version": 1, **asdict(self)}
+        for table in value["tables"]:
+            for note in table["schema_changes"]:
+                note["told"] = note.pop("declared")
+        return value
+
+
+def read_status(config: Config) -> MirrorStatus:
+    """Read the lake, and the log, the connector and the source as far as they can be reached.
+
+    Raises LakeUnavailable.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        view = pool.submit(read_source, config)
+        # Whatever the lake has now it still has later, so it may be read before the log.
+        lake = _read_lake(config)
+        return _assemble(config, lake, view.result())
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Why a table is paused or being retried, and what to do."""
+
+    reason: str
+    hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lake:
+    """The state of the lake: tables by name; quarantined events, pauses and failures by source table."""
+
+    mirrors: Mapping[str, Table] = field(default_factory=dict)
+    changelogs: Mapping[str, Table] = field(default_factory=dict)
+    quarantined: Counter[str | None] = field(default_factory=Counter)
+    paused: Mapping[str, _Trouble] = field(default_factory=dict)
+    retrying: Mapping[str, _Trouble] = field(default_factory=dict)
+
+
+def _read_lake(config: Config) -> _Lake:
+    file = config.lake.catalog_file
+    if file is not None and not file.exists():
+        # A mirror that has not run yet is a valid state, not an error.
+        return _Lake()
+    with open_catalog(config.lake) as catalog:
+        changelogs = tables_in(catalog, config.lake.changes_namespace)
+        mirrors = tables_in(catalog, config.lake.namespace)
+        alone = {
+            name: table
+            for name, table in changelogs.items()
+            if name not in mirrors and (found := newest_marker(table)) is not None and found.alone
+        }
+        properties = _ops_properties(catalog, config)
+        return _Lake(
+            {**mirrors, **alone},
+            changelogs,
+            _quarantined(catalog, config),
+            _troubles(properties, _PAUSED_KEY),
+            _troubles(properties, _RETRYING_KEY),
+        )
+
+
+def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
+    markers = {
+        name: found for name, table in lake.mirrors.items() if (found := newest_marker(table)) is not None
+    }
+    started = {topic for marker in markers.values() for topic in marker.progress}
+    pattern = topic_pattern(view.prefix.removesuffix("."), config.source.tables, config.source.exclude)
+    waiting = sorted(
+        {topic for (topic, _), end in (view.ends or {}).items() if end > 0 and topic not in started}
+    )
+    judge = _Judge(lake, view, [m.watermark_ms for m in markers.values() if m.watermark_ms is not None])
+    sources = {
+        source
+        for name, marker in markers.items()
+        for source in _sources(lake.mirrors[name], marker, view.prefix)
+    }
+    return MirrorStatus(
+        mirror=config.mirror.name,
+        namespace=config.lake.namespace,
+        tables=tuple(judge.table(name, marker) for name, marker in markers.items()),
+        not_started=tuple(
+            source
+            for topic in waiting
+            if re.fullmatch(pattern, topic)
+            if not config.source.excludes(source := topic.removeprefix(view.prefix))
+        ),
+        paused={source: trouble.reason for source, trouble in lake.paused.items()},
+        quarantined=lake.quarantined.total(),
+        log_problem=view.log_problem,
+        source_problem=view.source_problem,
+        connector=_connector(view),
+        empty=tuple(table for table in view.empty if table not in sources),
+        unread=tuple(table for table in view.unread if table not in sources),
+        retrying={source: trouble.reason for source, trouble in lake.retrying.items()},
+    )
+
+
+def _connector(view: SourceView) -> ConnectorStatus | None:
+    seen = view.connector
+    if seen is None:
+        return None
+    behind = view.offset.transactions_behind(view.end) if view.offset and view.end else None
+    return ConnectorStatus(
+        name=seen.name,
+        state=seen.state,
+        reason=seen.reason,
+        next_step=seen.next_step(),
+        position=None if view.offset is None else str(view.offset),
+        source_position=None if view.end is None else str(view.end),
+        transactions_behind=behind,
+    )
+
+
+class _Judge:
+    """Determine the state of each table relative to the source."""
+
+    def __init__(self, lake: _Lake, view: SourceView, watermarks: list[int]) -> None:
+        self._lake = lake
+        self._view = view
+        self._now_ms = time.time_ns() // 1_000_000
+        read = view.offset.ts_sec * 1000 if view.offset and view.offset.ts_sec else 0
+        # Changes are read in order: a table that has a change was given all older changes.
+        self._read_ms = max([read, *watermarks])
+
+    def table(self, name: str, marker: CommitMarker) -> TableStatus:
+        """Return the status of one mirrored table, or of a changelog without a mirror."""
+        mirror, changelog = self._lake.mirrors[name], self._lake.changelogs.get(name)
+        behind = None if self._view.ends is None else events_behind(marker, self._view.ends)
+        snapshot = mirror.current_snapshot()
+        sources = _sources(mirror, marker, self._view.prefix)
+        text = mirror.properties.get(SCHEMA_KEY)
+        schema = None if text is None else SchemaState.from_json(text)
+        unfilled = mirror.properties.get(UNFILLED_KEY)
+        state = self._state(behind, sources, gone=schema is not None and schema.gone is not None)
+        reason, next_step = self._reason(state, behind, sources)
+        return TableStatus(
+            table=".".join(mirror.name()),
+            source=", ".join(sources),
+            state=state,
+            rows=row_count(mirror),
+            changes=None if changelog is None else total(changelog.current_snapshot(), "total-records"),
+            events_behind=behind,
+            position=None if marker.position is None else str(marker.position),
+            newest_change_ms=marker.watermark_ms,
+            lag_seconds=self._lag(state, behind, marker.watermark_ms),
+            committed_ms=marker.committed_ms,
+            commits=marker.sequence,
+            quarantined=sum(self._lake.quarantined[source] for source in sources),
+            data_files=total(snapshot, "total-data-files"),
+            delete_files=total(snapshot, "total-delete-files"),
+            bytes=total(snapshot, "total-files-size"),
+            schema_changes=() if schema is None else schema.notes,
+            reason=reason,
+            next_step=next_step,
+            unfilled=() if unfilled is None else tuple(json.loads(unfilled)),
+        )
+
+    def _state(self, behind: int | None, sources: list[str], *, gone: bool) -> TableState:
+        if not self._lake.paused.keys().isdisjoint(sources):
+            return "paused"
+        complete = self._view.log_is_complete
+        if behind is None or complete is None:
+            return "behind" if behind else "unknown"
+        if behind or not complete:
+            return "behind"
+        return "gone" if gone else "current"
+
+    def _reason(
+        self, state: TableState, behind: int | None, sources: list[str]
+    ) -> tuple[str | None, str | None]:
+        for troubles, said in (
+            (self._lake.paused, "{}"),
+            (self._lake.retrying, "failed and is being retried: {}"),
+        ):
+            for source in sources:
+                if trouble := troubles.get(source):
+                    step = trouble.hint or "fix the cause, then restart replicator run"
+                    return said.format(trouble.reason), step
+        if state == "unknown":
+            return self._unknown()
+        if state != "behind":
+            return None, None
+        if behind:
+            return f"{behind:,} events of the log are not in the lake yet", _WAIT
+        return self._connector_behind()
+
+    def _unknown(self) -> tuple[str, str]:
+        view = self._view
+        if view.log_problem:
+            return view.log_problem, "check that Kafka is running; run: replicator check"
+        if view.source_problem:
+            return f"has all of the log; {view.source_problem}", "run: replicator check"
+        told = "the connector is unknown" if view.connector is None else view.connector.told()
+        step = view.connector.next_step() if view.connector else None
+        return f"has all of the log; {told}", step or "run: replicator check"
+
+    def _connector_behind(self) -> tuple[str, str]:
+        view, seen = self._view, self._view.connector
+        if view.offset is None:
+            at = f"the connector has confirmed nothing yet, the source is at {view.end}"
+        elif view.offset.in_snapshot:
+            at = "the initial snapshot is not complete"
+        else:
+            count = view.offset.transactions_behind(view.end) if view.end else None
+            later = f", {count:,} transactions later" if count else ""
+            at = f"the connector has confirmed {view.offset}, the source is at {view.end}{later}"
+        step = seen.next_step() if seen else None
+        told = f"{seen.told()}; " if seen and seen.state != "RUNNING" else ""
+        return f"{told}{at}", step or "none: the connector is running, and confirms every few seconds"
+
+    def _lag(self, state: TableState, behind: int | None, watermark_ms: int | None) -> float | None:
+        if state in ("current", "gone"):
+            return 0.0
+        known = watermark_ms if behind else self._read_ms
+        if behind is None or state == "unknown" or not known:
+            return None
+        return max(0.0, (self._now_ms - known) / 1000)
+
+
+def _sources(mirror: Table, marker: CommitMarker, prefix: str) -> list[str]:
+    """Return the source tables of a mirror: as recorded at its creation; for older mirrors, from its topics' names."""
+    recorded = mirror.properties.get(SOURCE_KEY)
+    return [recorded] if recorded else sorted(topic.removeprefix(prefix) for topic in marker.progress)
+
+
+def events_behind(marker: CommitMarker, ends: Ends) -> int:
+    """Return how many offsets of the marker's topics the table lacks. Kafka may have fewer events than offsets."""
+    return sum(
+        max(0, end - (marker.next_offset(topic, partition) or 0))
+        for (topic, partition), end in ends.items()
+        if topic in marker.progress
+    )
+
+
+def _quarantined(catalog: Catalog, config: Config) -> Counter[str | None]:
+    """Return the number of unresolved quarantined events by source table; None for events without a table."""
+    name = (config.lake.ops_namespace, "quarantine")
+    if not catalog.table_exists(name):
+        return Counter()
+    table = catalog.load_table(name)
+    scan = table.scan(selected_fields=("table",))
+    if "state" in table.schema().column_names:
+        scan = scan.filter("state IS NULL")
+    tables = scan.to_arrow().column("table")
+    return Counter({entry["values"]: entry["counts"] for entry in tables.value_counts().to_pylist()})
+
+
+def _ops_properties(catalog: Catalog, config: Config) -> dict[str, str]:
+    try:
+        return dict(catalog.load_namespace_properties(config.lake.ops_namespace))
+    except NoSuchNamespaceError:
+        return {}
+
+
+def _troubles(properties: Mapping[str, str], prefix: str) -> dict[str, _Trouble]:
+    """Return the contents of the properties with this prefix, by source table."""
+    return {
+        key.removeprefix(prefix): _Trouble(found["reason"], found.get("hint"))
+        for key, value in sorted(properties.items())
+        if key.startswith(prefix) and (found := json.loads(value))
+    }

@@ -1,0 +1,1 @@
+"""Compare a mirror with its source."""

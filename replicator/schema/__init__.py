@@ -1,0 +1,1 @@
+"""Schema history, schema changes and their plans, MySQL types and DDL. Standard library only."""

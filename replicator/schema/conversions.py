@@ -1,0 +1,169 @@
+"""Conversions of MySQL values by a type change, as Spark SQL for existing rows of the lake.
+
+No event contains the new values: ALTER TABLE rewrites the rows in the source, and the log has only the statement. If
+the result can be computed exactly, the lake computes it too; otherwise the table pauses.
+
+Rules: MySQL's reference manual, "ALTER TABLE Statement", "Fractional Seconds in Time Values", "Rounding Behavior",
+"Conversion Between Date and Time Types", "The YEAR Type".
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.model.types import LakeType
+
+_NATIVE: Final = re.compile(r"([A-Z ]+?)(?:\((\d+)(?:,\s*(\d+))?\))?((?: UNSIGNED| ZEROFILL| SIGNED)*)")
+_INTEGERS: Final = frozenset(
+    {"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "BOOL", "BOOLEAN"}
+)
+_DECIMALS: Final = frozenset({"DECIMAL", "NUMERIC", "DEC", "FIXED"})
+_FLOATS: Final = frozenset({"FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"})
+_TEXTS: Final = frozenset(
+    {
+        *("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"),
+        *("CHARACTER", "CHARACTER VARYING", "NATIONAL VARCHAR", "NATIONAL CHARACTER"),
+    }
+)
+_BYTES: Final = frozenset({"BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
+_CLOCKS: Final = frozenset({"DATETIME", "TIMESTAMP", "TIME"})
+_PLAIN_SCALE: Final = 6
+"""Decimals with more fraction digits may be written with an exponent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Native:
+    """A type of the source; `digits` is the first number in parentheses."""
+
+    base: str
+    digits: int
+    zerofill: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "_Native":
+        match = _NATIVE.fullmatch(text.upper().strip())
+        if match is None:
+            return cls(text.upper(), 0, zerofill=False)
+        return cls(match[1].strip(), int(match[2] or 0), "ZEROFILL" in match[4])
+
+    @property
+    def family(self) -> str:
+        """The family of the type: types of one family with the same lake type have the same values in the lake."""
+        for name, bases in (("integer", _INTEGERS), ("decimal", _DECIMALS), ("float", _FLOATS)):
+            if self.base in bases:
+                return name
+        # In the lake, labels and JSON documents are text.
+        return "text" if self.base in _TEXTS | {"ENUM", "SET", "JSON"} else self.base
+
+
+def needs_rewrite(old: LakeType, new: LakeType, was: str | None, now: str | None) -> bool:
+    """Return whether existing rows must be rewritten if a column's source type changes from `was` to `now`.
+
+    `was` and `now` are None if the source's types are unknown.
+    """
+    if not (old.holds(new) or new.widens(old)) or (old.name, new.name) == ("double", "float"):
+        return True
+    if was is None or now is None:
+        return False
+    before, after = _Native.parse(was), _Native.parse(now)
+    if after.base in ("BINARY", "CHAR") and before.base != after.base:
+        # BINARY pads shorter values, and CHAR strips trailing spaces.
+        return True
+    if before.family == after.family:
+        padded = after.base in ("BINARY", "BIT") and after.digits != before.digits
+        return padded or (after.base in _CLOCKS and after.digits < before.digits)
+    return "TIME" in (before.base, after.base) or after.base in ("YEAR", "BIT") or before.base == "BIT"
+
+
+def rewriting(old: LakeType, new: LakeType, was: str | None, now: str | None) -> str | None:
+    """Return Spark SQL that computes the new value from the old one, ``{0}``; None if the source's result is unknown.
+
+    The SQL yields null for values that cannot be converted.
+    """
+    if was is None or now is None:
+        return None
+    before, after = _Native.parse(was), _Native.parse(now)
+    if before.base in _CLOCKS and before.base == after.base:
+        return _rounded(before.base, after.digits)
+    if after.base in ("BINARY", "BIT"):
+        return _padded(before, after)
+    if after.base == "CHAR" and before.family == "text":
+        return "RTRIM({0})"
+    return _converted(before, after, old, new)
+
+
+def _converted(before: _Native, after: _Native, old: LakeType, new: LakeType) -> str | None:
+    """Return Spark SQL that converts values of one family to another; None if the result is not known exactly."""
+    if before.zerofill and after.family == "text":
+        return None
+    number = before.family in ("integer", "decimal", "YEAR")
+    if number and after.base in _TEXTS:
+        return "CAST({0} AS STRING)" if old.scale <= _PLAIN_SCALE else None
+    if number:
+        return _number(after.family, new)
+    if before.base in _TEXTS:
+        return _parsed(after.family, new)
+    if before.family == after.family == "float":
+        return f"CAST({{0}} AS {_spark(new)})"
+    return _of_day(before.base, after.base)
+
+
+def _padded(before: _Native, after: _Native) -> str | None:
+    """Pad values to a fixed length with zero bytes: BINARY at the end, BIT at the beginning."""
+    if after.base == "BINARY" and before.base in _BYTES:
+        return f"CASE WHEN LENGTH({{0}}) <= {after.digits} THEN RPAD({{0}}, {after.digits}, X'00') END"
+    size = (after.digits + 7) // 8
+    if after.base == before.base == "BIT" and before.digits > 1:
+        return f"CASE WHEN LENGTH({{0}}) <= {size} THEN LPAD({{0}}, {size}, X'00') END"
+    return None
+
+
+def _number(family: str, new: LakeType) -> str | None:
+    """Convert an integer or decimal to another numeric type; a DECIMAL of more than 38 digits is text in the lake."""
+    match family:
+        case "integer":
+            return f"TRY_CAST(ROUND({{0}}) AS {_spark(new)})"
+        case "decimal" | "float" if new.name != "string":
+            return f"TRY_CAST({{0}} AS {_spark(new)})"
+        case "YEAR":
+            short = "WHEN {0} BETWEEN 1 AND 69 THEN {0} + 2000 WHEN {0} BETWEEN 70 AND 99 THEN {0} + 1900"
+            return f"CASE {short} ELSE {{0}} END"
+        case _:
+            return None
+
+
+def _parsed(family: str, new: LakeType) -> str | None:
+    """Parse text as a value of another type."""
+    match family:
+        case "integer" | "decimal" if new.name != "string":
+            return f"TRY_CAST({{0}} AS {_spark(new)})"
+        case "DATE":
+            return "CASE WHEN {0} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$' THEN TRY_CAST({0} AS DATE) END"
+        case _:
+            return None
+
+
+def _of_day(was: str, now: str) -> str | None:
+    """Convert DATE and DATETIME; the time of day is rounded to whole seconds before it is cut off."""
+    if was == "DATE" and now in _TEXTS:
+        return "CAST({0} AS STRING)"
+    return {
+        ("DATE", "DATETIME"): "CAST({0} AS TIMESTAMP_NTZ)",
+        ("DATETIME", "DATE"): "CAST({0} + INTERVAL '0.5' SECOND AS DATE)",
+    }.get((was, now))
+
+
+def _rounded(base: str, digits: int) -> str:
+    """Round to `digits` fraction digits, half up; a TIME is rounded away from zero."""
+    unit = 10 ** (6 - digits)
+    if base == "TIME":
+        return f"CAST(SIGNUM({{0}}) * FLOOR((ABS({{0}}) + {unit // 2}) / {unit}) * {unit} AS BIGINT)"
+    micros = "UNIX_MICROS(CAST({0} AS TIMESTAMP))"
+    rounded = f"TIMESTAMP_MICROS(CAST(FLOOR(({micros} + {unit // 2}) / {unit}) * {unit} AS BIGINT))"
+    return f"CAST({rounded} AS TIMESTAMP_NTZ)" if base == "DATETIME" else rounded
+
+
+def _spark(lake_type: LakeType) -> str:
+    """Return the type's name in Spark SQL."""
+    names = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp", "long": "bigint"}
+    return names.get(lake_type.name, str(lake_type))

@@ -1,0 +1,325 @@
+"""Plan the changes that turn a lake table's schema into the one that a schema version needs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator.errors import UnsupportedChange
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import LakeType
+from replicator.schema.changes import (
+    AddColumn,
+    ChangeKey,
+    ChangeKind,
+    ChangeType,
+    DropColumn,
+    MoveColumn,
+    Policy,
+    Recreate,
+    RenameColumn,
+    RetireColumn,
+    SchemaChange,
+    WidenType,
+)
+from replicator.schema.conversions import needs_rewrite, rewriting
+
+Policies = Mapping[ChangeKind, Policy]
+
+EVOLVE: Final[Policies] = {}
+"""Every kind of change is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSide:
+    """The current schema of a lake table.
+
+    Attributes:
+        columns: name → type, in order; primitive ones only.
+        retired: columns that the source dropped.
+        key: the key of the schema version that the table has.
+        source_types: column → source type in that version, if known.
+    """
+
+    columns: Mapping[str, LakeType]
+    retired: frozenset[str] = frozenset()
+    key: tuple[str, ...] = ()
+    source_types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """The columns that are not retired."""
+        return tuple(name for name in self.columns if name not in self.retired)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSide:
+    """The target schema, as the source has it.
+
+    Attributes:
+        schema: its columns, in order, with their types in the lake.
+        carried: lake column → its name in `schema`, of columns that continue to exist.
+        source_types: column → source type, if known.
+        recreated: whether the table was dropped and recreated.
+    """
+
+    schema: TableSchema
+    carried: Mapping[str, str]
+    source_types: Mapping[str, str] = field(default_factory=dict)
+    recreated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A planned evolution.
+
+    Attributes:
+        changes: the changes to apply, in this order.
+        ignored: changes that are not applied because of the configured policies.
+        retired: the retired columns after the changes.
+    """
+
+    changes: tuple[SchemaChange, ...]
+    ignored: tuple[SchemaChange, ...]
+    retired: tuple[str, ...]
+
+
+def plan(lake: LakeSide, source: SourceSide, policies: Policies = EVOLVE) -> Plan:
+    """Plan the evolution of a mirror.
+
+    Planning again after the changes were applied yields no changes.
+
+    Raises:
+        UnsupportedChange: a change cannot be applied, or its policy is "fail".
+    """
+    return _Planner(lake, source, policies, additive=False).plan()
+
+
+def changelog_plan(
+    lake: LakeSide, source: SourceSide, extra: Sequence[Column] = (), policies: Policies = EVOLVE
+) -> Plan:
+    """Plan the evolution of a changelog, including the columns `extra` of older events.
+
+    A changelog is never rewritten: a column that the source drops is kept, and one whose values would need a conversion
+    is kept under another name beside a new column.
+
+    Raises:
+        UnsupportedChange: a change cannot be applied, or its policy is "fail".
+    """
+    found = _Planner(lake, source, policies, additive=True).plan()
+    added = {c.column.name for c in found.changes if isinstance(c, AddColumn)}
+    gone = {c.name for c in found.changes if isinstance(c, RenameColumn)}
+    present = (set(lake.columns) - gone) | {c.new for c in found.changes if isinstance(c, RenameColumn)}
+    present |= added | {c.kept for c in found.changes if isinstance(c, RetireColumn)}
+    last = (*source.schema.names, None)[-2] if source.schema.names else None
+    more = [AddColumn(c, last) for c in extra if c.name not in present]
+    return Plan((*found.changes, *more), found.ignored, (*found.retired, *(c.column.name for c in more)))
+
+
+class _Planner:
+    def __init__(self, lake: LakeSide, source: SourceSide, policies: Policies, *, additive: bool) -> None:
+        self.lake, self.source, self.policies, self.additive = lake, source, policies, additive
+        self.ignored: list[SchemaChange] = []
+        live = set(lake.live)
+        wanted = set(source.schema.names)
+        carried = {was: now for was, now in source.carried.items() if was in live and now in wanted}
+        if self._policy("rename") == "ignore":
+            dismissed = {was: now for was, now in carried.items() if was != now}
+            self.ignored += [RenameColumn(was, now) for was, now in dismissed.items()]
+            carried = {was: now for was, now in carried.items() if was == now}
+        self.carried = carried
+        # Column of the source → column of the lake that has its values.
+        self.origin = {now: was for was, now in carried.items()}
+        self.retired = list(dict.fromkeys(n for n in lake.columns if n in lake.retired))
+
+    def plan(self) -> Plan:
+        types = self._types()
+        names = self._names({c.name for c in types if isinstance(c, RetireColumn)})
+        adds = self._adds()
+        fresh = {c.name for c in types if _is_new_field(c) and isinstance(c, ChangeType)}
+        moves = [] if self.additive else self._moves(adds, fresh)
+        changes = self._wanted([Recreate()]) if self.source.recreated and not self.additive else []
+        changes += names
+        changes += [c for c in types if not isinstance(c, RetireColumn)]
+        # In the source's order, so that the column after which another is placed has its final position already.
+        order = {name: i for i, name in enumerate(self.source.schema.names)}
+        changes += sorted([*adds, *self._wanted(moves)], key=lambda c: order[_placed(c)])
+        changes += self._wanted(self._key())
+        return Plan(tuple(changes), tuple(self.ignored), tuple(self.retired))
+
+    def _policy(self, kind: ChangeKind) -> Policy:
+        return self.policies.get(kind, "evolve")
+
+    def _wanted(self, changes: Sequence[SchemaChange]) -> list[SchemaChange]:
+        """Return those of `changes` that the policies allow.
+
+        Raises:
+            UnsupportedChange: the policy of one is "fail".
+        """
+        found: list[SchemaChange] = []
+        for change in changes:
+            match self._policy(change.kind):
+                case "fail" if not isinstance(change, WidenType):
+                    raise UnsupportedChange(
+                        f'schema change in the source: {change}; the policy for {change.kind} is "fail"',
+                        f'to apply it, set schema_changes = {{ {change.kind} = "evolve" }} for the table '
+                        "and restart the mirror",
+                    )
+                case "ignore" if not isinstance(change, WidenType):
+                    self.ignored.append(change)
+                case _:
+                    found.append(change)
+        return found
+
+    def _names(self, converted: set[str]) -> list[SchemaChange]:
+        """Plan dropped, retired and renamed columns; `converted` ones are retired in favor of new columns."""
+        found: list[SchemaChange] = []
+        wanted = set(self.source.schema.names)
+        taken = wanted | set(self.lake.columns)
+        for name in self.lake.columns:
+            if name in self.lake.retired:
+                if name in wanted:
+                    found.append(self._kept_as(name, f"{name}__dropped", taken))
+            elif name in converted:
+                old = self.lake.columns[name]
+                found.append(self._kept_as(name, f"{name}__was_{_word(old)}", taken))
+            elif name not in self.carried:
+                found += self._gone(name, wanted, taken)
+            elif (now := self.carried[name]) != name:
+                found += self._wanted([RenameColumn(name, now)])
+        return found
+
+    def _gone(self, name: str, wanted: set[str], taken: set[str]) -> list[SchemaChange]:
+        if self.additive or self._policy("drop") == "ignore":
+            if not self.additive:
+                self.ignored.append(DropColumn(name))
+            elif self._policy("drop") == "fail":
+                self._wanted([DropColumn(name)])
+            return [self._kept_as(name, f"{name}__dropped" if name in wanted else name, taken)]
+        return self._wanted([DropColumn(name)])
+
+    def _kept_as(self, name: str, kept: str, taken: set[str]) -> RetireColumn:
+        free, number = kept, 1
+        while free != name and free in taken:
+            number += 1
+            free = f"{kept}_{number}"
+        taken.add(free)
+        self.retired = [*(n for n in self.retired if n != name), free]
+        return RetireColumn(name, free)
+
+    def _types(self) -> list[SchemaChange]:
+        found: list[SchemaChange] = []
+        for column in self.source.schema.columns:
+            was = self.origin.get(column.name)
+            if was is None:
+                continue
+            change = self._type_change(was, column)
+            if change is None:
+                continue
+            if isinstance(change, ChangeType) and self.additive:
+                self._wanted([change])
+                if change.old != change.new:
+                    found.append(RetireColumn(was, was))
+                    del self.origin[column.name], self.carried[was]
+                continue
+            found += self._wanted([change])
+        return found
+
+    def _type_change(self, was: str, column: Column) -> SchemaChange | None:
+        old, native = self.lake.columns[was], self.lake.source_types.get(was)
+        now = self.source.source_types.get(column.name)
+        if self.source.recreated and not self.additive:
+            # No row is left whose value needs a conversion.
+            declared = f"{old} to {column.type}"
+            return (
+                None
+                if old == column.type
+                else ChangeType(column.name, was, old, column.type, "NULL", declared)
+            )
+        if not needs_rewrite(old, column.type, native, now):
+            return WidenType(column.name, old, column.type) if not old.holds(column.type) else None
+        declared = f"{native or old} to {now or column.type}"
+        using = rewriting(old, column.type, native, now)
+        if self.additive:
+            return ChangeType(column.name, was, old, column.type, using or "NULL", declared)
+        if using is None:
+            raise UnsupportedChange(
+                f"column {was} is {old} in the lake and now {column.type} in the source ({declared}): the result of "
+                "the source's conversion of existing values is not known exactly",
+                "drop the mirror and the changelog of the table in the lake, and bootstrap the table again",
+            )
+        return ChangeType(column.name, was, old, column.type, using, declared)
+
+    def _adds(self) -> list[SchemaChange]:
+        found: list[SchemaChange] = []
+        previous: str | None = None
+        for column in self.source.schema.columns:
+            if column.name not in self.origin:
+                found += self._wanted([AddColumn(column, previous)])
+                if not (found and found[-1] == AddColumn(column, previous)):
+                    continue
+            previous = column.name
+        return found
+
+    def _moves(self, adds: Sequence[SchemaChange], fresh: set[str]) -> list[SchemaChange]:
+        """Plan the fewest moves that bring the columns into the source's order.
+
+        `fresh` columns are moved to the positions of those that they replace.
+        """
+        added = {c.column.name for c in adds if isinstance(c, AddColumn)}
+        wanted = [name for name in self.source.schema.names if name in self.origin]
+        rank = {name: i for i, name in enumerate(wanted)}
+        present = [rank[self.carried[n]] for n in self.lake.columns if n in self.carried]
+        staying = _longest_increasing(present)
+        found: list[SchemaChange] = []
+        previous: str | None = None
+        for name in self.source.schema.names:
+            if name in fresh or (name in self.origin and rank[name] not in staying):
+                found.append(MoveColumn(name, previous))
+            if name in self.origin or name in added:
+                previous = name
+        return found
+
+    def _key(self) -> list[SchemaChange]:
+        key = tuple(self.carried.get(name, name) for name in self.lake.key)
+        if self.additive or not key or set(key) == set(self.source.schema.key):
+            return []
+        lacking = [n for n in self.source.schema.key if n not in self.origin and not self.source.recreated]
+        if lacking:
+            raise UnsupportedChange(
+                f"the key is now ({', '.join(self.source.schema.key)}), and {', '.join(lacking)} was added with it: "
+                "no event contains its values in existing rows",
+                "drop the mirror and the changelog of the table in the lake, and bootstrap the table again",
+            )
+        return [ChangeKey(key, self.source.schema.key)]
+
+
+def _placed(change: SchemaChange) -> str:
+    """Return the column that a change adds or moves."""
+    return change.column.name if isinstance(change, AddColumn) else getattr(change, "name", "")
+
+
+def _is_new_field(change: SchemaChange) -> bool:
+    """Return whether a change replaces a column by one of another type."""
+    return isinstance(change, ChangeType) and change.old != change.new
+
+
+def _word(lake_type: LakeType) -> str:
+    """Return a type as part of a column name."""
+    if lake_type.name == "decimal":
+        return f"decimal_{lake_type.precision}_{lake_type.scale}"
+    return lake_type.name
+
+
+def _longest_increasing(numbers: Sequence[int]) -> set[int]:
+    """Return the numbers of a longest increasing subsequence."""
+    best: list[tuple[int, ...]] = []
+    longest: tuple[int, ...] = ()
+    for number in numbers:
+        before: tuple[int, ...] = ()
+        for other in best:
+            if other[-1] < number and len(other) > len(before):
+                before = other
+        best.append((*before, number))
+        if len(best[-1]) > len(longest):
+            longest = best[-1]
+    return set(longest)

@@ -1,0 +1,370 @@
+"""Versions of a source table's definition, with the identity of each column over time.
+
+A column keeps its identity when it is renamed, moved or retyped, and loses it when it is dropped: a column of the same
+name that is added later is another one. So names are compared only between consecutive versions, for which the executed
+statement is known; longer mappings are composed of these.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from replicator.model.position import PackedPosition, SourcePosition
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.schema.conversions import needs_rewrite
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMoves:
+    """The effect of one statement on column names: `renamed` (old, new) and `dropped`; a name may be in both."""
+
+    renamed: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """The definition of a table from `position` on.
+
+    Attributes:
+        schema: None if the table was dropped at this position.
+        moves: the statement's effect on column names; None if it has none, or if there was no statement.
+        source_types: column → source type, such as ``DATETIME(3)``; names as in `schema`.
+        other_name: the table's previous name if it was renamed at this position; without a schema, its new name.
+        snapshot: whether a connector's snapshot read it; its DROP and CREATE statements were not executed.
+        passing: whether the table had the name `other_name` only within a statement; no definition has that name.
+        weak_key: whether the key may contain NULL, so that it does not identify rows; None if the previous definition
+            decides.
+    """
+
+    table: TableId
+    position: SourcePosition
+    ts_ms: int
+    schema: TableSchema | None
+    moves: ColumnMoves | None = None
+    source_types: Mapping[str, str] = field(default_factory=dict)
+    other_name: TableId | None = None
+    snapshot: bool = False
+    weak_key: bool | None = False
+    passing: bool = False
+
+    @property
+    def at(self) -> int:
+        """The position as `position_key`, as in decoded frames."""
+        return binlog_key(self.position)
+
+
+def binlog_key(position: SourcePosition) -> int:
+    """Pack file number and offset of a position into one number, which orders events of one server."""
+    return PackedPosition.pack(position).position_key
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A table's definition between two schema changes.
+
+    Attributes:
+        at: the binlog key (`binlog_key`) at which it begins.
+        position, ts_ms: the position at which it begins, and the source time in milliseconds since the epoch.
+        carried: name in the previous version → name in this one, of columns that continue to exist.
+        recreated: whether the table was dropped and recreated, so that no earlier row is left.
+        source_types: see `TableDefinition`.
+        renamed_to: the current name of the table that had this name before; `recreated` is then set too.
+        replaced: the previous name of the table that took over this table's name, as tools do that copy tables.
+        renamed_from: the previous name of this table, which kept its rows.
+        declared: whether the source declared the version. If not, it was observed in events; then a column that
+            disappeared while another appeared is taken for dropped.
+        unexplained: columns of the previous version that this one lacks although no statement dropped them.
+        exchanged_with: the table with which this one exchanged names at this position.
+        weak_key: whether events have a key that may contain NULL; `schema` has no key then.
+    """
+
+    at: int
+    position: SourcePosition
+    ts_ms: int
+    schema: TableSchema
+    carried: Mapping[str, str]
+    recreated: bool = False
+    source_types: Mapping[str, str] = field(default_factory=dict)
+    renamed_to: TableId | None = None
+    replaced: TableId | None = None
+    renamed_from: TableId | None = None
+    declared: bool = True
+    unexplained: frozenset[str] = frozenset()
+    exchanged_with: TableId | None = None
+    weak_key: bool = False
+
+    def key(self, of_events: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the columns that identify rows: the key of events if the source's definition has none."""
+        return () if self.weak_key else self.schema.key or of_events
+
+
+@dataclass(frozen=True, slots=True)
+class TableRemoval:
+    """The removal of a table: it was dropped, or renamed to `renamed_to`. Other fields as in `SchemaVersion`."""
+
+    at: int
+    position: SourcePosition
+    ts_ms: int
+    renamed_to: TableId | None
+
+    def __str__(self) -> str:
+        return (
+            "dropped in the source"
+            if self.renamed_to is None
+            else f"renamed to {self.renamed_to} in the source"
+        )
+
+
+BEGINNING: Final = -1
+"""A binlog key before all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaHistory:
+    """The versions of a table, oldest first; a binlog key before the first version belongs to the first.
+
+    Attributes:
+        gone: the table's removal; None while the source has it.
+        own: index of the first version with the table's current name; earlier ones have names that it had before.
+    """
+
+    versions: tuple[SchemaVersion, ...] = ()
+    gone: TableRemoval | None = None
+    own: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.versions)
+
+    def index_at(self, at: int) -> int:
+        """Return the index of the version in effect at a binlog key."""
+        return max((i for i, v in enumerate(self.versions) if v.at <= at), default=0)
+
+    @property
+    def versions_of_current_name(self) -> tuple[SchemaVersion, ...]:
+        """The versions with the table's current name."""
+        return self.versions[self.own :]
+
+    def after(self, at: int) -> tuple[SchemaVersion, ...]:
+        """Return the versions that begin after a binlog key."""
+        return tuple(v for v in self.versions if v.at > at)
+
+    def carry(self, old: int, new: int) -> dict[str, str]:
+        """Return column of version `old` → its name in version `new`, without columns dropped in between."""
+        names = {name: name for name in self.versions[old].schema.names}
+        for version in self.versions[old + 1 : new + 1]:
+            names = {n: version.carried[now] for n, now in names.items() if now in version.carried}
+        return names
+
+    def last_name(self, old: int, new: int, name: str) -> str | None:
+        """Return a column's name in version `new`, or its last name if it was dropped since version `old`.
+
+        None if another column has that name later.
+        """
+        now = name
+        for at in range(old + 1, new + 1):
+            if now not in self.versions[at].carried:
+                later = any(now in v.schema.names for v in self.versions[at : new + 1])
+                return None if later else now
+            now = self.versions[at].carried[now]
+        return now
+
+    def _last_names(self, since: int, index: int) -> Iterator[str]:
+        """Yield the last name of each column of the versions from `since` to `index`, dropped ones included."""
+        live = set(self.versions[since].schema.names)
+        for version in self.versions[since + 1 : index + 1]:
+            yield from live - version.carried.keys()
+            live = set(version.schema.names)
+        yield from live
+
+    def carry_lake(self, at: int, new: int, live: Iterable[str]) -> dict[str, str]:
+        """Return column → name in version `new`, of the `live` columns of a lake table with the schema at `at`.
+
+        Columns that the version at `at` lacks are matched by name only.
+        """
+        if not self.versions or self.versions[0].at > at:
+            old, known = -1, frozenset[str]()
+            carried: dict[str, str] = {}
+        else:
+            old = min(self.index_at(at), new)
+            known = frozenset(self.versions[old].schema.names)
+            carried = self.carry(old, new)
+        target, taken = set(self.versions[new].schema.names), set(carried.values())
+        found: dict[str, str] = {}
+        for name in live:
+            if name in known:
+                if name in carried:
+                    found[name] = carried[name]
+            elif name in target and name not in taken:
+                found[name] = name
+        return found
+
+    def added(self, new: int) -> dict[str, Column]:
+        """Return column of version `new` → its definition when it was added, without columns of the first version."""
+        found: dict[str, Column] = {}
+        names = {name: name for name in self.versions[new].schema.names}
+        for version in reversed(self.versions[1 : new + 1]):
+            before = {now: was for was, now in version.carried.items()}
+            columns = {c.name: c for c in version.schema.columns}
+            found |= {name: columns[then] for name, then in names.items() if then not in before}
+            names = {name: before[then] for name, then in names.items() if then in before}
+        return found
+
+    def is_barrier(self, index: int, since: int) -> bool:
+        """Return whether a batch must be split before version `index`.
+
+        `since` is the version that the lake table has then.
+        """
+        version = self.versions[index]
+        if index == 0:
+            return False
+        old = self.versions[index - 1]
+        if (
+            version.recreated
+            or version.exchanged_with is not None
+            or _keys(old.schema.key, version.carried) != set(version.schema.key)
+        ):
+            return True
+        fresh = set(version.schema.names) - set(version.carried.values())
+        if any(fresh.intersection(v.schema.names) for v in self.versions[since:index]):
+            return True
+        called = [*self._last_names(since, index)]
+        if len(set(called)) < len(called):
+            return True
+        return any(
+            _converted(old, was, version, now)
+            for was, now in version.carried.items()
+            if was in old.schema.names
+        )
+
+
+def _keys(key: Sequence[str], carried: Mapping[str, str]) -> set[str | None]:
+    return {carried.get(name) for name in key}
+
+
+def _converted(old: SchemaVersion, was: str, new: SchemaVersion, now: str) -> bool:
+    """Return whether the source converted a column's values so that existing rows of the lake must be rewritten."""
+    before, after = old.schema.column(was), new.schema.column(now)
+    if before is None or after is None:
+        return False
+    return needs_rewrite(before.type, after.type, old.source_types.get(was), new.source_types.get(now))
+
+
+def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | None = None) -> SchemaHistory:
+    """Build the history of one table from its `definitions`, which are ordered by position.
+
+    `past` is its history under its previous name, if the first definition renamed it.
+    """
+    versions: list[SchemaVersion] = [] if past is None else list(past.versions)
+    own, gone = len(versions), None
+    left = {d.at: d.other_name for d in definitions if d.schema is None}
+    for d in definitions:
+        if versions and d.at <= versions[-1].at:
+            continue  # It was delivered again; exchanged names would be exchanged back.
+        begun = len(versions) > own
+        if d.schema is None:
+            if begun and not d.snapshot:
+                gone = TableRemoval(d.at, d.position, d.ts_ms, d.other_name)
+            continue
+        schema = _with_strong_key(d, d.schema, versions)
+        if not begun:
+            version = _version(d, schema, versions[-1].schema if versions else TableSchema(()))
+            versions.append(replace(version, replaced=None, renamed_from=d.other_name))
+        elif gone is not None and d.other_name is None:
+            last = versions[-1].schema
+            carried = {n: n for n in schema.names if n in last.names}
+            unexplained = frozenset(last.names) - carried.keys() if d.snapshot else frozenset()
+            version = replace(_version(d, schema, last), carried=carried, unexplained=unexplained)
+            versions.append(replace(version, recreated=not d.snapshot, renamed_to=gone.renamed_to))
+        else:
+            last = versions[-1].schema
+            version = _version(d, schema, last)
+            same = (schema, dict(d.source_types)) == (last, dict(versions[-1].source_types))
+            if not same or _moved(version.carried, schema) or gone is not None or d.other_name is not None:
+                exchanged = d.other_name if d.other_name == left.get(d.at) else None
+                versions.append(replace(version, exchanged_with=exchanged))
+        gone = None
+    return SchemaHistory(tuple(versions), gone, own)
+
+
+def _with_strong_key(
+    d: TableDefinition, schema: TableSchema, versions: Sequence[SchemaVersion]
+) -> TableSchema:
+    """Return the schema that `d` defines, without its key if the key may contain NULL."""
+    weak = bool(d.weak_key)
+    if d.weak_key is None and versions:
+        last = versions[-1]
+        carried = carried_names(last.schema, schema, d.moves)
+        weak = last.weak_key or _keys(last.schema.key, carried) != set(schema.key)
+    return replace(schema, key=()) if weak else schema
+
+
+def _moved(carried: Mapping[str, str], schema: TableSchema) -> bool:
+    return any(was != now for was, now in carried.items()) or len(carried) < len(schema.columns)
+
+
+def _version(d: TableDefinition, schema: TableSchema, last: TableSchema) -> SchemaVersion:
+    carried = carried_names(last, schema, d.moves)
+    return SchemaVersion(
+        d.at,
+        d.position,
+        d.ts_ms,
+        schema,
+        carried,
+        source_types=d.source_types,
+        replaced=d.other_name,
+        unexplained=_unexplained(last, carried, d.moves),
+        weak_key=d.schema is not None and d.schema.key != schema.key,
+    )
+
+
+def _unexplained(old: TableSchema, carried: Mapping[str, str], moves: ColumnMoves | None) -> frozenset[str]:
+    dropped = {name.casefold() for name in moves.dropped} if moves is not None else set[str]()
+    gone = [c for c in old.columns if c.name not in carried]
+    return frozenset(c.name for c in gone if c.source_name.name.casefold() not in dropped)
+
+
+def carried_names(old: TableSchema, new: TableSchema, moves: ColumnMoves | None) -> dict[str, str]:
+    """Return column of `old` → its name in `new`, according to `moves`; without them, columns are matched by name.
+
+    Letter case is ignored, as in the source.
+    """
+    here = {c.source_name.name.casefold(): c.name for c in new.columns}
+    moves = moves or ColumnMoves()
+    renamed = {was.casefold(): now.casefold() for was, now in moves.renamed}
+    dropped = {name.casefold() for name in moves.dropped}
+    found: dict[str, str] = {}
+    for column in old.columns:
+        name = column.source_name.name.casefold()
+        if name in renamed:
+            now = here.get(renamed[name])
+        elif name in dropped:
+            now = None
+        else:
+            now = here.get(name)
+        if now is not None and now not in found.values():
+            found[column.name] = now
+    return found
+
+
+def observed(history: SchemaHistory, at: SourcePosition, ts_ms: int, schema: TableSchema) -> SchemaHistory:
+    """Return `history` with a further version that was observed in events only."""
+    last = history.versions[-1] if history else None
+    before = TableSchema(()) if last is None else last.schema
+    carried = carried_names(before, schema, None)
+    weak = (
+        last is not None and last.weak_key and any(c.nullable for c in schema.columns if c.name in schema.key)
+    )
+    if weak:
+        schema = replace(schema, key=())
+    version = SchemaVersion(
+        binlog_key(at),
+        at,
+        ts_ms,
+        schema,
+        carried,
+        declared=False,
+        weak_key=weak,
+        unexplained=_unexplained(before, carried, None),
+    )
+    return replace(history, versions=(*history.versions, version))

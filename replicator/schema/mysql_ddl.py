@@ -1,0 +1,279 @@
+"""Extract renames, drops and computed columns from MySQL's ALTER, RENAME and CREATE statements.
+
+Events and table definitions lack these facts: two consecutive definitions do not distinguish a renamed column from a
+dropped and an added one, the definition of a renamed table has only its new name, and no definition shows whether a
+column is computed. Types come from the definitions. Unknown syntax is skipped, so that a statement of a newer server
+does no harm.
+
+The parser is written by hand because sqlglot (30.30, dialect mysql) does not read these statements: RENAME TABLE and
+ALTER ONLINE TABLE become an opaque command, ALTER TABLE ... RENAME AS raises, and `/*!50100 ... */` is dropped.
+
+Grammar: MySQL's reference manual, "ALTER TABLE Statement", "RENAME TABLE Statement", "CREATE TABLE Statement".
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from replicator.model.table import TableId
+from replicator.schema.history import ColumnMoves
+from replicator.schema.sql_tokens import Token, tokenize
+
+Statement = Sequence[Token]
+"""The tokens of one statement; never empty."""
+
+_NO_COLUMNS: Final = frozenset(
+    {
+        *("INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN"),
+        *("CHECK", "PARTITION", "PERIOD", "SYSTEM"),
+    }
+)
+"""Keywords after ADD or DROP, or at the start of an element of CREATE TABLE, that introduce something but a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A table name in a statement; without a database, the table is in the current one."""
+
+    database: str | None
+    table: str
+
+    def means(self, table: TableId) -> bool:
+        """Return whether it may identify `table`; letter case is ignored, as on some servers."""
+        return self.may_be(_Name(table.database, table.name))
+
+    def may_be(self, other: "_Name") -> bool:
+        """Return whether both may identify the same table."""
+        one_database = self.database is None or other.database is None
+        return self.table.casefold() == other.table.casefold() and (
+            one_database or str(self.database).casefold() == str(other.database).casefold()
+        )
+
+
+def parse(ddl: str | None) -> list[Statement]:
+    """Split a DDL text into statements; None has no statements."""
+    statements: list[list[Token]] = [[]]
+    for token in tokenize(ddl or ""):
+        if token.keyword == ";":
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [s for s in statements if s]
+
+
+def column_moves(statements: Iterable[Statement], table: TableId) -> ColumnMoves | None:
+    """Return the effect of statements on the column names of `table`; None if they do not alter the table.
+
+    If the same statement also renames the table, `table` may be either name.
+    """
+    found: ColumnMoves | None = None
+    for statement in statements:
+        if (specs := _alter(statement, table)) is None:
+            continue
+        renamed: list[tuple[str, str]] = []
+        dropped: list[str] = []
+        for spec in specs:
+            match _column_change(spec):
+                case (old, None):
+                    dropped.append(old)
+                case (old, new) if new is not None:
+                    renamed.append((old, new))
+        found = ColumnMoves(tuple(renamed), tuple(dropped))
+    return found
+
+
+def computed_columns(statements: Iterable[Statement]) -> frozenset[str]:
+    """Return the casefolded names of the columns that statements define with an expression.
+
+    The expression is their value, as in `AS (a + b)`, or their default, as in `DEFAULT (UUID())`.
+    """
+    definitions = (d for statement in statements for d in _column_definitions(statement))
+    return frozenset(
+        name.casefold() for first, *rest in definitions if (name := first.name) and _computes(rest)
+    )
+
+
+def _computes(definition: Sequence[Token]) -> bool:
+    return any(
+        token.keyword in ("AS", "DEFAULT") and following.keyword == "("
+        for token, following in pairwise(definition)
+    )
+
+
+def _column_definitions(statement: Statement) -> Iterator[Sequence[Token]]:
+    """Yield the column definitions of an ALTER or CREATE TABLE, each beginning with the column's name."""
+    elements: list[Sequence[Token]] = []
+    if (found := _altered(statement)) is not None:
+        _, specs = found
+        for spec in specs:
+            elements += _defined(spec)
+    elif statement[0].keyword == "CREATE" and any(t.keyword == "TABLE" for t in statement[:5]):
+        opening = next((i for i, t in enumerate(statement) if t.keyword == "("), len(statement))
+        elements = _split(statement[opening + 1 :])
+    yield from (e for e in elements if e[0].keyword not in _NO_COLUMNS)
+
+
+def _defined(spec: Sequence[Token]) -> list[Sequence[Token]]:
+    """Return the elements that a specification of an ALTER TABLE defines, each beginning with its name."""
+    if spec[0].keyword not in ("ADD", "CHANGE", "MODIFY"):
+        return []
+    at = 2 if _keywords(spec, 1, "COLUMN") else 1
+    for condition in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
+        if _keywords(spec, at, *condition):
+            at += len(condition)
+    if spec[0].keyword == "CHANGE":
+        at += 1
+    if _keywords(spec, at, "("):
+        return _split(spec[at + 1 :])
+    return [spec[at:]] if at < len(spec) else []
+
+
+def names_primary_key(statements: Iterable[Statement]) -> bool:
+    """Return whether statements define columns or a key with the words PRIMARY KEY."""
+    return any(
+        token.keyword != "DROP" and following.keyword == "PRIMARY"
+        for statement in statements
+        for token, following in pairwise(statement)
+    )
+
+
+def copies_table(statements: Iterable[Statement]) -> bool:
+    """Return whether a statement is CREATE TABLE ... LIKE, which does not show the definition."""
+    return any(s[0].keyword == "CREATE" and any(t.keyword == "LIKE" for t in s[:12]) for s in statements)
+
+
+def renamed_tables(statements: Iterable[Statement], database: str) -> list[tuple[TableId, TableId]]:
+    """Return (old name, new name) of each renamed table; `database` is the current one."""
+    return [
+        (TableId(old.database or database, old.table), TableId(new.database or database, new.table))
+        for statement in statements
+        for old, new in _table_renames(statement)
+    ]
+
+
+def renamed_from(statements: Iterable[Statement], table: TableId) -> TableId | None:
+    """Return the name that `table` had before the statements; None if they do not rename it.
+
+    One statement may rename several tables in turn, and the same table more than once.
+    """
+    # Keyed by the casefolded table name, so that the tables of one statement are not all compared with each other.
+    origins: dict[str, list[tuple[_Name, _Name]]] = defaultdict(list)
+    for statement in statements:
+        for old, new in _table_renames(statement):
+            there = origins[old.table.casefold()]
+            known = next((pair for pair in there if pair[0].may_be(old)), None)
+            if known is not None:
+                there.remove(known)
+            origins[new.table.casefold()].append((new, old if known is None else known[1]))
+    there = origins[table.name.casefold()]
+    origin = next((old for new, old in reversed(there) if new.means(table)), None)
+    if origin is None:
+        return None
+    found = TableId(origin.database or table.database, origin.table)
+    return None if found == table else found
+
+
+def _table_renames(tokens: Sequence[Token]) -> Iterator[tuple[_Name, _Name]]:
+    """Yield (old, new) for each table that a statement renames."""
+    if _keywords(tokens, 0, "RENAME") and len(tokens) > 1 and tokens[1].keyword in ("TABLE", "TABLES"):
+        for pair in _split(tokens[2:]):
+            old, at = _table_name(pair, 2 if _keywords(pair, 0, "IF", "EXISTS") else 0)
+            new, _ = _table_name(pair, at + 1) if _keywords(pair, at, "TO") else (None, at)
+            if old is not None and new is not None:
+                yield old, new
+    elif (found := _altered(tokens)) is not None:
+        old, specs = found
+        for new in filter(None, map(_new_name, specs)):
+            yield old, new
+
+
+def _alter(tokens: Sequence[Token], table: TableId) -> list[Sequence[Token]] | None:
+    """Return the specifications of an ALTER TABLE of `table`; None for any other statement."""
+    found = _altered(tokens)
+    if found is None:
+        return None
+    name, specs = found
+    names = [name, *filter(None, map(_new_name, specs))]
+    return specs if any(n.means(table) for n in names) else None
+
+
+def _altered(tokens: Sequence[Token]) -> tuple[_Name, list[Sequence[Token]]] | None:
+    """Return the table and the specifications of an ALTER TABLE; None for any other statement."""
+    if tokens[0].keyword != "ALTER":
+        return None
+    at = next((i for i, t in enumerate(tokens[:5]) if t.keyword == "TABLE"), None)
+    if at is None:
+        return None
+    at += 1
+    if _keywords(tokens, at, "IF", "EXISTS"):
+        at += 2
+    name, at = _table_name(tokens, at)
+    return None if name is None else (name, _split(tokens[at:]))
+
+
+def _new_name(spec: Sequence[Token]) -> _Name | None:
+    """Return the new table name in a specification `RENAME [TO | AS] name` of an ALTER TABLE; None for any other."""
+    if not _keywords(spec, 0, "RENAME") or (len(spec) > 2 and spec[1].keyword in ("COLUMN", "INDEX", "KEY")):
+        return None
+    at = 2 if len(spec) > 1 and spec[1].keyword in ("TO", "AS", "=") else 1
+    return _table_name(spec, at)[0]
+
+
+def _table_name(tokens: Sequence[Token], at: int) -> tuple[_Name | None, int]:
+    if at >= len(tokens) or (first := tokens[at].name) is None:
+        return None, at
+    if at + 2 < len(tokens) and tokens[at + 1].keyword == "." and (second := tokens[at + 2].name) is not None:
+        return _Name(first, second), at + 3
+    return _Name(None, first), at + 1
+
+
+def _split(tokens: Sequence[Token]) -> list[Sequence[Token]]:
+    """Split tokens at top-level commas; stop at an unmatched closing parenthesis."""
+    specs: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        if token.keyword in ("(", ")"):
+            depth += 1 if token.keyword == "(" else -1
+        if depth < 0:
+            break
+        if token.keyword == "," and depth == 0:
+            specs.append([])
+        else:
+            specs[-1].append(token)
+    return [s for s in specs if s]
+
+
+def _column_change(spec: Sequence[Token]) -> tuple[str, str | None] | None:
+    """Return (old name, new name) of a rename, (name, None) of a drop, and None for anything else."""
+    match spec[0].keyword:
+        case "DROP":
+            at = 1
+            if _keywords(spec, 1, "COLUMN"):
+                at = 2
+            elif len(spec) > 1 and spec[1].keyword in _NO_COLUMNS:
+                return None
+            if _keywords(spec, at, "IF", "EXISTS"):
+                at += 2
+            name = spec[at].name if at < len(spec) else None
+            return None if name is None else (name, None)
+        case "CHANGE":
+            at = 2 if _keywords(spec, 1, "COLUMN") else 1
+            if _keywords(spec, at, "IF", "EXISTS"):
+                at += 2
+            return _pair(spec, at, at + 1)
+        case "RENAME" if _keywords(spec, 1, "COLUMN"):
+            return _pair(spec, 2, 4)
+        case _:
+            return None
+
+
+def _pair(spec: Sequence[Token], old: int, new: int) -> tuple[str, str] | None:
+    if new >= len(spec) or (before := spec[old].name) is None or (after := spec[new].name) is None:
+        return None
+    return before, after
+
+
+def _keywords(tokens: Sequence[Token], at: int, *words: str) -> bool:
+    return [t.keyword for t in tokens[at : at + len(words)]] == list(words)

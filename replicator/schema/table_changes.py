@@ -1,0 +1,314 @@
+"""Parse the table definitions of Debezium's schema-change topic.
+
+They are the source of types for JSON events without schemas. Encodings are those of the connector template
+(connectors/): adaptive microsecond times, binary as base64. Only the values in events show how decimals are encoded.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final
+
+from replicator.errors import DecodeError
+from replicator.model.document import Document
+from replicator.model.position import LAST_MS, MOST_POS, SourcePosition
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.schema import mysql_types
+from replicator.schema.history import TableDefinition
+from replicator.schema.mysql_ddl import (
+    Statement,
+    column_moves,
+    computed_columns,
+    copies_table,
+    names_primary_key,
+    parse,
+    renamed_from,
+    renamed_tables,
+)
+
+_NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
+_WIDE: Final = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
+_NUMBER: Final = re.compile(r"(?=.{1,400}$)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | re.ASCII)
+"""A number as a column may have it; the least double has an exponent of three digits, or about 340 decimal digits."""
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME: Final = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
+_CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
+_LONGEST_SEARCH: Final = 10_000_000
+"""Maximum number of characters searched for the columns of a statement: 400 columns in a statement of 25,000."""
+_LONG: Final = (1 << 63) - 1
+_MOST_TABLES: Final = 10_000
+_LONGEST_ID: Final = 1024
+"""Maximum length of a table id, characters: two names in two databases, with quotes."""
+_NOW: Final = "1970-01-01 00:00:00"
+"""The default that connectors write for CURRENT_TIMESTAMP and NOW(), as well as for this constant itself."""
+
+
+def table_definitions(value: bytes) -> list[TableDefinition]:
+    """Parse the definitions in a record of the schema-change topic, with or without an embedded schema.
+
+    Raises:
+        DecodeError: the record is not a schema change.
+    """
+    with _no_schema_change():
+        record = Document.parse(value)
+        if "schema" in record.fields and "payload" in record.fields:
+            record = record.object("payload")
+        return _definitions_of(record)
+
+
+def definitions_of(record: Mapping[str, Any]) -> list[TableDefinition]:
+    """Return the definitions in a schema change whose JSON is already parsed.
+
+    Raises:
+        DecodeError: the record is not a schema change.
+    """
+    with _no_schema_change():
+        return _definitions_of(Document(record))
+
+
+@contextmanager
+def _no_schema_change() -> Iterator[None]:
+    try:
+        yield
+    except DecodeError as error:
+        raise DecodeError(f"not a schema-change event: {error.message}") from None
+
+
+def _definitions_of(record: Document) -> list[TableDefinition]:
+    source = record.object("source")
+    position = SourcePosition(
+        source.optional_text("file", mysql_types.LONGEST_NAME) or "",
+        source.optional_number("pos", 0, MOST_POS) or 0,
+        0,
+        source.optional_number("server_id", 0, _LONG) or 0,
+        source.optional_text("gtid"),
+    )
+    try:
+        _ = position.order  # a file name without a number must fail here and not later
+    except ValueError as error:
+        raise DecodeError(str(error)) from None
+    snapshot = str(source.get("snapshot") or "false").lower() not in ("false", "incremental")
+    ts_ms = source.optional_number("ts_ms", 0, LAST_MS) or 0
+    statements = parse(record.optional_text("ddl"))
+    changes = record.objects("tableChanges", _MOST_TABLES)
+    if not changes:
+        database = record.optional_text("databaseName", mysql_types.LONGEST_NAME) or ""
+        return [
+            TableDefinition(old, position, ts_ms, None, other_name=new, passing=True)
+            for old, new in renamed_tables(statements, database)
+        ]
+    return [
+        definition
+        for change in changes
+        for definition in _definitions(change, position, ts_ms, statements, snapshot=snapshot)
+    ]
+
+
+def _definitions(
+    change: Document,
+    position: SourcePosition,
+    ts_ms: int,
+    statements: Sequence[Statement],
+    *,
+    snapshot: bool,
+) -> list[TableDefinition]:
+    """Return the definitions of one table change: the table's, and its old name's if it was renamed.
+
+    Some connectors list both names, others only the new one.
+    """
+    kind, names = change.text("type"), _table_ids(change.text("id", _LONGEST_ID))
+    table, old = names[-1], names[0] if len(names) > 1 else renamed_from(statements, names[-1])
+    gone = TableDefinition(old or table, position, ts_ms, None, snapshot=snapshot)
+    definition = change.optional_object("table")
+    if kind == "DROP" or definition is None:
+        return [gone] if old is None else [gone, replace(gone, table=table)]
+    columns = definition.objects("columns", mysql_types.MOST_COLUMNS)
+    columns.sort(key=lambda c: c.number("position", 0, _LONG))
+    key = _key(
+        definition.texts("primaryKeyColumnNames", mysql_types.MOST_COLUMNS), [c.text("name") for c in columns]
+    )
+    computed = computed_columns(statements)
+    schema = TableSchema(tuple(_column(c, computed) for c in columns), key).without_reserved()
+    mysql_types.check_columns(schema.columns)
+    source_types = {c.name: _native(d) for c, d in zip(schema.columns, columns, strict=True)}
+    moves = column_moves(statements, table) if kind == "ALTER" else None
+    weak = _has_weak_key(schema, kind, statements)
+    found = TableDefinition(table, position, ts_ms, schema, moves, source_types, old, snapshot, weak)
+    return [found] if old is None else [replace(gone, other_name=table), found]
+
+
+def _key(declared: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the key columns' names; a MODIFY with another letter case changes the column's name, but not the key's."""
+    names = {name.casefold(): name for name in columns}
+    return tuple(name if name in columns else names.get(name.casefold(), name) for name in declared)
+
+
+def _has_weak_key(schema: TableSchema, kind: str, statements: Sequence[Statement]) -> bool | None:
+    """Return whether the key may contain NULL (see `TableDefinition.weak_key`).
+
+    Without a primary key, Debezium uses a column with `UNIQUE` or `SERIAL` as the key, even if it is nullable. If a
+    primary key column is redefined without NOT NULL, Debezium considers it nullable.
+    """
+    if not any(c.nullable for c in schema.columns if c.name in schema.key) or names_primary_key(statements):
+        return False
+    return True if kind == "CREATE" and not copies_table(statements) else None
+
+
+def _native(column: Document) -> str:
+    """Return the source type as one text, such as ``DECIMAL(12, 2)``."""
+    numbers = [str(n) for n in (column.get("length"), column.get("scale")) if n is not None]
+    name, *attributes = _type_name(column).split(" UNSIGNED")
+    size = f"({', '.join(numbers)})" if numbers else ""
+    return f"{name}{size}{' UNSIGNED' + ' '.join(attributes) if attributes else ''}"
+
+
+def table_id(text: str) -> TableId:
+    """Parse a table id such as ``"shop"."orders"``; of the two names that a rename lists, return the new one.
+
+    Debezium does not quote a name that begins or ends with a quote itself.
+
+    Raises:
+        DecodeError: the text is not a table id.
+    """
+    return _table_ids(text)[-1]
+
+
+def _table_ids(text: str) -> list[TableId]:
+    """Return the table, or old and new name of a renamed table."""
+    for comma in re.finditer(",", text):
+        try:
+            return [_one_id(text[: comma.start()]), _one_id(text[comma.end() :])]
+        except DecodeError:
+            continue
+    return [_one_id(text)]
+
+
+def _one_id(text: str) -> TableId:
+    quoted = r'"((?:[^"]|"")*)"'
+    if found := re.fullmatch(rf"{quoted}\.{quoted}", text, re.DOTALL):
+        return TableId(*(part.replace('""', '"') for part in found.groups()))
+    if found := re.fullmatch(rf'("[^.]*|.*")\.{quoted}', text, re.DOTALL):
+        return TableId(found[1], found[2].replace('""', '"'))
+    if found := re.fullmatch(rf'{quoted}\.(".*|.*")', text, re.DOTALL):
+        return TableId(found[1].replace('""', '"'), found[2])
+    raise DecodeError(f"not a table id: {text[:100]}")
+
+
+def _type_name(column: Document) -> str:
+    return column.text("typeName", mysql_types.LONGEST_NAME)
+
+
+def _column(column: Document, computed: Collection[str]) -> Column:
+    length, scale = (column.optional_number(name, 0, _LONG) for name in ("length", "scale"))
+    charset = column.optional_text("charsetName", mysql_types.LONGEST_NAME)
+    kind = mysql_types.declared(_type_name(column), length, scale, charset)
+    lake_type, encoding = mysql_types.stored(kind)
+    labels = [_unquoted(label) for label in column.texts("enumValues", mysql_types.MOST_LABELS)]
+    fill, unknown = _fill(column, kind, lake_type.name, labels, computed)
+    return Column(
+        column.text("name", mysql_types.LONGEST_NAME),
+        lake_type,
+        encoding,
+        bool(column.fields.get("optional", True)),
+        fill,
+        unknown,
+        mysql_types.respelt_labels(labels),
+        size=mysql_types.kept_size(kind),
+    )
+
+
+def _unquoted(label: str) -> str:
+    """Return a label without its quotes; backslashes are kept as in the DDL."""
+    if len(label) < 2 or label[0] != label[-1] or label[0] not in "'\"":
+        return label
+    return label[1:-1].replace(label[0] * 2, label[0])
+
+
+def _fill(
+    column: Document,
+    kind: mysql_types.Declared,
+    lake: str,
+    labels: Sequence[str],
+    computed: Collection[str],
+) -> tuple[str | None, bool]:
+    """Return the value that existing rows get if the column is added, and whether only the source knows it.
+
+    The default is the text of a literal in the statement, without its quotes. Definitions do not show which columns
+    are `computed`; these names are casefolded.
+    """
+    if column.get("generated"):
+        return None, True
+    default, nullable = column.optional_text("defaultValueExpression"), column.fields.get("optional", True)
+    if default is not None:
+        constant = _constant(default, kind, lake)
+        return constant, constant is None
+    without_text = column.get("hasDefaultValue") and not nullable
+    if without_text or column.text("name").casefold() in computed:
+        return None, True
+    if nullable:
+        return None, False
+    implicit = _implicit(kind, lake, labels)
+    return implicit, implicit is None
+
+
+def _implicit(kind: mysql_types.Declared, lake: str, labels: Sequence[str]) -> str | None:
+    """Return the value that MySQL writes to a NOT NULL column without a default; None if unknown."""
+    if kind.name == "ENUM":
+        return mysql_types.unescaped(labels[0]).rstrip(" ") if labels else None
+    match lake:
+        case "string" if kind.name == "JSON":
+            return None
+        case "string":
+            return _wide("0", kind) if kind.name in _WIDE else ""
+        case "boolean":
+            return "false"
+        case _ if lake in _NUMBERS:
+            return "0"
+        case "binary" if kind.name.startswith("VAR") or kind.name.endswith("BLOB"):
+            return ""
+        case _:
+            return None
+
+
+def _constant(default: str, kind: mysql_types.Declared, lake: str) -> str | None:
+    """Return a default as text of the lake type; None if it is not a constant of the type."""
+    match lake:
+        case "string":
+            return (
+                _wide(default, kind)
+                if kind.name in _WIDE
+                else mysql_types.unescaped(default.replace("''", "'"))
+            )
+        case "date" if _DAY.fullmatch(default):
+            return default
+        case "timestamp" if _CLOCK.fullmatch(default) and default != _NOW:
+            return default
+        case "boolean":
+            return {"1": "true", "TRUE": "true", "0": "false", "FALSE": "false"}.get(default.upper())
+        case "long" if kind.name == "TIME":
+            return _microseconds(default)
+        case "int" if kind.name == "YEAR" and len(default) != 4:
+            return None
+        case _ if lake in _NUMBERS:
+            number = {"TRUE": "1", "FALSE": "0"}.get(default.upper(), default)
+            return number if _NUMBER.fullmatch(number) else None
+        case _:
+            return None
+
+
+def _wide(number: str, kind: mysql_types.Declared) -> str | None:
+    """Return a decimal that the lake stores as text, with all fraction digits of its type."""
+    if not _NUMBER.fullmatch(number) or (value := Decimal(number)).adjusted() >= mysql_types.MOST_DIGITS:
+        return None
+    return f"{value:.{kind.scale or 0}f}"
+
+
+def _microseconds(text: str) -> str | None:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    sign, hours, minutes, seconds, fraction = found.groups()
+    total = (int(hours) * 3600 + int(minutes) * 60 + int(seconds)) * 1_000_000
+    return f"{sign}{total + int((fraction or '').ljust(6, '0'))}"

@@ -1,1 +1,0 @@
-"""Where change events come from: Kafka topics or an event archive. Both give the same raw records."""

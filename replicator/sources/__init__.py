@@ -1,0 +1,1 @@
+"""Read the systems outside the lake: Kafka, event archives, MySQL, schema registries."""

@@ -1,0 +1,273 @@
+"""Call Kafka Connect's REST API: the state, settings and offsets of connectors."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import requests
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from replicator.errors import ConnectError
+
+QUICK_S: Final = 5.0
+"""Timeout of requests that change nothing."""
+_SLOW_S: Final = 60.0
+"""Timeout of requests during which Connect queries the source database."""
+
+_NO_REASON: Final = "no reason given"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorState:
+    """The state of a connector.
+
+    Attributes:
+        name: the connector's name.
+        state: RUNNING, FAILED, PAUSED, STOPPED, UNASSIGNED or RESTARTING, of the connector itself.
+        tasks: the state of each task, by its number.
+        failures: why the connector or its tasks failed, one line each with the innermost cause.
+    """
+
+    name: str
+    state: str
+    tasks: Mapping[int, str]
+    failures: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """Return the worst state of the connector and its tasks."""
+        found = {self.state, *self.tasks.values()}
+        for word in ("FAILED", "STOPPED", "PAUSED", "RESTARTING", "UNASSIGNED"):
+            if word in found:
+                return word
+        return "RUNNING" if self.tasks else "UNASSIGNED"
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """A registered connector: its state and its settings, which include passwords in plain text."""
+
+    state: ConnectorState
+    options: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+
+class _Rebalancing(Exception):  # noqa: N818 -- a state of the worker group, not a failure
+    """The worker group is being rebalanced and temporarily rejects requests."""
+
+
+class KafkaConnect:
+    """The parts of Kafka Connect's REST API that are needed. All methods raise ConnectError.
+
+    `secrets` are texts that no message may contain.
+    """
+
+    def __init__(self, url: str, secrets: Sequence[str] = (), *, patience: float = 60) -> None:
+        self.url = url.rstrip("/")
+        # The longest first, because one may contain another.
+        self._secrets = sorted(secrets, key=len, reverse=True)
+        # Retry only during a rebalance; all other errors are final.
+        self._retry = Retrying(
+            retry=retry_if_exception_type(_Rebalancing),
+            stop=stop_after_delay(patience),
+            wait=wait_fixed(1),
+            reraise=True,
+        )
+
+    def find(self, topic_prefix: str) -> Connector | None:
+        """Return the connector with this `topic.prefix`; None if there is none."""
+        with self._understood():
+            answer = self._ask("GET", "/connectors?expand=info&expand=status")
+            for name, connector in sorted(answer.items()):
+                options = connector.get("info", {}).get("config", {})
+                if options.get("topic.prefix") == topic_prefix:
+                    return Connector(self._state(name, connector.get("status", {})), options)
+            return None
+
+    def state(self, name: str) -> ConnectorState | None:
+        """Return the state of a connector; None if there is none of that name."""
+        with self._understood():
+            answer = self._ask("GET", f"/connectors/{name}/status", missing_is_fine=True)
+            return None if answer is None else self._state(name, answer)
+
+    def offset(self, name: str) -> Mapping[str, Any] | None:
+        """Return the source offset last committed by a connector with one source partition; None if there is none.
+
+        Connect commits an offset only when all records before it are in Kafka, once every
+        `offset.flush.interval.ms` of the worker.
+        """
+        with self._understood():
+            answer = self._ask("GET", f"/connectors/{name}/offsets", missing_is_fine=True) or {}
+            offsets = [entry.get("offset") for entry in answer.get("offsets", [])]
+            return next((dict(offset) for offset in offsets if offset), None)
+
+    def put(self, name: str, settings: Mapping[str, str]) -> None:
+        """Create or update a connector."""
+        try:
+            self._ask("PUT", f"/connectors/{name}/config", body=dict(settings), timeout=_SLOW_S)
+        except ConnectError:
+            # Connect may fail while it builds its own response; its validation then has the reasons.
+            self.check(name, settings)
+            raise
+
+    def check(self, name: str, settings: Mapping[str, str]) -> None:
+        """Let the connector validate its settings. Raises ConnectError with all problems found."""
+        kind = settings["connector.class"].rsplit(".", 1)[-1]
+        path = f"/connector-plugins/{kind}/config/validate"
+        try:
+            answer = self._ask("PUT", path, body={"name": name, **settings}, timeout=_SLOW_S)
+        except ConnectError:
+            # The response to the request for the connector itself is more detailed.
+            return
+        values = [entry.get("value") or {} for entry in answer.get("configs", [])]
+        reasons = [
+            f"{value.get('name')}: {' '.join(str(error).split())}"
+            for value in values
+            for error in value.get("errors", [])
+        ]
+        if reasons:
+            text = self.clean("; ".join(dict.fromkeys(reasons)))
+            raise ConnectError(f"Kafka Connect refused the connector: {text}", failure_hint(text))
+
+    def restart(self, name: str) -> None:
+        """Restart the failed tasks of a connector, and the connector itself if it failed."""
+        self._ask("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true")
+
+    def clean(self, text: str) -> str:
+        """Remove secrets from a text, in case a message contains one."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _state(self, name: str, status: Mapping[str, Any]) -> ConnectorState:
+        connector, tasks = status.get("connector", {}), status.get("tasks", [])
+        failed = [part for part in (connector, *tasks) if part.get("state") == "FAILED"]
+        told = dict.fromkeys(self.clean(cause(str(part.get("trace") or ""))) for part in failed)
+        if len(told) > 1:
+            told.pop(_NO_REASON, None)
+        return ConnectorState(
+            name,
+            str(connector.get("state", "UNASSIGNED")),
+            {int(task["id"]): str(task["state"]) for task in tasks},
+            tuple(told),
+        )
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        missing_is_fine: bool = False,
+        timeout: float = QUICK_S,
+    ) -> Any:
+        try:
+            return self._retry(self._ask_once, method, path, body, missing_is_fine, timeout)
+        except _Rebalancing as error:
+            raise ConnectError(
+                f"Kafka Connect at {self.url} is busy: {error}", "try again when its workers have rebalanced"
+            ) from error
+
+    def _ask_once(self, method: str, path: str, body: object, missing_is_fine: bool, timeout: float) -> Any:
+        try:
+            answer = requests.request(method, self.url + path, json=body, timeout=timeout)
+        except requests.RequestException as error:
+            # The request is not included in the error: it contains the password.
+            raise ConnectError(
+                f"cannot reach Kafka Connect at {self.url}",
+                "check that the worker is running and that log.connect_url is correct",
+            ) from error
+        if answer.status_code == 404 and missing_is_fine:
+            return None
+        if answer.ok:
+            with self._understood():
+                return answer.json() if answer.content else None
+        reason = self._reason(answer)
+        if answer.status_code == 409:
+            raise _Rebalancing(reason)
+        if "Failed to find any class" in reason:
+            raise ConnectError(
+                f"Kafka Connect at {self.url} has no Debezium MySQL connector",
+                "install debezium-connector-mysql in the worker's plugin.path",
+            )
+        if method == "GET":
+            raise ConnectError(f"Kafka Connect at {self.url} answered {answer.status_code}: {reason}")
+        raise ConnectError(f"Kafka Connect refused the connector: {reason}", failure_hint(reason))
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Raise ConnectError if a response does not have the expected structure."""
+        try:
+            yield
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ConnectError(
+                f"the server at {self.url} does not respond like Kafka Connect", "correct log.connect_url"
+            ) from error
+
+    def _reason(self, answer: requests.Response) -> str:
+        """Return Connect's error message as one line."""
+        try:
+            text = str(answer.json().get("message") or answer.reason)
+        except (ValueError, AttributeError):
+            text = str(answer.reason)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        told = [
+            line
+            for line in lines
+            if not line.startswith(("Connector configuration is invalid", "You can also find"))
+        ]
+        return self.clean("; ".join(told) or text)
+
+
+def cause(trace: str) -> str:
+    """Extract why a task failed from its stack trace: the first line and the innermost cause."""
+    lines = [line.strip() for line in trace.splitlines() if line.strip()]
+    if not lines:
+        return _NO_REASON
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    first = _without_class(lines[0])
+    root = _without_class(causes[-1]) if causes else first
+    return first if root in first else f"{first} ({root})"
+
+
+def _without_class(line: str) -> str:
+    """Remove the exception class from `org.example.SomeException: text`; it does not help the operator."""
+    return re.sub(r"^(?:[\w$]+\.)+[\w$]+: ", "", line)
+
+
+_REFUSED: Final = re.compile(r"denied|locked|expired", re.IGNORECASE)
+_LOST_CONNECTION: Final = re.compile(
+    r"Failed to read (?:next|remaining)|Failed to establish connection|[Cc]ommunications link failure|"
+    r"Connection (?:refused|reset)|Broken pipe|Unable to connect|timed out|Server shutdown|shutting down|"
+    r"end-of-stream|EOFException|Error reading MySQL variables"
+)
+
+
+def lost_connection(cause: str) -> bool:
+    """Return whether a task failed because it could not reach the database, so that it may succeed later."""
+    return _REFUSED.search(cause) is None and _LOST_CONNECTION.search(cause) is not None
+
+
+def failure_hint(cause: str) -> str:
+    """Return the next step for the most common failures."""
+    lower = cause.lower()
+    if "using password" in lower:
+        return "check the user in source.url, and that source.password names the right variable or file"
+    if "locked" in lower or "expired" in lower:
+        return (
+            "unlock the user of source.url in MySQL, or give it a new password; then run: replicator connect"
+        )
+    if "access denied" in lower:
+        return (
+            "give the user SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
+        )
+    if ("binlog" in lower or "binary log" in lower) and ("purged" in lower or "no longer available" in lower):
+        return "the server deleted binlogs that the connector still needed: run a new snapshot"
+    if lost_connection(cause):
+        return "check that MySQL is running and reachable from the Kafka Connect worker; then run: replicator connect"
+    return "fix the cause, then run: replicator connect; the log of the Kafka Connect worker has the full stack trace"

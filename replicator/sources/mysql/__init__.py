@@ -1,0 +1,1 @@
+"""Connect to the source database and read table definitions."""

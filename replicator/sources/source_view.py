@@ -1,0 +1,174 @@
+"""Query MySQL, the connector and the log about a mirror's source, in an order that gives a consistent statement.
+
+First the end of the binlog, then the connector's position, then the ends of the topics: if the connector has read
+up to the end of the binlog, all changes up to there are before the ends of the topics.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from sqlalchemy import Connection, text
+
+from replicator.config import Config, KafkaLog
+from replicator.errors import ConnectError, LogError, LogUnavailable, ReplicatorError
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.identifiers import quoted
+from replicator.sources.archive import ArchiveReader
+from replicator.sources.connector_policy import MISSING, UNREACHABLE, Observation
+from replicator.sources.connector_settings import connect_client
+from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.mysql.connection import connect, read_binlog_end
+
+Ends = Mapping[tuple[str, int], int]
+"""(topic, partition) → the offset of the log's next event."""
+
+_TIMEOUT = 5  # seconds
+_SLOW_S = 30
+_LOOKED_AT = 200
+"""At most this many tables without events are queried for rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """The state of a mirror's source.
+
+    Attributes:
+        prefix: the topic prefix of the data topics.
+        ends: the ends of the topics; None if the log cannot be reached.
+        log_problem: the reason why it cannot be reached.
+        is_asked: whether the source and the connector are queried; an archive has neither, and without the URL of
+            Kafka Connect the connector's position is unknown.
+        end: the end of the source's binlog; None if it cannot be reached.
+        source_problem: the reason why it cannot be reached.
+        connector: the connector's state.
+        offset: the position up to which all changes are in the log.
+        empty: mirrored tables without rows in the source and without events in the log.
+        unread: mirrored tables with rows in the source but without events in the log.
+    """
+
+    prefix: str
+    ends: Ends | None = None
+    log_problem: str | None = None
+    is_asked: bool = False
+    end: BinlogEnd | None = None
+    source_problem: str | None = None
+    connector: Observation | None = None
+    offset: ConnectorOffset | None = None
+    empty: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def log_is_complete(self) -> bool | None:
+        """Whether the log has all changes of the source; None if unknown."""
+        if not self.is_asked:
+            return True
+        if self.end is None or self.offset is None:
+            # A connector that never existed or never committed an offset has read nothing.
+            known = self.connector is not None and self.connector.state != UNREACHABLE
+            return False if known and self.end is not None else None
+        return self.offset.covers(self.end)
+
+
+def read_source(config: Config) -> SourceView:
+    """Query all servers. A server that cannot be reached is recorded and raises no error."""
+    client = connect_client(config)
+    if not isinstance(config.log, KafkaLog) or client is None:
+        return _with_log(SourceView(""), config)
+    prefix = config.log.topic_prefix
+    view = SourceView("", is_asked=True)
+    try:
+        with connect(config.source, read_timeout=_SLOW_S) as connection:
+            view = replace(view, end=read_binlog_end(connection))
+            tables = _tables(connection, config)
+            view = _with_log(_with_connector(view, client, prefix), config)
+            return _with_missing(view, connection, tables)
+    except (ReplicatorError, ValueError) as error:
+        problem = error.message if isinstance(error, ReplicatorError) else str(error)
+        view = replace(view, source_problem=problem)
+    return _with_log(_with_connector(view, client, prefix), config)
+
+
+def _with_connector(view: SourceView, client: KafkaConnect, topic_prefix: str) -> SourceView:
+    try:
+        found = client.find(topic_prefix)
+        if found is None:
+            return replace(view, connector=Observation(MISSING))
+        view = replace(view, connector=Observation.of(found.state))
+        offset = client.offset(found.name)
+        return replace(view, offset=None if offset is None else ConnectorOffset.from_json(offset))
+    except ConnectError as error:
+        return replace(view, connector=Observation(UNREACHABLE, error.message))
+    except ValueError:
+        return view
+
+
+def _with_log(view: SourceView, config: Config) -> SourceView:
+    log = config.log
+    try:
+        if isinstance(log, KafkaLog):
+            view = replace(view, prefix=f"{log.topic_prefix}.")
+            return replace(view, ends=_kafka_ends(log))
+        view = replace(view, prefix=f"{log.topic_prefix}." if log.topic_prefix else "")
+        archive = ArchiveReader(log.path)
+        prefix = log.topic_prefix or archive.manifest.topic_prefix
+        return replace(view, prefix=f"{prefix}.", ends=archive.end_offsets())
+    except LogError as error:
+        return replace(view, log_problem=error.message)
+
+
+def _kafka_ends(log: KafkaLog) -> Ends:
+    admin = AdminClient(log.client_options() | {"socket.timeout.ms": _TIMEOUT * 1000, "log_level": 0})
+    try:
+        topics = admin.list_topics(timeout=_TIMEOUT).topics
+        places = [
+            TopicPartition(name, partition)
+            for name, topic in topics.items()
+            if name.startswith(f"{log.topic_prefix}.")
+            for partition in topic.partitions
+        ]
+        asked = admin.list_offsets({place: OffsetSpec.latest() for place in places}, request_timeout=_TIMEOUT)
+        return (
+            {(p.topic, p.partition): answer.result(_TIMEOUT).offset for p, answer in asked.items()}
+            if places
+            else {}
+        )
+    except KafkaException as error:
+        raise LogUnavailable(
+            f"cannot reach Kafka at {log.bootstrap_servers}: {error.args[0].str()}"
+        ) from error
+
+
+def _tables(connection: Connection, config: Config) -> list[tuple[str, str]]:
+    """Return the mirrored tables of the source, as (database, name)."""
+    rows = connection.execute(
+        text("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'")
+    )
+    found = sorted((str(database), str(name)) for database, name in rows)
+    return [(database, name) for database, name in found if config.includes(f"{database}.{name}")]
+
+
+def _with_missing(view: SourceView, connection: Connection, tables: list[tuple[str, str]]) -> SourceView:
+    """Classify tables without events as empty or unread: a snapshot creates no topic for an empty table."""
+    if view.ends is None:
+        return view
+    written = {topic for (topic, _), end in view.ends.items() if end > 0}
+    empty: list[str] = []
+    unread: list[str] = []
+    missing = [t for t in tables if _topic(view.prefix, *t) not in written]
+    for database, name in missing[:_LOOKED_AT]:
+        has_rows = connection.scalar(text(f"SELECT EXISTS (SELECT 1 FROM {_escaped(database, name)})"))
+        (unread if has_rows else empty).append(f"{database}.{name}")
+    return replace(view, empty=tuple(empty), unread=tuple(unread))
+
+
+def _escaped(*names: str) -> str:
+    """Quote a name for SQL text in which a colon starts a parameter."""
+    return quoted(*names).replace(":", "\\:")
+
+
+def _topic(prefix: str, database: str, name: str) -> str:
+    """Return the topic of a table; Debezium replaces characters that Kafka does not allow by underscores."""
+    return prefix + re.sub(r"[^A-Za-z0-9._-]", "_", f"{database}.{name}")

@@ -1,1 +1,0 @@
-"""Comparing a mirror with its source."""

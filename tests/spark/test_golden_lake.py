@@ -1,0 +1,84 @@
+"""A lake of an earlier version goes on with the present one.
+
+tests/golden/lakes/0.1.0.tar.xz has a lake and its archive as replicator 0.1.0 wrote them (`tests.workload.golden_lake`
+tells what is in them), tests/golden/lakes/0.1.0.json what that version itself made of the rest of the archive. Times of
+the run are not compared, nor how many commits it took; texts for people are only compared where the lake had them.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.golden import FOLDER
+from tests.support.lake_harness import LakeHarness
+from tests.support.packed_lake import unpack
+from tests.support.resumed_lake import description, resume
+from tests.workload.golden_lake import HASH_KEY, HASH_KEY_VARIABLE
+
+WRITTEN = "0.1.0"
+
+
+@pytest.fixture
+def golden(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> LakeHarness:
+    monkeypatch.setenv(HASH_KEY_VARIABLE, HASH_KEY)
+    unpack(FOLDER / "lakes" / f"{WRITTEN}.tar.xz", lake.folder)
+    return lake
+
+
+@pytest.fixture
+def expected() -> dict[str, Any]:
+    return json.loads((FOLDER / "lakes" / f"{WRITTEN}.json").read_text(encoding="utf-8"))
+
+
+def test_an_older_lake_is_read_as_it_was_written(golden: LakeHarness, expected: dict[str, Any]) -> None:
+    """Without a run: rows, markers and pauses as they are, and `status` and `quarantine list` of them."""
+    assert_has(description(golden), expected["before"])
+
+
+def test_an_older_lake_is_continued_exactly_once(golden: LakeHarness, expected: dict[str, Any]) -> None:
+    """Events that come again, a changelog that is ahead, fills and rows that are pending, pauses, bad events."""
+    wanted = expected["after"]
+    assert sorted(resume(golden)) == expected["paused"]
+    found = description(golden)
+    for part in ("mirror", "changelog", "mirror columns", "changelog columns"):
+        assert found[part] == wanted[part]
+    for part in ("mirror properties", "changelog properties", "quarantine", "pauses", "status"):
+        assert_has(without_texts(found[part]), without_texts(wanted[part]))
+
+
+def assert_has(found: Any, wanted: Any, where: str = "") -> None:
+    """Compare, but let objects have more names than they had: later versions may write more."""
+    match wanted:
+        case dict():
+            for name, value in wanted.items():
+                assert name in found, f"{where}: no {name}"
+                assert_has(found[name], value, f"{where}/{name}")
+        case list():
+            assert len(found) == len(wanted), where
+            for number, pair in enumerate(zip(found, wanted, strict=True)):
+                assert_has(*pair, f"{where}/{number}")
+        case _:
+            assert found == wanted, where
+
+
+def without_texts(value: Any) -> Any:
+    """`value` without words for people, which may change: of a list of texts its length is left."""
+    match value:
+        case dict():
+            kept = {
+                name: len(inner) if name == "changes" and _are_texts(inner) else without_texts(inner)
+                for name, inner in value.items()
+                if name not in ("reason", "hint", "since_ms")
+            }
+            return kept | (
+                {"paused": sorted(value["paused"])} if isinstance(value.get("paused"), dict) else {}
+            )
+        case list():
+            return sorted(map(without_texts, value), key=lambda inner: json.dumps(inner, sort_keys=True))
+        case _:
+            return value
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(inner, str) for inner in value)

@@ -1,0 +1,111 @@
+"""A lake for one test, with the archive that fills it."""
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
+
+from replicator.config import Config
+from replicator.jvm.spark import build_session, catalog_conf
+from replicator.lake.reader import open_catalog
+from replicator.runner import Scheduler
+from replicator.runner.process import open_scheduler
+from replicator.sources.archive import ArchiveWriter, Event
+from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.archive.format import Encoding
+from tests.oracle.avro import AvroTopics
+from tests.oracle.model import Record
+from tests.support.config import minimal_config
+
+FAST_SPARK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    # A few rows are faster interpreted than compiled for.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+@contextlib.contextmanager
+def spark_session(folder: Path) -> Iterator[SparkSession]:
+    """Run a small Spark session, whose JVM the lakes of all tests share."""
+    (folder / "lake").mkdir()
+    spark = {"master": "local[2]", "driver_memory": "1g", "conf": FAST_SPARK}
+    session = build_session(minimal_config(folder, spark=spark))
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@dataclass
+class LakeHarness:
+    """Keep the lake of one test, the archive that fills it and its configuration in `folder`."""
+
+    base: SparkSession
+    folder: Path
+
+    def config(self, **sections: Any) -> Config:
+        """Return the minimal configuration with other `sections`, for this folder."""
+        return minimal_config(self.folder, **sections)
+
+    def session(self, config: Config) -> SparkSession:
+        """A session with this lake's catalog, on the JVM that all tests share."""
+        (self.folder / "lake").mkdir(exist_ok=True)
+        session = self.base.newSession()
+        for name, value in catalog_conf(config.lake).items():
+            session.conf.set(name, value)
+        # Spark opens a catalog with the settings of the thread's active session, whichever session asked for it.
+        jvm: Any = session._jvm
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
+        session.sql("SHOW NAMESPACES IN lake").collect()
+        return session
+
+    def write(
+        self, records: Sequence[Record], *, gaps: int | None = None, avro: AvroTopics | None = None
+    ) -> None:
+        """Append records to the archive in their order; with `gaps` (a seed), some offsets are skipped.
+
+        With `avro`, records of JSON with schemas are written in Avro.
+        """
+        chance = None if gaps is None else random.Random(gaps)
+        encoding: Encoding = "json" if avro is None else "avro"
+        with ArchiveWriter(self.folder / "archive", topic_prefix="shop", encoding=encoding) as writer:
+            if avro is not None:
+                records = [avro.encoded(r) for r in records]
+                for number, schema in avro.schemas.items():
+                    writer.add_schema(number, schema)
+            for r in records:
+                offset = writer.end_offset(r.topic, r.partition) or 0
+                if chance is not None and chance.random() < 0.05:
+                    offset += chance.randint(1, 5)
+                writer.append(Event(r.topic, r.partition, offset, 1_700_000_000_000, r.key, r.value, ()))
+
+    def mirror(self, config: Config | None = None) -> Scheduler:
+        """A mirror as a new process would have it, its log checked."""
+        config = config or self.config()
+        log = ArchiveChangeLog(self.folder / "archive")
+        mirror = open_scheduler(config, log, self.session(config))
+        mirror.check_log(*log.offsets())
+        return mirror
+
+    def catch_up(self, config: Config | None = None) -> Scheduler:
+        """Bring the lake to the archive's end with a new mirror."""
+        mirror = self.mirror(config)
+        mirror.advance(mirror.context.log.offsets()[1])
+        return mirror
+
+    @contextlib.contextmanager
+    def catalog(self) -> Iterator[Catalog]:
+        with open_catalog(self.config().lake) as catalog:
+            yield catalog
+
+    def rows(self, table: str, namespace: str = "shop") -> list[dict[str, Any]]:
+        """A lake table's rows, read by PyIceberg."""
+        with self.catalog() as catalog:
+            return list(catalog.load_table((namespace, table)).scan().to_arrow().to_pylist())

@@ -1,0 +1,111 @@
+"""Read what pytest reported, and list what did not run: `python -m tests.support.reports [--all-stack] FILE...`.
+
+With `--all-stack` the exit code is 1 unless every test on the real stack passed, as CI needs it. Standard library only,
+so that it runs without the project's environment.
+"""
+
+import sys
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MYSQL = "mysql"
+"""Property of a run: the version of the real MySQL."""
+NEEDS_STACK = ("needs", "stack")
+"""Property of a test on the real MySQL, Kafka and Connect."""
+LEFT_OUT = "left out"
+"""Property of a test that did not do a part of what it does on another server; its value is the part and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One test: `skipped` is the reason, empty if it ran."""
+
+    name: str
+    on_stack: bool
+    passed: bool
+    skipped: str = ""
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All tests of the given reports, and the versions of MySQL that they ran on."""
+
+    cases: tuple[Case, ...]
+    mysql: tuple[str, ...] = field(default=())
+
+    @property
+    def on_stack(self) -> list[Case]:
+        return [case for case in self.cases if case.on_stack]
+
+
+def read_reports(files: Iterable[Path]) -> Run:
+    """The tests of JUnit files. One that does not exist has none: pytest ended before it wrote it."""
+    cases: list[Case] = []
+    versions: dict[str, None] = {}
+    for file in files:
+        if not file.exists():
+            continue
+        root = ET.parse(file)
+        cases += map(_case, root.iter("testcase"))
+        for suite in root.iter("testsuite"):
+            versions |= {v: None for k, v in _properties(suite.find("properties")) if k == MYSQL}
+    return Run(tuple(cases), tuple(versions))
+
+
+def _properties(found: ET.Element | None) -> Iterator[tuple[str, str]]:
+    for entry in () if found is None else found.iter("property"):
+        yield entry.get("name", ""), entry.get("value", "")
+
+
+def _case(element: ET.Element) -> Case:
+    properties = list(_properties(element.find("properties")))
+    skipped = element.find("skipped")
+    return Case(
+        f"{element.get('classname', '')}.{element.get('name', '')}",
+        NEEDS_STACK in properties,
+        all(element.find(word) is None for word in ("skipped", "failure", "error")),
+        "" if skipped is None else skipped.get("message", "") or "no reason given",
+        tuple(value for name, value in properties if name == LEFT_OUT),
+    )
+
+
+def summary(run: Run) -> list[str]:
+    """Lines for people: how many tests ran on the real stack, and each that did not, by reason."""
+    real = run.on_stack
+    passed = sum(case.passed for case in real)
+    server = f" (MySQL {', '.join(run.mysql)})" if run.mysql else ""
+    lines = [f"== tests on the real stack{server}: {passed} passed, {len(real) - passed} did not"]
+    for heading, cases in (
+        ("skipped on the real stack", [case for case in real if case.skipped]),
+        ("skipped", [case for case in run.cases if case.skipped and not case.on_stack]),
+    ):
+        for reason, names in _by_reason((case.skipped, case.name) for case in cases):
+            lines += [f"== {heading}: {reason}", *(f"   {name}" for name in names)]
+    for reason, names in _by_reason((part, case.name) for case in run.cases for part in case.left_out):
+        lines += [f"== left out: {reason}", *(f"   {name}" for name in names)]
+    return lines
+
+
+def _by_reason(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for reason, name in pairs:
+        found[reason].append(name)
+    return list(found.items())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the summary, and return the exit code."""
+    run = read_reports(Path(name) for name in arguments if not name.startswith("--"))
+    print("\n".join(summary(run)))
+    if "--all-stack" not in arguments:
+        return 0
+    # A run that skipped the real stack is no success, whatever the reason.
+    return 0 if run.on_stack and all(case.passed for case in run.on_stack) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

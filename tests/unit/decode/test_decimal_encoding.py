@@ -1,0 +1,56 @@
+"""How events write decimals, told from a few of them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from replicator.decode.decimal_encoding import form_of
+from replicator.model.table import Column
+from replicator.model.types import Encoding, decimal
+
+COLUMNS = [Column("a", decimal(12, 2)), Column("b", decimal(20, 0))]
+
+
+def events(*values: Any, with_schema: bool) -> list[bytes]:
+    found = [{"before": None, "after": {"a": value, "b": None, "other": "text"}} for value in values]
+    return [json.dumps({"schema": {}, "payload": e} if with_schema else e).encode() for e in found]
+
+
+@pytest.mark.parametrize(
+    ("values", "with_schema", "form"),
+    [
+        ([], False, None),
+        ([None], False, None),
+        ([None], True, None),
+        ([None, 12.5], False, Encoding.PLAIN),
+        ([0], True, Encoding.PLAIN),
+        (["AfQ="], True, Encoding.BASE64_DECIMAL),
+        (["AfQ="], False, Encoding.BASE64_DECIMAL),
+        # Base64 of three bytes, and a number.
+        (["1234"], True, Encoding.BASE64_DECIMAL),
+        (["1234"], False, Encoding.PLAIN),
+        (["1234", "AfQ="], False, Encoding.BASE64_DECIMAL),
+        (["12.34"], False, Encoding.PLAIN),
+        (["-123"], False, Encoding.PLAIN),
+        (["123"], False, Encoding.PLAIN),
+        (["12.34", "AfQ="], False, Encoding.PLAIN),
+        ([7, "AfQ="], True, Encoding.EITHER_DECIMAL),
+        ([7, "AfQ="], False, Encoding.EITHER_DECIMAL),
+        ([7, "1234"], True, Encoding.EITHER_DECIMAL),
+        ([7, "7.00"], False, Encoding.PLAIN),
+    ],
+)
+def test_forms(values: list[Any], with_schema: bool, form: Encoding | None) -> None:
+    assert form_of(events(*values, with_schema=with_schema), COLUMNS, with_schema=with_schema) is form
+
+
+def test_what_is_no_event_tells_nothing() -> None:
+    assert form_of([b"garbage{", b"[1]", b"7", b'{"after":7}', b"\xff"], COLUMNS, with_schema=False) is None
+    assert form_of([b'{"payload":null}', b"{}"], COLUMNS, with_schema=True) is None
+
+
+def test_the_image_before_and_the_source_s_name_of_a_column_count() -> None:
+    column = Column("_file_", decimal(12, 2), renamed_from="_file")
+    event = json.dumps({"before": {"_file": "AfQ="}, "after": None}).encode()
+    assert form_of([event], [column], with_schema=False) is Encoding.BASE64_DECIMAL

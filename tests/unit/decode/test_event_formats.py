@@ -1,0 +1,99 @@
+"""What JSON and Avro have in common, as implementations of `EventFormat`."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from replicator.decode.avro_format import AvroFormat
+from replicator.decode.event_format import CarriedSchema, EventFormat
+from replicator.decode.json_format import JsonFormat
+from replicator.errors import DecodeError
+from replicator.model.table import TableId
+from replicator.schema.history import SchemaHistory
+from replicator.sources.schema_registry import GivenSchemas
+from tests.oracle.avro import AvroTopics
+from tests.oracle.events import (
+    ColumnSpec,
+    Place,
+    change_event,
+    key_of,
+    schema_change_event,
+    with_key_schema,
+    with_value_schema,
+)
+from tests.oracle.model import Record
+
+COLUMNS = (ColumnSpec("id", "bigint", False), ColumnSpec("note", "varchar"))
+NOTES = TableId("shop", "notes")
+CHANGE: dict[str, Any] = json.loads(schema_change_event(Place(1, 4), "notes", COLUMNS, ["id"], kind="CREATE"))
+
+
+@dataclass
+class Written:
+    """Records of one format, and the format as it is configured to read them."""
+
+    topics: AvroTopics | None
+    schemas: dict[int, str] = field(default_factory=dict)
+
+    def record(self, key: bytes | None, value: bytes) -> Record:
+        record = Record("shop.shop.notes", 0, key, value)
+        return record if self.topics is None else self.topics.encoded(record)
+
+    @property
+    def event_format(self) -> EventFormat:
+        return JsonFormat() if self.topics is None else AvroFormat(GivenSchemas(self.topics.schemas))
+
+
+@pytest.fixture(params=["json", "avro"])
+def written(request: pytest.FixtureRequest) -> Written:
+    return Written(AvroTopics() if request.param == "avro" else None)
+
+
+def insert(written: Written) -> Record:
+    row = {"id": 7, "note": "a"}
+    return written.record(
+        with_key_schema(key_of(row, ["id"]), COLUMNS, ["id"], "shop.shop.notes"),
+        with_value_schema(change_event("c", Place(1, 90), "notes", after=row), COLUMNS, "shop.shop.notes"),
+    )
+
+
+def test_definitions_are_the_same_in_each_format(written: Written) -> None:
+    record = written.record(None, json.dumps({"schema": {}, "payload": CHANGE}).encode())
+    (definition,) = written.event_format.definitions_in(record.value or b"")
+    assert (definition.table, definition.position.pos) == (NOTES, 4)
+    assert definition.schema is not None
+    assert (definition.schema.names, definition.schema.key) == (("id", "note"), ("id",))
+
+
+def test_definitions_are_refused_when_a_record_is_not_a_schema_change(written: Written) -> None:
+    for value in (b"", b"{}", b"\0\0\0\0\x63ab"):
+        with pytest.raises(DecodeError):
+            written.event_format.definitions_in(value)
+
+
+def test_event_names_its_table_and_carries_its_schema(written: Written) -> None:
+    value = insert(written).value or b""
+    assert written.event_format.carries_schema(value)
+    assert written.event_format.table_named_in(value) == NOTES
+    for other in (b"", b"{}", value[:-12]):
+        assert written.event_format.table_named_in(other) is None
+
+
+def test_record_without_a_schema_carries_none(written: Written) -> None:
+    assert not written.event_format.carries_schema(change_event("c", Place(1, 4), "notes", after={"id": 1}))
+
+
+def test_writer_schema_has_columns_and_key_of_the_event(written: Written) -> None:
+    record = insert(written)
+    carried = CarriedSchema(1 if written.topics is not None else 99, record.key, record.value or b"", 90)
+    if written.topics is not None:
+        (carried,) = [
+            CarriedSchema(number, record.key, b"", 90)
+            for number, text in written.topics.schemas.items()
+            if "Envelope" in text
+        ]
+    found = written.event_format.writer_schema(NOTES, carried, SchemaHistory())
+    assert (found.schema.names, found.schema.key) == (("id", "note"), ("id",))
+    assert found.fingerprint == carried.schema_id

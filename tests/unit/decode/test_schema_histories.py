@@ -1,0 +1,67 @@
+"""The histories of tables, from definitions and from what events show."""
+
+from replicator.decode.schema_histories import SchemaHistories
+from replicator.model.position import SourcePosition
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import LONG, STRING
+from replicator.schema.history import TableDefinition
+
+TABLE = TableId("shop", "a b")
+ID = Column("id", LONG, nullable=False)
+FIRST = TableSchema((ID, Column("name", STRING)), ("id",))
+SECOND = TableSchema((*FIRST.columns, Column("n", LONG)), ("id",))
+
+
+def at(pos: int) -> SourcePosition:
+    return SourcePosition("b.000001", pos)
+
+
+def definition(pos: int, schema: TableSchema | None) -> TableDefinition:
+    return TableDefinition(TABLE, at(pos), 0, schema)
+
+
+def versions(histories: SchemaHistories) -> list[tuple[int, bool]]:
+    return [(v.position.pos, v.declared) for v in histories.history(TABLE).versions]
+
+
+def test_revision_changes_with_each_definition() -> None:
+    histories, found = SchemaHistories(), [0]
+    for pos in (4, 50):
+        histories.apply([definition(pos, FIRST)])
+        found.append(histories.revision)
+    assert len(set(found)) == 3
+
+
+def test_source_definition_is_used_only_if_the_topic_has_none() -> None:
+    histories = SchemaHistories()
+    assert not histories.is_defined(TABLE)
+    histories.define(TABLE, FIRST)
+    assert histories.is_defined(TABLE)
+    assert histories.history(TABLE).versions[-1].schema == FIRST
+    histories.define(TABLE, SECOND)
+    assert histories.history(TABLE).versions[-1].schema == FIRST
+
+
+def test_observed_version_is_added_behind_declared_ones() -> None:
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    assert versions(histories) == [(4, True)]
+    histories.observe(TABLE, at(90), 0, SECOND)
+    assert versions(histories) == [(4, True), (90, False)]
+
+
+def test_observed_version_is_replaced_by_a_definition_that_arrives_later() -> None:
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    histories.observe(TABLE, at(90), 0, SECOND)
+    histories.apply([definition(80, SECOND)])
+    assert versions(histories) == [(4, True), (80, True)]
+
+
+def test_topic_of_a_table_is_known_until_the_table_is_dropped() -> None:
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    assert histories.tables_called("shop.a_b") == {TABLE}
+    histories.apply([definition(90, None)])
+    assert histories.tables_called("shop.a_b") == set()
+    assert histories.defined_columns() == {TABLE: {"id", "name"}}

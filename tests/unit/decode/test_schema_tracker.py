@@ -1,0 +1,149 @@
+"""Table schemas as the schema-change topic defines them: versions, drops and exchanged names."""
+
+import json
+from typing import Any
+
+import pytest
+
+from replicator.decode.json_format import JsonFormat
+from replicator.decode.schema_resolution import resolve
+from replicator.decode.schema_tracker import SchemaTracker
+from replicator.errors import MissingSchema
+from replicator.model.position import SourcePosition
+from replicator.model.records import RawRecord
+from replicator.model.table import TableId
+from tests.oracle.events import ColumnSpec, Place, schema_change_event
+
+
+class TestSchemaTracker:
+    """Which schemas events may have, by what definitions say."""
+
+    TABLE = TableId("shop", "t")
+    FIRST = (ColumnSpec("id", "int", False),)
+    SECOND = (*FIRST, ColumnSpec("extra", "int", False, "7"))
+
+    def tracker(self, *places: tuple[Place, tuple[ColumnSpec, ...]]) -> SchemaTracker:
+        tracker = SchemaTracker(JsonFormat())
+        tracker.add_schema_changes(
+            RawRecord("p", 0, i, 0, None, schema_change_event(binlog_key, "t", columns, ["id"], kind="ALTER"))
+            for i, (binlog_key, columns) in enumerate(places)
+        )
+        return tracker
+
+    def spans(
+        self, tracker: SchemaTracker, since: SourcePosition | None = None
+    ) -> list[tuple[Any, Any, int]]:
+        return [(e.first, e.end, len(e.schema.columns)) for e in tracker.writer_schemas(self.TABLE, since)]
+
+    def test_what_is_no_schema_change_is_handed_back(self) -> None:
+        values = (
+            b"garbage{",
+            None,
+            schema_change_event(Place(1, 5), "t", self.FIRST, ["id"], kind="CREATE"),
+            b"{}",
+        )
+        tracker, records = (
+            SchemaTracker(JsonFormat()),
+            [RawRecord("p", 0, i, 7, b"k", value) for i, value in enumerate(values)],
+        )
+        bad = tracker.add_schema_changes(records)
+        assert [b.record for b in bad] == [records[0], records[3]]
+        assert all("not a schema-change event" in b.reason for b in bad)
+        assert self.spans(tracker) == [(None, None, 1)]
+
+    def test_nothing_known(self) -> None:
+        with pytest.raises(MissingSchema):
+            SchemaTracker(JsonFormat()).writer_schemas(self.TABLE, None)
+
+    def test_one_definition_holds_always(self) -> None:
+        assert self.spans(self.tracker((Place(1, 5), self.FIRST))) == [(None, None, 1)]
+
+    def test_an_alter_makes_two_epochs(self) -> None:
+        tracker = self.tracker((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
+        at = (1 << 40) + 90
+        assert self.spans(tracker) == [(None, at, 1), (at, None, 2)]
+        assert self.spans(tracker, SourcePosition("b.000001", 89)) == [(None, at, 1), (at, None, 2)]
+        # What lies behind the alter needs the newer one only.
+        assert self.spans(tracker, SourcePosition("b.000001", 90)) == [(None, None, 2)]
+
+    def test_repeats_and_equal_definitions_change_nothing(self) -> None:
+        known = (Place(1, 5), self.FIRST), (Place(1, 9), self.FIRST), (Place(1, 90), self.SECOND)
+        assert self.spans(self.tracker(*known, *known)) == self.spans(self.tracker(*known))
+        assert len(self.spans(self.tracker(*known))) == 2
+
+    def test_columns_filled_later_are_part_of_earlier_schemas_too(self) -> None:
+        tracker = self.tracker((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
+        history, writer_schemas = tracker.history(self.TABLE), tracker.writer_schemas(self.TABLE, None)
+        extra = writer_schemas[1].schema.column("extra")
+        assert extra is not None
+        assert extra.fill == "7"
+        assert resolve(history, writer_schemas, 0, 1).frame.column("extra") == extra
+        # Events of the first version alone know nothing of it.
+        assert resolve(history, writer_schemas, 0, 0).frame.names == ("id",)
+
+    def test_a_snapshot_drops_tables_in_words_only(self) -> None:
+        tracker = SchemaTracker(JsonFormat())
+        first, again = (
+            schema_change_event(binlog_key, "t", self.FIRST, ["id"], kind="CREATE")
+            for binlog_key in (Place(1, 5), Place(1, 90))
+        )
+        gone = schema_change_event(Place(1, 90), "t", (), [], kind="DROP")
+        in_words = [v.replace(b'"snapshot": "false"', b'"snapshot": "true"') for v in (gone, again)]
+        tracker.add_schema_changes(RawRecord("p", 0, i, 0, None, v) for i, v in enumerate([first, *in_words]))
+        assert not any(v.recreated for v in tracker.history(self.TABLE).versions)
+        tracker.add_schema_changes(RawRecord("p", 0, i, 0, None, v) for i, v in enumerate([gone, again]))
+        assert [v.recreated for v in tracker.history(self.TABLE).versions][-1]
+
+
+class TestExchangedNames:
+    """Which tables exchanged their names, by what statements that rename tables say."""
+
+    COLUMNS = (ColumnSpec("id", "int", False),)
+
+    def record(self, kind: str, table: str, pos: int, ddl: str, *, declared: bool = True) -> RawRecord:
+        text = schema_change_event(Place(1, pos), table, self.COLUMNS, ["id"], kind=kind, ddl=ddl)
+        if not declared:
+            text = json.dumps(json.loads(text) | {"tableChanges": []}).encode()
+        return RawRecord("p", 0, 0, 0, None, text)
+
+    def tracker(self, *records: RawRecord) -> SchemaTracker:
+        tracker = SchemaTracker(JsonFormat())
+        tracker.add_schema_changes([self.record("CREATE", name, 5, "CREATE ...") for name in ("a", "b")])
+        assert tracker.add_schema_changes(records) == []
+        return tracker
+
+    def exchanged(self, tracker: SchemaTracker) -> list[list[str | None]]:
+        lines = [tracker.history(TableId("shop", name)) for name in ("a", "b")]
+        return [
+            [v.exchanged_with.name if v.exchanged_with else None for v in history.versions]
+            for history in lines
+        ]
+
+    def divided(self, *, declared: bool = False) -> list[RawRecord]:
+        return [
+            self.record("ALTER", "tmp", 90, "RENAME TABLE shop.a TO shop.tmp", declared=declared),
+            self.record("ALTER", "a", 90, "RENAME TABLE shop.b TO shop.a"),
+            self.record("ALTER", "b", 90, "RENAME TABLE `shop`.`tmp` TO `shop`.`b`"),
+        ]
+
+    def test_one_statement_for_each_table(self) -> None:
+        assert self.exchanged(self.tracker(*self.divided())) == [[None, "b"], [None, "a"]]
+
+    def test_the_whole_statement(self) -> None:
+        ddl = "RENAME TABLE a TO tmp, b TO a, tmp TO b"
+        records = [self.record("ALTER", name, 90, ddl) for name in ("a", "b")]
+        assert self.exchanged(self.tracker(*records)) == [[None, "b"], [None, "a"]]
+
+    def test_records_that_are_sent_again(self) -> None:
+        assert self.exchanged(self.tracker(*self.divided(), *self.divided())) == [[None, "b"], [None, "a"]]
+
+    def test_a_copy_that_takes_the_place_of_a_table(self) -> None:
+        ddl = "RENAME TABLE a TO a_old, b TO a"
+        records = [self.record("ALTER", name, 90, ddl) for name in ("a_old", "a")]
+        assert self.exchanged(self.tracker(*records)) == [[None, None], [None]]
+
+    def test_a_name_in_the_middle_counts_for_its_own_statement_only(self) -> None:
+        first = self.divided()[0]
+        later = self.record("ALTER", "b", 95, "RENAME TABLE shop.tmp TO shop.b")
+        history = self.tracker(first, later).history(TableId("shop", "b"))
+        assert [v.replaced for v in history.versions] == [None, TableId("shop", "tmp")]

@@ -1,0 +1,74 @@
+"""Java's classes are kept by the first process that ends well, and used by the next."""
+
+import os
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from replicator.jvm.class_data_sharing import ClassArchive, class_archive
+from replicator.jvm.jars import find_java
+
+IVY = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+
+
+def start(archive: ClassArchive, program: str = "org.apache.ivy.Main") -> "subprocess.Popen[bytes]":
+    options = shlex.split(" ".join(archive.java_options()))
+    command = [str(find_java()), *options, "-cp", str(IVY), program, "-version"]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def test_the_first_process_writes_it_and_the_next_uses_it(tmp_path: Path) -> None:
+    archive = class_archive(find_java(), [IVY], tmp_path / "a cache")
+    archive.keep(start(archive))
+    assert archive.path.exists()
+    archive = class_archive(find_java(), [IVY], tmp_path / "a cache")
+    assert [f"-XX:SharedArchiveFile={archive.path}"] == shlex.split(archive.java_options()[0])
+    with start(archive) as java:
+        java.wait()
+        archive.keep(java)
+    assert java.returncode == 0
+    assert list(archive.path.parent.iterdir()) == [archive.path]
+
+
+def test_a_process_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    archive = class_archive(find_java(), [IVY], tmp_path)
+    archive.keep(start(archive, "no.such.Program"))
+    assert list(archive.path.parent.iterdir()) == []
+
+
+def test_two_processes_at_once_leave_one(tmp_path: Path) -> None:
+    first = class_archive(find_java(), [IVY], tmp_path)
+    with start(first) as java:
+        first.path.write_bytes(b"another process was sooner")
+        first.keep(java)
+    assert [file.name for file in first.path.parent.iterdir()] == [first.path.name]
+
+
+def test_what_nobody_uses_goes(tmp_path: Path) -> None:
+    archive = class_archive(find_java(), [IVY], tmp_path)
+    folder = archive.path.parent
+    folder.mkdir()
+    days = {"used.jsa": 29, "unused.jsa": 31, "begun.123": 0, "left.456": 1}
+    for name, age in days.items():
+        (folder / name).write_bytes(b"")
+        os.utime(folder / name, (time.time() - age * 86_400,) * 2)
+    archive.java_options()
+    assert {file.name for file in folder.iterdir()} == {"used.jsa", "begun.123"}
+
+
+@pytest.mark.parametrize("change", ["other.jar", "newer"])
+def test_other_libraries_have_another_one(tmp_path: Path, change: str) -> None:
+    library = tmp_path / "some.jar"
+    library.write_bytes(b"1")
+    before = class_archive(find_java(), [library], tmp_path)
+    if change == "newer":
+        library.write_bytes(b"22")
+    else:
+        library = library.rename(tmp_path / change)
+    assert class_archive(find_java(), [library], tmp_path).path != before.path

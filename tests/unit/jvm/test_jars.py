@@ -1,0 +1,199 @@
+"""The cache of Java libraries; Ivy and Java are small shell scripts here."""
+
+import json
+import threading
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from replicator.errors import JavaMissing, ReplicatorError
+from replicator.jvm import jars
+from replicator.jvm.jars import CONVERTER, DEBEZIUM, KAFKA, SPARK, JarSet
+
+SMALL = JarSet("small", ("org.example:alpha:1.0",), ("org.unwanted:*",))
+VERSION_17 = 'openjdk version "17.0.15" 2025-04-15'
+
+
+def program(path: Path, body: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Java whose only program is Ivy: it puts alpha-1.0.jar where `-retrieve` says, and counts its runs."""
+    home = tmp_path / "java"
+    program(
+        home / "bin" / "java",
+        f"""if [ "$1" = -version ]; then echo '{VERSION_17}' >&2; exit 0; fi
+echo run >> {tmp_path}/runs
+while [ $# -gt 1 ]; do [ "$1" = -retrieve ] && lib=$(dirname "$2"); shift; done
+echo "	found org.example#alpha;1.0 in public"
+mkdir -p "$lib"; echo content > "$lib/alpha-1.0.jar"
+echo "	[SUCCESSFUL ] org.example#alpha;1.0!alpha.jar (5ms)" """,
+    )
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    return home
+
+
+def runs(tmp_path: Path) -> int:
+    return len((tmp_path / "runs").read_text().splitlines())
+
+
+@pytest.mark.parametrize("jar_set", [SPARK, KAFKA, DEBEZIUM, CONVERTER], ids=lambda jar_set: jar_set.name)
+def test_each_request_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) -> None:
+    module = ET.fromstring(jar_set.ivy_xml())
+    found = [f"{d.get('org')}:{d.get('name')}:{d.get('rev')}" for d in module.iter("dependency")]
+    assert tuple(found) == jar_set.roots
+    assert all(
+        rev[0].isdigit() and "latest" not in rev and "+" not in rev
+        for rev in (r.split(":")[2] for r in found)
+    )
+    assert len(list(module.iter("exclude"))) == len(jar_set.exclude)
+
+
+def test_another_version_gets_another_folder(tmp_path: Path) -> None:
+    newer = JarSet("small", ("org.example:alpha:1.1",), SMALL.exclude)
+    assert SMALL.directory(tmp_path) != newer.directory(tmp_path)
+
+
+def test_a_distribution_is_unpacked_and_services_are_announced(tmp_path: Path, java_home: Path) -> None:
+    wanted = JarSet(
+        "whole",
+        ("org.example:alpha:1.0",),
+        distribution="org.example:app:1.0:all",
+        services=(("org.Face", "org.Own"),),
+    )
+    archive = ET.fromstring(wanted.ivy_xml()).find(".//artifact")
+    assert archive is not None
+    assert archive.attrib == {
+        "name": "app", "type": "tar.gz", "ext": "tar.gz", "{http://ant.apache.org/ivy/extra}classifier": "all",
+    }  # fmt: skip
+    program(
+        java_home / "bin" / "java",
+        f"""[ "$1" = -version ] && {{ echo '{VERSION_17}' >&2; exit 0; }}
+while [ $# -gt 1 ]; do [ "$1" = -retrieve ] && lib=$(dirname "$2"); shift; done
+mkdir -p "$lib/deep/lib"; cd "$lib"; echo run > deep/app-runner.jar; echo dep > deep/lib/dep.jar
+tar czf app-1.0-all.tar.gz -C deep . ; rm -r deep""",
+    )
+    found = {str(p.relative_to(wanted.directory(tmp_path) / "lib")): p for p in jars.jars(wanted, tmp_path)}
+    assert set(found) == {"app-runner.jar", "lib/dep.jar", "Own-service.jar"}
+    with zipfile.ZipFile(found["Own-service.jar"]) as service:
+        assert service.read("META-INF/services/org.Face") == b"org.Own\n"
+    found["lib/dep.jar"].unlink()
+    assert jars.jars(wanted, tmp_path)
+    assert found["lib/dep.jar"].exists()
+
+
+def test_a_distribution_with_a_file_outside_its_folder_is_refused(tmp_path: Path, java_home: Path) -> None:
+    program(
+        java_home / "bin" / "java",
+        f"""[ "$1" = -version ] && {{ echo '{VERSION_17}' >&2; exit 0; }}
+while [ $# -gt 1 ]; do [ "$1" = -retrieve ] && lib=$(dirname "$2"); shift; done
+mkdir -p "$lib/deep"; cd "$lib/deep"; touch ../../outside.jar
+tar czPf ../app-1.0-all.tar.gz ../../outside.jar; rm ../../outside.jar""",
+    )
+    with pytest.raises(ReplicatorError, match=r"outside of its folder: \.\./\.\./outside\.jar"):
+        jars.jars(JarSet("whole", distribution="org.example:app:1.0:all"), tmp_path)
+    assert [path.name for path in (tmp_path / "jars").iterdir()] == ["whole.lock"]
+
+
+def test_a_set_is_fetched_once_and_people_are_told(
+    tmp_path: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(jars, "_tell", told.append)
+    first = jars.jars(SMALL, tmp_path)
+    assert [path.name for path in first] == ["alpha-1.0.jar"]
+    assert first[0].read_text() == "content\n"
+    assert jars.jars(SMALL, tmp_path) == first
+    assert runs(tmp_path) == 1
+    assert told == [f"downloading the Java libraries for small into {tmp_path} (only once)"]
+
+
+def test_a_damaged_set_is_fetched_again(tmp_path: Path, java_home: Path) -> None:
+    first = jars.jars(SMALL, tmp_path)
+    first[0].write_text("cut")
+    assert jars.jars(SMALL, tmp_path)[0].read_text() == "content\n"
+    (SMALL.directory(tmp_path) / jars.MARKER).write_text("{")
+    assert jars.jars(SMALL, tmp_path) == first
+    assert runs(tmp_path) == 3
+
+
+def test_two_at_once_fetch_once(tmp_path: Path, java_home: Path) -> None:
+    threads = [threading.Thread(target=jars.jars, args=(SMALL, tmp_path)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert runs(tmp_path) == 1
+    leftovers = [path.name for path in (tmp_path / "jars").iterdir() if path.is_dir()]
+    assert leftovers == [SMALL.directory(tmp_path).name]
+
+
+def test_a_failed_download_names_the_cause_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
+    program(
+        java_home / "bin" / "java",
+        f"""[ "$1" = -version ] && {{ echo '{VERSION_17}' >&2; exit 0; }}
+echo ":: resolving dependencies ::"
+echo "	SERVER ERROR: Bad Gateway url=maven"
+exit 1""",
+    )
+    with pytest.raises(ReplicatorError, match="SERVER ERROR: Bad Gateway") as caught:
+        jars.jars(SMALL, tmp_path)
+    assert "REPLICATOR_IVY_SETTINGS" in (caught.value.hint or "")
+    assert [path.name for path in (tmp_path / "jars").iterdir()] == ["small.lock"]
+
+
+def test_the_plugin_folder_holds_the_folder_with_the_jars(tmp_path: Path) -> None:
+    directory = DEBEZIUM.directory(tmp_path)
+    (directory / "lib").mkdir(parents=True)
+    (directory / "lib" / "connector.jar").write_text("x")
+    (directory / jars.MARKER).write_text(json.dumps({"connector.jar": 1}))
+    assert jars.debezium_plugin_dir(tmp_path) == directory
+
+
+@pytest.mark.parametrize(
+    ("shown", "version"),
+    [
+        (VERSION_17, 17),
+        ('java version "1.8.0_392"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("what?", None),
+    ],
+)
+def test_java_versions(tmp_path: Path, shown: str, version: int | None) -> None:
+    java = program(tmp_path / "java", f"echo '{shown}' >&2")
+    assert jars.java_version(java) == version
+    assert jars.java_version(tmp_path / "absent") is None
+
+
+def test_without_a_usable_java_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = program(tmp_path / "old" / "bin" / "java", "echo 'openjdk version \"11.0.2\"' >&2")
+    monkeypatch.setattr(jars, "_java_candidates", lambda: iter([old]))
+    with pytest.raises(JavaMissing, match=f"{old} is Java 11") as caught:
+        jars.find_java()
+    assert "openjdk-17" in (caught.value.hint or "")
+    monkeypatch.setattr(jars, "_java_candidates", lambda: iter([]))
+    with pytest.raises(JavaMissing, match="no Java is installed"):
+        jars.find_java()
+
+
+def test_java_home_comes_first(java_home: Path) -> None:
+    assert jars.find_java() == java_home / "bin" / "java"
+
+
+def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLICATOR_CACHE", str(tmp_path))
+    assert jars.default_cache() == tmp_path
+    monkeypatch.delenv("REPLICATOR_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert jars.default_cache() == tmp_path / "replicator"
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert jars.default_cache() == Path("~/.cache/replicator").expanduser()

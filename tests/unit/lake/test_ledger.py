@@ -1,0 +1,112 @@
+"""What to read next, in which pieces, and what a commit says about it."""
+
+import itertools
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.lake.ledger import Progress, chunks, next_marker, ranges_to_read
+from replicator.model.batch_stats import BatchStats
+from replicator.model.commit_marker import CommitMarker, HighWater, OffsetRange, PartitionProgress
+from replicator.model.position import SourcePosition
+
+TOPIC = "shop.shop.orders"
+
+
+def marker(sequence: int = 1, **offsets: int) -> CommitMarker:
+    """A marker with the next offset of partitions p0, p1, …"""
+    progress = {int(name[1:]): PartitionProgress(n) for name, n in offsets.items()}
+    return CommitMarker("shop", sequence, 1, {TOPIC: progress})
+
+
+def stats(ends: dict[int, int], **others: Any) -> BatchStats:
+    values: dict[str, Any] = {
+        "events": {"c": 1},
+        "duplicates": (),
+        "bad": 0,
+        "unfamiliar": 0,
+        "truncates": (),
+        "progress": {p: PartitionProgress(end) for p, end in ends.items()},
+        "position": None,
+        "watermark_ms": None,
+    }
+    return BatchStats(**values | others)
+
+
+def test_reads_from_the_beginning_where_the_lake_has_nothing() -> None:
+    assert ranges_to_read(TOPIC, None, {0: 3, 1: 0}, {0: 5, 1: 0}) == (OffsetRange(TOPIC, 0, 3, 5),)
+
+
+def test_reads_on_from_the_marker_and_new_partitions_from_their_beginning() -> None:
+    resume_marker = marker(p0=7)
+    assert ranges_to_read(TOPIC, resume_marker, {0: 3, 1: 2}, {0: 9, 1: 4}) == (
+        OffsetRange(TOPIC, 0, 7, 9),
+        OffsetRange(TOPIC, 1, 2, 4),
+    )
+    assert ranges_to_read(TOPIC, marker(p0=9), {0: 0}, {0: 9}) == ()
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=4),
+    max_events=st.integers(1, 60),
+)
+def test_chunks_are_the_ranges_in_order_without_gaps_or_empty_pieces(
+    spans: list[tuple[int, int]], max_events: int
+) -> None:
+    ranges = tuple(OffsetRange(TOPIC, p, start, start + n) for p, (start, n) in enumerate(spans) if n)
+    pieces = chunks(ranges, max_events)
+    assert all(pieces) or not ranges
+    for r in ranges:
+        own = [piece for cut in pieces for piece in cut if piece.partition == r.partition]
+        assert own[0].start == r.start
+        assert own[-1].end == r.end
+        assert all(a.end == b.start for a, b in itertools.pairwise(own))
+    for cut in pieces:
+        assert len({r.partition for r in cut}) == len(cut)
+        # Rounding may give each partition one more.
+        assert sum(r.count for r in cut) <= max_events + len(ranges)
+
+
+def test_first_marker() -> None:
+    at = SourcePosition("binlog.000003", 10)
+    found = next_marker("shop", 4, TOPIC, None, None, stats({0: 5}, position=at, watermark_ms=99))
+    assert (found.sequence, found.batch, found.position, found.watermark_ms) == (1, 4, at, 99)
+    assert found.progress == {TOPIC: {0: PartitionProgress(5)}}
+
+
+def test_marker_keeps_what_the_batch_does_not_touch() -> None:
+    at = SourcePosition("binlog.000003", 10)
+    base = CommitMarker(
+        "shop", 8, 2, {TOPIC: {0: PartitionProgress(5), 1: PartitionProgress(6)}, "other": {0: PartitionProgress(1)}},
+        position=at, watermark_ms=99,
+    )  # fmt: skip
+    found = next_marker("shop", 4, TOPIC, None, base, stats({1: 9}, watermark_ms=50))
+    assert found.sequence == 9
+    assert found.progress == {
+        TOPIC: {0: PartitionProgress(5), 1: PartitionProgress(9)},
+        "other": {0: PartitionProgress(1)},
+    }
+    assert (found.position, found.watermark_ms) == (at, 99)
+
+
+def test_marker_of_a_table_that_is_ahead_does_not_go_back() -> None:
+    """After a crash between the commits the changelog has more than the next, differently cut, batch brings."""
+    far = SourcePosition("binlog.000003", 900)
+    base = CommitMarker(
+        "shop", 8, 2, {TOPIC: {0: PartitionProgress(100, HighWater(far, 1, 7))}}, position=far, watermark_ms=7
+    )
+    near = SourcePosition("binlog.000003", 500)
+    found = next_marker("shop", 3, TOPIC, None, base, stats({0: 50}, position=near, watermark_ms=5))
+    assert found.sequence == 9
+    assert found.progress == base.progress
+    assert (found.position, found.watermark_ms) == (far, 7)
+
+
+def test_behind_is_the_table_that_has_less() -> None:
+    less, more = marker(p0=3, p1=3), marker(p0=3, p1=4)
+    assert Progress(less, more, changelog_wanted=True).resume_marker == less
+    assert Progress(more, less, changelog_wanted=True).resume_marker == less
+    assert Progress(more, None, changelog_wanted=True).resume_marker is None
+    assert Progress(None, more, changelog_wanted=True).resume_marker is None
+    assert Progress(more, None, changelog_wanted=False).resume_marker == more

@@ -1,0 +1,148 @@
+"""SQL and Iceberg JSON: names of any characters, types, partitions."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from replicator.errors import UnfitColumns
+from replicator.lake import sql
+from replicator.lake.table_metadata import changelog_schema, folder_name, partition_spec, table_schema
+from replicator.model.changelog import change_column
+from replicator.model.identifiers import quoted
+from replicator.model.partitioning import parse_partition
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal
+
+SCHEMA = TableSchema(
+    (
+        Column("id", LONG),
+        Column("a`b. c", STRING),
+        Column("price", decimal(12, 2)),
+        Column("at", TIMESTAMPTZ),
+    ),
+    ("a`b. c", "id"),
+)
+
+
+def test_names_are_quoted() -> None:
+    assert quoted("plain") == "`plain`"
+    assert quoted("a`b. c", "d") == "`a``b. c`.`d`"
+
+
+def test_merge() -> None:
+    text = sql.merge("`lake`.`ns`.`t`", "net`1", ["id", "a`b"], ["a`b", "id"])
+    assert text == (
+        "MERGE INTO `lake`.`ns`.`t` t USING `net``1` s ON t.`a``b` = s.k0 AND t.`id` = s.k1 "
+        "WHEN MATCHED AND s.row IS NULL THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET t.`id` = s.row.`id`, t.`a``b` = s.row.`a``b` "
+        "WHEN NOT MATCHED AND s.row IS NOT NULL THEN INSERT (`id`, `a``b`) VALUES (s.row.`id`, s.row.`a``b`)"
+    )
+
+
+def test_fill_binds_values() -> None:
+    assert sql.fill("t", [("a`b", "string"), ("n", "decimal(3, 1)")]) == (
+        "UPDATE t SET `a``b` = CAST(:v0 AS string), `n` = CAST(:v1 AS decimal(3, 1))"
+    )
+
+
+def test_table_schema() -> None:
+    found = json.loads(table_schema(SCHEMA))
+    assert found["identifier-field-ids"] == [2, 1]
+    assert [(f["id"], f["name"], f["required"], f["type"]) for f in found["fields"]] == [
+        (1, "id", True, "long"),
+        (2, "a`b. c", True, "string"),
+        (3, "price", False, "decimal(12,2)"),
+        (4, "at", False, "timestamptz"),
+    ]
+
+
+def test_a_floating_key_identifies_nothing() -> None:
+    found = json.loads(table_schema(TableSchema((Column("x", DOUBLE),), ("x",))))
+    assert found["identifier-field-ids"] == []
+
+
+def test_changelog_schema() -> None:
+    found = json.loads(changelog_schema(SCHEMA, "_change"))
+    assert not any(f["required"] for f in found["fields"])
+    struct = found["fields"][-1]
+    assert struct["name"] == "_change"
+    assert [f["name"] for f in struct["type"]["fields"]][:2] == ["kind", "op"]
+
+    def ids(fields: list[dict[str, Any]]) -> Iterator[int]:
+        for field in fields:
+            yield field["id"]
+            if isinstance(field["type"], dict):
+                yield from ids(field["type"]["fields"])
+
+    found_ids = list(ids(found["fields"]))
+    assert len(set(found_ids)) == len(found_ids)
+
+
+def test_the_change_column_gives_way_to_the_source() -> None:
+    assert change_column(["id"]) == "_change"
+    assert change_column(["_Change", "__change"]) == "___change"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "transform", "source"),
+    [
+        ("bucket(16, id)", "id_bucket", "bucket[16]", 1),
+        ("truncate(4, `a``b. c`)", "a`b. c_truncate", "truncate[4]", 2),
+        ("days(at)", "at_day", "day", 4),
+        ("hours(at)", "at_hour", "hour", 4),
+        ("months(at)", "at_month", "month", 4),
+        ("years(at)", "at_year", "year", 4),
+        ("id", "id", "identity", 1),
+    ],
+)
+def test_partition_fields(text: str, name: str, transform: str, source: int) -> None:
+    found = json.loads(partition_spec(SCHEMA, [parse_partition(text)]))
+    assert found == {
+        "spec-id": 0,
+        "fields": [{"name": name, "transform": transform, "source-id": source, "field-id": 1000}],
+    }
+
+
+def test_a_partition_of_no_column() -> None:
+    with pytest.raises(UnfitColumns, match="no column nope"):
+        partition_spec(TableSchema((Column("id", INT),), ("id",)), [parse_partition("days(nope)")])
+
+
+@pytest.mark.parametrize("text", ["days(id)", "hours(price)", "months(`a``b. c`)", "truncate(3, at)"])
+def test_a_partition_of_another_type(text: str) -> None:
+    with pytest.raises(UnfitColumns, match="does not accept"):
+        partition_spec(SCHEMA, [parse_partition(text)])
+
+
+def test_partitions_go_by_the_names_of_the_source() -> None:
+    """A reserved name is another one in the lake, and a field's name gives way to a column's."""
+    names = ("_pos", "_pos_", "_pos___bucket", "id", "id_bucket")
+    schema = TableSchema(tuple(Column(name, INT) for name in names), ("id",)).without_reserved()
+    fields = [
+        parse_partition(text) for text in ("bucket(4, `_pos`)", "bucket(4, id)", "bucket(8, id)", "`_pos`")
+    ]
+    found = json.loads(partition_spec(schema, fields))["fields"]
+    assert [(f["name"], f["source-id"]) for f in found] == [
+        ("_pos___bucket_", 1),
+        ("id_bucket_", 4),
+        ("id_bucket__", 4),
+        ("_pos__", 1),
+    ]
+
+
+@pytest.mark.parametrize("name", ["orders", "Orders_2", "a.b-c", "_x"])
+def test_plain_names_need_no_folder_of_their_own(name: str) -> None:
+    assert folder_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a/b", "..", ".", "größe", "日本語", "a?b", "a#b", "-a", "", "x" + chr(10)]
+)
+def test_other_names_get_a_folder_that_fits_every_store(name: str) -> None:
+    folder = folder_name(name)
+    assert folder is not None
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", folder)
+    assert folder != folder_name(name + "_")

@@ -1,0 +1,48 @@
+import pytest
+
+from replicator.model.quarantine import (
+    EventPlace,
+    QuarantinedEvent,
+    QuarantineFilter,
+    ReplayResult,
+    Resolution,
+)
+
+
+def event(offset: int, table: str | None = "shop.orders", **other: object) -> QuarantinedEvent:
+    given = {
+        "timestamp_ms": 5,
+        "quarantined_ms": 1000 - offset,
+        "reason": "not JSON",
+        "key": None,
+        "value": b"x",
+    }
+    return QuarantinedEvent(EventPlace("shop.shop.orders", 0, offset), table, **given | other)  # type: ignore[arg-type]
+
+
+def test_places_are_read_as_they_are_written() -> None:
+    place = EventPlace("shop.shop.a:b", 3, 17)
+    assert EventPlace.parse(str(place)) == place
+    for text in ("", "topic", "topic:1", "topic:a:1", "topic:1:-2", ":1:2", "topic:1:²"):
+        with pytest.raises(ValueError, match="TOPIC:PARTITION:OFFSET"):
+            EventPlace.parse(text)
+
+
+def test_which_are_meant() -> None:
+    first, other = event(1), event(2, "shop.items", reason="no key")
+    dropped, none = event(3, resolution=Resolution.DROPPED), event(4, None)
+    events = [first, other, dropped, none]
+    assert QuarantineFilter().of(events) == [none, other, first], "the oldest first"
+    assert QuarantineFilter(resolved=True).of(events) == [none, dropped, other, first]
+    assert QuarantineFilter(tables=("shop.items",)).of(events) == [other]
+    assert QuarantineFilter(reason="NO KEY").of(events) == [other]
+    assert QuarantineFilter(since_ms=998).of(events) == [other, first]
+    assert QuarantineFilter(places=(first.place, dropped.place)).of(events) == [first]
+
+
+def test_replays_add_up() -> None:
+    place = event(1).place
+    done = ReplayResult(taken=[place]) + ReplayResult(ahead=[place])
+    assert (done.taken, done.ahead, done.complete) == ([place], [place], True)
+    assert not (done + ReplayResult(gone=[place])).complete
+    assert not ReplayResult(bad=[(place, "why")]).complete

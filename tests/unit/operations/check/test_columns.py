@@ -1,0 +1,67 @@
+"""Do column rules fit the tables?"""
+
+from typing import Any
+
+import pytest
+
+from replicator.operations.check.columns import check_columns
+from replicator.operations.check.grants import parse_grants
+from replicator.operations.check.source_facts import SourceFacts, TableFacts
+from tests.support.config import minimal_config
+
+FACTS = SourceFacts(
+    "u@%",
+    {},
+    parse_grants([]),
+    (
+        TableFacts("shop", "users", columns=("id", "Email", "note"), key_columns=("id",)),
+        TableFacts("shop", "orders", columns=("no", "email"), key_columns=("no",)),
+    ),
+)
+
+
+def checked(
+    monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], **table: Any
+) -> list[tuple[str, str, str]]:
+    monkeypatch.setenv("HASH_KEY", "k" * 16)
+    config = minimal_config(
+        columns=rules | {"hash_key": {"env": "HASH_KEY"}}, table=[{"name": "shop.users", **table}]
+    )
+    return [(r.name, r.status, r.found) for r in check_columns(FACTS, config)]
+
+
+def test_rules_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checked(monkeypatch, {}) == []
+    assert checked(monkeypatch, {"hash": ["EMAIL", "i?"]}) == [("columns: rules", "ok", "match 2 tables")]
+    assert checked(monkeypatch, {}, columns={"exclude": ["note"]}) == [
+        ("columns: rules", "ok", "match 1 tables")
+    ]
+
+
+def test_a_misspelt_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checked(monkeypatch, {"hash": ["emial"]}, columns={"exclude": ["note", "no"]})
+    unmatched = 'columns.hash "emial", [[table]] "shop.users" columns.exclude "no"'
+    assert found == [("columns: rules", "fail", f"no column matches {unmatched}")]
+
+
+def test_rule_with_brackets_matches_that_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checked(monkeypatch, {"mask": {"[n]ote": {"null": True}}})
+    assert found == [("columns: rules", "fail", 'no column matches columns.mask "[n]ote"')]
+
+
+def test_lost_keys_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checked(monkeypatch, {"mask": {"id": {"null": True}}, "exclude": ["no"]})
+    assert found == [("columns: keys", "fail", "excluded or masked: shop.users.id, shop.orders.no")]
+
+
+def test_columns_that_a_table_would_wait_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {"hash": ["email"], "include": ["id"], "unlisted": "pause"}
+    assert checked(monkeypatch, rules) == [
+        (
+            "columns: unlisted",
+            "fail",
+            'these tables would pause (unlisted = "pause"): no rule lists shop.users.note, shop.orders.no',
+        )
+    ]
+    listed = checked(monkeypatch, rules | {"include": ["id", "no"]}, columns={"exclude": ["note"]})
+    assert listed == [("columns: rules", "ok", "match 2 tables")]

@@ -1,0 +1,236 @@
+"""Do topics and connector carry everything?"""
+
+import json
+import socket
+
+import pytest
+
+from replicator.config import Config, KafkaLog
+from replicator.config.resources import resource
+from replicator.errors import LogUnavailable
+from replicator.operations.check.connector import check_connector, check_topics, losses
+from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts, read_topics
+from replicator.operations.check.result import CheckResult
+from tests.support.config import minimal_config
+
+SAFE = {
+    "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+    "topic.prefix": "shop",
+    "skipped.operations": "none",
+    "bigint.unsigned.handling.mode": "precise",
+    "event.converting.failure.handling.mode": "fail",
+    "enable.time.adjuster": "false",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+    "value.converter.replace.null.with.default": "false",
+}
+APICURIO = SAFE | {
+    "field.name.adjustment.mode": "avro",
+    **{
+        f"{side}.converter{name}": value
+        for side in ("key", "value")
+        for name, value in (
+            ("", "io.apicurio.registry.utils.converter.AvroConverter"),
+            (".apicurio.registry.as-confluent", "true"),
+            (".apicurio.registry.headers.enabled", "false"),
+            (".apicurio.registry.use-id", "contentId"),
+        )
+    },
+}
+CONFLUENT = SAFE | {
+    "field.name.adjustment.mode": "avro",
+    "key.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter.ignore.default.for.nullables": "true",
+}
+
+
+@pytest.fixture
+def config() -> Config:
+    return minimal_config(
+        source={"url": "mysql://u@h/shop", "tables": ["shop.*"]},
+        log={"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "p"},
+    )
+
+
+def trouble(results: list[CheckResult]) -> dict[str, CheckResult]:
+    return {result.name: result for result in results if result.status != "ok"}
+
+
+def connector(
+    options: dict[str, str], state: str = "RUNNING", failed: tuple[str, ...] = ()
+) -> ConnectorFacts:
+    return ConnectorFacts("shop", state, failed, options)
+
+
+def test_topics_of_included_tables_count(config: Config) -> None:
+    none = (TopicFacts("p", 1), TopicFacts("p.crm.orders", 1), TopicFacts("other.shop.orders", 1))
+    assert trouble(check_topics(none, config))["log: topics"].status == "warn"
+    results = check_topics((*none, TopicFacts("p.shop.orders", 2)), config)
+    assert [result.found for result in results] == ["1: p.shop.orders", "unlimited"]
+
+
+def test_kafka_that_cannot_be_reached_is_told_with_the_cause() -> None:
+    with socket.socket() as unused:
+        # Bound and not listening, so that nothing else can answer there.
+        unused.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{unused.getsockname()[1]}"
+        log = KafkaLog(kind="kafka", bootstrap_servers=servers, topic_prefix="p")
+        with pytest.raises(LogUnavailable, match="Connection refused"):
+            read_topics(log)
+
+
+def test_topics_that_forget(config: Config) -> None:
+    compacted = TopicFacts("p.shop.a", 1, cleanup_policy="compact")
+    short = TopicFacts("p.shop.b", 1, retention_ms=3_600_000)
+    found = trouble(check_topics((compacted, short), config))
+    assert found["log: compaction"].found == "p.shop.a keep only the last event of a key"
+    assert found["log: retention"].found == "less than a day on p.shop.b"
+    week = check_topics((TopicFacts("p.shop.b", 1, retention_ms=7 * 86_400_000),), config)
+    assert week[-1].found == "7 days"
+
+
+def test_a_safe_connector_has_no_trouble() -> None:
+    assert trouble(check_connector(connector(SAFE))) == {}
+
+
+def test_no_connector_and_states() -> None:
+    assert trouble(check_connector(None))["connector: registered"].status == "warn"
+    assert trouble(check_connector(connector(SAFE, "PAUSED")))["connector: state"].status == "warn"
+    broken = connector(SAFE, failed=("java.lang.X: boom",))
+    failed = trouble(check_connector(broken, mirror="shop"))["connector: state"]
+    assert (failed.status, failed.found) == ("fail", "shop failed: java.lang.X: boom")
+    assert "run: replicator connect" in failed.next_step
+    # `connect` would make a second connector beside one that has another name.
+    other = trouble(check_connector(broken, mirror="crm"))["connector: state"]
+    assert other.next_step == "fix the cause, then restart shop in Kafka Connect"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "status"),
+    [
+        ("skipped.operations", None, "fail"),
+        ("skipped.operations", "t", "fail"),
+        ("skipped.operations", "d", "fail"),
+        ("decimal.handling.mode", "double", "fail"),
+        ("decimal.handling.mode", "string", "warn"),
+        ("event.processing.failure.handling.mode", "skip", "fail"),
+        ("inconsistent.schema.handling.mode", "warn", "fail"),
+        ("event.converting.failure.handling.mode", None, "fail"),
+        ("event.converting.failure.handling.mode", "skip", "fail"),
+        ("enable.time.adjuster", None, "fail"),
+        ("bigint.unsigned.handling.mode", None, "fail"),
+        ("bigint.unsigned.handling.mode", "long", "fail"),
+        ("snapshot.mode", "no_data", "warn"),
+        ("binary.handling.mode", "hex", "fail"),
+        ("connector.class", "io.debezium.connector.postgresql.PostgresConnector", "fail"),
+        ("value.converter", "org.apache.kafka.connect.storage.StringConverter", "fail"),
+        ("include.schema.changes", "false", "warn"),
+        ("time.precision.mode", "connect", "fail"),
+        ("time.precision.mode", "isostring", "fail"),
+        ("time.precision.mode", "nanoseconds", "fail"),
+        ("column.exclude.list", "shop.users.email", "fail"),
+        ("column.mask.hash.SHA-256.with.salt.x", "shop.users.email", "fail"),
+        ("snapshot.select.statement.overrides.shop.users", "SELECT 1", "fail"),
+    ],
+)
+def test_options_that_lose_data(option: str, value: str | None, status: str) -> None:
+    options = {key: held for key, held in SAFE.items() if key != option} | (
+        {} if value is None else {option: value}
+    )
+    found = trouble(check_connector(connector(options)))
+    assert list(found) == [f"connector: {option}"]
+    assert found[f"connector: {option}"].status == status
+
+
+def test_microseconds_need_schemas() -> None:
+    options = SAFE | {"time.precision.mode": "microseconds"}
+    found = trouble(check_connector(connector(options)))
+    assert found["connector: time.precision.mode"].status == "fail"
+    assert trouble(check_connector(connector(options | {"value.converter.schemas.enable": "true"}))) == {}
+
+
+LOSSY = SAFE | {"decimal.handling.mode": "double", "column.mask.with.5.chars": "shop.users.email"}
+
+
+def test_losses_that_are_allowed_by_name() -> None:
+    allowed = ("decimal.handling.mode", "column.mask.")
+    found = trouble(check_connector(connector(LOSSY), allowed))
+    assert {result.status for result in found.values()} == {"warn"}
+    assert losses(LOSSY, allowed) == {}
+    assert losses(LOSSY, ("column.mask.with.5.chars", "decimal.handling.mode")) == {}
+    assert losses(LOSSY, ("column.",)).keys() == {"decimal.handling.mode", "column.mask.with.5.chars"}
+
+
+def test_losses_are_told_with_what_is_lost() -> None:
+    assert losses(SAFE, ()) == {}
+    assert losses(LOSSY, ())["decimal.handling.mode"].startswith("double: ")
+    assert losses({}, ()).keys() >= {"skipped.operations", "bigint.unsigned.handling.mode"}
+
+
+def test_transforms() -> None:
+    options = SAFE | {
+        "transforms": "flat, route",
+        "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+    }
+    found = trouble(check_connector(connector(options)))
+    assert {name: result.status for name, result in found.items()} == {
+        "connector: transforms.flat": "fail",
+        "connector: transforms.route": "warn",
+    }
+
+
+@pytest.mark.parametrize("options", [APICURIO, CONFLUENT])
+def test_converters_of_both_registries(options: dict[str, str]) -> None:
+    assert trouble(check_connector(connector(options), log_format="avro")) == {}
+    found = trouble(check_connector(connector(options), log_format="json"))
+    assert {name for name, result in found.items() if result.status == "fail"} == {
+        "connector: key.converter",
+        "connector: value.converter",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "value", "status"),
+    [
+        (SAFE, "value.converter", "org.apache.kafka.connect.json.JsonConverter", "fail"),
+        (APICURIO, "value.converter.apicurio.registry.use-id", "globalId", "fail"),
+        (APICURIO, "key.converter.apicurio.registry.headers.enabled", "true", "fail"),
+        (CONFLUENT, "value.converter.ignore.default.for.nullables", "false", "fail"),
+        (CONFLUENT, "field.name.adjustment.mode", "none", "warn"),
+    ],
+)
+def test_what_is_wrong_with_avro(options: dict[str, str], option: str, value: str, status: str) -> None:
+    found = trouble(check_connector(connector(options | {option: value}), log_format="avro"))
+    assert found[f"connector: {option}"].status == status
+
+
+def test_nulls_that_turn_into_defaults() -> None:
+    options = SAFE | {"value.converter.replace.null.with.default": "true"}
+    assert "connector: value.converter.replace.null.with.default" in trouble(
+        check_connector(connector(options))
+    )
+
+
+FLAT = SAFE | json.loads(resource("connectors/flattened.json").read_text())
+
+
+def test_flattened_events_must_tell_kind_and_position() -> None:
+    def failures(options: dict[str, str], *, flattened: bool = True) -> set[str]:
+        found = trouble(check_connector(connector(options), flattened=flattened))
+        return {n.removeprefix("connector: transforms") for n, r in found.items() if r.status == "fail"}
+
+    assert failures(FLAT) == set()
+    assert failures(FLAT, flattened=False) == {".unwrap"}
+    assert failures(SAFE) == {""}
+    bare = FLAT | {
+        "transforms.unwrap.add.fields": "op, source.file",
+        "transforms.unwrap.add.fields.prefix": "x_",
+    }
+    del bare["transforms.unwrap.delete.tombstone.handling.mode"]
+    assert failures(bare) == {
+        ".unwrap.add.fields",
+        ".unwrap.add.fields.prefix",
+        ".unwrap.delete.tombstone.handling.mode",
+    }

@@ -1,0 +1,67 @@
+"""What `SHOW GRANTS` says about a user."""
+
+import pytest
+
+from replicator.operations.check.grants import parse_grants
+
+USER = "TO `replicator`@`%`"
+
+
+def test_global_privileges_static_and_dynamic() -> None:
+    grants = parse_grants(
+        [
+            f"GRANT SELECT, RELOAD, REPLICATION SLAVE ON *.* {USER}",
+            f"GRANT FLUSH_TABLES ON *.* {USER} WITH GRANT OPTION",
+        ]
+    )
+    assert grants.globally("REPLICATION SLAVE")
+    assert grants.globally("RELOAD", "FLUSH_TABLES")
+    assert not grants.globally("REPLICATION CLIENT")
+    assert grants.on_table("SELECT", "any", "table")
+
+
+def test_all_privileges_cover_everything() -> None:
+    grants = parse_grants([f"GRANT ALL PRIVILEGES ON *.* {USER}"])
+    assert grants.globally("REPLICATION CLIENT")
+    assert grants.somewhere("LOCK TABLES")
+    assert grants.on_table("SELECT", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("level", "table", "granted"),
+    [
+        ("`shop`.*", ("shop", "orders"), True),
+        ("`shop`.*", ("shop2", "orders"), False),
+        ("`sh%`.*", ("shop", "orders"), True),
+        ("`shop_1`.*", ("shopx1", "orders"), True),
+        (r"`shop\_1`.*", ("shopx1", "orders"), False),
+        (r"`shop\_1`.*", ("shop_1", "orders"), True),
+        ("`shop`.`orders`", ("shop", "orders"), True),
+        ("`shop`.`orders`", ("shop", "items"), False),
+        ("`a``b`.`c.d`", ("a`b", "c.d"), True),
+    ],
+)
+def test_levels(level: str, table: tuple[str, str], granted: bool) -> None:
+    assert parse_grants([f"GRANT SELECT ON {level} {USER}"]).on_table("SELECT", *table) is granted
+
+
+def test_a_privilege_on_columns_is_none_on_the_table() -> None:
+    grants = parse_grants([f"GRANT SELECT (`a`, `b`), INSERT ON `shop`.`orders` {USER}"])
+    assert not grants.on_table("SELECT", "shop", "orders")
+    assert grants.on_table("INSERT", "shop", "orders")
+
+
+def test_partial_revokes_take_a_database_away() -> None:
+    grants = parse_grants(
+        [f"GRANT SELECT ON *.* {USER}", "REVOKE SELECT ON `secret`.* FROM `replicator`@`%`"]
+    )
+    assert grants.on_table("SELECT", "shop", "orders")
+    assert not grants.on_table("SELECT", "secret", "orders")
+
+
+def test_usage_roles_and_proxies_grant_nothing() -> None:
+    grants = parse_grants(
+        [f"GRANT USAGE ON *.* {USER}", f"GRANT `role`@`%` {USER}", f"GRANT PROXY ON ``@`` {USER}"],
+    )
+    assert not grants.globally("SELECT")
+    assert not grants.somewhere("LOCK TABLES")

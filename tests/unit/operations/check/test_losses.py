@@ -1,0 +1,86 @@
+"""Before a mirror runs, it looks at the connector whose events it trusts."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from replicator.config import Config
+from replicator.errors import CheckFailed, ConnectError
+from replicator.operations.check import refuse_losses
+from replicator.sources.connector_settings import connector_config
+from tests.support.config import minimal_config
+
+
+class Worker:
+    """A Kafka Connect worker as far as it is asked here; `connectors` is what it runs."""
+
+    def __init__(self) -> None:
+        self.connectors: dict[str, Any] = {}
+        worker = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps(worker.connectors).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Be quiet."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def runs(self, config: Config, **options: str) -> None:
+        settings = connector_config(config) | {
+            name.replace("_", "."): value for name, value in options.items()
+        }
+        self.connectors = {"shop": {"info": {"config": settings}, "status": {}}}
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    found = Worker()
+    thread = threading.Thread(target=found.server.serve_forever)
+    thread.start()
+    yield found
+    found.server.shutdown()
+    thread.join()
+    found.server.server_close()
+
+
+def config(url: str | None, **log: Any) -> Config:
+    kafka = {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "p"}
+    connect = {} if url is None else {"connect_url": url}
+    source = {"url": "mysql://u@h/shop", "tables": ["shop.*"]}
+    return minimal_config(source=source, log=kafka | connect | log)
+
+
+def test_the_connector_of_the_template_loses_nothing(worker: Worker) -> None:
+    settings = config(worker.url)
+    refuse_losses(settings)  # no connector at all
+    worker.runs(settings)
+    refuse_losses(settings)
+
+
+def test_one_that_loses_data_is_refused_unless_that_is_allowed_by_name(worker: Worker) -> None:
+    settings = config(worker.url)
+    worker.runs(settings, decimal_handling_mode="double", skipped_operations="t")
+    with pytest.raises(CheckFailed, match=r"decimal.handling.mode = double.*") as refused:
+        refuse_losses(settings)
+    assert refused.value.hint is not None
+    assert 'allow_lossy = ["skipped.operations", "decimal.handling.mode"]' in refused.value.hint
+    refuse_losses(config(worker.url, allow_lossy=["skipped.operations", "decimal.handling.mode"]))
+    with pytest.raises(CheckFailed, match="skipped"):
+        refuse_losses(config(worker.url, allow_lossy=["decimal.handling.mode"]))
+
+
+def test_without_kafka_connect_there_is_nothing_to_look_at() -> None:
+    refuse_losses(config(None))
+    with pytest.raises(ConnectError, match="cannot reach"):
+        refuse_losses(config("http://127.0.0.1:1"))

@@ -1,0 +1,77 @@
+"""Machine and lake, as far as no server is needed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from replicator.config import Config
+from replicator.operations.check.lake import check_lake
+from replicator.operations.check.machine import GIB, disk, java, memory
+from replicator.operations.check.result import fail, listing, ok, warn, worst
+from tests.support.config import minimal_config
+
+
+def configured(folder: Path, warehouse: str = "lake") -> Config:
+    lake = {
+        "catalog": "jdbc",
+        "uri": "jdbc:sqlite:lake/catalog.db",
+        "warehouse": warehouse,
+        "namespace": "shop",
+    }
+    return minimal_config(
+        folder, log={"kind": "archive", "path": "recorded", "topic_prefix": "shop"}, lake=lake
+    )
+
+
+def test_the_worst_counts() -> None:
+    assert worst([]) == "ok"
+    assert worst([ok("a", ""), warn("b", "", "x")]) == "warn"
+    assert worst([fail("a", "", "x"), warn("b", "", "x")]) == "fail"
+
+
+def test_long_lists_are_cut() -> None:
+    assert listing(["a", "b"]) == "a, b"
+    assert listing("abcdefg") == "a, b, c, d, e and 2 more"
+
+
+def test_memory_and_disk() -> None:
+    assert memory("3g", 4 * GIB).status == "ok"
+    assert memory("3072m", 3 * GIB).status == "warn"
+    assert disk(Path("/x"), 3 * GIB).status == "ok"
+    assert disk(Path("/x"), GIB).found == "1.0 GiB free at /x"
+
+
+def test_java_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replicator.jvm.jars._java_candidates", lambda: iter(()))
+    result = java()
+    assert (result.status, result.found) == ("fail", "no Java is installed")
+    assert "install Java" in result.next_step
+
+
+def test_a_lake_that_is_still_to_be_made(tmp_path: Path) -> None:
+    results = list(check_lake(configured(tmp_path)))
+    assert [result.status for result in results] == ["ok", "ok"]
+    assert all(result.found.endswith("(will be created)") for result in results)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lake_where_a_file_stands(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("")
+    assert [result.status for result in check_lake(configured(tmp_path))] == ["fail", "fail"]
+
+
+def test_a_lake_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not by chmod: where the tests run as root, that would forbid nothing.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "not writable" in next(iter(check_lake(configured(tmp_path)))).found
+
+
+def test_a_catalog_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "catalog.db").write_text(
+        "this is no database at all, but long enough to be read as one\n" * 9
+    )
+    found = list(check_lake(configured(tmp_path)))[-1]
+    assert (found.name, found.status) == ("lake: catalog", "fail")
+    assert "cannot be used" in found.found

@@ -1,0 +1,154 @@
+"""The demo's folder, its comparison and its snippets, on a small lake written without Spark."""
+
+import io
+import json
+from contextlib import redirect_stdout
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from replicator.config import Config
+from replicator.errors import UsageError
+from replicator.operations.demo import RECORDING, prepare
+from replicator.operations.demo.compare import DemoResult, compare_lake
+from replicator.operations.demo.show import print_result, snippets
+from replicator.operations.verify.checksum import CanonicalColumn, Kind, TableChecksum, checksum
+from replicator.operations.verify.recording import RecordedSource, RecordedTable
+from replicator.sources.archive import ArchiveReader
+
+ORDERS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "status": ["paid", "placed", "paid"],
+        "currency": ["EUR", "EUR", "USD"],
+        "total": pa.array([Decimal("1.50"), None, Decimal("3.00")], pa.decimal128(12, 2)),
+    }
+)
+COLUMNS = (
+    CanonicalColumn("id", Kind.NUMBER),
+    CanonicalColumn("status", Kind.TEXT),
+    CanonicalColumn("currency", Kind.TEXT),
+    CanonicalColumn("total", Kind.NUMBER),
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A demo folder whose lake has two tables, and a changelog for one."""
+    settings = prepare(tmp_path / "demo", RECORDING)
+    lake = tmp_path / "demo" / "lake"
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{lake / 'catalog.db'}", warehouse=str(lake))
+    for namespace in ("shop", "shop_changes"):
+        catalog.create_namespace(namespace)
+    catalog.create_table("shop.orders", ORDERS.schema).append(ORDERS)
+    catalog.create_table("shop.carts", ORDERS.schema)
+    kinds = ["INSERT", "INSERT", "INSERT", "UPDATE_BEFORE", "UPDATE_AFTER"]
+    change = pa.array([{"kind": kind, "op": "x"} for kind in kinds])
+    changes = pa.table({"id": pa.array([1, 2, 3, 1, 1], pa.int64()), "_change": change})
+    catalog.create_table("shop_changes.orders", changes.schema).append(changes)
+    catalog.close()
+    return settings
+
+
+@pytest.fixture
+def source() -> RecordedSource:
+    """A source that equals the lake of `config`."""
+    return RecordedSource(
+        server_version="9.7.0",
+        taken_at=datetime(2024, 5, 1, tzinfo=UTC),
+        gtid_set="u:1-9",
+        binlog_file="mysql-bin.000002",
+        binlog_position=157,
+        seed=7,
+        changes=10,
+        transactions=3,
+        tables={
+            "shop.carts": RecordedTable(("id",), COLUMNS, TableChecksum()),
+            "shop.orders": RecordedTable(("id",), COLUMNS, checksum([ORDERS], COLUMNS)),
+        },
+    )
+
+
+def compared(config: Config, source: RecordedSource, tmp_path: Path) -> DemoResult:
+    return compare_lake(config, source, folder=tmp_path / "demo", events=5, seconds=1.5)
+
+
+def test_a_lake_that_equals_its_source(config: Config, source: RecordedSource, tmp_path: Path) -> None:
+    result = compared(config, source, tmp_path)
+    assert [table.verdict for table in result.tables] == ["MATCH", "MATCH"]
+    assert result.match
+    orders = result.tables[1]
+    assert (orders.rows, orders.source_rows) == (3, 3)
+    assert orders.changes == {"INSERT": 3, "UPDATE_AFTER": 1, "UPDATE_BEFORE": 1}
+
+
+def test_every_kind_of_difference_is_told(config: Config, source: RecordedSource, tmp_path: Path) -> None:
+    other = checksum([ORDERS.slice(1)], COLUMNS)
+    same_count = checksum([ORDERS.slice(1), ORDERS.slice(1, 1)], COLUMNS)
+    more = (*COLUMNS, CanonicalColumn("note", Kind.TEXT))
+    tables = {
+        "shop.carts": RecordedTable(("id",), more, TableChecksum(1, 1, 1)),
+        "shop.gone": RecordedTable(("id",), COLUMNS, TableChecksum()),
+        "shop.orders": RecordedTable(("id",), COLUMNS, other),
+    }
+    result = compared(config, replace(source, tables=tables), tmp_path)
+    assert [(t.verdict, t.reason) for t in result.tables] == [
+        ("DIFFERENT", "column 'note' of the source is missing in the mirror"),
+        ("MISSING", "the lake has no such table"),
+        ("DIFFERENT", "3 rows instead of 2"),
+    ]
+    tables = {"shop.orders": RecordedTable(("id",), COLUMNS, same_count)}
+    result = compared(config, replace(source, tables=tables), tmp_path)
+    assert result.tables[0].reason == "the same number of rows, with other values"
+    assert not result.match
+
+
+def test_what_is_printed(
+    config: Config, source: RecordedSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = compared(config, source, tmp_path)
+    print_result(result, source, as_json=False)
+    text = capsys.readouterr().out
+    assert "2 of 2 tables equal MySQL 9.7.0 at mysql-bin.000002:157" in text
+    assert all(each in text for each in ("shop.orders", "Spark", "PyIceberg", "DuckDB", "MATCH"))
+    print_result(result, source, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["match"] is True
+    assert document["tables"][1]["checksum"] == source.tables["shop.orders"].checksum.hex
+
+
+@pytest.mark.parametrize(("engine", "shown"), [("PyIceberg", "2\n"), ("DuckDB", "EUR")])
+def test_snippets_run_as_they_stand(
+    config: Config, source: RecordedSource, tmp_path: Path, engine: str, shown: str
+) -> None:
+    output = io.StringIO()
+    with redirect_stdout(output):
+        exec(snippets(compared(config, source, tmp_path))[engine], {})
+    assert shown in output.getvalue()
+
+
+def test_only_a_demo_folder_is_emptied(tmp_path: Path) -> None:
+    config = prepare(tmp_path / "demo", RECORDING)
+    (tmp_path / "demo/lake/left.parquet").write_text("x")
+    assert prepare(tmp_path / "demo", RECORDING) == config
+    assert not any((tmp_path / "demo/lake").iterdir())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/replicator.toml").write_text("[mirror]\n")
+    with pytest.raises(UsageError, match="not a demo's folder"):
+        prepare(tmp_path / "other", RECORDING)
+
+
+def test_the_recording_is_what_the_demo_promises() -> None:
+    manifest, source = ArchiveReader(RECORDING).manifest, RecordedSource.load(RECORDING)
+    assert manifest.events > source.changes >= 50_000
+    assert sum(file.stat().st_size for file in RECORDING.rglob("*") if file.is_file()) < 10_000_000
+    topics = {topic for topic, _ in manifest.partitions}
+    assert topics == {"shop"} | {f"shop.{table}" for table in source.tables}
+    assert len(source.tables) >= 6
+    kinds = {column.kind for table in source.tables.values() for column in table.columns}
+    assert kinds == set(Kind) - {Kind.VECTOR}  # which no server before MySQL 9 has

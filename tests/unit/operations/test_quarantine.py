@@ -1,0 +1,84 @@
+"""Where replayed records come from."""
+
+import json
+from pathlib import Path
+from unittest.mock import Mock
+
+import pyarrow as pa
+import pytest
+
+from replicator.decode.avro_format import AvroFormat
+from replicator.decode.json_format import JsonFormat
+from replicator.decode.schema_tracker import SchemaTracker
+from replicator.errors import DataLossError, UsageError
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.quarantine import EventPlace, QuarantinedEvent, QuarantineFilter, ReplayResult
+from replicator.operations.quarantine import (
+    _ranges,
+    _records,
+    _replay_definitions,
+    drop_quarantined,
+    replay_quarantined,
+)
+from replicator.runner.process import only_one
+from replicator.sources.change_log import RECORDS
+from replicator.sources.schema_registry import GivenSchemas
+from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
+from tests.oracle.events import ColumnSpec, Place, schema_change_event
+from tests.support.config import minimal_config
+
+
+def event(offset: int, value: bytes | None) -> QuarantinedEvent:
+    return QuarantinedEvent(EventPlace("t", 1, offset), "shop.orders", 7, 8, "bad", b"k", value)
+
+
+def test_records_without_payload_are_read_from_the_log_as_long_as_it_has_them() -> None:
+    def fetch(ranges: list[OffsetRange], _: int) -> dict[str, pa.Table]:
+        (r,) = ranges
+        if r.start == 3:
+            raise DataLossError("gone")
+        if r.start == 4:
+            return {}  # compacted away
+        return {"t": pa.table([[1], [r.start], [9], [b"k"], [b"from the log"]], schema=RECORDS)}
+
+    events = [event(1, b"kept"), event(2, None), event(3, None), event(4, None)]
+    records, gone = _records(Mock(fetch=fetch), events)
+    assert records.schema == RECORDS
+    assert list(zip(records["offset"].to_pylist(), records["value"].to_pylist(), strict=True)) == [
+        (1, b"kept"),
+        (2, b"from the log"),
+    ]
+    assert [place.offset for place in gone] == [3, 4]
+    assert _records(Mock(), [])[0].num_rows == 0
+
+
+def test_schema_changes_are_read_in_the_log_s_own_encoding() -> None:
+    topics = AvroTopics()
+    change = schema_change_event(
+        Place(1, 4), "orders", [ColumnSpec("id", "bigint", False)], ["id"], kind="CREATE"
+    )
+    good = event(1, topics.write(SCHEMA_CHANGE, json.loads(change)))
+    schemas = SchemaTracker(AvroFormat(GivenSchemas(topics.schemas)))
+    done = _replay_definitions(schemas, [good, event(2, b"{}")])
+    assert done.taken == [good.place]
+    assert [place.offset for place, _ in done.bad] == [2]
+    assert _replay_definitions(SchemaTracker(JsonFormat()), [event(3, change)]).taken == [
+        EventPlace("t", 1, 3)
+    ]
+
+
+def test_one_range_for_each_partition() -> None:
+    places = [EventPlace("t", 1, 9), EventPlace("t", 0, 4), EventPlace("t", 1, 5)]
+    assert _ranges("t", places) == (OffsetRange("t", 0, 4, 5), OffsetRange("t", 1, 5, 10))
+
+
+def test_nothing_is_replayed_or_dropped_while_the_mirror_runs(tmp_path: Path) -> None:
+    config = minimal_config(tmp_path)
+    with only_one(config):
+        for call in (
+            lambda: drop_quarantined(config, []),
+            lambda: replay_quarantined(config, QuarantineFilter()),
+        ):
+            with pytest.raises(UsageError, match="already running"):
+                call()
+    assert replay_quarantined(config, QuarantineFilter()) == ReplayResult()

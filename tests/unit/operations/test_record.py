@@ -1,0 +1,77 @@
+"""Recording: what needs no broker."""
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from replicator.config import Config
+from replicator.errors import ConfigError, LogUnavailable
+from replicator.operations import record as module
+from replicator.operations.record import encoding_of, record, recorded_topics
+from replicator.sources.archive import ArchiveWriter
+from tests.support.config import minimal_config
+
+
+def config(tmp_path: Path, log: Mapping[str, object]) -> Config:
+    source = {"url": "mysql://u@h:3306/shop", "tables": ["shop.*"]}
+    return minimal_config(tmp_path, source=source, log=log)
+
+
+def test_topics_without_rows_are_left_out() -> None:
+    names = [
+        "shop.shop.orders",
+        "shop.shop.a.b",
+        "shop",
+        "shop.transaction",
+        "shopping.shop.orders",
+        "__debezium-heartbeat.shop",
+        "__debezium-schema-history.shop",
+        "other.shop.orders",
+    ]
+    assert recorded_topics(names, "shop") == ["shop", "shop.shop.a.b", "shop.shop.orders"]
+    assert recorded_topics(["a.b.db.t", "a.b", "a.db.t", "a.b.transaction"], "a.b") == ["a.b", "a.b.db.t"]
+
+
+@pytest.mark.parametrize(
+    ("value", "encoding"),
+    [
+        (b'{"before":null,"after":{"id":1},"op":"c"}', "json"),
+        (b'{"schema":{},"payload":{"op":"c"}}', "json-schemas"),
+        (b"\x00\x00\x00\x00\x01", "json"),
+        (b"", "json"),
+        (b"[1]", "json"),
+    ],
+)
+def test_schemas_are_found_in_the_event(value: bytes, encoding: str) -> None:
+    assert encoding_of(value) == encoding
+
+
+def test_an_archive_cannot_be_recorded(tmp_path: Path) -> None:
+    ArchiveWriter(tmp_path / "a", topic_prefix="shop", encoding="json").close()
+    with pytest.raises(ConfigError, match="needs the topics of a broker"):
+        record(config(tmp_path, {"kind": "archive", "path": "a"}), tmp_path / "to", until_caught_up=True)
+
+
+def test_no_broker_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "METADATA_SECONDS", 0.5)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{taken.getsockname()[1]}"
+        log = {"kind": "kafka", "bootstrap_servers": servers, "topic_prefix": "shop"}
+        with pytest.raises(LogUnavailable, match=servers) as caught:
+            record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+    assert caught.value.hint
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_wrong_client_setting_is_one_clear_error(tmp_path: Path) -> None:
+    log = {
+        "kind": "kafka",
+        "bootstrap_servers": "127.0.0.1:1",
+        "topic_prefix": "shop",
+        "options": {"no.such.setting": "1"},
+    }
+    with pytest.raises(ConfigError, match=r"no\.such\.setting"):
+        record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)

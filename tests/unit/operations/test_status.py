@@ -1,0 +1,346 @@
+"""What `status` reads from a lake. The lake is a real one, written by PyIceberg instead of Spark."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from replicator.config import CATALOG_NAME, Config
+from replicator.errors import LakeUnavailable
+from replicator.lake import ledger
+from replicator.lake.reader import open_catalog, sqlalchemy_uri, tables_in
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
+from replicator.model.gtid import GtidSet
+from replicator.model.position import SourcePosition
+from replicator.operations import status
+from replicator.operations.check.lake import check_lake
+from replicator.operations.status import TableStatus, read_status
+from replicator.sources.archive import ArchiveWriter, Event
+from replicator.sources.connector_policy import Observation
+from replicator.sources.source_view import SourceView
+from tests.support.config import minimal_config
+
+TOPIC = "p.shop.orders"
+
+
+def marker(next_offset: int, sequence: int = 1, topic: str = TOPIC) -> CommitMarker:
+    return CommitMarker(
+        mirror="shop",
+        sequence=sequence,
+        batch=1,
+        progress={topic: {0: PartitionProgress(next_offset)}},
+        position=SourcePosition("mysql-bin.000002", 77),
+        watermark_ms=1_000,
+        committed_ms=2_000,
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    with ArchiveWriter(tmp_path / "recorded", topic_prefix="p", encoding="json") as writer:
+        for offset in range(10):
+            writer.append(Event(TOPIC, 0, offset, 0, None, b"{}", ()))
+        writer.append(Event("p.shop.new", 0, 0, 0, None, b"{}", ()))
+        writer.append(Event("p.shop.left_out", 0, 0, 0, None, b"{}", ()))
+        writer.append(Event("p", 0, 0, 0, None, b"{}", ()))
+    return minimal_config(
+        tmp_path,
+        source={"tables": ["shop.*"], "exclude": ["shop.left_out"]},
+        log={"kind": "archive", "path": "recorded"},
+    )
+
+
+@pytest.fixture
+def lake(config: Config, tmp_path: Path) -> Iterator[SqlCatalog]:
+    """A lake with an empty set of namespaces, open for writing."""
+    (tmp_path / "lake").mkdir()
+    catalog = SqlCatalog(
+        CATALOG_NAME, uri=sqlalchemy_uri(config.lake.uri or ""), warehouse=f"file://{config.lake.warehouse}"
+    )
+    for namespace in ("shop", "shop_changes", "shop_ops"):
+        catalog.create_namespace(namespace)
+    yield catalog
+    catalog.close()
+
+
+def write(
+    lake: SqlCatalog, name: tuple[str, str], rows: dict[str, list[Any]], stamp: CommitMarker | None
+) -> None:
+    data = pa.table(rows)
+    table = lake.create_table(name, data.schema)
+    table.append(data, snapshot_properties={} if stamp is None else {MARKER_KEY: stamp.to_json()})
+
+
+def test_a_mirror_that_has_not_run(config: Config, tmp_path: Path) -> None:
+    found = read_status(config)
+    assert found.tables == ()
+    assert found.not_started == ("shop.new", "shop.orders")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_table_that_is_behind(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1, 2, 3]}, marker(7))
+    write(lake, ("shop_changes", "orders"), {"id": [1, 2, 3, 3, 3]}, marker(7))
+    found = read_status(config)
+    [table] = found.tables
+    assert (table.table, table.source, table.state) == ("shop.orders", "shop.orders", "behind")
+    assert (table.rows, table.changes, table.events_behind) == (3, 5, 3)
+    assert (table.position, table.newest_change_ms, table.committed_ms) == (
+        "mysql-bin.000002:77",
+        1_000,
+        2_000,
+    )
+    assert table.lag_seconds is not None
+    assert table.lag_seconds > 1e9
+    assert (table.data_files, table.delete_files) == (1, 0)
+    assert found.not_started == ("shop.new",)
+    assert json.loads(json.dumps(found.to_json()))["tables"][0]["events_behind"] == 3
+
+
+def test_a_table_that_is_current(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    [table] = read_status(config).tables
+    assert (table.state, table.events_behind, table.lag_seconds, table.changes) == ("current", 0, 0.0, None)
+
+
+def test_the_newer_of_property_and_snapshot_counts(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(3, sequence=2))
+    table = lake.load_table(("shop", "orders"))
+    with table.transaction() as change:
+        change.set_properties({MARKER_KEY: marker(10, sequence=4).to_json()})
+    assert read_status(config).tables[0].commits == 4
+    with table.transaction() as change:
+        change.set_properties({MARKER_KEY: marker(1, sequence=1).to_json()})
+    assert read_status(config).tables[0].commits == 2
+
+
+def test_a_maintenance_commit_without_marker_hides_nothing(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    lake.load_table(("shop", "orders")).append(pa.table({"id": [2]}))
+    assert read_status(config).tables[0].state == "current"
+
+
+def test_tables_of_others_are_left_out(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "by_hand"), {"id": [1]}, None)
+    assert read_status(config).tables == ()
+
+
+def test_quarantine_and_pauses(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    rows = {"table": ["shop.orders", "shop.orders", "shop.new"], "reason": ["a", "b", "c"]}
+    write(lake, ("shop_ops", "quarantine"), rows, None)
+    pause = {"reason": "no key", "hint": None, "since_ms": 1}
+    lake.update_namespace_properties(
+        "shop_ops", updates={f"{ledger.PAUSED_KEY}shop.orders": json.dumps(pause)}
+    )
+    found = read_status(config)
+    assert (found.tables[0].state, found.tables[0].quarantined, found.quarantined) == ("paused", 2, 3)
+    assert found.paused == {"shop.orders": "no key"}
+    assert status._PAUSED_KEY == ledger.PAUSED_KEY
+
+
+def test_a_log_that_cannot_be_read_makes_lag_unknown(
+    config: Config, lake: SqlCatalog, tmp_path: Path
+) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    (tmp_path / "recorded" / "manifest.json").unlink()
+    found = read_status(config)
+    assert (found.tables[0].state, found.tables[0].lag_seconds) == ("unknown", None)
+    assert found.log_problem
+
+
+def test_a_marker_of_a_newer_engine_is_an_error(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    table = lake.load_table(("shop", "orders"))
+    with table.transaction() as change:
+        change.set_properties({MARKER_KEY: '{"version": 99}'})
+    with pytest.raises(LakeUnavailable, match=r"shop\.orders: commit marker has version 99"):
+        read_status(config)
+
+
+def test_a_namespace_of_another_mirror_is_refused_by_check(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    assert {result.name: result.status for result in check_lake(config)}["lake: namespace"] == "ok"
+    other = config.model_copy(update={"mirror": config.mirror.model_copy(update={"name": "crm"})})
+    assert {result.name: result.status for result in check_lake(other)}["lake: namespace"] == "fail"
+
+
+def test_looking_at_a_foreign_database_makes_no_tables_in_it(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "catalog.db").touch()
+    with pytest.raises(LakeUnavailable), open_catalog(config.lake) as catalog:
+        tables_in(catalog, "shop")
+    assert (tmp_path / "lake" / "catalog.db").stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    ("jdbc", "uri"),
+    [
+        ("jdbc:sqlite:/a/b.db", "sqlite:////a/b.db"),
+        ("jdbc:postgresql://h:5432/lake", "postgresql+psycopg2://u:p@h:5432/lake"),
+        ("jdbc:mysql://h/lake", "mysql+pymysql://u:p@h/lake"),
+    ],
+)
+def test_jdbc_addresses(jdbc: str, uri: str) -> None:
+    user = None if "sqlite" in jdbc else "u"
+    assert sqlalchemy_uri(jdbc, user, user and "p") == uri
+    with pytest.raises(LakeUnavailable, match="no Python driver"):
+        sqlalchemy_uri("jdbc:oracle:thin:@h", "u", "p")
+
+
+# Beside the source
+
+
+TEN = {(TOPIC, 0): 10}
+
+
+def beside(config: Config, **view: Any) -> TableStatus:
+    """The status of the only table when the servers said this, and the topic ends at offset 10."""
+    found = SourceView("p.", **{"ends": TEN, "is_asked": True, **view})
+    (table,) = status._assemble(config, status._read_lake(config), found).tables
+    return table
+
+
+def at(pos: int, **rest: Any) -> ConnectorOffset:
+    return ConnectorOffset("mysql-bin.000002", pos, **rest)
+
+
+END = BinlogEnd("mysql-bin.000002", 500)
+RUNNING = Observation("RUNNING", name="shop")
+FAILED = Observation("FAILED", "Failed to read next byte from position 651", "shop")
+
+
+def test_current_is_said_of_the_source(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    table = beside(config, end=END, connector=RUNNING, offset=at(500))
+    assert (table.state, table.lag_seconds, table.reason) == ("current", 0.0, None)
+    # It says nothing of the connector: what was read is here.
+    assert beside(config, end=END, connector=FAILED, offset=at(500)).state == "current"
+
+
+def test_table_with_all_of_the_log_is_behind_when_the_connector_is(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    table = beside(config, end=END, connector=FAILED, offset=at(400, ts_sec=3))
+    assert (table.state, table.events_behind) == ("behind", 0)
+    assert table.lag_seconds is not None
+    assert table.lag_seconds > 1e9
+    assert table.reason == (
+        "the connector shop is FAILED: Failed to read next byte from position 651; "
+        "the connector has confirmed mysql-bin.000002:400, the source is at mysql-bin.000002:500"
+    )
+    assert "MySQL is running" in (table.next_step or "")
+
+
+@pytest.mark.parametrize(
+    ("view", "state", "reason", "step"),
+    [
+        (
+            {"end": END, "connector": Observation("MISSING")},
+            "behind",
+            "no connector has",
+            "replicator connect",
+        ),
+        (
+            {"end": END, "connector": Observation("STOPPED", name="shop"), "offset": at(4)},
+            "behind",
+            "shop is STOPPED",
+            "resume it",
+        ),
+        (
+            {"end": END, "connector": RUNNING, "offset": at(4)},
+            "behind",
+            "has confirmed",
+            "none: the connector",
+        ),
+        (
+            {"end": END, "connector": RUNNING, "offset": at(900, in_snapshot=True)},
+            "behind",
+            "the initial snapshot is not complete",
+            "none: the connector",
+        ),
+        (
+            {"end": END, "connector": Observation("UNREACHABLE", "cannot reach Kafka Connect")},
+            "unknown",
+            "cannot reach Kafka Connect",
+            "start the Kafka Connect worker",
+        ),
+        (
+            {"source_problem": "cannot reach MySQL", "connector": RUNNING, "offset": at(4)},
+            "unknown",
+            "has all of the log; cannot reach MySQL",
+            "replicator check",
+        ),
+        (
+            {"ends": None, "log_problem": "cannot reach Kafka"},
+            "unknown",
+            "cannot reach Kafka",
+            "Kafka is running",
+        ),
+        ({"ends": {(TOPIC, 0): 12}}, "behind", "2 events of the log", "replicator run"),
+    ],
+)
+def test_table_that_is_not_current_has_a_reason_and_a_next_step(
+    config: Config, lake: SqlCatalog, view: dict[str, Any], state: str, reason: str, step: str
+) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    table = beside(config, **view)
+    assert table.state == state
+    assert reason in (table.reason or "")
+    assert step in (table.next_step or "")
+
+
+def test_table_that_is_retried_has_the_reason_too(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(7))
+    note = {"reason": "no room", "hint": "free some", "retry_ms": 1}
+    lake.update_namespace_properties(
+        "shop_ops", updates={f"{ledger.RETRYING_KEY}shop.orders": json.dumps(note)}
+    )
+    (table,) = read_status(config).tables
+    assert (table.state, table.reason, table.next_step) == (
+        "behind",
+        "failed and is being retried: no room",
+        "free some",
+    )
+    assert status._RETRYING_KEY == ledger.RETRYING_KEY
+
+
+def test_paused_table_has_its_hint(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    pause = {"reason": "no key", "hint": "give it one", "since_ms": 1}
+    lake.update_namespace_properties(
+        "shop_ops", updates={f"{ledger.PAUSED_KEY}shop.orders": json.dumps(pause)}
+    )
+    (table,) = read_status(config).tables
+    assert (table.state, table.reason, table.next_step) == ("paused", "no key", "give it one")
+
+
+def test_connector_is_told_beside_the_source(config: Config) -> None:
+    gtids = GtidSet.parse("248dac7f-e706-11f1-ad3e-02fc00000001:1-9")
+    some = GtidSet.parse("248dac7f-e706-11f1-ad3e-02fc00000001:1-4")
+    view = SourceView(
+        "p.",
+        ends={},
+        is_asked=True,
+        end=BinlogEnd("mysql-bin.000002", 500, gtids),
+        connector=RUNNING,
+        offset=at(400, gtids=some),
+        empty=("shop.nothing",),
+        unread=("shop.later",),
+    )
+    found = status._assemble(config, status._read_lake(config), view)
+    assert found.connector is not None
+    assert (found.connector.name, found.connector.state) == ("shop", "RUNNING")
+    assert found.connector.transactions_behind == 5
+    assert (found.empty, found.unread) == (("shop.nothing",), ("shop.later",))
+    assert json.loads(json.dumps(found.to_json()))["connector"]["position"] == "mysql-bin.000002:400"
+
+
+def test_archive_has_no_connector(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    found = read_status(config)
+    assert (found.connector, found.source_problem, found.tables[0].state) == (None, None, "current")

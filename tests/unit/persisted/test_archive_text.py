@@ -1,0 +1,215 @@
+"""Event archives and recordings, letter by letter as earlier versions wrote them.
+
+A test that fails says that archives out there cannot be read any more: change the code, not the text.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from replicator.operations.verify.checksum import CanonicalColumn, Kind, TableChecksum
+from replicator.operations.verify.recording import RecordedSource, RecordedTable
+from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Manifest
+from replicator.sources.archive.format import FileEntry, PartitionEntry, SchemaEntry, Segment
+
+MANIFEST = Manifest(
+    "shop",
+    "avro",
+    created=datetime(2024, 5, 1, 12, tzinfo=UTC),
+    files={"events/000001.avro": FileEntry(3, 512)},
+    partitions={
+        ("shop.shop.orders", 0): PartitionEntry((Segment("events/000001.avro", 4, 7, 3),), 9),
+    },
+    schemas={7: SchemaEntry("schemas/7.avsc", 8)},
+)
+MANIFEST_V2 = """\
+{
+ "format": "replicator-archive",
+ "version": 2,
+ "topic_prefix": "shop",
+ "encoding": "avro",
+ "created": "2024-05-01T12:00:00+00:00",
+ "files": {
+  "events/000001.avro": {
+   "events": 3,
+   "bytes": 512
+  }
+ },
+ "topics": {
+  "shop.shop.orders": {
+   "0": {
+    "first": 4,
+    "last": 7,
+    "count": 3,
+    "end": 9,
+    "files": [
+     {
+      "path": "events/000001.avro",
+      "first": 4,
+      "last": 7,
+      "count": 3
+     }
+    ]
+   }
+  }
+ },
+ "schemas": {
+  "7": {
+   "path": "schemas/7.avsc",
+   "bytes": 8
+  }
+ }
+}
+"""
+MANIFEST_V1 = """\
+{
+ "format": "replicator-archive",
+ "version": 1,
+ "topic_prefix": "shop",
+ "encoding": "json-schemas",
+ "created": "2024-05-01T12:00:00+00:00",
+ "files": {"events/000001.avro": {"events": 3, "bytes": 512}},
+ "topics": {
+  "shop.shop.orders": {
+   "0": {
+    "first": 4, "last": 7, "count": 3, "end": 9,
+    "files": [{"path": "events/000001.avro", "first": 4, "last": 7, "count": 3}]
+   }
+  }
+ }
+}
+"""
+CONTAINER_SCHEMA = (
+    '{"type": "record", "name": "replicator.archive.v1.Event", "fields": ['
+    '{"name": "topic", "type": "string"}, {"name": "partition", "type": "int"}, '
+    '{"name": "offset", "type": "long"}, {"name": "timestamp", "type": "long"}, '
+    '{"name": "key", "type": ["null", "bytes"]}, {"name": "value", "type": ["null", "bytes"]}, '
+    '{"name": "headers", "type": {"type": "array", "items": '
+    '{"type": "record", "name": "replicator.archive.v1.Header", "fields": ['
+    '{"name": "key", "type": "string"}, {"name": "value", "type": ["null", "bytes"]}]}}}]}'
+)
+SOURCE = RecordedSource(
+    server_version="9.7.0",
+    taken_at=datetime(2024, 5, 1, tzinfo=UTC),
+    gtid_set="u:1-9",
+    binlog_file="mysql-bin.000002",
+    binlog_position=157,
+    seed=7,
+    changes=10,
+    transactions=3,
+    tables={
+        "shop.orders": RecordedTable(
+            ("id",), (CanonicalColumn("id", Kind.NUMBER),), TableChecksum(2, 2**64 - 1, 1)
+        )
+    },
+)
+SOURCE_TEXT = """\
+{
+ "format": "replicator-recording-source",
+ "version": 1,
+ "server_version": "9.7.0",
+ "taken_at": "2024-05-01T00:00:00+00:00",
+ "gtid_set": "u:1-9",
+ "position": {
+  "file": "mysql-bin.000002",
+  "pos": 157
+ },
+ "workload": {
+  "seed": 7,
+  "changes": 10,
+  "transactions": 3
+ },
+ "tables": {
+  "shop.orders": {
+   "rows": 2,
+   "checksum": "ffffffffffffffff0000000000000001",
+   "key": [
+    "id"
+   ],
+   "columns": [
+    {
+     "name": "id",
+     "kind": "number"
+    }
+   ]
+  }
+ }
+}
+"""
+
+
+def test_a_manifest_is_written_and_read_as_before() -> None:
+    assert MANIFEST.to_json() == MANIFEST_V2
+    assert Manifest.from_json(MANIFEST_V2, "manifest.json") == MANIFEST
+
+
+def test_a_manifest_of_version_1_is_read() -> None:
+    found = Manifest.from_json(MANIFEST_V1, "manifest.json")
+    assert (found.encoding, found.schemas) == ("json-schemas", {})
+    assert (found.topic_prefix, found.created) == (MANIFEST.topic_prefix, MANIFEST.created)
+    assert (found.files, found.partitions) == (MANIFEST.files, MANIFEST.partitions)
+
+
+def test_an_archive_has_the_same_files_and_fields_as_before(tmp_path: Path) -> None:
+    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
+        writer.add_schema(7, '"string"')
+        writer.append(Event("shop.t", 1, 2, 3, b"k", None, (("h", b"v"), ("n", None))))
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files - {".lock"} == {"manifest.json", "events/000001.avro", "schemas/7.avsc"}
+    with (tmp_path / "events" / "000001.avro").open("rb") as stream:
+        reader = fastavro.reader(stream)
+        records = list(reader)
+    assert json.loads(reader.metadata["avro.schema"]) == json.loads(CONTAINER_SCHEMA)
+    assert reader.metadata["avro.codec"] == "deflate"
+    headers = [{"key": "h", "value": b"v"}, {"key": "n", "value": None}]
+    assert records == [
+        {
+            "topic": "shop.t",
+            "partition": 1,
+            "offset": 2,
+            "timestamp": 3,
+            "key": b"k",
+            "value": None,
+            "headers": headers,
+        }
+    ]
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_an_archive_of_before_is_read(tmp_path: Path, schemas: bool) -> None:
+    (tmp_path / "events").mkdir()
+    record = {"topic": "shop.shop.orders", "partition": 0, "timestamp": 3, "key": None, "value": b"v"}
+    records = [record | {"offset": n, "headers": [{"key": "h", "value": b"v"}]} for n in (4, 5, 7)]
+    with (tmp_path / "events" / "000001.avro").open("wb") as stream:
+        fastavro.writer(stream, json.loads(CONTAINER_SCHEMA), records, codec="deflate")
+    size = (tmp_path / "events" / "000001.avro").stat().st_size
+    text = MANIFEST_V2 if schemas else MANIFEST_V1
+    (tmp_path / "manifest.json").write_text(text.replace("512", str(size)), encoding="utf-8")
+    if schemas:
+        (tmp_path / "schemas").mkdir()
+        (tmp_path / "schemas" / "7.avsc").write_text('"string"', encoding="utf-8")
+    reader = ArchiveReader(tmp_path)
+    assert reader.writer_schemas() == ({7: '"string"'} if schemas else None)
+    assert list(reader.events("shop.shop.orders", 0)) == [
+        Event("shop.shop.orders", 0, n, 3, None, b"v", (("h", b"v"),)) for n in (4, 5, 7)
+    ]
+
+
+def test_the_source_of_a_recording_is_written_and_read_as_before(tmp_path: Path) -> None:
+    assert SOURCE.to_json() == SOURCE_TEXT
+    (tmp_path / "source.json").write_text(SOURCE_TEXT, encoding="utf-8")
+    assert RecordedSource.load(tmp_path) == SOURCE
+    assert [str(kind) for kind in Kind] == [
+        "number",
+        "float",
+        "text",
+        "bytes",
+        "date",
+        "datetime",
+        "time",
+        "json",
+        "vector",
+    ]

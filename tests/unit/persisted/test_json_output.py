@@ -1,0 +1,129 @@
+"""Names in the JSON that commands print and that the local stack keeps: programs read them.
+
+They are made from classes' attributes, so a renamed attribute would rename what programs look for. Names may be added;
+a test that fails says that one is gone.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from replicator.cli.render import print_checks, print_status
+from replicator.cli.stack import _shown
+from replicator.operations.check.result import CheckResult
+from replicator.operations.stack.process import Child
+from replicator.operations.stack.state import (
+    Endpoints,
+    PartState,
+    PartStatus,
+    StackState,
+    load_state,
+    save_state,
+)
+from replicator.operations.status import MirrorStatus, TableStatus
+from replicator.schema.changes import ChangeNote
+
+NOTE = ChangeNote("mysql-bin.000007:1234", 1, 2, ("add column a int",))
+TABLE = TableStatus("shop.a", "shop.a", "current", 1, 2, 3, "p", 4, 5.0, 6, 7, 8, 9, 10, 11, (NOTE,))
+STACK = StackState(
+    "local",
+    "root's",
+    "user's",
+    {"mysql": PartState("mysql", Child(7, 1.5), {"mysql": 3306})},
+    {"mysql": 3306},
+)
+FIRST_STACK_TEXT = """\
+{
+ "version": 1,
+ "provider": "local",
+ "root_password": "root's",
+ "user_password": "user's",
+ "parts": {
+  "mysql": {
+   "part": "mysql",
+   "child": {
+    "pid": 7,
+    "started": 1.5
+   },
+   "ports": {
+    "mysql": 3306
+   }
+  }
+ },
+ "ports": {
+  "mysql": 3306
+ }
+}"""
+"""As version 0.1.0 wrote it."""
+
+STACK_TEXT = """\
+{
+ "version": 1,
+ "provider": "local",
+ "root_password": "root's",
+ "user_password": "user's",
+ "parts": {
+  "mysql": {
+   "part": "mysql",
+   "child": {
+    "pid": 7,
+    "started": 1.5
+   },
+   "ports": {
+    "mysql": 3306
+   },
+   "stopping": false
+  }
+ },
+ "ports": {
+  "mysql": 3306
+ },
+ "mysql_version": ""
+}"""
+
+
+def test_status(capsys: pytest.CaptureFixture[str]) -> None:
+    status = MirrorStatus("shop", "shop", (TABLE,), ("shop.b",), {"shop.c": "why"}, 1, "away")
+    print_status(status, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found.keys() >= {
+        *("version", "mirror", "namespace", "tables", "not_started", "paused", "quarantined", "log_problem"),
+    }
+    assert (found["version"], found["paused"]) == (1, {"shop.c": "why"})
+    (table,) = found["tables"]
+    assert table.keys() >= {
+        *("table", "source", "state", "rows", "changes", "events_behind", "position", "newest_change_ms"),
+        *("lag_seconds", "committed_ms", "commits", "quarantined", "data_files", "delete_files", "bytes"),
+        "schema_changes",
+    }
+    (note,) = table["schema_changes"]
+    assert note.keys() >= {"position", "ts_ms", "made_ms", "changes", "told"}
+
+
+def test_check(capsys: pytest.CaptureFixture[str]) -> None:
+    print_checks([CheckResult("lake: catalog", "fail", "away", "start it")], "fail", as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "version": 1,
+        "status": "fail",
+        "results": [
+            {"name": "lake: catalog", "status": "fail", "found": "away", "next_step": "start it"},
+        ],
+    }
+
+
+def test_stack_endpoints_and_parts() -> None:
+    assert _shown(Endpoints()).keys() >= {
+        *("mysql_host", "mysql_port", "mysql_user", "bootstrap_servers", "connect_url", "registry_url"),
+    }
+    part = asdict(PartStatus("kafka", True, True, 7, "127.0.0.1:9092", "kafka.log"))
+    assert part.keys() >= {"part", "running", "healthy", "pid", "address", "log"}
+
+
+def test_the_file_of_a_local_stack(tmp_path: Path) -> None:
+    save_state(tmp_path, STACK)
+    assert (tmp_path / "stack.json").read_text(encoding="utf-8") == STACK_TEXT
+    assert load_state(tmp_path) == STACK
+    (tmp_path / "stack.json").write_text(FIRST_STACK_TEXT, encoding="utf-8")
+    assert load_state(tmp_path) == STACK

@@ -1,0 +1,189 @@
+"""What watches the servers around a mirror: restarts of the connector, log lines, the goal of a run."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from replicator.config import Config
+from replicator.errors import NotCaughtUp
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.runner import connector_watch as module
+from replicator.runner.connector_watch import SourceGoal, watching
+from replicator.sources.connector_policy import Observation
+from tests.support.config import minimal_config
+from tests.support.kafka_connect import Connect, serving
+from tests.support.mirror import until
+
+FIND = "GET /connectors?expand=info&expand=status"
+STATUS = "GET /connectors/shop/status"
+RESTART = "POST /connectors/shop/restart?includeTasks=true&onlyFailed=true"
+PASSWORD = "hunter2-secret"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
+    monkeypatch.setattr(module, "_INTERVAL_S", 0.02)
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def broker() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    found = structlog.testing.LogCapture()
+    monkeypatch.setattr(module, "_LOG", structlog.wrap_logger(None, processors=[found]))
+    return found.entries  # type: ignore[return-value]
+
+
+def config(connect: Connect | None, broker: socket.socket) -> Config:
+    """A configuration with a MySQL that does not answer."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        mysql_port = closed.getsockname()[1]
+    kafka = f"127.0.0.1:{broker.getsockname()[1]}"
+    log = {"kind": "kafka", "bootstrap_servers": kafka, "topic_prefix": "shop"}
+    return minimal_config(
+        source={
+            "url": f"mysql://cdc@127.0.0.1:{mysql_port}/shop",
+            "password": {"env": "SHOP_PASSWORD"},
+            "tables": ["shop.*"],
+        },
+        log=log | ({"connect_url": connect.url} if connect else {}),
+    )
+
+
+def status(state: str, trace: str | None = None) -> dict[str, Any]:
+    return {"connector": {"state": "RUNNING"}, "tasks": [{"id": 0, "state": state, "trace": trace}]}
+
+
+def registered(connect: Connect) -> None:
+    info = {"config": {"topic.prefix": "shop"}}
+    connect.reply(FIND, 200, {"shop": {"info": info, "status": status("RUNNING")}})
+
+
+def event(lines: list[dict[str, Any]], text: str, **fields: str) -> dict[str, Any]:
+    """The first such line; waits for it."""
+    wanted = {"event": text, **fields}.items()
+    found: dict[str, Any] = until(
+        lambda: next((line for line in list(lines) if wanted <= line.items()), None), seconds=10, doing=text
+    )
+    return found
+
+
+def test_failed_task_is_restarted_and_its_innermost_cause_logged_without_secrets(
+    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
+) -> None:
+    registered(connect)
+    trace = (
+        f"a.B: stopped\n\tat x\nCaused by: c.D: lost\nCaused by: java.io.EOFException: byte 5 {PASSWORD}\n"
+    )
+    connect.reply(STATUS, 200, status("FAILED", trace))
+    connect.reply(STATUS, 200, status("RUNNING"))
+    connect.reply(RESTART, 204)
+    with watching(config(connect, broker), until_caught_up=False) as goal:
+        assert goal is None
+        failed = event(lines, "the connector failed")
+        assert event(lines, "restarting the connector")["attempt"] == 1
+        event(lines, "the connector runs again")
+    assert failed["reason"] == "stopped (byte 5 ***)"
+    assert failed["next"]
+    assert connect.count(RESTART) == 1
+
+
+def test_missing_connector_and_unreachable_worker_are_logged_once(
+    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
+) -> None:
+    connect.reply(FIND, 200, {})
+    with watching(config(connect, broker), until_caught_up=False):
+        until(lambda: connect.count(FIND) > 5, seconds=10, doing="look at Connect")
+    [line] = [line for line in lines if line.get("server") != "MySQL"]
+    assert (line["reason"], line["next"]) == ("no connector has this topic prefix", "run: replicator connect")
+
+
+def test_broker_that_goes_away_and_comes_back_is_logged(
+    connect: Connect, lines: list[dict[str, Any]]
+) -> None:
+    registered(connect)
+    connect.reply(STATUS, 200, status("RUNNING"))
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        address = broker.getsockname()
+        settings = config(connect, broker)
+    with watching(settings, until_caught_up=False):
+        event(lines, "a server does not answer", server="Kafka")
+        with socket.create_server(address):
+            event(lines, "a server answers again", server="Kafka")
+    assert len([line for line in lines if line["server"] == "Kafka"]) == 2
+
+
+def test_source_that_goes_away_is_logged_and_leaves_the_goal_unknown(
+    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SOURCE_LIMIT_S", 0.5)
+    registered(connect)
+    connect.reply(STATUS, 200, status("RUNNING"))
+    with watching(config(connect, broker), until_caught_up=True) as goal:
+        assert goal is not None
+        assert PASSWORD not in str(event(lines, "a server does not answer", server="MySQL"))
+        with pytest.raises(NotCaughtUp, match="with the source is unknown: cannot reach MySQL") as caught:
+            goal.wait(threading.Event(), 0, 20)
+    assert caught.value.exit_code == 1
+
+
+def test_run_without_kafka_connect_says_what_caught_up_means(
+    broker: socket.socket, lines: list[dict[str, Any]]
+) -> None:
+    with watching(config(None, broker), until_caught_up=True) as goal:
+        assert goal is None
+    assert "the end of the topics" in lines[0]["event"]
+
+
+def offset(pos: int) -> ConnectorOffset:
+    return ConnectorOffset("mysql-bin.000001", pos)
+
+
+def test_goal_is_reached_by_an_offset_behind_it() -> None:
+    goal, running = SourceGoal(), Observation("RUNNING", name="shop")
+    goal.connector_is(running, offset(900))
+    goal.source_ends(BinlogEnd("mysql-bin.000001", 500))
+    assert not goal.reached
+    goal.connector_is(running, offset(499))
+    assert not goal.reached
+    goal.connector_is(running, offset(500))
+    assert goal.reached
+    goal.wait(threading.Event(), 0, 60)
+
+
+def test_goal_of_a_stopped_connector_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replicator.sources.connector_policy._SETTLED_S", 0.3)
+    goal = SourceGoal()
+    goal.source_ends(BinlogEnd("mysql-bin.000001", 500))
+    goal.connector_is(Observation("STOPPED", name="shop"), offset(100))
+    with pytest.raises(NotCaughtUp) as caught:
+        goal.wait(threading.Event(), 0, 20)
+    assert caught.value.message == (
+        "caught up with the topics, not with the source at mysql-bin.000001:500: "
+        "the connector shop is STOPPED, which has read up to mysql-bin.000001:100"
+    )
+    assert "resume" in (caught.value.hint or "")
+
+
+def test_waiting_for_the_goal_ends_with_the_mirror() -> None:
+    goal, stopping = SourceGoal(), threading.Event()
+    stopping.set()
+    began = time.monotonic()
+    goal.wait(stopping, 0, 60)
+    assert time.monotonic() - began < 5

@@ -1,0 +1,31 @@
+"""What a mirror is made of before there is a Spark session."""
+
+from unittest.mock import Mock
+
+import pytest
+
+from replicator.decode.avro_format import AvroFormat
+from replicator.runner.process import _event_format
+from replicator.sources.archive.change_log import ArchiveChangeLog
+from tests.support.config import minimal_config
+
+
+@pytest.mark.parametrize(("allowed", "refused"), [([], True), (["value.converter"], False)])
+def test_an_archive_is_replayed_under_the_rules_of_its_log(allowed: list[str], refused: bool) -> None:
+    """What Apicurio's converter made of NULLs is refused by `replay` as it is by `run`."""
+    archive = Mock(spec=ArchiveChangeLog)
+    archive.writer_schemas.return_value = {}
+    config = minimal_config(
+        source={"url": "mysql://cdc@db:3306/shop", "tables": ["shop.*"]},
+        log={
+            "kind": "kafka",
+            "bootstrap_servers": "broker:9092",
+            "topic_prefix": "shop",
+            "format": "avro",
+            "registry_url": "http://registry/apis/ccompat/v7",
+            "allow_lossy": allowed,
+        },
+    )
+    event_format = _event_format(config, archive)
+    assert isinstance(event_format, AvroFormat)
+    assert event_format.refuse_defaults is refused

@@ -1,0 +1,396 @@
+"""What a mirror does where one table's work fails, and where more than that fails."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock, patch
+
+import pytest
+from pyspark.errors import PySparkException
+
+from replicator.batch import TableTask
+from replicator.batch.context import Exchanged
+from replicator.decode.json_format import JsonFormat
+from replicator.decode.schema_tracker import SchemaTracker
+from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema, TablePaused, UnsupportedChange
+from replicator.lake.ledger import Progress
+from replicator.model.batch_stats import BatchStats
+from replicator.model.commit_marker import CommitMarker, PartitionProgress
+from replicator.model.records import BadRecord, RawRecord
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import LONG
+from replicator.runner import Scheduler, retries
+from replicator.runner import scheduler as module
+from replicator.sources.change_log import Offsets
+from tests.oracle.events import ColumnSpec, Place, schema_change_event
+from tests.support.config import minimal_config
+
+ENDS: Offsets = {"shop.shop.orders": {0: 5}, "shop.shop.users": {0: 5}}
+
+
+class SchedulerHarness:
+    """A mirror on a log and a lake that are made up; `broken` has the tables whose work fails, and how."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, **sections: Any) -> None:
+        self.broken: dict[str, Exception] = {}
+        self.done: list[str] = []
+        self.markers: dict[str, CommitMarker] = {}
+        self.ledger = Mock()
+        self.ledger.progress = self._progress
+        self.ledger.load.return_value = {}
+        self.ledger.is_another_topic.return_value = False
+        self.ledger.resume_marker_for = lambda table, _topic: self._progress(table).resume_marker
+        self.log = Mock(topic_prefix="shop", schema_changes=lambda: ())
+        self.log.offsets.return_value = ({topic: {0: 0} for topic in ENDS}, ENDS)
+        self.lake = Mock()
+        context: Any = SimpleNamespace(
+            spark=Mock(),
+            config=minimal_config(tmp_path, **{"source": {"tables": ["*.*"]}, **sections}),
+            log=self.log,
+            lake=self.lake,
+            ledger=self.ledger,
+            schemas=SchemaTracker(JsonFormat()),
+            quarantine=Mock(),
+            exchanged=Exchanged(),
+        )
+        monkeypatch.setattr(module, "apply_task", self._process)
+        monkeypatch.setattr(module, "prefetch_records", lambda _, tasks: tasks)
+        monkeypatch.setattr(retries, "RETRY_S", (0.0, 0.0))
+        self.mirror = Scheduler(context, None)
+
+    def _progress(self, table: TableId) -> Progress:
+        marker = self.markers.get(table.name)
+        return Progress(marker, marker, True)
+
+    def _process(self, _context: Any, task: TableTask, _watch: Any) -> BatchStats:
+        if error := self.broken.get(str(task.table)):
+            raise error
+        self.done.append(str(task.table))
+        progress = {r.partition: PartitionProgress(r.end) for r in task.ranges}
+        self.markers[task.table.name] = CommitMarker("shop", 1, 1, {task.topic: progress})
+        return BatchStats({"c": 1}, (), 0, 0, (), progress, None, None)
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> SchedulerHarness:
+    return SchedulerHarness(monkeypatch, tmp_path)
+
+
+def spark_error(text: str = "this file is odd\nand so on") -> PySparkException:
+    return PySparkException(text)
+
+
+def test_a_table_that_fails_three_times_in_a_row_is_paused_alone(harness: SchedulerHarness) -> None:
+    harness.broken["shop.orders"] = spark_error()
+    for tries in (1, 2, 3):
+        harness.mirror.advance(ENDS)
+        assert bool(harness.mirror.failing) is (tries < 3)
+    assert harness.mirror.summary().paused == {"shop.orders": "this file is odd"}
+    ((table, reason, hint), _) = harness.ledger.pause.call_args
+    assert (table, reason) == (TableId("shop", "orders"), "this file is odd")
+    assert "start the mirror again" in hint
+    assert harness.done == ["shop.users"]
+    assert harness.mirror.advance(ENDS) is None
+
+
+def test_a_table_that_the_lake_cannot_read_or_write_is_paused_alone(harness: SchedulerHarness) -> None:
+    harness.broken["shop.orders"] = LakeUnavailable("its metadata are broken", "check [lake]")
+    for tries in (1, 2, 3):
+        harness.mirror.advance(ENDS)
+        assert bool(harness.mirror.failing) is (tries < 3)
+    assert harness.mirror.summary().paused == {"shop.orders": "its metadata are broken"}
+    ((_, _, hint), _) = harness.ledger.pause.call_args
+    assert "start the mirror again" in hint
+    assert harness.done == ["shop.users"]
+
+
+def test_where_no_table_can_be_read_it_is_not_the_tables(harness: SchedulerHarness) -> None:
+    harness.ledger.load.return_value = {TableId("shop", "orders"): LakeUnavailable("no files")}
+    harness.ledger.knows.side_effect = lambda table: table.name == "users"
+    harness.ledger.is_empty = False
+    harness.mirror.check_log(*harness.log.offsets())
+    assert harness.mirror.failing
+    harness.ledger.is_empty = True
+    with pytest.raises(LakeUnavailable, match="no files"):
+        harness.mirror.check_log(*harness.log.offsets())
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "reason"), [(4, 9, "the log begins at 4"), (0, 1, "has lost its newest events")]
+)
+def test_a_table_whose_events_are_gone_is_paused_alone(
+    harness: SchedulerHarness, first: int, end: int, reason: str
+) -> None:
+    topic = "shop.shop.orders"
+    harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
+    ends: Offsets = {topic: {0: end}, "shop.shop.users": {0: 5}}
+    harness.mirror.check_log({topic: {0: first}, "shop.shop.users": {0: 0}}, ends)
+    harness.mirror.advance(ends)
+    (found,) = harness.mirror.summary().paused.values()
+    assert reason in found
+    assert harness.done == ["shop.users"]
+
+
+def test_schema_changes_that_cannot_go_to_quarantine_stop_nothing(harness: SchedulerHarness) -> None:
+    bad = BadRecord(RawRecord("shop", 0, 3, 0, None, b"garbage"), "no JSON")
+    quarantine: Any = harness.mirror.context.quarantine
+    harness.mirror.context.schemas.add_schema_changes = Mock(side_effect=[[bad], []])  # type: ignore[method-assign]
+    quarantine.add_records.side_effect = LakeUnavailable("its metadata are broken")
+    harness.mirror.advance(ENDS)
+    assert sorted(harness.done) == ["shop.orders", "shop.users"]
+    quarantine.add_records.side_effect = lambda bad, _: list(bad)
+    harness.mirror.advance({"shop.shop.orders": {0: 6}})
+    assert harness.mirror.summary().quarantined == 1
+
+
+def test_success_in_between_starts_the_count_anew(harness: SchedulerHarness) -> None:
+    ends: dict[str, dict[int, int]] = {"shop.shop.orders": {0: 0}}
+    for broken in (True, True, False, True, True, False):
+        ends["shop.shop.orders"][0] += 1
+        harness.broken = {"shop.orders": spark_error()} if broken else {}
+        harness.mirror.advance(ends)
+    assert harness.mirror.summary().paused == {}
+    assert harness.done == ["shop.orders"] * 2
+    assert not harness.mirror.failing
+
+
+def test_a_failing_table_waits_a_while(harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "RETRY_S", (1000.0, 1000.0))
+    harness.broken["shop.orders"] = spark_error()
+    harness.mirror.advance(ENDS)
+    assert harness.mirror.advance(ENDS) is None
+    assert harness.mirror.failing
+    assert not harness.mirror.retry_due()
+
+
+def test_where_every_table_fails_it_is_not_the_tables(harness: SchedulerHarness) -> None:
+    harness.broken = {"shop.orders": spark_error(), "shop.users": spark_error()}
+    for _ in range(4):
+        with pytest.raises(LakeUnavailable, match="this file is odd"):
+            harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().paused == {}
+
+
+def test_a_definition_from_the_source_is_tried_at_once(
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has nothing of the table, so nothing else would wake it."""
+    harness.broken["shop.orders"] = MissingSchema("no definition")
+    monkeypatch.setattr(
+        harness.mirror.tables,
+        "defined_by_source",
+        lambda _: harness.broken.pop("shop.orders", None) is not None,
+    )
+    for _ in range(3):
+        harness.mirror.advance(ENDS)
+    assert harness.mirror.failing
+    assert harness.mirror.retry_due()
+    harness.mirror.advance(ENDS)
+    assert sorted(harness.done) == ["shop.orders", "shop.users"]
+    assert not harness.mirror.failing
+
+
+def test_a_table_is_paused_only_where_the_lake_says_so(harness: SchedulerHarness) -> None:
+    """Else `status` would not know, and nothing would try it again."""
+    harness.broken["shop.orders"] = UnsupportedChange("odd", "look")
+    harness.ledger.pause.side_effect = LakeUnavailable("no catalog")
+    with pytest.raises(LakeUnavailable):
+        harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().paused == {}
+    harness.ledger.pause.side_effect = None
+    harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().paused == {"shop.orders": "odd"}
+
+
+def test_all_events_that_pause_a_table_are_counted(harness: SchedulerHarness) -> None:
+    harness.broken["shop.orders"] = TablePaused("3 events", "look", quarantined=3)
+    harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().quarantined == 3
+
+
+SAME_NAME: Offsets = {"shop.crm.orders": {0: 5}, "shop.shop.orders": {0: 5}}
+
+
+def test_two_tables_never_share_one_in_the_lake(harness: SchedulerHarness) -> None:
+    harness.mirror.advance(SAME_NAME)
+    assert harness.done == ["crm.orders"]
+    (reason,) = harness.mirror.summary().paused.values()
+    assert reason == "shop.orders and crm.orders would both be orders in the lake, which mirrors crm.orders"
+    ((table, _, hint), _) = harness.ledger.pause.call_args
+    assert table == TableId("shop", "orders")
+    assert "source.tables" in hint
+    assert "namespace" in hint
+
+
+def test_the_table_that_is_in_the_lake_keeps_its_place(harness: SchedulerHarness) -> None:
+    progress = {"shop.shop.orders": {0: PartitionProgress(2)}}
+    harness.markers["orders"] = CommitMarker("shop", 1, 1, progress)
+    harness.mirror.advance(SAME_NAME)
+    assert harness.done == ["shop.orders"]
+    assert list(harness.mirror.summary().paused) == ["crm.orders"]
+    harness.mirror.advance({"shop.crm.orders": {0: 9}, "shop.shop.orders": {0: 9}})
+    assert harness.done == ["shop.orders"] * 2
+
+
+def test_a_table_keeps_its_place_under_another_topic_prefix(harness: SchedulerHarness) -> None:
+    progress = {"old.shop.orders": {0: PartitionProgress(2)}}
+    harness.markers["orders"] = CommitMarker("shop", 1, 1, progress)
+    harness.mirror.advance({"shop.shop.orders": {0: 5}})
+    assert harness.done == ["shop.orders"]
+
+
+@pytest.mark.parametrize("gone", ["log", "lake"])
+def test_what_all_tables_need_stops_the_stream(harness: SchedulerHarness, gone: str) -> None:
+    harness.broken["shop.orders"] = spark_error()
+    error: Exception
+    if gone == "log":
+        error = harness.log.offsets.side_effect = LogUnavailable("no broker")
+    else:
+        error = harness.lake.namespace_properties.side_effect = LakeUnavailable("no catalog")
+    for _ in range(4):
+        with pytest.raises(type(error)):
+            harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().paused == {}
+    assert harness.done == ["shop.users"]
+
+
+@pytest.mark.parametrize("error", [LogUnavailable("x"), ConnectionRefusedError()])
+def test_errors_that_are_no_tables_leave_at_once(harness: SchedulerHarness, error: Exception) -> None:
+    harness.broken["shop.orders"] = error
+    with pytest.raises(type(error)):
+        harness.mirror.advance(ENDS)
+    assert not harness.mirror.failing
+
+
+def test_no_table_is_at_work_any_more_when_a_batch_fails(
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller tries again, and two threads must never write one table."""
+    failed, done = threading.Event(), threading.Event()
+
+    def task(_context: Any, task: TableTask, _watch: Any) -> BatchStats:
+        if task.table.name == "orders":
+            failed.set()
+            raise LogUnavailable("no broker")
+        assert failed.wait(10)
+        # Long enough for a caller that does not wait to be back.
+        done.wait(0.3)
+        done.set()
+        return BatchStats({}, (), 0, 0, (), {}, None, None)
+
+    monkeypatch.setattr(module, "apply_task", task)
+    with pytest.raises(LogUnavailable):
+        harness.mirror.advance(ENDS)
+    assert done.is_set()
+
+
+@pytest.mark.parametrize(("grows", "tries"), [(True, 3), (False, 1)])
+def test_a_definition_that_is_missing_may_still_come(
+    harness: SchedulerHarness, grows: bool, tries: int
+) -> None:
+    """A connector writes it first, but after an outage of the broker the events may be there before it."""
+    harness.log.grows = grows
+    harness.broken["shop.orders"] = MissingSchema("no definition of shop.orders", "write it")
+    for _ in range(tries):
+        assert harness.mirror.summary().paused == {}
+        harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().paused == {"shop.orders": "no definition of shop.orders"}
+    assert harness.done == ["shop.users"]
+
+
+def test_a_table_whose_definition_came_goes_on(harness: SchedulerHarness) -> None:
+    harness.log.grows = True
+    harness.broken["shop.orders"] = MissingSchema("no definition of shop.orders")
+    harness.mirror.advance(ENDS)
+    harness.broken.clear()
+    harness.mirror.advance(ENDS)
+    assert harness.done == ["shop.users", "shop.orders"]
+    assert harness.mirror.summary().paused == {}
+
+
+UNMATCHED = {
+    "source": {"tables": ["shop.*", "crm.*"], "exclude": ["shop.tmp_*"]},
+    "columns": {"exclude": ["e?mail", "card[1]"]},
+    "table": [{"name": "shop.orders", "columns": {"mask": {"nmae": {"null": True}}}}, {"name": "shop.gone"}],
+}
+
+
+def warned(harness: SchedulerHarness) -> list[str]:
+    """The patterns that two starts of the stream warn of."""
+    with patch.object(module, "_LOG") as log:
+        for _ in range(2):
+            harness.mirror.check_log(*harness.log.offsets())
+    return [call.kwargs["patterns"] for call in log.warning.call_args_list]
+
+
+def test_check_log_warns_once_of_patterns_that_match_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    harness = SchedulerHarness(monkeypatch, tmp_path, **UNMATCHED)
+    define(harness, "orders", "id", "E-Mail")
+    tables = 'source.tables "crm.*", [[table]] "shop.gone"'
+    # Nothing is known of the columns of one table, which the rules may be for.
+    assert warned(harness) == [tables]
+    harness = SchedulerHarness(monkeypatch, tmp_path, **UNMATCHED)
+    define(harness, "orders", "id", "E-Mail")
+    define(harness, "users", "id")
+    columns = 'columns.exclude "card[1]", [[table]] "shop.orders" columns.mask "nmae"'
+    assert warned(harness) == [f"{tables}, {columns}"]
+
+
+def test_check_log_does_not_warn_of_names_from_before_a_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sections = {"source": {"tables": ["shop.*"]}, "columns": {"exclude": ["email"]}}
+    harness = SchedulerHarness(monkeypatch, tmp_path, **sections)
+    for at, column, kind in ((4, "email", "CREATE"), (9, "mail", "ALTER")):
+        ddl = "ALTER TABLE orders RENAME COLUMN email TO mail" if kind == "ALTER" else None
+        value = schema_change_event(
+            Place(1, at), "orders", [ColumnSpec(column, "bigint")], [], kind=kind, ddl=ddl
+        )
+        assert (
+            harness.mirror.context.schemas.add_schema_changes([RawRecord("shop", 0, at, 0, None, value)])
+            == []
+        )
+    define(harness, "users", "id")
+    assert warned(harness) == []
+
+
+def test_check_log_warns_of_no_pattern_when_the_log_defines_no_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert warned(SchedulerHarness(monkeypatch, tmp_path, **UNMATCHED)) == []
+
+
+def define(harness: SchedulerHarness, table: str, *columns: str) -> None:
+    """Let the log define a table."""
+    schema = TableSchema(tuple(Column(name, LONG) for name in columns))
+    harness.mirror.context.schemas.define(TableId("shop", table), schema)
+
+
+def test_first_retry_of_a_table_comes_after_two_seconds() -> None:
+    failing = retries.Retries()
+    table = TableId("shop", "orders")
+    assert failing.failed(table) == 2.0
+    assert failing.must_wait(table)
+    assert 0 < failing.seconds_left() <= 2.0
+
+
+def test_failure_is_noted_for_status_until_the_table_succeeds(harness: SchedulerHarness) -> None:
+    harness.broken["shop.orders"] = spark_error()
+    harness.mirror.advance(ENDS)
+    ((table, reason, hint, _), _) = harness.ledger.note_failure.call_args
+    assert (table, reason, hint) == (TableId("shop", "orders"), "this file is odd", None)
+    assert harness.ledger.forget_failure.call_count == 0
+    harness.broken.clear()
+    harness.mirror.advance(ENDS)
+    harness.mirror.advance(ENDS)
+    harness.ledger.forget_failure.assert_called_once_with(TableId("shop", "orders"))
+
+
+def test_failure_that_cannot_be_noted_stops_nothing(harness: SchedulerHarness) -> None:
+    harness.ledger.note_failure.side_effect = LakeUnavailable("away")
+    harness.broken["shop.orders"] = spark_error()
+    harness.mirror.advance(ENDS)
+    assert harness.mirror.failing

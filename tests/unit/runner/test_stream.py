@@ -1,0 +1,163 @@
+"""When a stream is started again, and when following ends."""
+
+import json
+import threading
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from pyspark.errors import PySparkException
+
+from replicator.errors import JavaGone, LakeUnavailable, LogUnavailable, NotCaughtUp
+from replicator.model.commit_marker import OffsetRange
+from replicator.runner import stream as module
+
+
+class Streams:
+    """Streams that end one after the other as `ends` says; None is a quiet end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: Exception | None) -> None:
+        self.ends = list(ends)
+        self.mirror: Any = Mock(stopping=threading.Event(), failing=False)
+        monkeypatch.setattr(module, "_stream_once", self._once)
+        monkeypatch.setattr(module, "check_java", lambda _: None)
+        monkeypatch.setattr(module, "_FIRST_RETRY_S", 0.0)
+        monkeypatch.setattr(module, "_LOG", Mock())
+
+    def _once(self, *_: Any, **__: Any) -> None:
+        end = self.ends.pop(0)
+        if end is not None:
+            raise end
+
+    def follow(self, *, until_caught_up: bool = False) -> None:
+        module.follow(self.mirror, Mock(), until_caught_up=until_caught_up)
+
+
+def test_outages_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = (LogUnavailable("x"), LakeUnavailable("x"), PySparkException(""), PySparkException("a\nb"), None)
+    streams = Streams(monkeypatch, *ends)
+    streams.follow()
+    assert streams.ends == []
+
+
+def test_only_the_log_is_waited_for_where_the_end_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, LogUnavailable("x"), LakeUnavailable("x"), None)
+    with pytest.raises(LakeUnavailable):
+        streams.follow(until_caught_up=True)
+    assert streams.ends == [None]
+
+
+def test_a_stream_without_java_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, LakeUnavailable("the Java side is gone"), None)
+    monkeypatch.setattr(module, "check_java", Mock(side_effect=JavaGone("ended")))
+    with pytest.raises(JavaGone):
+        streams.follow()
+    assert streams.ends == [None]
+
+
+def test_tables_that_failed_are_tried_again_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, None, None, None)
+    waits: list[int] = []
+
+    def await_retry() -> None:
+        waits.append(len(streams.ends))
+        streams.mirror.failing = len(waits) < 2
+
+    streams.mirror.failing, streams.mirror.await_retry = True, await_retry
+    streams.follow(until_caught_up=True)
+    assert (waits, streams.ends) == ([2, 1], [])
+
+
+def test_a_stop_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, None)
+    streams.mirror.stopping.set()
+    streams.follow()
+    assert streams.ends == [None]
+
+
+def test_an_archive_is_gone_through_until_no_table_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror: Any = Mock(stopping=threading.Event(), failing=True)
+    mirror.context.log.offsets.return_value = ({"t": {0: 0}}, {"t": {0: 9}})
+    monkeypatch.setattr(module, "_pieces", lambda *_: [])
+
+    def advance(ends: Any) -> None:
+        assert ends == {"t": {0: 9}}
+        mirror.failing = mirror.advance.call_count < 2
+
+    mirror.advance.side_effect = advance
+    module.go_through(mirror, None)
+    assert mirror.advance.call_count == 2
+    assert mirror.await_retry.call_count == 1
+
+
+def test_the_last_piece_of_an_archive_goes_to_the_end_of_all_topics() -> None:
+    """Of some the lake has all: their tables may have been renamed meanwhile."""
+    pieces = [(OffsetRange("a", 0, 0, n), OffsetRange("a", 1, 2, n)) for n in (5, 9)]
+    ends = {"a": {0: 9, 1: 9}, "b": {0: 3}}
+    assert list(module._goals(pieces, ends)) == [{"a": {0: 5, 1: 5}}, ends]
+    assert list(module._goals([], ends)) == [ends]
+
+
+def test_a_stream_starts_behind_topics_that_are_left_out() -> None:
+    """Spark refuses to start where a topic that its pattern matches is not among the offsets."""
+    first = {"p.shop.orders": {0: 2, 1: 0}, "p.shop.log_2024": {0: 5}, "p.crm.people": {0: 0}}
+    ends = {"p.shop.orders": {0: 9, 1: 4}, "p.shop.log_2024": {0: 8}, "p.crm.people": {0: 1}}
+    mirror: Any = Mock()
+    mirror.tables.wanted = lambda offsets: {"p.shop.orders": offsets["p.shop.orders"]}
+    mirror.context.ledger.next_offsets.return_value = {"p.shop.orders": {0: 7}}
+    starts = module._starting_offsets(mirror, r"^p\.(?:shop\..*)$", first, ends)
+    assert json.loads(starts) == {"p.shop.orders": {"0": 7, "1": 0}, "p.shop.log_2024": {"0": 8}}
+    assert module._starting_offsets(mirror, "^q", first, ends) == "earliest"
+
+
+class Goal:
+    """A goal that is reached after some waits."""
+
+    def __init__(self, *, waits: int, error: Exception | None = None) -> None:
+        self.left, self.error = waits, error
+
+    @property
+    def reached(self) -> bool:
+        return self.left <= 0
+
+    def wait(self, *_: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.left -= 1
+
+
+def follow_to(monkeypatch: pytest.MonkeyPatch, goal: Goal, ends: list[dict[str, dict[int, int]]]) -> int:
+    """Follow topics that end so at each look; how many streams that took."""
+    mirror: Any = Mock(stopping=threading.Event(), failing=False)
+    looks = iter(ends)
+    mirror.context.log.offsets.side_effect = lambda: ({}, next(looks))
+    streams = []
+
+    def stream(*_: Any, **__: Any) -> Any:
+        streams.append(1)
+        return mirror.context.log.offsets()[1]
+
+    monkeypatch.setattr(module, "_stream_once", stream)
+    module.follow(mirror, Mock(), until_caught_up=True, goal=goal)  # type: ignore[arg-type]
+    return len(streams)
+
+
+OLD, NEW = {"t": {0: 5}}, {"t": {0: 6}}
+
+
+def test_run_ends_when_the_goal_was_reached_before_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert follow_to(monkeypatch, Goal(waits=0), [OLD]) == 1
+
+
+def test_run_waits_for_the_goal_and_takes_in_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert follow_to(monkeypatch, Goal(waits=1), [OLD, NEW, NEW]) == 2
+    assert follow_to(monkeypatch, Goal(waits=3), [OLD, NEW, NEW, NEW]) == 3
+
+
+def test_run_makes_no_stream_more_when_nothing_came_before_the_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert follow_to(monkeypatch, Goal(waits=1), [OLD, OLD]) == 1
+
+
+def test_run_that_cannot_reach_its_goal_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotCaughtUp):
+        follow_to(monkeypatch, Goal(waits=1, error=NotCaughtUp("no")), [OLD])

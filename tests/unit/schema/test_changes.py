@@ -1,0 +1,35 @@
+"""The state of a table's schema, as the lake keeps it."""
+
+import json
+
+import pytest
+
+from replicator.model.table import Column
+from replicator.model.types import LakeType
+from replicator.schema.changes import (
+    AddColumn,
+    DropColumn,
+    Recreate,
+    RenameColumn,
+    SchemaState,
+    unfilled_columns,
+)
+
+
+def test_schema_state_as_text() -> None:
+    text = SchemaState(5, ("a",)).to_json()
+    assert SchemaState.from_json(text) == SchemaState(5, ("a",))
+    with pytest.raises(ValueError, match="version 2"):
+        SchemaState.from_json(json.dumps({"version": 2}))
+
+
+def column(name: str, *, unknown: bool) -> Column:
+    return Column(name, LakeType("string"), "string", True, fill_unknown=unknown)  # type: ignore[arg-type]
+
+
+def test_columns_with_nulls_follow_renames_and_drops() -> None:
+    added = [AddColumn(column("u", unknown=True), None), AddColumn(column("known", unknown=False), "u")]
+    assert unfilled_columns((), added, is_empty=False) == ("u",)
+    assert unfilled_columns((), added, is_empty=True) == ()
+    assert unfilled_columns(("u", "w"), [RenameColumn("u", "v"), DropColumn("w")], is_empty=False) == ("v",)
+    assert unfilled_columns(("u",), [Recreate()], is_empty=False) == ()

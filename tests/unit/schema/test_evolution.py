@@ -1,0 +1,215 @@
+"""Plans for single changes."""
+
+import pytest
+
+from replicator.errors import UnsupportedChange
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import DOUBLE, FLOAT, INT, LONG, STRING, LakeType, decimal
+from replicator.schema.changes import (
+    AddColumn,
+    ChangeKey,
+    ChangeType,
+    DropColumn,
+    MoveColumn,
+    Recreate,
+    RenameColumn,
+    RetireColumn,
+    SchemaChange,
+    WidenType,
+    fills_from_json,
+    fills_to_json,
+    pending_fills,
+    renamed_fills,
+)
+from replicator.schema.evolution import LakeSide, Plan, Policies, SourceSide, changelog_plan, plan
+
+ID = Column("id", LONG, nullable=False)
+
+
+def schema(*columns: Column, key: tuple[str, ...] = ("id",)) -> TableSchema:
+    return TableSchema(columns, key)
+
+
+def planned(
+    lake: dict[str, LakeType],
+    source: TableSchema,
+    *,
+    carried: dict[str, str] | None = None,
+    source_types: tuple[dict[str, str], dict[str, str]] = ({}, {}),
+    retired: tuple[str, ...] = (),
+    policies: Policies | None = None,
+    recreated: bool = False,
+    changelog: bool = False,
+) -> Plan:
+    if carried is None:
+        carried = {n: n for n in lake if source.column(n) is not None}
+    there = LakeSide(lake, frozenset(retired), ("id",), source_types[0])
+    here = SourceSide(source, carried, source_types[1], recreated)
+    return changelog_plan(there, here, (), policies or {}) if changelog else plan(there, here, policies or {})
+
+
+def test_nothing_to_do() -> None:
+    assert planned({"id": LONG, "q": INT}, schema(ID, Column("q", INT))) == Plan((), (), ())
+
+
+def test_added_columns_stand_where_the_source_has_them() -> None:
+    first, last = Column("first", INT), Column("last", STRING, fill="x")
+    found = planned({"id": LONG}, schema(first, ID, last)).changes
+    assert found == (AddColumn(first, None), AddColumn(last, "id"))
+    assert [str(c) for c in found] == ["add column first int", "add column last string"]
+
+
+@pytest.mark.parametrize(("old", "new"), [(INT, LONG), (FLOAT, DOUBLE), (decimal(10, 2), decimal(14, 2))])
+def test_widening(old: LakeType, new: LakeType) -> None:
+    found = planned({"id": LONG, "q": old}, schema(ID, Column("q", new)))
+    assert found.changes == (WidenType("q", old, new),)
+
+
+@pytest.mark.parametrize(("old", "new"), [(INT, LONG), (decimal(10, 2), decimal(14, 2))])
+def test_what_became_narrower_stays(old: LakeType, new: LakeType) -> None:
+    assert planned({"id": LONG, "q": new}, schema(ID, Column("q", old))).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "old", "new", "using"),
+    [
+        ("INT", "VARCHAR(20)", INT, STRING, "CAST({0} AS STRING)"),
+        (
+            "DECIMAL(10, 2)",
+            "DECIMAL(12, 4)",
+            decimal(10, 2),
+            decimal(12, 4),
+            "TRY_CAST({0} AS decimal(12, 4))",
+        ),
+        ("DECIMAL(10, 2)", "INT", decimal(10, 2), INT, "TRY_CAST(ROUND({0}) AS int)"),
+        ("DOUBLE", "FLOAT", DOUBLE, FLOAT, "CAST({0} AS float)"),
+        ("VARCHAR(5)", "BIGINT", STRING, LONG, "TRY_CAST({0} AS bigint)"),
+    ],
+)
+def test_values_that_can_be_computed(was: str, now: str, old: LakeType, new: LakeType, using: str) -> None:
+    found = planned(
+        {"id": LONG, "q": old}, schema(ID, Column("q", new)), source_types=({"q": was}, {"q": now})
+    ).changes
+    assert found[0] == ChangeType("q", "q", old, new, using, f"{was} to {now}")
+    assert found[1:] == (MoveColumn("q", "id"),)
+
+
+def test_fractions_of_seconds_are_rounded_where_the_type_stays() -> None:
+    found = planned(
+        {"id": LONG, "q": LONG},
+        schema(ID, Column("q", LONG)),
+        source_types=({"q": "TIME(6)"}, {"q": "TIME(3)"}),
+    ).changes
+    assert [type(c) for c in found] == [ChangeType]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "old", "new"),
+    [
+        ("ENUM", "INT", STRING, INT),
+        ("INT", "ENUM", INT, STRING),
+        ("DOUBLE", "VARCHAR(20)", DOUBLE, STRING),
+        ("INT ZEROFILL", "VARCHAR(20)", INT, STRING),
+        ("INT", "TIME", INT, LONG),
+        ("BIGINT", "TIME", LONG, LONG),
+        ("DECIMAL(20, 9)", "VARCHAR(40)", decimal(20, 9), STRING),
+        (None, None, INT, STRING),
+    ],
+)
+def test_what_the_source_made_of_values_is_not_guessed(
+    was: str | None, now: str | None, old: LakeType, new: LakeType
+) -> None:
+    source_types = ({"q": was}, {"q": now}) if was and now else ({}, {})
+    with pytest.raises(UnsupportedChange, match="not known exactly"):
+        planned({"id": LONG, "q": old}, schema(ID, Column("q", new)), source_types=source_types)
+
+
+def test_names() -> None:
+    a, b = Column("a", INT), Column("b", INT)
+    swapped = planned(
+        {"id": LONG, "a": INT, "b": INT}, schema(ID, b, a), carried={"id": "id", "a": "b", "b": "a"}
+    )
+    assert swapped.changes == (RenameColumn("a", "b"), RenameColumn("b", "a"))
+    again = planned({"id": LONG, "a": INT}, schema(ID, a), carried={"id": "id"})
+    assert again.changes == (DropColumn("a"), AddColumn(a, "id"))
+
+
+def test_as_few_columns_as_possible_are_moved() -> None:
+    columns = [Column(name, INT) for name in "bcdea"]
+    found = planned(dict.fromkeys("abcde", INT), schema(*columns))
+    assert found.changes == (MoveColumn("a", "e"),)
+
+
+def test_a_changelog_keeps_what_it_has() -> None:
+    a = Column("a", STRING)
+    source_types = ({"a": "INT"}, {"a": "VARCHAR(9)"})
+    converted = planned({"id": LONG, "a": INT}, schema(ID, a), source_types=source_types, changelog=True)
+    assert converted == Plan((RetireColumn("a", "a__was_int"), AddColumn(a, "id")), (), ("a__was_int",))
+    dropped = planned({"id": LONG, "a": INT}, schema(ID), changelog=True)
+    assert dropped == Plan((RetireColumn("a", "a"),), (), ("a",))
+    lake = {"id": LONG, "a": INT, "a__dropped": INT}
+    again = planned(lake, schema(ID, a), carried={"id": "id"}, retired=("a", "a__dropped"), changelog=True)
+    assert again.changes == (RetireColumn("a", "a__dropped_2"), AddColumn(a, "id"))
+    assert set(again.retired) == {"a__dropped", "a__dropped_2"}
+    moved = planned({"id": LONG, "a": STRING}, schema(a, ID), changelog=True)
+    assert moved.changes == ()
+
+
+def test_keys() -> None:
+    code = Column("code", INT)
+    lake = {"id": LONG, "code": INT}
+    assert planned(lake, schema(ID, code, key=("code",))).changes == (ChangeKey(("id",), ("code",)),)
+    renamed = planned({"id": LONG}, schema(Column("no", LONG), key=("no",)), carried={"id": "no"})
+    assert renamed.changes == (RenameColumn("id", "no"),)
+    with pytest.raises(UnsupportedChange, match="code was added"):
+        planned({"id": LONG}, schema(ID, code, key=("code",)))
+
+
+def test_created_again() -> None:
+    a = Column("a", STRING)
+    found = planned({"id": LONG, "a": INT}, schema(ID, a), recreated=True).changes
+    assert found[0] == Recreate()
+    assert isinstance(found[1], ChangeType)
+    with pytest.raises(UnsupportedChange, match="dropped and recreated"):
+        planned({"id": LONG}, schema(ID), recreated=True, policies={"recreate": "fail"})
+
+
+def test_policies() -> None:
+    a, b = Column("a", INT), Column("b", INT)
+    lake = {"id": LONG, "a": INT}
+    renamed = {"id": "id", "a": "b"}
+    with pytest.raises(UnsupportedChange, match="rename column a to b") as caught:
+        planned(lake, schema(ID, b), carried=renamed, policies={"rename": "fail"})
+    assert 'rename = "evolve"' in (caught.value.hint or "")
+    found = planned(lake, schema(ID, b), carried=renamed, policies={"rename": "ignore"})
+    assert found == Plan((DropColumn("a"), AddColumn(b, "id")), (RenameColumn("a", "b"),), ())
+    found = planned(lake, schema(ID, b), policies={"drop": "ignore", "add": "ignore"})
+    assert found == Plan((RetireColumn("a", "a"),), (DropColumn("a"), AddColumn(b, "id")), ("a",))
+    found = planned(lake, schema(a, ID), policies={"order": "ignore"})
+    assert found.changes == ()
+    # A column that was kept gives its name to one of the same name.
+    found = planned({"id": LONG, "a": INT}, schema(ID, a), carried={"id": "id"}, retired=("a",))
+    assert found.changes == (RetireColumn("a", "a__dropped"), AddColumn(a, "id"))
+    # Widening changes no value, whatever is said of types.
+    wide = planned(lake, schema(ID, Column("a", LONG)), policies={"type": "fail"})
+    assert wide.changes == (WidenType("a", INT, LONG),)
+    with pytest.raises(UnsupportedChange, match="INT to VARCHAR"):
+        planned(
+            lake,
+            schema(ID, Column("a", STRING)),
+            source_types=({"a": "INT"}, {"a": "VARCHAR(9)"}),
+            policies={"type": "fail"},
+        )
+
+
+def test_fills_as_text() -> None:
+    changes: list[SchemaChange] = [
+        AddColumn(Column("a`b", STRING, fill="it's"), None),
+        AddColumn(Column("n", INT), None),
+        WidenType("q", INT, LONG),
+    ]
+    fills = pending_fills(changes)
+    assert fills == {"a`b": "it's"}
+    assert fills_from_json(fills_to_json(fills)) == fills
+    assert fills_from_json(None) == {}
+    assert renamed_fills({"a": "1", "b": "2"}, [RenameColumn("a", "c"), DropColumn("b")]) == {"c": "1"}

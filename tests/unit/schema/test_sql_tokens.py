@@ -1,0 +1,223 @@
+"""How the text of a statement is cut into tokens: as MySQL does it, and in time in proportion to the text."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.model.table import TableId
+from replicator.schema.mysql_ddl import column_moves, computed_columns, parse, renamed_from
+from replicator.schema.sql_tokens import Token, tokenize
+
+TABLE = TableId("shop", "t")
+SPACE = " \t\n\v\f\r"
+
+
+def reference_tokens(text: str) -> list[Token]:
+    """Read a text character by character, as MySQL's lexer does."""
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        if (end := reference_skipped(text, at)) > at:
+            at = end
+        elif text[at] in "`'\"":
+            name, end = reference_quoted(text, at)
+            found.append(Token("", None if text[at] == "'" else name))
+            at = end
+        elif is_of_word(text[at]):
+            begin = at
+            while at < len(text) and is_of_word(text[at]):
+                at += 1
+            word = text[begin:at]
+            found.append(Token(word.upper() if word.isascii() else "", word))
+        else:
+            found.append(Token(text[at], None))
+            at += 1
+    return found
+
+
+def reference_skipped(text: str, at: int) -> int:
+    """The place behind a space, a comment or a mark of one at a place; the place itself if there is none."""
+    two, follows = text[at : at + 2], text[at + 2 : at + 3]
+    if text[at] in SPACE:
+        return at + 1
+    if text[at] == "#" or (two == "--" and (follows <= " " or follows == "\x7f")):
+        while at < len(text) and text[at] != "\n":
+            at += 1
+        return at
+    if two == "*/":
+        return at + 2
+    if two != "/*":
+        return at
+    if follows != "!":
+        at += 2
+        while at < len(text) and text[at : at + 2] != "*/":
+            at += 1
+        return at + 2
+    digits = 0
+    while digits < 6 and text[at + 3 + digits : at + 4 + digits] in tuple("0123456789"):
+        digits += 1
+    return at + 3 + (digits if digits >= 5 else 0)
+
+
+def reference_quoted(text: str, at: int) -> tuple[str | None, int]:
+    """What the quotes at a place hold, None if they are not closed, and the place behind them."""
+    quote, held = text[at], ""
+    at += 1
+    while at < len(text):
+        if text[at] == "\\" and quote != "`":
+            held += text[at : at + 2]
+            at += 2
+        elif text[at] != quote:
+            held += text[at]
+            at += 1
+        elif text[at : at + 2] == quote * 2:
+            held += quote
+            at += 2
+        else:
+            return held, at + 1
+    return None, len(text)
+
+
+def is_of_word(char: str) -> bool:
+    return char in "_$" or char >= "\x80" or (char.isascii() and char.isalnum())
+
+
+PIECES = [
+    *("'", '"', "`", "\\", "''", '""', "``", "/*", "/*!", "*/", "/*M!", "/*M", "/*/", "*", "/", "!"),
+    *("--", "-", "-- ", "--\x01", "#", "\n", " ", "\t", "\u00a0", "\x00", "\x7f", ";", ",", "(", ")", "."),
+    *(
+        "80000",
+        "99999",
+        "100000",
+        "1",
+        "\u0661",
+        "a",
+        "DROP",
+        "drop",
+        "\u0131",
+        "\u00df",
+        "\U0001f600",
+        "$_",
+        "@",
+    ),
+]
+
+
+@given(st.lists(st.one_of(st.sampled_from(PIECES), st.characters()), max_size=40).map("".join))
+def test_tokens_are_those_of_the_reference(text: str) -> None:
+    assert list(tokenize(text)) == reference_tokens(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "keywords"),
+    [
+        # Ordinary comments, whatever they hold; quotes mean nothing inside.
+        ("a /*Migration: don't*/ b", ["A", "B"]),
+        ("a /*M!100000 b */ c", ["A", "C"]),
+        ("a /* \" ` ' # -- */ b", ["A", "B"]),
+        ("a /*/ b */ c", ["A", "C"]),
+        ("a /**/ b /***/ c", ["A", "B", "C"]),
+        ("a /* b /* c */ d", ["A", "D"]),
+        ("a /* b", ["A"]),
+        # Executable ones are part of the statement; a version has five digits or six.
+        ("a /*!b*/ c", ["A", "B", "C"]),
+        ("a /*!80000 b */ /*!080000c*/", ["A", "B", "C"]),
+        ("a /*!8000 b */", ["A", "8000", "B"]),
+        ("a /*!80000 b /* c */ d */ e", ["A", "B", "D", "E"]),
+        ("a /*! '*/' b */", ["A", "", "B"]),
+        ("a /*! b -- */\n c */ d", ["A", "B", "C", "D"]),
+        # Hyphens begin a comment only before a space or a control character.
+        ("a -- b\nc", ["A", "C"]),
+        ("a --\nb", ["A", "B"]),
+        ("a --", ["A"]),
+        ("a --b", ["A", "-", "-", "B"]),
+        ("a --\u00a0b", ["A", "-", "-", ""]),
+        ("1-- don't\n, b", ["1", ",", "B"]),
+        ("a # it's\n b", ["A", "B"]),
+        ("a#b\nc", ["A", "C"]),
+        # Text, in which nothing is a comment.
+        ("'/*' a '*/'", ["", "A", ""]),
+        ("'it''s' a 'it\\'s' b '\\\\' c", ["", "A", "", "B", "", "C"]),
+        # Letters whose upper case is ASCII make no keyword.
+        ("\u0131ndex", [""]),
+    ],
+)
+def test_comments_and_texts_are_told_apart(text: str, keywords: list[str]) -> None:
+    assert [token.keyword for token in tokenize(text)] == keywords
+
+
+@pytest.mark.parametrize("text", ["`a", '"a', "'a", '"a\\"', "'a\\"])
+def test_what_is_not_closed_is_no_name(text: str) -> None:
+    assert list(tokenize(text + " b ; c")) == [Token("", None)]
+
+
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "single quotes": lambda n: "'" * n + "x",
+    "single quotes behind backslashes": lambda n: "\\'" * (n // 2),
+    "double quotes behind backslashes": lambda n: '\\"' * (n // 2),
+    "backticks": lambda n: "`" * (n | 1),
+    "single quotes, each opened once": lambda n: "'a\\" * (n // 3),
+    "backslashes": lambda n: "\\" * n,
+    "a text of backslashes": lambda n: "'" + "\\" * n,
+    "all quotes": lambda n: "'\"`" * (n // 3),
+    "openings of comments": lambda n: "/*" * (n // 2),
+    "openings of executable comments": lambda n: "/*!" * (n // 3),
+    "openings of executable comments of a version": lambda n: "/*!80000 '" * (n // 10),
+    "comments of quotes": lambda n: "/*M'*/" * (n // 6),
+    "an open comment of stars": lambda n: "/*" + "*" * n,
+    "closings of comments": lambda n: "*/" * (n // 2),
+    "comments of one line": lambda n: "-- '\n#'\n" * (n // 8),
+    "hyphens": lambda n: "-" * n,
+    "opening parentheses": lambda n: "(" * n,
+    "closing parentheses": lambda n: ")" * n,
+    "nested parentheses": lambda n: "(" * (n // 2) + ")" * (n // 2),
+    "commas": lambda n: "," * n,
+    "dots": lambda n: "." * n,
+    "semicolons": lambda n: ";" * n,
+    "spaces": lambda n: " " * n + "x",
+    "one word": lambda n: "a" * n,
+    "many words": lambda n: "a " * (n // 2),
+    "renames of columns": lambda n: "RENAME COLUMN a TO b," * (n // 21),
+    "expressions": lambda n: "ADD t INT AS (1)," * (n // 17),
+    "added in parentheses": lambda n: "ADD (" * (n // 5),
+}
+
+
+def read_all(ddl: str) -> None:
+    statements = parse(ddl)
+    column_moves(statements, TABLE)
+    renamed_from(statements, TABLE)
+    computed_columns(statements)
+
+
+def cpu_seconds(ddl: str) -> float:
+    begin = time.process_time()
+    read_all(ddl)
+    return time.process_time() - begin
+
+
+def assert_linear(small: str, large: str) -> None:
+    """`large` has ten times the length of `small`: quadratic work would take a hundred times the time."""
+    # What takes less than some hundredths of a second is not measured well.
+    assert cpu_seconds(large) < 40 * max(cpu_seconds(small), 0.02)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_megabyte_takes_time_in_proportion(kind: str) -> None:
+    assert_linear(*("ALTER TABLE t " + HOSTILE[kind](size) for size in (100_000, 1_000_000)))
+
+
+@pytest.mark.parametrize("kind", ["nested parentheses", "commas", "expressions"])
+@pytest.mark.parametrize("opening", ["CREATE TABLE t (", "RENAME TABLE "])
+def test_other_statements_take_time_in_proportion(kind: str, opening: str) -> None:
+    assert_linear(*(opening + HOSTILE[kind](size) for size in (20_000, 200_000)))
+
+
+def test_renames_take_time_in_proportion() -> None:
+    assert_linear(*("RENAME TABLE t TO u" + ", u TO t, t TO u" * size for size in (1_000, 10_000)))
+    assert_linear(
+        *("RENAME TABLE " + ", ".join(f"a{i} TO b{i}" for i in range(size)) for size in (1_000, 10_000))
+    )

@@ -1,0 +1,90 @@
+"""When a failed connector is restarted, and when a run stops waiting for it."""
+
+import pytest
+
+from replicator.sources.connector_policy import Observation, Patience, RestartPolicy
+
+RUNNING = Observation("RUNNING", name="shop")
+LOST = Observation("FAILED", "Failed to read next byte from position 651", "shop")
+BROKEN = Observation("FAILED", "a column that nobody knows", "shop")
+
+
+def restarts(seen: Observation, until: float, policy: RestartPolicy | None = None) -> list[float]:
+    """The seconds at which a connector is restarted that is looked at every second."""
+    policy = policy or RestartPolicy()
+    return [t for t in range(int(until)) if policy.pause_after_restart(seen, float(t)) is not None]
+
+
+def test_connector_that_lost_mysql_is_restarted_every_few_seconds() -> None:
+    assert restarts(LOST, 20) == [0, 1, 3, 8, 13, 18]
+
+
+def test_other_failures_are_retried_less_and_less() -> None:
+    assert restarts(BROKEN, 1_000) == [0, 5, 15, 45, 105, 405, 705]
+
+
+def test_running_connector_is_left_alone() -> None:
+    assert restarts(RUNNING, 100) == []
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED", "MISSING", "UNREACHABLE", "RESTARTING", "UNASSIGNED"])
+def test_connector_that_somebody_stopped_is_left_alone(state: str) -> None:
+    assert restarts(Observation(state), 100) == []
+
+
+def test_backoff_goes_on_when_the_connector_ran_for_a_moment() -> None:
+    policy = RestartPolicy()
+    assert restarts(BROKEN, 16, policy) == [0, 5, 15]
+    policy.pause_after_restart(RUNNING, 17.0)
+    assert policy.pause_after_restart(BROKEN, 20.0) is None
+
+
+def test_backoff_begins_again_when_the_connector_was_well() -> None:
+    policy = RestartPolicy()
+    assert restarts(BROKEN, 16, policy) == [0, 5, 15]
+    policy.pause_after_restart(RUNNING, 17.0)
+    policy.pause_after_restart(RUNNING, 80.0)
+    assert policy.pause_after_restart(BROKEN, 81.0) == 5.0
+
+
+def given_up(*seen: tuple[float, Observation, object]) -> float | None:
+    """When a run gives up that sees this: (from when on, state, progress), looking every second for an hour."""
+    patience = Patience(0.0)
+    for t in range(3600):
+        state, progress = next((state, p) for begin, state, p in reversed(seen) if t >= begin)
+        if patience.judge(state, progress, float(t)) is not None:
+            return t
+    return None
+
+
+@pytest.mark.parametrize("state", ["MISSING", "PAUSED", "STOPPED"])
+def test_run_does_not_wait_for_a_connector_that_somebody_has_to_start(state: str) -> None:
+    assert given_up((0, Observation(state), 1)) == 5
+
+
+def test_run_waits_half_a_minute_for_kafka_connect() -> None:
+    assert given_up((0, Observation("UNREACHABLE", "cannot reach"), 1)) == 30
+
+
+def test_run_waits_a_minute_for_a_failed_connector_even_when_it_runs_for_moments() -> None:
+    assert given_up((0, LOST, 1)) == 60
+    flapping = [(t, RUNNING if t % 20 else LOST, 1) for t in range(0, 200, 10)]
+    assert given_up(*flapping) == 60
+
+
+def test_run_forgets_a_failure_after_progress() -> None:
+    assert given_up((0, LOST, 1), (20, RUNNING, 2)) == 20 + 150
+
+
+def test_run_waits_while_there_is_progress() -> None:
+    assert given_up(*((t, RUNNING, t) for t in range(0, 3600, 100))) is None
+
+
+def test_reason_says_what_to_do() -> None:
+    found = Patience(0.0)
+    assert found.judge(Observation("MISSING"), 1, 0.0) is None
+    gone = found.judge(Observation("MISSING"), 1, 6.0)
+    assert gone is not None
+    assert (gone.reason, gone.next_step) == ("no connector has this topic prefix", "run: replicator connect")
+    assert LOST.told() == "the connector shop is FAILED: Failed to read next byte from position 651"
+    assert "MySQL is running" in (LOST.next_step() or "")

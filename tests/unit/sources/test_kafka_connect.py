@@ -1,0 +1,115 @@
+"""The client of Kafka Connect, against a small server that answers as told."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from replicator.errors import ConnectError
+from replicator.sources.kafka_connect import (
+    ConnectorState,
+    KafkaConnect,
+    cause,
+    failure_hint,
+    lost_connection,
+)
+from tests.support.kafka_connect import Connect, serving
+
+FIND = "GET /connectors?expand=info&expand=status"
+STATUS = "GET /connectors/shop/status"
+OFFSETS = "GET /connectors/shop/offsets"
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with serving() as server:
+        yield server
+
+
+def known(prefix: str, state: str = "RUNNING") -> dict[str, Any]:
+    status = {"connector": {"state": state}, "tasks": [{"id": 0, "state": state, "trace": "a.B: no\n"}]}
+    return {"info": {"config": {"topic.prefix": prefix}}, "status": status}
+
+
+def test_connector_is_found_by_its_topic_prefix(connect: Connect) -> None:
+    connect.reply(FIND, 200, {"other": known("o"), "by-hand": known("shop", "FAILED")})
+    found = KafkaConnect(connect.url + "/").find("shop")
+    assert found is not None
+    assert (found.name, found.state.summary) == ("by-hand", "FAILED")
+    assert found.state.failures == ("no",)
+    assert KafkaConnect(connect.url).find("nobody") is None
+
+
+@pytest.mark.parametrize(
+    ("connector", "tasks", "summary"),
+    [
+        ("RUNNING", ["RUNNING"], "RUNNING"),
+        ("RUNNING", [], "UNASSIGNED"),
+        ("RUNNING", ["RESTARTING"], "RESTARTING"),
+        ("PAUSED", ["PAUSED"], "PAUSED"),
+        ("STOPPED", [], "STOPPED"),
+        ("RUNNING", ["RUNNING", "FAILED"], "FAILED"),
+        ("FAILED", [], "FAILED"),
+    ],
+)
+def test_summary_is_the_worst_state(connector: str, tasks: list[str], summary: str) -> None:
+    assert ConnectorState("shop", connector, dict(enumerate(tasks))).summary == summary
+
+
+def test_offset_is_that_of_the_only_partition(connect: Connect) -> None:
+    offset = {"file": "b.1", "pos": 4}
+    connect.reply(OFFSETS, 200, {"offsets": [{"partition": {"server": "shop"}, "offset": offset}]})
+    connect.reply(OFFSETS, 200, {"offsets": []})
+    connect.reply(OFFSETS, 404, {"message": "not found"})
+    client = KafkaConnect(connect.url)
+    assert [client.offset("shop") for _ in range(3)] == [offset, None, None]
+
+
+def test_rebalance_is_waited_for(connect: Connect) -> None:
+    connect.reply(STATUS, 409, {"message": "rebalance"})
+    connect.reply(STATUS, 200, known("shop")["status"])
+    state = KafkaConnect(connect.url, patience=20).state("shop")
+    assert state is not None
+    assert state.summary == "RUNNING"
+
+
+@pytest.mark.parametrize("body", [[], "text", {"shop": 5}])
+def test_server_that_is_not_kafka_connect_is_an_error(connect: Connect, body: Any) -> None:
+    connect.reply(FIND, 200, body)
+    with pytest.raises(ConnectError, match="does not respond like Kafka Connect"):
+        KafkaConnect(connect.url).find("shop")
+
+
+def test_error_of_a_look_names_its_status(connect: Connect) -> None:
+    connect.reply(STATUS, 500, {"message": "Request timed out with secret-word"})
+    with pytest.raises(ConnectError, match=r"answered 500: Request timed out with \*\*\*"):
+        KafkaConnect(connect.url, ["secret-word"]).state("shop")
+
+
+def test_cause_is_the_first_line_and_the_innermost() -> None:
+    trace = "a.B: stopped\n\tat x\nCaused by: c.D: outer\n\tat y\nCaused by: java.io.EOFException: byte 5\n"
+    assert cause(trace) == "stopped (byte 5)"
+    assert cause("a.B: stopped: byte 5\nCaused by: java.io.EOFException: byte 5") == "stopped: byte 5"
+    assert cause("") == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("Access denied for user 'x' (using password: YES)", "source.password"),
+        ("Access denied; you need RELOAD", "REPLICATION SLAVE"),
+        ("Cannot replicate because the source purged required binary logs", "new snapshot"),
+        ("stopped (Failed to read next byte from position 651)", "MySQL is running"),
+        ("Failed to establish connection with the database: (Account is locked)", "unlock the user"),
+        ("a column that nobody knows", "replicator connect"),
+    ],
+)
+def test_usual_failures_have_their_next_step(text: str, step: str) -> None:
+    assert step in failure_hint(text)
+
+
+def test_refused_login_is_no_lost_connection() -> None:
+    failed = "Failed to establish connection with the database: ({})"
+    assert lost_connection(failed.format("Connection refused"))
+    assert not lost_connection(failed.format("Access denied for user 'x'"))
+    assert not lost_connection(failed.format("Account is locked"))

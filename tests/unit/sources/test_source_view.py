@@ -1,0 +1,90 @@
+"""What is known of the source when some servers do not answer."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from replicator.config import Config
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.sources.connector_policy import MISSING, UNREACHABLE
+from replicator.sources.source_view import SourceView, _topic, read_source
+from tests.support.config import minimal_config
+from tests.support.kafka_connect import Connect, serving
+
+FIND = "GET /connectors?expand=info&expand=status"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "hunter2-secret")
+    monkeypatch.setattr("replicator.sources.source_view._TIMEOUT", 1)
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with serving() as server:
+        yield server
+
+
+def config(connect_url: str | None) -> Config:
+    """A configuration with a MySQL and a Kafka that do not answer."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    log = {"kind": "kafka", "bootstrap_servers": address, "topic_prefix": "shop"}
+    return minimal_config(
+        source={
+            "url": f"mysql://cdc@{address}/shop",
+            "password": {"env": "SHOP_PASSWORD"},
+            "tables": ["shop.*"],
+        },
+        log=log | ({"connect_url": connect_url} if connect_url else {}),
+    )
+
+
+def test_each_server_that_does_not_answer_is_noted(connect: Connect) -> None:
+    connect.reply(FIND, 200, {})
+    found = read_source(config(connect.url))
+    assert "cannot reach MySQL" in (found.source_problem or "")
+    assert "cannot reach Kafka" in (found.log_problem or "")
+    assert found.connector is not None
+    assert found.connector.state == MISSING
+    assert found.log_is_complete is None
+    found = read_source(config("http://127.0.0.1:9"))
+    assert found.connector is not None
+    assert found.connector.state == UNREACHABLE
+
+
+def test_connector_is_read_when_mysql_is_away(connect: Connect) -> None:
+    task = {"id": 0, "state": "FAILED", "trace": "a.B: Connection refused hunter2-secret"}
+    info: dict[str, Any] = {"config": {"topic.prefix": "shop"}}
+    connect.reply(
+        FIND, 200, {"mine": {"info": info, "status": {"connector": {"state": "RUNNING"}, "tasks": [task]}}}
+    )
+    offset = {"file": "b.000001", "pos": 4}
+    connect.reply("GET /connectors/mine/offsets", 200, {"offsets": [{"offset": offset}]})
+    found = read_source(config(connect.url))
+    assert found.offset == ConnectorOffset("b.000001", 4)
+    assert found.connector is not None
+    assert (found.connector.state, found.connector.reason) == ("FAILED", "Connection refused ***")
+
+
+def test_log_stands_for_the_source_without_kafka_connect() -> None:
+    found = read_source(config(None))
+    assert (found.is_asked, found.connector, found.source_problem, found.log_is_complete) == (
+        False,
+        None,
+        None,
+        True,
+    )
+
+
+@pytest.mark.parametrize(("pos", "complete"), [(499, False), (500, True)])
+def test_log_is_complete_when_the_offset_covers_the_end(pos: int, complete: bool) -> None:
+    end, offset = BinlogEnd("b.000001", 500), ConnectorOffset("b.000001", pos)
+    assert SourceView("p.", is_asked=True, end=end, offset=offset).log_is_complete is complete
+
+
+def test_topic_has_an_underscore_for_what_kafka_does_not_allow() -> None:
+    assert _topic("p.", "my shop", "größe$1") == "p.my_shop.gr__e_1"

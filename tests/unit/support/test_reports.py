@@ -1,0 +1,74 @@
+"""What is listed at the end of a run; the reports are pytest's own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.reports import main, read_reports, summary
+
+CONFTEST = """
+import pytest
+
+@pytest.fixture(scope="session")
+def server(record_testsuite_property):
+    record_testsuite_property("mysql", "8.0.33")
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "server" in item.fixturenames:
+            item.user_properties.append(("needs", "stack"))
+"""
+RUNS = """
+def test_runs(server, request):
+    request.node.user_properties.append(("left out", "VECTOR needs MySQL 9.0 or newer, not 8.0.33"))
+"""
+SKIPS = """
+import pytest
+
+def test_skips(server):
+    pytest.skip("the real stack cannot run here: no Java is installed")
+
+@pytest.mark.skip(reason="no release for this machine")
+def test_unit():
+    pass
+"""
+
+
+def report(folder: Path, *tests: str) -> Path:
+    """A report of a run of these tests, in a process of its own."""
+    (folder / "conftest.py").write_text(CONFTEST)
+    for number, text in enumerate(tests):
+        (folder / f"test_{number}.py").write_text(text)
+    file = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", f"--junitxml={file}", str(folder)]
+    subprocess.run(command, cwd=folder, check=False, capture_output=True)
+    return file
+
+
+def test_summary_lists_each_test_that_did_not_run_with_its_reason(tmp_path: Path) -> None:
+    run = read_reports([report(tmp_path, RUNS, SKIPS), tmp_path / "absent.xml"])
+    assert summary(run) == [
+        "== tests on the real stack (MySQL 8.0.33): 1 passed, 1 did not",
+        "== skipped on the real stack: the real stack cannot run here: no Java is installed",
+        "   test_1.test_skips",
+        "== skipped: no release for this machine",
+        "   test_1.test_unit",
+        "== left out: VECTOR needs MySQL 9.0 or newer, not 8.0.33",
+        "   test_0.test_runs",
+    ]
+
+
+def test_a_run_that_skipped_the_stack_is_no_success_for_ci(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    whole.mkdir()
+    part.mkdir()
+    assert main(["--all-stack", str(report(whole, RUNS))]) == 0
+    file = str(report(part, RUNS, SKIPS))
+    assert main(["--all-stack", file]) == 1
+    assert main([file]) == 0
+    assert main(["--all-stack", str(tmp_path / "absent.xml")]) == 1
+    assert "no Java is installed" in capsys.readouterr().out

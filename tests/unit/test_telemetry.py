@@ -1,0 +1,116 @@
+"""Log lines, stage times and batch reports."""
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from pydantic import SecretStr
+
+from replicator.telemetry import BatchReport, StageTimes, Stopwatch, get_logger, log_batch, setup_logging
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("replicator")
+    before = (root.handlers, root.level, ours.level)
+    yield
+    root.handlers = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+    structlog.reset_defaults()
+
+
+def test_a_line_of_json_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    setup_logging(stream)
+    get_logger("replicator.test").info("started", mirror="shop")
+    line = json.loads(stream.getvalue())
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {"event": "started", "level": "info", "logger": "replicator.test", "mirror": "shop"}
+
+
+def test_plain_text_on_a_terminal() -> None:
+    stream = Terminal()
+    setup_logging(stream)
+    get_logger("replicator.test").info("started", mirror="shop")
+    assert "started" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+def test_secrets_are_never_written() -> None:
+    stream = io.StringIO()
+    setup_logging(stream)
+    get_logger("replicator.test").info(
+        "connecting",
+        password="hunter2",
+        options={"sasl.jaas.config": "hunter2"},
+        wrapped=SecretStr("hunter2"),
+    )
+    line = json.loads(stream.getvalue())
+    assert "hunter2" not in stream.getvalue()
+    assert line["password"] == line["options"]["sasl.jaas.config"] == "(hidden)"
+
+
+def test_lines_of_other_libraries_come_along_as_warnings_only() -> None:
+    stream = io.StringIO()
+    setup_logging(stream)
+    logging.getLogger("py4j").info("chatter")
+    logging.getLogger("other").warning("trouble %d", 7)
+    logging.getLogger("replicator.operations.record").info("ours")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["trouble 7", "ours"]
+
+
+def test_one_line_per_batch() -> None:
+    stream = io.StringIO()
+    setup_logging(stream)
+    times = StageTimes({"decode": 0.25, "apply": 1.00049}, wall=2.0)
+    log_batch(BatchReport(7, 1200, {"INSERT": 1000, "DELETE": 200}, 3, times, lag_seconds=1.23456))
+    log_batch(BatchReport(8, 1, {}, 0, StageTimes(), quarantined=1, paused=("shop.orders",)))
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    del first["timestamp"]
+    assert first == {
+        "event": "batch",
+        "level": "info",
+        "logger": "replicator.batch",
+        "batch": 7,
+        "events": 1200,
+        "rows": {"INSERT": 1000, "DELETE": 200},
+        "tables": 3,
+        "seconds": 2.0,
+        "stages": {"decode": 0.25, "apply": 1.0},
+        "events_per_second": 600,
+        "lag_seconds": 1.235,
+    }
+    assert (second["level"], second["quarantined"], second["paused"]) == ("warning", 1, ["shop.orders"])
+    assert second["lag_seconds"] is None
+
+
+def test_a_stopwatch_adds_up_across_threads_and_errors() -> None:
+    watch = Stopwatch()
+    barrier = threading.Barrier(2)
+
+    def work() -> None:
+        with watch.stage("apply"):
+            barrier.wait(5)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    with watch.stage("decode"):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with pytest.raises(ValueError, match="boom"), watch.stage("failed"):
+        raise ValueError("boom")
+    times = watch.times()
+    assert set(times.seconds) == {"decode", "apply", "failed"}
+    assert next(iter(times.seconds)) == "decode"
+    assert times.wall >= times.seconds["decode"] > 0
