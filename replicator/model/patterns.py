@@ -12,6 +12,8 @@ from typing import Final
 _WILDCARDS: Final = {"*": "(?s:.*)", "?": "(?s:.)"}
 """Without the flag `s` a dot matches no line break, and Java and Python differ in what they consider a line break."""
 
+_BACKSLASH: Final = r"\x5c"
+
 
 def has_wildcard(pattern: str) -> bool:
     """Return whether a pattern may match several names."""
@@ -32,8 +34,13 @@ def to_regex(pattern: str) -> str:
 
 
 def literal_regex(text: str) -> str:
-    """Return the regular expression, for Python and Java, that matches only `text`."""
-    return re.sub(r"([^\w])", r"\\\1", text, flags=re.ASCII)
+    """Return the regular expression, for Python and Java, that matches only `text`.
+
+    A backslash is written as its code: before the comma of a list, an escaped one would look like an escape.
+    """
+    return re.sub(
+        r"\W", lambda found: _BACKSLASH if found[0] == "\\" else f"\\{found[0]}", text, flags=re.ASCII
+    )
 
 
 @lru_cache(maxsize=1024)

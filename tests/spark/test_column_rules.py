@@ -58,6 +58,9 @@ class Table:
         if self.definitions:
             place = Place(1, self.pos)
             value = schema_change_event(place, self.name, columns, self.key, kind=kind, ddl=ddl, **others)
+            if self.form == "avro":
+                # In this form `AvroTopics` encodes it.
+                value = b'{"schema":{"type":"struct"},"payload":' + value + b"}"
             self.records.append(Record("shop", 0, None, value))
 
     def insert(self, **row: Any) -> None:

@@ -33,6 +33,7 @@ def test_java_reads_the_lists_of_debezium_and_spark(spark: SparkSession) -> None
     java = jvm.java.util.regex.Pattern
 
     @given(include=st.lists(texts, min_size=1, max_size=2), exclude=st.lists(texts, max_size=2), name=texts)
+    @example(include=["\\", "?"], exclude=[], name="?")
     def check(include: list[str], exclude: list[str], name: str) -> None:
         wanted = matches(name, include) and not matches(name, exclude)
         listed = re.split(r"(?<!\\),", table_patterns(include, exclude))

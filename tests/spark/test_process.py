@@ -42,7 +42,7 @@ from replicator.runner import process
 from replicator.cli import main
 
 def work(mirror, _on_progress):
-    spark = mirror.engine.spark
+    spark = mirror.context.spark
     print("ready", spark.range(3).count(), flush=True)
     while not mirror.stopping.is_set():
         spark.range(10**8).selectExpr("max(hash(id))").collect()
