@@ -1,8 +1,9 @@
-"""Makes staged files visible, together with the commit marker, in one atomic commit.
+"""Make staged files visible, together with the commit marker, in one atomic commit.
 
-The commit is a compare-and-swap on two levels. The table must carry the marker that the batch started from; otherwise
-another process writes the same table, and this one stops. And the commit replaces exactly the metadata that the table
-was loaded with: if another commit was made since, nothing is committed, and the caller plans again.
+The commit is a compare-and-swap on two levels. First, the table must carry the marker from which the batch started;
+otherwise another process writes the same table, and this one stops. Second, the commit replaces exactly the metadata
+with which the table was loaded: if another commit was made since, nothing is committed, and the caller plans the batch
+again.
 """
 
 from collections.abc import Sequence
@@ -43,15 +44,17 @@ class Staged:
 def publish(
     lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker, staged: Staged
 ) -> int | None:
-    """Commit `staged` and `marker` to `table`, whose newest marker must be `base`. Returns the current snapshot then.
+    """Commit `staged` and `marker` to `table`, whose newest marker must be `base`.
 
-    Where no row changes only the marker is written, into the table's properties, and no snapshot is made.
-    None where that is not known: the commit happened, but its answer was lost.
+    If no row changes, the commit writes the marker to the table's properties and makes no snapshot.
+
+    Returns the table's current snapshot after the commit; None if it is unknown, because the commit succeeded but the
+    catalog's answer was lost.
 
     Raises:
         FencedError: the table's marker is not `base`: another process writes this mirror.
-        CommitConflict: something else was committed meanwhile; nothing was changed.
-        LakeUnavailable: the catalog failed, and the commit is known not to have happened.
+        CommitConflict: another commit was made since the table was loaded; nothing was changed.
+        LakeUnavailable: the catalog failed, and the commit certainly did not succeed.
     """
     found = table.marker()
     if found != base:
@@ -68,14 +71,14 @@ def publish(
         unknown = isinstance(cause, Py4JJavaError) and java_class(cause).endswith(
             "CommitStateUnknownException"
         )
-        # The answer was lost, not necessarily the commit: the marker tells which.
+        # The answer was lost, but the commit may have succeeded: the marker in the table shows it.
         if not unknown or not _landed(lake, table, base, marker):
             raise
     return None
 
 
 def fenced(table: LakeTable, base: CommitMarker | None, found: CommitMarker | None) -> FencedError:
-    """The error for a table whose marker is not the expected one."""
+    """Return the error for a table whose marker is not the expected one."""
     seen = "no marker" if found is None else f"commit {found.sequence} of mirror {found.mirror!r}"
     wanted = "no marker" if base is None else f"commit {base.sequence} of mirror {base.mirror!r}"
     return FencedError(
@@ -85,7 +88,7 @@ def fenced(table: LakeTable, base: CommitMarker | None, found: CommitMarker | No
 
 
 def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker) -> bool:
-    """Whether the commit of `marker` is in the table after all. Raises FencedError where another's is."""
+    """Return whether the commit of `marker` succeeded. Raises FencedError if another process's commit did."""
     now = lake.load(table.namespace, table.name)
     found = None if now is None else now.marker()
     if found == marker:
@@ -110,7 +113,7 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
     if staged.data or staged.deletes:
         _stamped(_rows(transaction, staged), text).commit()
     elif staged.branch is not None:
-        # SQL made the snapshots of the branch, without the marker.
+        # The snapshots of the branch were made by SQL, without the marker.
         _stamped(transaction.newFastAppend(), text).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().removeBranch(staged.branch).commit()
@@ -118,8 +121,8 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
     if staged.fills_done:
         properties.remove(PENDING_FILLS_KEY).remove(PENDING_CLEAR_KEY)
     properties.commit()
-    # `commitTransaction` would put the changes on top of whatever was committed meanwhile, and the marker and the
-    # position deletes would be wrong there. This commits them to what was loaded, or not at all.
+    # `commitTransaction` would apply the changes to a newer state, for which the marker and the position deletes would
+    # be wrong. This commits to the loaded state or not at all.
     metadata = transaction.currentMetadata()
     transaction.underlyingOps().commit(start, metadata)
     snapshot = metadata.currentSnapshot()

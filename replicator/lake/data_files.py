@@ -1,8 +1,8 @@
-"""Writes files that no snapshot refers to yet. A crash leaves orphan files, never a visible change.
+"""Write files that no snapshot refers to yet. A crash leaves orphan files, never a visible change.
 
-Data files are written by Iceberg's own Spark writer; the file set goes to its rewrite coordinator instead of into
-a commit, which is how Iceberg's rewrite actions work. Position-delete files are plain Parquet with the two reserved
-field ids of Iceberg's spec ("Position Delete Files").
+Iceberg's own Spark writer writes data files; it hands them to its rewrite coordinator instead of committing them, as
+for Iceberg's rewrite actions. Position-delete files are plain Parquet with the two reserved field ids of Iceberg's spec
+("Position Delete Files").
 """
 
 import uuid
@@ -30,18 +30,18 @@ POSITIONS: Final = pa.schema(
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS_ID)}),
     ]
 )
-"""Rows to delete, as a position-delete file has them."""
+"""The schema of position-delete files."""
 
 
 def cast_to_table(rows: DataFrame, columns: Mapping[str, LakeType], struct: str | None = None) -> DataFrame:
-    """`rows` with exactly the lake table's columns: casts to wider types, null where the source has no such column.
+    """Return `rows` with exactly the lake table's columns, cast to their types; null for a column that `rows` lacks.
 
-    `struct` names a column that is taken over as it is, after the others.
+    `struct` names a column that is added unchanged, after the others.
     """
     return rows.select(*_cast_columns(tuple(rows.columns), tuple(columns.items()), struct))
 
 
-# Building an expression takes calls into the JVM for each part of it. A table's are the same in every batch.
+# Each part of an expression takes a call into the JVM. The expressions of a table are the same in every batch.
 @lru_cache(1024)
 def _cast_columns(
     present: tuple[str, ...], columns: tuple[tuple[str, LakeType], ...], struct: str | None
@@ -62,11 +62,11 @@ _SQL_NAMES: Final = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp", "
 
 
 def stage_data(lake: Lake, table: LakeTable, rows: DataFrame) -> list[Any]:
-    """Write `rows` (see `cast_to_table`) as data files of `table`. Returns Iceberg DataFile objects."""
+    """Write `rows` (see `cast_to_table`) as data files of `table` and return Iceberg's DataFile objects."""
     file_set = str(uuid.uuid4())
     writer = rows.writeTo(table.sql_name).option("rewritten-file-scan-task-set-id", file_set)
     if table.is_partitioned:
-        # Rows come in any order; without this the writer wants each partition's rows together.
+        # Rows are in no order of partitions, which Iceberg's default writer requires.
         writer = writer.option("fanout-enabled", "true")
     writer.append()
     with lake_errors(f"files of {table.name} cannot be staged"):
@@ -79,24 +79,24 @@ def stage_data(lake: Lake, table: LakeTable, rows: DataFrame) -> list[Any]:
 def matching_positions(
     lake: Lake, table: LakeTable, snapshot_id: int, key_columns: Sequence[str], keys: DataFrame
 ) -> DataFrame:
-    """File and position of the rows in a snapshot of `table` whose key is in `keys` (columns k0, k1, …)."""
+    """Find file and position of the rows in a snapshot of `table` whose key is in `keys` (columns k0, k1, …)."""
     names = [f"k{i}" for i in range(len(key_columns))]
-    # As a table, and not as a source, it is read with the schema that it has now.
+    # `table` reads an old snapshot with the current schema; `load` would use the snapshot's own schema.
     target = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
     wanted = [F.col(quoted(column)).alias(name) for column, name in zip(key_columns, names, strict=True)]
-    places = target.select(*wanted, F.col("_file").alias("file_path"), F.col("_pos").alias("pos"))
-    return places.join(F.broadcast(keys.select(*names)), names, "left_semi").select("file_path", "pos")
+    rows = target.select(*wanted, F.col("_file").alias("file_path"), F.col("_pos").alias("pos"))
+    return rows.join(F.broadcast(keys.select(*names)), names, "left_semi").select("file_path", "pos")
 
 
 def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> list[Any]:
-    """Write position-delete files for `positions` (file_path, pos). Returns Iceberg DeleteFile objects."""
+    """Write position-delete files for `positions` (file_path, pos) and return Iceberg's DeleteFile objects."""
     folder = f"{table.java.location()}/data/deletes-{uuid.uuid4()}"
     rows = positions.select(
         F.col("file_path").alias("file_path", metadata={"parquet.field.id": _PATH_ID}),
         F.col("pos").alias("pos", metadata={"parquet.field.id": _POS_ID}),
     )
     if table.is_partitioned:
-        # A delete file belongs to one partition of the table; one file for each data file keeps that true.
+        # A delete file must belong to one partition of the table; one delete file per data file guarantees that.
         rows = rows.repartition("file_path").sortWithinPartitions("file_path", "pos")
         rows = rows.withColumn("of", F.xxhash64("file_path"))
         rows.write.partitionBy("of").parquet(folder)
@@ -107,7 +107,7 @@ def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: Dat
 
 
 def stage_deletes_on_driver(lake: Lake, table: LakeTable, snapshot_id: int, positions: pa.Table) -> list[Any]:
-    """The same for positions that the driver holds: it writes the files itself, which takes no Spark job."""
+    """Write position-delete files as `stage_deletes`, but on the driver and without a Spark job."""
     if not positions.num_rows:
         return []
     ordered = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")]).cast(POSITIONS)
@@ -131,14 +131,14 @@ def stage_deletes_on_driver(lake: Lake, table: LakeTable, snapshot_id: int, posi
 def write_deletes_on_driver(
     lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame
 ) -> list[Any]:
-    """Fetch `positions` and write their delete files on the driver; for few positions."""
+    """Collect `positions`, which must be few, and write their delete files on the driver."""
     return stage_deletes_on_driver(lake, table, snapshot_id, positions.toArrow())
 
 
 def _upload(table: LakeTable, path: str, rows: pa.Table) -> int:
-    """One Parquet file, through the table's own file access: whatever its store is, the credentials are there.
+    """Write one Parquet file and return its size in bytes.
 
-    Returns its size in bytes.
+    The table's own FileIO writes it, because that has the credentials of any object store.
     """
     buffer = BytesIO()
     pq.write_table(rows, buffer, compression="zstd", store_schema=False)
@@ -152,9 +152,9 @@ def _upload(table: LakeTable, path: str, rows: pa.Table) -> int:
 
 
 def _path_metrics(lake: Lake, count: int, first: str, last: str) -> Any:
-    """What readers look at in a position-delete file: how many, and of which data files.
+    """Return the metrics of a position-delete file that readers use: number of rows, first and last data file.
 
-    Iceberg could read it from the file, but parses Hadoop's whole configuration anew to open one.
+    Iceberg could read them from the file, but parses Hadoop's whole configuration each time it opens one.
     """
     classes = lake.classes
     bounds = []
@@ -184,7 +184,7 @@ def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, paths: Sequenc
 def _delete_file(
     lake: Lake, table: LakeTable, path: str, size: int, metrics: Any, partition: tuple[Any, Any] | None
 ) -> Any:
-    """The DeleteFile of a file that was written; `partition` is the spec and partition of the rows that it deletes."""
+    """Return the DeleteFile of a written file; `partition` is the spec and partition of the rows that it deletes."""
     spec, values = (table.java.spec(), None) if partition is None else partition
     builder = lake.classes.file_metadata.deleteFileBuilder(spec).ofPositionDeletes().withPath(path)
     if values is not None:
@@ -211,7 +211,7 @@ def _lower_bound(lake: Lake, metrics: Any) -> str:
 
 
 def _partitions(table: LakeTable, snapshot_id: int) -> dict[str, tuple[Any, Any]]:
-    """Data file path → its partition spec and partition."""
+    """Return data file path → its partition spec and partition."""
     found: dict[str, tuple[Any, Any]] = {}
     tasks = table.java.newScan().useSnapshot(snapshot_id).planFiles()
     try:

@@ -1,7 +1,7 @@
 """The lake as the ledger: what each table contains is read from its own commit markers.
 
-There is no other record of progress. A checkpoint folder may be lost, a mirror may be started on another machine,
-snapshots may expire: the marker is in the newest snapshot's summary and, in the same commit, in the table's properties.
+There is no other record of progress: a checkpoint folder may be lost, and a mirror may be started on another machine.
+A commit writes its marker to the snapshot's summary and to the table's properties, so expiring snapshots keeps it.
 """
 
 import json
@@ -24,17 +24,17 @@ from replicator.schema.history import BEGINNING, binlog_key
 from replicator.sources.change_log import Offsets
 
 PAUSED_KEY: Final = "replicator.paused."
-"""Prefix of the ops namespace's properties that say why a table is paused."""
+"""Prefix of the ops namespace's properties that contain why a table is paused."""
 
 RETRYING_KEY: Final = "replicator.retrying."
-"""Prefix of the ops namespace's properties that say why a table failed that is tried again."""
+"""Prefix of the ops namespace's properties that contain why a table failed, if it is retried."""
 
 _LOADERS: Final = 8
 _PROPERTY_TEXT: Final = 400
 
 
 class LakeRole(StrEnum):
-    """Which of the two lake tables of a source table is meant."""
+    """The two lake tables of a source table."""
 
     MIRROR = "mirror"
     CHANGELOG = "changelog"
@@ -42,12 +42,12 @@ class LakeRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The markers of one source table's two lake tables; None where there is nothing yet.
+    """The markers of one source table's two lake tables; None for a table without a commit.
 
     Attributes:
-        changelog_wanted: False for a table that is mirrored without a changelog.
-        may_stand_alone: True where one without a key is to have a changelog only.
-        mirror_schema, changelog_schema: which version of the source's schema the two tables have.
+        changelog_wanted: whether the table is configured to have a changelog.
+        may_stand_alone: whether the table is configured to have a changelog only, if it has no key.
+        mirror_schema, changelog_schema: the version of the source's schema that each lake table has.
     """
 
     mirror: CommitMarker | None
@@ -59,14 +59,14 @@ class Progress:
 
     @property
     def schema_at(self) -> int | None:
-        """The place of the version that the table with the older one has; None while one is not there."""
+        """The position of the older schema version of the two tables; None if a table does not exist yet."""
         states = [] if self.stands_alone else [self.mirror_schema]
         states += [self.changelog_schema] if self.changelog_wanted else []
         return min((s.at for s in states if s is not None), default=None) if None not in states else None
 
     @property
     def resume_marker(self) -> CommitMarker | None:
-        """The marker of the table that has less: from there on events must be read. None: from the beginning."""
+        """The marker of the table that contains less; reading resumes there. None: from the beginning."""
         if not self.changelog_wanted:
             return self.mirror
         if self.stands_alone:
@@ -77,7 +77,7 @@ class Progress:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether there is a changelog that has no mirror beside it, and needs none."""
+        """Whether the table has a changelog only, as configured."""
         alone = self.changelog is not None and self.changelog.alone
         return self.may_stand_alone and self.mirror is None and alone
 
@@ -95,7 +95,7 @@ class Progress:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that the two tables have events of."""
+        """The topics whose events the two tables contain."""
         return frozenset(
             topic
             for marker in (self.mirror, self.changelog)
@@ -111,7 +111,7 @@ def _reach(marker: CommitMarker) -> int:
 def ranges_to_read(
     topic: str, resume_marker: CommitMarker | None, first: Mapping[int, int], ends: Mapping[int, int]
 ) -> tuple[OffsetRange, ...]:
-    """What a table still lacks of `topic`, up to `ends` (exclusive); partitions with nothing new are left out."""
+    """Return the offsets of `topic` that a table lacks, up to `ends` (exclusive), for partitions that have any."""
     ranges = []
     for partition, end in sorted(ends.items()):
         known = None if resume_marker is None else resume_marker.next_offset(topic, partition)
@@ -122,11 +122,9 @@ def ranges_to_read(
 
 
 def chunks(ranges: tuple[OffsetRange, ...], max_events: int) -> list[tuple[OffsetRange, ...]]:
-    """Cut ranges into pieces of about `max_events` offsets, partitions side by side in equal shares of progress.
+    """Cut ranges into pieces of about `max_events` offsets; each piece has an equal share of every partition.
 
-    No piece is empty.
-
-    A table that was paused, or that is new to the mirror, may have far more to catch up than one batch should hold.
+    No piece is empty. A table that was paused or is new to the mirror may lack more events than fit one batch.
     """
     total = sum(r.count for r in ranges)
     pieces = max(1, -(-total // max_events))
@@ -149,43 +147,46 @@ def next_marker(
     topic: str,
     topic_id: str | None,
     base: CommitMarker | None,
-    census: BatchStats,
+    stats: BatchStats,
 ) -> CommitMarker:
-    """The marker of the commit that adds what `census` counted to a table whose newest marker is `base`."""
+    """Return the marker of a commit that adds a batch with `stats` to a table whose newest marker is `base`."""
     before: Mapping[str, Mapping[int, PartitionProgress]] = {} if base is None else base.progress
     merged = {name: dict(partitions) for name, partitions in before.items()}
     own = merged.setdefault(topic, {})
     moved = False
-    for partition, progress in census.progress.items():
-        # A table that was ahead stays so: where the mirror catches up after a crash, the changelog has more.
+    for partition, progress in stats.progress.items():
+        # A table that is ahead remains ahead: after a crash, the changelog may contain more than the mirror.
         if partition not in own or own[partition].next_offset < progress.next_offset:
             own[partition], moved = progress, True
     ids: Mapping[str, str] = {} if base is None else base.topic_ids
     known = None if base is None else base.position
     known_truncate = [] if base is None or base.truncate is None else [base.truncate]
     watermarks = [
-        w for w in (None if base is None else base.watermark_ms, census.watermark_ms) if w is not None
+        w for w in (None if base is None else base.watermark_ms, stats.watermark_ms) if w is not None
     ]
     return CommitMarker(
         mirror=mirror,
         sequence=1 if base is None else base.sequence + 1,
         batch=batch,
         progress=merged,
-        position=census.position if moved and census.position is not None else known,
+        position=stats.position if moved and stats.position is not None else known,
         watermark_ms=max(watermarks, default=None),
         committed_ms=time.time_ns() // 1_000_000,
-        truncate=newest([*known_truncate, *census.truncates]),
+        truncate=newest([*known_truncate, *stats.truncates]),
         topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
     )
 
 
 def _short(text: str | None) -> str | None:
-    """Catalogs in a database keep properties in 1,000 characters."""
+    """Shorten a property's text: catalogs in a database store at most 1,000 characters."""
     return text if text is None or len(text) <= _PROPERTY_TEXT else text[: _PROPERTY_TEXT - 1] + "…"
 
 
 class Ledger:
-    """What the lake contains, as this process last saw or made it. Each table is touched by one thread at a time."""
+    """Stores the markers of all tables as this process last read or committed them.
+
+    Several threads may use it, each for other tables.
+    """
 
     def __init__(self, lake: Lake, config: Config) -> None:
         self._lake = lake
@@ -193,7 +194,7 @@ class Ledger:
         self._progress: dict[TableId, Progress] = {}
 
     def load(self, tables: Iterable[TableId]) -> dict[TableId, LakeUnavailable]:
-        """Read the markers of `tables` from the lake, several at a time. Returns those that cannot be read, and why."""
+        """Read the markers of `tables` from the lake in parallel; return table → error for those that fail."""
         failures: dict[TableId, LakeUnavailable] = {}
 
         def read(table: TableId) -> None:
@@ -208,16 +209,16 @@ class Ledger:
         return failures
 
     def knows(self, table: TableId) -> bool:
-        """Whether what the lake has of a table was read."""
+        """Return whether the markers of a table were read."""
         return table in self._progress
 
     @property
     def is_empty(self) -> bool:
-        """Whether that was done for no table."""
+        """Whether no table's markers were read yet."""
         return not self._progress
 
     def is_another_topic(self, table: TableId, topic: str, topic_id: str | None) -> bool:
-        """Whether the lake has events of `topic` from when it was another topic of the same name."""
+        """Return whether the lake contains events of an earlier topic with the same name."""
         if topic_id is None:
             return False
         progress = self.progress(table)
@@ -225,15 +226,15 @@ class Ledger:
         return any(m.topic_ids.get(topic, topic_id) != topic_id for m in markers)
 
     def progress(self, table: TableId) -> Progress:
-        """What the lake has of a table; reads it where that was not done yet."""
+        """Return a table's markers; read them first if necessary."""
         if table not in self._progress:
             self._progress[table] = self._read(table)
         return self._progress[table]
 
     def resume_marker_for(self, table: TableId, topic: str) -> CommitMarker | None:
-        """The marker behind which events of `topic` are still to be read for a table.
+        """Return the marker from which reading of `topic` resumes for a table.
 
-        Where the lake has nothing of the table, but another has events of its topic, it was renamed to that one.
+        If the lake has nothing of the table, but another table has events of its topic, the table was renamed.
         """
         resume_marker = self.progress(table).resume_marker
         if resume_marker is not None or table not in self._progress:
@@ -242,7 +243,7 @@ class Ledger:
         return next((m for m in others if m is not None and topic in m.progress), None)
 
     def forget(self, table: TableId) -> None:
-        """Read the table's markers anew next time."""
+        """Discard a table's markers; the next use reads them again."""
         self._progress.pop(table, None)
 
     def namespace(self, role: LakeRole) -> str:
@@ -267,7 +268,7 @@ class Ledger:
             self._progress[table] = replace(known, changelog_schema=state)
 
     def next_offsets(self, topics: Offsets, table_of: Mapping[str, TableId]) -> dict[str, dict[int, int]]:
-        """Topic → partition → the first offset that the lake lacks, for partitions it has something of."""
+        """Return topic → partition → the first offset that the lake lacks, for partitions with events in the lake."""
         found: dict[str, dict[int, int]] = {}
         for topic, partitions in topics.items():
             if not self.knows(table_of[topic]):
@@ -287,7 +288,7 @@ class Ledger:
         self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), text)
 
     def note_failure(self, table: TableId, reason: str, hint: str | None, retry_in: float) -> None:
-        """Record in the lake, for `status`, that a table failed and is tried again in some seconds."""
+        """Record in the lake, for `status`, that a table failed and is retried in `retry_in` seconds."""
         now_ms = time.time_ns() // 1_000_000
         text = json.dumps(
             {"reason": _short(reason), "hint": _short(hint), "retry_ms": now_ms + round(retry_in * 1000)}
@@ -299,9 +300,9 @@ class Ledger:
         self._lake.set_namespace_property(self._config.lake.ops_namespace, RETRYING_KEY + str(table), None)
 
     def resume_all(self) -> list[str]:
-        """Forget every pause and failure: a start is the operator's word that causes were removed.
+        """Remove every pause and failure, and return the tables that were paused.
 
-        Returns the paused tables.
+        By starting the mirror, the operator says that the causes were removed.
         """
         paused = []
         namespace = self._config.lake.ops_namespace
@@ -325,6 +326,9 @@ class Ledger:
 
 
 def _state_by_marker(marker: CommitMarker | None) -> SchemaState:
-    """What holds for a table of an engine that did not note it: it has the schema of its newest change."""
+    """Return the schema version of a table without a recorded one: that of its newest change.
+
+    Earlier versions of the engine did not record it.
+    """
     position = None if marker is None else marker.position
     return SchemaState(BEGINNING if position is None or not position.file else binlog_key(position))

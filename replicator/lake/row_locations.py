@@ -1,11 +1,11 @@
-"""Where the rows are that this process wrote last, so that small batches need not search for them.
+"""Cache the locations of rows that this process wrote last, so that small batches need not search for them.
 
-Each small batch adds a data file and a delete file. To look for keys in the table as it is now would open all of
-them, more with every batch. So for each table the process remembers the place of every key that it changed since
-some snapshot, the base: those keys need no search, and all others are still where the base has them.
+Each small batch adds a data file and a delete file. A search in the current snapshot would open all of them, more with
+every batch. For each table, the process therefore remembers the location of every key that it changed since some
+snapshot, the base. These keys need no search, and all others are where they were in the base.
 
-This is a help only, never a source of truth. It counts for the very snapshot that this process committed last: after
-a restart, or after anybody else's commit, the base is the table as it is then.
+The cache is an optimization and never a source of truth. It is valid only for the snapshot that this process committed
+last: after a restart, or after a commit by another process, the base is the current snapshot.
 """
 
 from collections.abc import Mapping
@@ -22,23 +22,27 @@ RowLocation = tuple[str, int]
 """A data file and a position in it."""
 
 _MOST_KEYS: Final = 200_000
-"""Keys remembered for a table; then its base moves on."""
+"""Maximum number of keys per table; beyond it, the cache is cleared and the base becomes the current snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLocations:
-    """`places` has every key that changed between snapshots `base` and `head`; None for one whose row is gone.
+    """The locations of all keys that changed between two snapshots of a table.
 
-    `base` is None where the table had no rows then.
+    Attributes:
+        key_columns: name and type of each key column.
+        base: the snapshot in which all other keys are searched; None if the table had no rows then.
+        head: the snapshot for which the locations are valid.
+        locations: key → location; None for a deleted row.
     """
 
     key_columns: tuple[tuple[str, LakeType], ...]
     base: int | None
     head: int | None
-    places: dict[RowKey, RowLocation | None]
+    locations: dict[RowKey, RowLocation | None]
 
     def usable(self, table: LakeTable) -> bool:
-        """Whether the base can still be searched; maintenance lets old snapshots expire."""
+        """Return whether the base can still be searched; maintenance may have expired it."""
         return self.base is None or table.has_snapshot(self.base)
 
 
@@ -56,13 +60,13 @@ class RowChanges:
 
 
 class RowLocationCache:
-    """The row locations of all tables. Each table is used by one thread at a time."""
+    """The row locations of all tables. Several threads may use it, each for other tables."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[str, str], RowLocations] = {}
 
     def of(self, table: LakeTable, key: tuple[str, ...]) -> RowLocations:
-        """What holds for `table` as it was loaded; nothing is remembered where it was changed by others."""
+        """Return the locations for `table` as it was loaded; empty if another process committed to it since."""
         columns = table.columns()
         key_columns = tuple((name, columns[name]) for name in key)
         snapshot_id = table.snapshot_id
@@ -73,15 +77,15 @@ class RowLocationCache:
         return RowLocations(key_columns, None if table.is_empty else snapshot_id, snapshot_id, {})
 
     def forget(self, table: LakeTable) -> None:
-        """Start anew: the table's columns are others now."""
+        """Discard the locations of a table, because its columns changed."""
         self._tables.pop((table.namespace, table.name), None)
 
     def committed(self, table: LakeTable, changes: RowChanges, head: int | None) -> None:
-        """Record that snapshot `head` was committed with `changes`. None: the snapshot is not known."""
+        """Record that snapshot `head` was committed with `changes`; None if the snapshot is not known."""
         name, known, changed = (table.namespace, table.name), changes.known, changes.locations
-        if head is None or not changed or len(known.places) + len(changed) > _MOST_KEYS:
+        if head is None or not changed or len(known.locations) + len(changed) > _MOST_KEYS:
             self._tables.pop(name, None)
             return
-        # Updated in place: a copy would cost each batch more than the one before.
-        known.places.update(changed)
+        # Update in place: a copy would make each batch more expensive than the one before.
+        known.locations.update(changed)
         self._tables[name] = replace(known, head=head)

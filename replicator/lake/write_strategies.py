@@ -1,8 +1,8 @@
-"""How net changes get into a mirror: position deletes and an append (split), or one MERGE.
+"""Stage net changes for a mirror: as position deletes and an append (split), or with one MERGE.
 
-Each strategy stages; `publish` makes the result visible in one step. Split is the default because it measures best:
-finding the rows to delete is an inner join with a broadcast key list, while MERGE must be an outer join, which shuffles
-and sorts the whole target.
+A strategy only writes files; `TableWriter.commit` makes them visible. Split is the default because it is the fastest
+in measurements: it finds the rows to delete with an inner join and broadcast keys, whereas MERGE needs an outer join,
+which shuffles and sorts the whole target.
 """
 
 import uuid
@@ -94,10 +94,10 @@ class WriteStrategy(Protocol):
 
 
 class Split:
-    """New data files, and position deletes for the rows that have a changed key."""
+    """Writes new data files, and position deletes for the rows with a changed key."""
 
     def stage(self, lake: Lake, table: LakeTable, change: MirrorChange) -> Staged:
-        """Stage `change`. A table that is empty or is cleared is not searched."""
+        """Stage `change`; if the table is empty or is cleared, search no rows."""
         branch, snapshot_id = (None, table.snapshot_id) if change.clear else _filled(lake, table)
         data = stage_data(lake, table, cast_to_table(change.rows, table.columns()))
         failpoints.reach("after-data-files")
@@ -114,7 +114,7 @@ class Split:
 def stage_located(lake: Lake, table: LakeTable, change: LocatedChange) -> Staged:
     """Stage a change as `Split` does, with the row locations that this process knows.
 
-    The table must have no columns that are still to be filled.
+    The table must not have columns that are still to be filled.
     """
     changed: dict[RowKey, RowLocation | None] = dict.fromkeys(_tuples(change.keys))
     written = _tuples(change.row_keys)
@@ -133,24 +133,24 @@ def stage_located(lake: Lake, table: LakeTable, change: LocatedChange) -> Staged
     return Staged(data, deletes, row_changes=RowChanges(change.locations, changed if known else None))
 
 
-def _positions(lake: Lake, table: LakeTable, recent: RowLocations, keys: pa.Table) -> pa.Table:
-    """Where the rows of `keys` are now: remembered, or searched for in the base."""
+def _positions(lake: Lake, table: LakeTable, known: RowLocations, keys: pa.Table) -> pa.Table:
+    """Return the positions of the rows of `keys`: from `known`, or by a search in its base."""
     found: list[RowLocation] = []
     unknown: list[int] = []
     for i, key in enumerate(_tuples(keys)):
-        if key not in recent.places:
+        if key not in known.locations:
             unknown.append(i)
-        elif (place := recent.places[key]) is not None:
-            found.append(place)
+        elif (location := known.locations[key]) is not None:
+            found.append(location)
     remembered = POSITIONS.empty_table()
     if found:
         paths, positions = zip(*found, strict=True)
         remembered = pa.table([paths, positions], schema=POSITIONS)
-    if not unknown or recent.base is None:
+    if not unknown or known.base is None:
         return remembered
-    names = [name for name, _ in recent.key_columns]
+    names = [name for name, _ in known.key_columns]
     wanted = local_frame(lake.spark, keys.take(unknown))
-    searched = matching_positions(lake, table, recent.base, names, wanted).toArrow()
+    searched = matching_positions(lake, table, known.base, names, wanted).toArrow()
     return pa.concat_tables([remembered, searched.cast(POSITIONS)])
 
 
@@ -166,55 +166,55 @@ def stage_by_identity(
     `source` names the columns k0, k1, … of `net`.
 
     Raises:
-        MissingRows: fewer rows are there than are to go.
+        MissingRows: the table has fewer rows than must be deleted.
     """
     branch, snapshot_id = (None, table.snapshot_id) if clear else _filled(lake, table)
     columns = table.columns()
     names = [f"k{i}" for i in range(len(source))]
-    came = net.where(F.col(NET) > 0).withColumn("copy", F.explode(F.array_repeat(F.lit(0), F.col(NET))))
-    rows = came.select(*[F.col(name).alias(column) for name, column in zip(names, source, strict=True)])
+    added = net.where(F.col(NET) > 0).withColumn("copy", F.explode(F.array_repeat(F.lit(0), F.col(NET))))
+    rows = added.select(*[F.col(name).alias(column) for name, column in zip(names, source, strict=True)])
     data = stage_data(lake, table, cast_to_table(rows, columns))
     failpoints.reach("after-data-files")
-    went = net.where(F.col(NET) < 0)
-    wanted = int(went.agg(F.coalesce(-F.sum(NET), F.lit(0)).alias("n")).collect()[0].n)
+    deleted = net.where(F.col(NET) < 0)
+    wanted = int(deleted.agg(F.coalesce(-F.sum(NET), F.lit(0)).alias("n")).collect()[0].n)
     deletes: list[Any] = []
     if wanted:
-        places = _some_positions(lake, table, None if clear else snapshot_id, columns, source, went)
-        if places is None or places.num_rows < wanted or snapshot_id is None:
-            found = 0 if places is None else places.num_rows
+        positions = _equal_positions(lake, table, None if clear else snapshot_id, columns, source, deleted)
+        if positions is None or positions.num_rows < wanted or snapshot_id is None:
+            found = 0 if positions is None else positions.num_rows
             raise MissingRows(
-                f"{wanted} rows of {table.namespace}.{table.name} are to be removed or changed, and {found} of them "
-                "are there; the table has no key, so rows are told apart by all their values",
+                f"expected to delete or change {wanted} rows of {table.namespace}.{table.name}, found {found}; the "
+                "table has no key, so rows are identified by all their values",
                 "drop the table in the lake and take a new snapshot of it, or mirror only its changes: "
                 'keyless = "changelog"',
             )
-        deletes = stage_deletes_on_driver(lake, table, snapshot_id, places)
+        deletes = stage_deletes_on_driver(lake, table, snapshot_id, positions)
         failpoints.reach("after-delete-files")
     return Staged(data, deletes, clear=clear and not table.is_empty, branch=branch, fills_done=True)
 
 
-def _some_positions(
+def _equal_positions(
     lake: Lake,
     table: LakeTable,
     snapshot_id: int | None,
     columns: Mapping[str, LakeType],
     source: Sequence[str],
-    went: DataFrame,
+    deleted: DataFrame,
 ) -> pa.Table | None:
-    """Where rows of a snapshot stand that equal those of `went`, of each as many as are to go; None in an empty table.
+    """Return the positions of rows that equal those of `deleted`, each as often as it must be deleted.
 
-    Which of several equal rows goes does not matter.
+    Which of several equal rows is deleted does not matter. None if the table is empty.
     """
     if snapshot_id is None or table.is_empty:
         return None
     names = [f"k{i}" for i in range(len(source))]
-    there = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
-    there = there.select(
+    rows = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
+    rows = rows.select(
         *[F.col(quoted(column)).alias(f"t{i}") for i, column in enumerate(source)],
         F.col("_file").alias("file_path"),
         F.col("_pos").alias("pos"),
     )
-    gone = went.select(
+    unwanted = deleted.select(
         *[
             F.col(name).cast(spark_type_name(columns[column])).alias(name)
             for name, column in zip(names, source, strict=True)
@@ -224,14 +224,14 @@ def _some_positions(
     same = F.lit(True)
     for i in range(len(source)):
         same &= F.col(f"t{i}").eqNullSafe(F.col(f"k{i}"))
-    matches = there.join(F.broadcast(gone), same).select(*names, "wanted", "file_path", "pos")
+    matches = rows.join(F.broadcast(unwanted), same).select(*names, "wanted", "file_path", "pos")
     order = Window.partitionBy(*names).orderBy("file_path", "pos")
     chosen = matches.withColumn("nth", F.row_number().over(order)).where(F.col("nth") <= F.col("wanted"))
     return chosen.select("file_path", "pos").toArrow().cast(POSITIONS)
 
 
 class Merge:
-    """One MERGE statement on a branch. Its mode (merge-on-read, copy-on-write) is a property of the table."""
+    """Runs one MERGE on a branch. A property of the table sets its mode (merge-on-read, copy-on-write)."""
 
     def stage(self, lake: Lake, table: LakeTable, change: MirrorChange) -> Staged:
         """Stage `change`; as `Split` if the table is empty or is cleared."""
@@ -260,7 +260,7 @@ class Merge:
 
 
 def stage_pending(lake: Lake, table: LakeTable) -> Staged | None:
-    """Stage the row changes that a schema change left to do; None if there are none."""
+    """Stage the row changes that a schema change requires; None if there are none."""
     if table.pending_clear() is not None:
         return Staged(clear=not table.is_empty, fills_done=True)
     if not table.pending_fills():
@@ -270,7 +270,7 @@ def stage_pending(lake: Lake, table: LakeTable) -> Staged | None:
 
 
 def _filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:
-    """Fill columns that were added, on a branch. Returns the branch, if any, and the snapshot to go on from."""
+    """Fill added columns on a branch. Return the branch, if any, and the snapshot on which the change is based."""
     fills = table.pending_fills()
     if not fills or table.is_empty:
         return None, table.snapshot_id
