@@ -1,13 +1,11 @@
 """Run the stack as child processes on this machine, supervised from a state folder."""
 
-import fcntl
 import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -16,6 +14,7 @@ from typing import Self
 
 from replicator.errors import StackError
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
+from replicator.locks import FileLock
 from replicator.operations.stack import kafka, mysql, registry
 from replicator.operations.stack.mysql_program import find_mysqld
 from replicator.operations.stack.process import (
@@ -360,10 +359,6 @@ class LocalStack:
         if self.options.report:
             self.options.report(line)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> FileLock:
         """Let one process at a time change a stack."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+        return FileLock(self.folder / "lock", wait=True)
