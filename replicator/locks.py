@@ -1,7 +1,7 @@
 """Lock files, by which one process at a time does something on this machine and the others see which one it is.
 
-The system releases a lock when its process ends, however it ends. The library filelock is not used: it empties the file
-on every attempt, so a process that does not get the lock could not read who holds it.
+The system releases a lock when its process ends, however it ends. The library filelock is not used: its locks of the
+system do not record who holds them, which is half of this module.
 """
 
 import fcntl
