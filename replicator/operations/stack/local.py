@@ -3,7 +3,6 @@
 import secrets
 import shutil
 import signal
-import time
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from replicator.operations.stack.process import (
     Child,
     accepts,
     free_port,
+    healthy_before_end,
     holder_of,
     port_is_free,
     spawn,
@@ -161,18 +161,18 @@ class LocalStack:
             # A `down` was interrupted after it told the part to stop. It may still respond for a moment.
             known.child.stop(PATIENCE[part])
             return False
-        deadline = time.monotonic() + self.options.start_seconds
-        while not self._healthy(part, state):
-            if not known.child.alive():
-                return False
-            if time.monotonic() > deadline:
-                raise StackError(
-                    f"{NAMES[part]} is running (process {known.child.pid}) but does not respond",
-                    "stop it with `replicator stack down`, then start it again",
-                )
-            self._report(f"waiting for {NAMES[part]}, which is running but does not respond")
-            time.sleep(0.1)
-        return True
+        if self._healthy(part, state):
+            return True
+        self._report(f"waiting for {NAMES[part]}, which is running but does not respond")
+        try:
+            return healthy_before_end(
+                known.child, lambda: self._healthy(part, state), seconds=self.options.start_seconds
+            )
+        except TimeoutError:
+            raise StackError(
+                f"{NAMES[part]} is running (process {known.child.pid}) but does not respond",
+                "stop it with `replicator stack down`, then start it again",
+            ) from None
 
     def _prepare(self, state: StackState) -> StackState:
         if state.provider != "local":
