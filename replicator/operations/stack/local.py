@@ -15,10 +15,10 @@ from replicator.errors import StackError
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
 from replicator.locks import FileLock
 from replicator.operations.stack import kafka, mysql, registry
+from replicator.operations.stack.health import responds
 from replicator.operations.stack.mysql_program import find_mysqld
 from replicator.operations.stack.process import (
     Child,
-    accepts,
     free_port,
     healthy_before_end,
     holder_of,
@@ -161,12 +161,12 @@ class LocalStack:
             # A `down` was interrupted after it told the part to stop. It may still respond for a moment.
             known.child.stop(PATIENCE[part])
             return False
-        if self._healthy(part, state):
+        if responds(part, state):
             return True
         self._report(f"waiting for {NAMES[part]}, which is running but does not respond")
         try:
             return healthy_before_end(
-                known.child, lambda: self._healthy(part, state), seconds=self.options.start_seconds
+                known.child, lambda: responds(part, state), seconds=self.options.start_seconds
             )
         except TimeoutError:
             raise StackError(
@@ -242,7 +242,7 @@ class LocalStack:
             NAMES[part],
             child,
             self.log(part),
-            lambda: self._healthy(part, self._running_state()),
+            lambda: responds(part, self._running_state()),
             seconds=self.options.start_seconds,
         )
         self._report(f"{NAMES[part]} is up")
@@ -294,27 +294,13 @@ class LocalStack:
 
     # Looking and stopping
 
-    def _healthy(self, part: Part, state: StackState) -> bool:
-        port = state.ports[part]
-        if not accepts(port):
-            return False
-        match part:
-            case "mysql":
-                return mysql.answers(port, state.root_password)
-            case "kafka":
-                return kafka.broker_answers(f"127.0.0.1:{port}")
-            case "connect":
-                return kafka.worker_answers(f"http://127.0.0.1:{port}")
-            case "registry":
-                return registry.answers(port)
-
     def _status(self, part: Part, state: StackState) -> PartStatus:
         known = state.parts.get(part)
         running = known is not None and known.child.alive()
         return PartStatus(
             part,
             running=running,
-            healthy=running and self._healthy(part, state),
+            healthy=running and responds(part, state),
             pid=known.child.pid if known and running else None,
             address=f"127.0.0.1:{known.ports[part]}" if known else "",
             log=str(self.log(part)),
