@@ -27,13 +27,8 @@ _REFUSED: Final = frozenset(
 )
 
 
-def no_cause() -> KafkaError | None:
-    """Return None: the error itself is all that is known."""
-    return None
-
-
 @contextmanager
-def kafka_errors(servers: str, cause: Callable[[], KafkaError | None] = no_cause) -> Iterator[None]:
+def kafka_errors(servers: str, cause: Callable[[], KafkaError | None] | None = None) -> Iterator[None]:
     """Translate a KafkaException of the block.
 
     If a request fails because no broker can be reached, its error does not tell the reason, but `cause` may.
@@ -46,7 +41,7 @@ def kafka_errors(servers: str, cause: Callable[[], KafkaError | None] = no_cause
         yield
     except KafkaException as error:
         found: KafkaError = error.args[0]
-        if found.code() in _UNREACHABLE:
+        if cause is not None and found.code() in _UNREACHABLE:
             found = cause() or found
         raise translated(found, servers) from error
 
