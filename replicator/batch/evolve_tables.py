@@ -1,7 +1,6 @@
 """Creates the lake tables of a source table, or gives them the schema of a batch."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -22,6 +21,7 @@ from replicator.lake.table_metadata import (
 )
 from replicator.lake.write_strategies import STRATEGY_PROPERTIES
 from replicator.model.changelog import change_column
+from replicator.model.clock import now_ms
 from replicator.model.recorded_rules import (
     RULES_KEY,
     check_known,
@@ -93,7 +93,7 @@ class TableKeeper:
         removal, state = self.schema.history.gone, self.context.ledger.progress(self.table).schema(role)
         if removal is None or state is None or removal.at <= state.at:
             return
-        note = ChangeNote(str(removal.position), removal.ts_ms, _now_ms(), (str(removal),))
+        note = ChangeNote(str(removal.position), removal.ts_ms, now_ms(), (str(removal),))
         ended = SchemaState(removal.at, state.retired, str(removal), (*state.notes, note))
         self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
         self.context.ledger.evolved(self.table, role, ended)
@@ -330,7 +330,7 @@ def _next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaS
     lines = [str(c) for c in made] + [f"ignored: {c}" for c in found.ignored if known.at < version.at]
     if not lines:
         return SchemaState(at, found.retired, notes=known.notes)
-    note = ChangeNote(str(version.position), version.ts_ms, _now_ms(), tuple(lines), version.declared)
+    note = ChangeNote(str(version.position), version.ts_ms, now_ms(), tuple(lines), version.declared)
     return SchemaState(at, found.retired, notes=(*known.notes, note))
 
 
@@ -359,7 +359,3 @@ def _refuse_mixed_rules(table: LakeTable, schema: TableSchema, found: Plan, sour
                 f"column {was} is called {now} now, and the column rules for the two names differ",
                 "give both names the same rule; or drop the table and its changelog in the lake and start again",
             )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

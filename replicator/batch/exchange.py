@@ -5,7 +5,6 @@ of the lake's tables is marked with the table that it is from then on, and takes
 marked and has another name tells the next start to go on after a crash.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,6 +14,7 @@ from replicator.batch.context import MirrorContext, TableTask
 from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.model.batch_stats import BatchStats
+from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.schema.changes import SCHEMA_KEY, ChangeNote, SchemaState
@@ -162,7 +162,7 @@ def _joined(own: CommitMarker, other: CommitMarker | None) -> CommitMarker | Non
     joined = replace(own, progress=progress, topic_ids=ids, truncate=None, snapshot=None)
     if joined == own:
         return None
-    return replace(joined, sequence=own.sequence + 1, committed_ms=time.time_ns() // 1_000_000)
+    return replace(joined, sequence=own.sequence + 1, committed_ms=now_ms())
 
 
 def _next_offset(progress: PartitionProgress) -> int:
@@ -172,7 +172,7 @@ def _next_offset(progress: PartitionProgress) -> int:
 def _exchanged(state: SchemaState, exchange: Exchange, partner: TableId) -> SchemaState:
     version = exchange.version
     history = f"renamed to {partner}, which took the old name"
-    note = ChangeNote(str(version.position), version.ts_ms, time.time_ns() // 1_000_000, (history,))
+    note = ChangeNote(str(version.position), version.ts_ms, now_ms(), (history,))
     return replace(state, at=exchange.at, gone=None, notes=(*state.notes, note))
 
 

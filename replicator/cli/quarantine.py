@@ -28,7 +28,7 @@ Each event has a reason, and is identified by its coordinate in the log, TOPIC:P
     rich_markup_mode=None,
 )
 
-TableStates = Annotated[
+Tables = Annotated[
     list[str] | None,
     typer.Option("--table", metavar="DATABASE.TABLE", help="Only events of this source table. Repeatable."),
 ]
@@ -53,7 +53,7 @@ _UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 @app.command("list")
 def show(  # noqa: PLR0917 typer's options
     config: ConfigFile = DEFAULT_CONFIG,
-    table: TableStates = None,
+    table: Tables = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,
@@ -86,7 +86,7 @@ def show(  # noqa: PLR0917 typer's options
 @app.command()
 def replay(
     config: ConfigFile = DEFAULT_CONFIG,
-    table: TableStates = None,
+    table: Tables = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,
@@ -120,7 +120,7 @@ def replay(
 @app.command()
 def drop(
     config: ConfigFile = DEFAULT_CONFIG,
-    table: TableStates = None,
+    table: Tables = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,9 +42,10 @@ def demo(
     Example:
       replicator demo --dir /tmp/demo
     """
+    from replicator.cli.progress import progress_bar
     from replicator.operations.demo import run_demo
 
-    run_demo(directory, as_json=as_json)
+    run_demo(directory, progress_bar, as_json=as_json)
 
 
 def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) -> None:
@@ -111,29 +113,17 @@ def record(
     Example:
       replicator record -c shop.toml --to shop-archive --until-caught-up
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
+    from replicator.cli.progress import progress_bar
     from replicator.config import load
     from replicator.operations.record import record as record_topics
 
     settings = load(config)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with (
-        _stop_on_signals() as stop,
-        Progress(*columns, console=Console(stderr=True), transient=True) as progress,
-    ):
-        task = progress.add_task("recording", total=None)
+    with _stop_on_signals() as stop, progress_bar("recording") as show:
 
-        def show(state: "RecordProgress") -> None:
-            progress.update(
-                task,
-                description=f"{state.events:,} events, {state.bytes / 1e6:,.1f} MB",
-                completed=state.events,
-                total=state.events + state.remaining,
-            )
+        def report(state: "RecordProgress") -> None:
+            show(f"recording, {state.bytes / 1e6:,.1f} MB", state.events, state.events + state.remaining)
 
-        done = record_topics(settings, to, until_caught_up=until_caught_up, on_progress=show, stop=stop)
+        done = record_topics(settings, to, until_caught_up=until_caught_up, on_progress=report, stop=stop)
     typer.echo(f"Recorded {done.events:,} events ({done.bytes / 1e6:,.1f} MB) into {to}.")
     if done.remaining:
         typer.echo(f"{done.remaining:,} events remain; run the same command to continue.")
@@ -152,25 +142,17 @@ def replay(
     Example:
       replicator replay -c shop.toml --from shop-archive
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from replicator.cli.progress import progress_bar
     from replicator.config import load
     from replicator.telemetry import setup_logging
 
     settings = load(config)
     from replicator.runner.process import replay as replay_archive
 
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with progress_bar("starting Spark") as show:
         # Inside, so that log lines are printed above the bar instead of through it.
         setup_logging()
-        task = progress.add_task("replay", total=None)
-
-        def show(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        summary = replay_archive(settings, archive, on_progress=show)
+        summary = replay_archive(settings, archive, on_progress=partial(show, "replaying"))
     _finish(summary, complete=True)
 
 

@@ -4,7 +4,6 @@ A set is fetched once into `<cache>/jars/<name>-<fingerprint>/lib`. The fingerpr
 so versions never mix, and a directory appears only when it is complete.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from replicator.errors import JavaMissing, ReplicatorError
+from replicator.locks import FileLock
 
 MARKER = "complete.json"
 JAVA_MIN, JAVA_MAX = 17, 22
@@ -197,7 +197,7 @@ def jars(wanted: JarSet, cache: Path | None = None) -> list[Path]:
     directory = wanted.directory(cache)
     if found := _complete(directory):
         return found
-    with locked(cache / "jars" / f"{wanted.name}.lock"):
+    with FileLock(cache / "jars" / f"{wanted.name}.lock", wait=True):
         # Another process may have fetched the set while this one waited.
         if not (found := _complete(directory)):
             _fetch(wanted, cache, directory)
@@ -217,15 +217,6 @@ def _complete(directory: Path) -> list[Path]:
     except (OSError, ValueError):
         pass
     return []
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Let one process at a time run the block, by a lock file that is not deleted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

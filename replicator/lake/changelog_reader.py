@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 
 from replicator.jvm.position_columns import position_key, row_key
 from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.data_files import spark_type_name
 from replicator.model.changelog import RowKind
 from replicator.model.identifiers import quoted
+from replicator.model.types import spark_sql_name
 
 
 def recorded_changes(
@@ -49,7 +49,7 @@ def surviving_table_rows(
 
     def value(name: str) -> SparkColumn:
         return (
-            F.lit(fills[name]).cast(spark_type_name(columns[name])) if name in fills else F.col(quoted(name))
+            F.lit(fills[name]).cast(spark_sql_name(columns[name])) if name in fills else F.col(quoted(name))
         )
 
     row = F.struct(*[value(name).alias(name) for name in columns]).alias("row")

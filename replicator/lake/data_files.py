@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.model.identifiers import quoted
-from replicator.model.types import LakeType
+from replicator.model.types import LakeType, spark_sql_name
 
 _PATH_ID: Final = 2147483546
 _POS_ID: Final = 2147483545
@@ -47,18 +47,10 @@ def _cast_columns(
     present: tuple[str, ...], columns: tuple[tuple[str, LakeType], ...], struct: str | None
 ) -> tuple[SparkColumn, ...]:
     fields = [
-        (F.col(quoted(name)) if name in present else F.lit(None)).cast(spark_type_name(lake_type)).alias(name)
+        (F.col(quoted(name)) if name in present else F.lit(None)).cast(spark_sql_name(lake_type)).alias(name)
         for name, lake_type in columns
     ]
     return (*fields, *([] if struct is None else [F.col(quoted(struct))]))
-
-
-def spark_type_name(lake_type: LakeType) -> str:
-    """The type as Spark SQL writes it."""
-    return _SQL_NAMES.get(lake_type.name, str(lake_type))
-
-
-_SQL_NAMES: Final = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp", "list<float>": "array<float>"}
 
 
 def stage_data(lake: Lake, table: LakeTable, rows: DataFrame) -> list[Any]:

@@ -5,7 +5,6 @@ A commit writes its marker to the snapshot's summary and to the table's properti
 """
 
 import json
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from replicator.config import Config
 from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import Lake
 from replicator.model.batch_stats import BatchStats
+from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.table import TableId
 from replicator.model.truncate import newest
@@ -171,7 +171,7 @@ def next_marker(
         progress=merged,
         position=stats.position if moved and stats.position is not None else known,
         watermark_ms=max(watermarks, default=None),
-        committed_ms=time.time_ns() // 1_000_000,
+        committed_ms=now_ms(),
         truncate=newest([*known_truncate, *stats.truncates]),
         topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
     )
@@ -282,16 +282,13 @@ class Ledger:
 
     def pause(self, table: TableId, reason: str, hint: str | None) -> None:
         """Record in the lake that a table is paused, for `status` and the next start."""
-        text = json.dumps(
-            {"reason": _short(reason), "hint": _short(hint), "since_ms": time.time_ns() // 1_000_000}
-        )
+        text = json.dumps({"reason": _short(reason), "hint": _short(hint), "since_ms": now_ms()})
         self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), text)
 
     def note_failure(self, table: TableId, reason: str, hint: str | None, retry_in: float) -> None:
         """Record in the lake, for `status`, that a table failed and is retried in `retry_in` seconds."""
-        now_ms = time.time_ns() // 1_000_000
         text = json.dumps(
-            {"reason": _short(reason), "hint": _short(hint), "retry_ms": now_ms + round(retry_in * 1000)}
+            {"reason": _short(reason), "hint": _short(hint), "retry_ms": now_ms() + round(retry_in * 1000)}
         )
         self._lake.set_namespace_property(self._config.lake.ops_namespace, RETRYING_KEY + str(table), text)
 

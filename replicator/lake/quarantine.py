@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -14,15 +13,16 @@ from pyspark.sql import functions as F
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import spark_type_name, stage_data, write_deletes_on_driver
+from replicator.lake.data_files import stage_data, write_deletes_on_driver
 from replicator.lake.schema_update import add_columns
 from replicator.lake.table_metadata import ENGINE_PROPERTIES
 from replicator.lake.write_strategies import MirrorChange, Split
+from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.quarantine import RESOLVED_FIELDS, EventPlace, Resolution
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
-from replicator.model.types import LakeType
+from replicator.model.types import LakeType, spark_sql_name
 
 QUARANTINE: Final = "quarantine"
 
@@ -90,7 +90,7 @@ class Quarantine:
             (_without_words(F.col("bad")) if redacted else F.col("bad")).alias("reason"),
             F.current_timestamp().alias("quarantined_at"),
             *[
-                F.lit(None).cast(spark_type_name(LakeType.parse(kind))).alias(name)
+                F.lit(None).cast(spark_sql_name(LakeType.parse(kind))).alias(name)
                 for name, kind in RESOLVED_FIELDS
             ],
         )
@@ -130,7 +130,7 @@ class Quarantine:
             rows = unresolved.join(F.broadcast(chosen), list(_KEY), "left_semi").toArrow()
             if not rows.num_rows:
                 return 0
-            changed = _resolved(rows, resolution, time.time_ns() // 1_000_000)
+            changed = _resolved(rows, resolution, now_ms())
             keys = changed.select(_KEY).rename_columns([f"k{i}" for i in range(len(_KEY))])
             new, old = (local_frame(self._lake.spark, found) for found in (changed, keys))
             change = MirrorChange(_KEY, old, new, clear=False, write_deletes=write_deletes_on_driver)
@@ -191,7 +191,7 @@ class Quarantine:
             mirror=self._mirror,
             sequence=1 if base is None else base.sequence + 1,
             batch=batch,
-            committed_ms=time.time_ns() // 1_000_000,
+            committed_ms=now_ms(),
         )
         publish(self._lake, target, base, marker, staged)
 
@@ -215,7 +215,7 @@ def _without_words(reason: SparkColumn) -> SparkColumn:
 
 
 def _rows(bad: Sequence[BadRecord]) -> pa.Table:
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     rows = [
         (None, r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, b.reason, now, None, None)
         for b in bad

@@ -25,14 +25,13 @@ from replicator.lake.data_files import (
     POSITIONS,
     cast_to_table,
     matching_positions,
-    spark_type_name,
     stage_data,
     stage_deletes_on_driver,
 )
 from replicator.lake.row_locations import RowChanges, RowKey, RowLocation, RowLocations
 from replicator.model.changelog import NET
 from replicator.model.identifiers import quoted
-from replicator.model.types import LakeType
+from replicator.model.types import LakeType, spark_sql_name
 
 BRANCH: Final = "replicator_staging"
 
@@ -216,7 +215,7 @@ def _equal_positions(
     )
     unwanted = deleted.select(
         *[
-            F.col(name).cast(spark_type_name(columns[column])).alias(name)
+            F.col(name).cast(spark_sql_name(columns[column])).alias(name)
             for name, column in zip(names, source, strict=True)
         ],
         (-F.col(NET)).alias("wanted"),
@@ -277,7 +276,7 @@ def _filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:
     columns: Mapping[str, LakeType] = table.columns()
     lake.create_branch(table, BRANCH)
     text = sql.fill(
-        f"{table.sql_name}.`branch_{BRANCH}`", [(name, spark_type_name(columns[name])) for name in fills]
+        f"{table.sql_name}.`branch_{BRANCH}`", [(name, spark_sql_name(columns[name])) for name in fills]
     )
     lake.spark.sql(text, args={f"v{i}": value for i, value in enumerate(fills.values())})
     _refresh(table)

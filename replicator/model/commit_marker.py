@@ -6,11 +6,11 @@ snapshots expire, to the table's properties, atomically in the same commit.
 
 import base64
 import json
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from replicator.model.clock import now_ms
 from replicator.model.position import SourcePosition
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
@@ -168,7 +168,7 @@ class CommitMarker:
             self,
             sequence=self.sequence + 1,
             progress={t: partitions for t, partitions in self.progress.items() if t != topic},
-            committed_ms=time.time_ns() // 1_000_000,
+            committed_ms=now_ms(),
             truncate=None,
             snapshot=None,
             topic_ids=ids if topic_id is None else {**ids, topic: topic_id},

@@ -88,6 +88,19 @@ def decimal(precision: int, scale: int) -> LakeType:
     return LakeType("decimal", precision, scale)
 
 
+_SPARK_SQL_NAMES: Final = {
+    "long": "bigint",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "list<float>": "array<float>",
+}
+
+
+def spark_sql_name(lake_type: LakeType) -> str:
+    """Return the name of the type in Spark SQL."""
+    return _SPARK_SQL_NAMES.get(lake_type.name, str(lake_type))
+
+
 class Encoding(StrEnum):
     """The encoding of a value in events.
 

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import ConfigError, DataLossError, DecodeError, LogUnavailable, ReplicatorError
+from replicator.errors import ConfigError, DataLossError, DecodeError, ReplicatorError
 from replicator.model.document import parse_json
 from replicator.sources.archive.format import MANIFEST_NAME, Encoding, Event, Manifest, PartitionKey
 from replicator.sources.archive.reader import load_manifest
 from replicator.sources.archive.writer import ArchiveWriter
+from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
+from replicator.sources.kafka_errors import kafka_errors, translated
 from replicator.sources.schema_registry import Registry, writer_id
 
-METADATA_SECONDS = 15.0
 # How long a recording without progress waits for an unavailable broker.
 PATIENCE_SECONDS = 60.0
 REFRESH_SECONDS = 30.0
@@ -117,10 +118,9 @@ class _Source:
             "isolation.level": "read_committed",
             "error_cb": self._on_error,
         }
-        try:
+        self._admin = KafkaAdmin(log, timeout_s=PATIENT_S)
+        with kafka_errors(self._servers):
             self._consumer = Consumer(settings, logger=_log)
-        except KafkaException as error:
-            raise _translated(error.args[0], self._servers) from error
 
     def __enter__(self) -> Self:
         try:
@@ -138,23 +138,21 @@ class _Source:
 
     def refresh(self) -> None:
         """Assign partitions that appeared since the last call, at the archive's end or the beginning."""
-        try:
-            topics = self._consumer.list_topics(timeout=METADATA_SECONDS).topics
-            new = [
-                (name, partition)
-                for name in recorded_topics(topics, self._prefix)
-                for partition in sorted(topics[name].partitions)
-                if (name, partition) not in self.targets
-            ]
-            starts = [self._start(key) for key in new]
-            if starts:
+        topics = self._admin.partitions()
+        new = [
+            (name, partition)
+            for name in recorded_topics(topics, self._prefix)
+            for partition in topics[name]
+            if (name, partition) not in self.targets
+        ]
+        first, ends = self._admin.first_offsets(new), self._admin.end_offsets(new, committed=True)
+        starts = [self._start(key, first[key], ends[key]) for key in new]
+        if starts:
+            with kafka_errors(self._servers):
                 self._consumer.incremental_assign(starts)
-        except KafkaException as error:
-            raise _translated(error.args[0], self._servers) from error
 
-    def _start(self, key: PartitionKey) -> TopicPartition:
+    def _start(self, key: PartitionKey, low: int, high: int) -> TopicPartition:
         topic, partition = key
-        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), METADATA_SECONDS)
         held = self._manifest.end_offset(topic, partition) if self._manifest is not None else None
         if held is not None and not low <= held <= high:
             raise DataLossError(
@@ -168,10 +166,8 @@ class _Source:
     def poll(self) -> list[Any]:
         """Return at most `BATCH` messages; an empty list after half a second without any. Advances `ends`."""
         messages: list[Any] = []
-        try:
+        with kafka_errors(self._servers):
             polled: list[Any] = self._consumer.consume(BATCH, timeout=0.5)
-        except KafkaException as error:
-            raise _translated(error.args[0], self._servers) from error
         for message in polled:
             failure = message.error()
             if failure is None:
@@ -287,27 +283,13 @@ def _event(message: Any) -> Event:
 
 
 _OUT_OF_RANGE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001
-_REFUSED = {
-    KafkaError._AUTHENTICATION,  # noqa: SLF001
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
 
 
 def _translated(error: KafkaError, servers: str) -> ReplicatorError:
-    """Translate a Kafka client error to the project's error."""
+    """Return the error to raise for a failed read."""
     if error.code() in _OUT_OF_RANGE:
         return DataLossError(
             f"the broker no longer has the next events to record: {error.str()}",
             "Raise the topics' retention, and record into another directory.",
         )
-    if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
-        return ConfigError(f"Kafka client settings: {error.str()}", "Check log.options.")
-    if error.code() in _REFUSED:
-        return LogUnavailable(f"{servers} refused: {error.str()}", "Check the credentials in log.options.")
-    return LogUnavailable(
-        f"cannot read from the broker at {servers}: {error.str()}",
-        "Check log.bootstrap_servers, and that the broker is running.",
-    )
+    return translated(error, servers)

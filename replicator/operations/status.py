@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from pyiceberg.table import Table
 from replicator.config import Config
 from replicator.lake.reader import newest_marker, open_catalog, tables_in
 from replicator.lake.row_counts import row_count, total
+from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import SOURCE_KEY
 from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, ChangeNote, SchemaState
@@ -244,7 +244,7 @@ class _Judge:
     def __init__(self, lake: _Lake, view: SourceView, watermarks: list[int]) -> None:
         self._lake = lake
         self._view = view
-        self._now_ms = time.time_ns() // 1_000_000
+        self._now_ms = now_ms()
         read = view.offset.ts_sec * 1000 if view.offset and view.offset.ts_sec else 0
         # Changes are read in order: a table that has a change was given all older changes.
         self._read_ms = max([read, *watermarks])

@@ -1,8 +1,6 @@
 """The mirror process: alone on this machine, with a Spark session of its own, stopped by signals."""
 
 import contextlib
-import fcntl
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +22,7 @@ from replicator.lake.catalog import Lake
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.row_locations import RowLocationCache
+from replicator.locks import FileLock, LockHeld
 from replicator.runner import OnBatch, RunSummary, Scheduler
 from replicator.runner.connector_watch import watching
 from replicator.runner.stream import follow, go_through
@@ -139,18 +138,14 @@ def only_one(config: Config) -> Iterator[None]:
     """Hold the mirror's lock on this machine. Raises UsageError where another process has it."""
     folder = config.mirror.state_dir
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UsageError(
-                f"mirror {config.mirror.name!r} is already running, as process {file.read().strip() or '?'}",
-                "stop that process first, or give this mirror another name and namespace",
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    try:
+        lock = FileLock(folder / "lock", wait=False)
+    except LockHeld as held:
+        raise UsageError(
+            f"mirror {config.mirror.name!r} is already running, as process {held.holder or '?'}",
+            "stop that process first, or give this mirror another name and namespace",
+        ) from None
+    with lock:
         yield
 
 

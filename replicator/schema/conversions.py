@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from replicator.model.types import LakeType
+from replicator.model.types import LakeType, spark_sql_name
+from replicator.schema.mysql_types import DECIMALS
 
 _NATIVE: Final = re.compile(r"([A-Z ]+?)(?:\((\d+)(?:,\s*(\d+))?\))?((?: UNSIGNED| ZEROFILL| SIGNED)*)")
 _INTEGERS: Final = frozenset(
     {"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "BOOL", "BOOLEAN"}
 )
-_DECIMALS: Final = frozenset({"DECIMAL", "NUMERIC", "DEC", "FIXED"})
 _FLOATS: Final = frozenset({"FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"})
 _TEXTS: Final = frozenset(
     {
@@ -49,7 +49,7 @@ class _Native:
     @property
     def family(self) -> str:
         """The family of the type: types of one family with the same lake type have the same values in the lake."""
-        for name, bases in (("integer", _INTEGERS), ("decimal", _DECIMALS), ("float", _FLOATS)):
+        for name, bases in (("integer", _INTEGERS), ("decimal", DECIMALS), ("float", _FLOATS)):
             if self.base in bases:
                 return name
         # In the lake, labels and JSON documents are text.
@@ -104,7 +104,7 @@ def _converted(before: _Native, after: _Native, old: LakeType, new: LakeType) ->
     if before.base in _TEXTS:
         return _parsed(after.family, new)
     if before.family == after.family == "float":
-        return f"CAST({{0}} AS {_spark(new)})"
+        return f"CAST({{0}} AS {spark_sql_name(new)})"
     return _of_day(before.base, after.base)
 
 
@@ -122,9 +122,9 @@ def _number(family: str, new: LakeType) -> str | None:
     """Convert an integer or decimal to another numeric type; a DECIMAL of more than 38 digits is text in the lake."""
     match family:
         case "integer":
-            return f"TRY_CAST(ROUND({{0}}) AS {_spark(new)})"
+            return f"TRY_CAST(ROUND({{0}}) AS {spark_sql_name(new)})"
         case "decimal" | "float" if new.name != "string":
-            return f"TRY_CAST({{0}} AS {_spark(new)})"
+            return f"TRY_CAST({{0}} AS {spark_sql_name(new)})"
         case "YEAR":
             short = "WHEN {0} BETWEEN 1 AND 69 THEN {0} + 2000 WHEN {0} BETWEEN 70 AND 99 THEN {0} + 1900"
             return f"CASE {short} ELSE {{0}} END"
@@ -136,7 +136,7 @@ def _parsed(family: str, new: LakeType) -> str | None:
     """Parse text as a value of another type."""
     match family:
         case "integer" | "decimal" if new.name != "string":
-            return f"TRY_CAST({{0}} AS {_spark(new)})"
+            return f"TRY_CAST({{0}} AS {spark_sql_name(new)})"
         case "DATE":
             return "CASE WHEN {0} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$' THEN TRY_CAST({0} AS DATE) END"
         case _:
@@ -161,9 +161,3 @@ def _rounded(base: str, digits: int) -> str:
     micros = "UNIX_MICROS(CAST({0} AS TIMESTAMP))"
     rounded = f"TIMESTAMP_MICROS(CAST(FLOOR(({micros} + {unit // 2}) / {unit}) * {unit} AS BIGINT))"
     return f"CAST({rounded} AS TIMESTAMP_NTZ)" if base == "DATETIME" else rounded
-
-
-def _spark(lake_type: LakeType) -> str:
-    """Return the type's name in Spark SQL."""
-    names = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp", "long": "bigint"}
-    return names.get(lake_type.name, str(lake_type))

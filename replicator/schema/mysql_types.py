@@ -52,6 +52,8 @@ MOST_LABELS: Final = 65_535
 """Maximum number of labels of an ENUM."""
 MOST_DIGITS: Final = 65
 """Maximum number of digits of a DECIMAL."""
+DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
+"""MySQL's names of the type DECIMAL."""
 LONGEST_NAME: Final = 256
 """Maximum length of a name, characters; MySQL allows 64."""
 _LONGEST_CHAR: Final = 1024
@@ -151,7 +153,7 @@ _DECLARED: Final[Mapping[str, _Form]] = {
     **dict.fromkeys(("INT", "INTEGER", "INT4"), _if_unsigned("int32", "int64")),
     **dict.fromkeys(("BIGINT", "INT8"), _if_unsigned("int64", DECIMAL)),
     "SERIAL": DECIMAL,
-    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC", "FIXED"), DECIMAL),
+    **dict.fromkeys(DECIMALS, DECIMAL),
     **dict.fromkeys(("FLOAT", "FLOAT4"), _float),
     **dict.fromkeys(("DOUBLE", "DOUBLE PRECISION", "FLOAT8", "REAL"), "double"),
     "BIT": _by_size("boolean", "io.debezium.data.Bits", above=1),
@@ -197,13 +199,10 @@ def stored(kind: Declared) -> tuple[LakeType, Encoding]:
     form = _DECLARED.get(kind.name, "string")
     name = form if isinstance(form, str) else form(kind)
     if name == DECIMAL:
-        digits, scale = (kind.length or 10, kind.scale or 0) if kind.name in _DECIMALS else (20, 0)
+        digits, scale = (kind.length or 10, kind.scale or 0) if kind.name in DECIMALS else (20, 0)
         # Only the values in events show how decimals are encoded.
         return decimal_form(digits, scale)[0], Encoding.UNSEEN_DECIMAL
     return _OWN.get(name) or FORMS[name]
-
-
-_DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
 
 
 def decimal_form(digits: int, scale: int) -> tuple[LakeType, Encoding]:

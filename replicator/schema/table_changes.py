@@ -29,7 +29,6 @@ from replicator.schema.mysql_ddl import (
 )
 
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
-_WIDE: Final = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
 _NUMBER: Final = re.compile(r"(?=.{1,400}$)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | re.ASCII)
 """A number as a column may have it; the least double has an exponent of three digits, or about 340 decimal digits."""
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -261,7 +260,7 @@ def _implicit(kind: mysql_types.Declared, lake: str, labels: Sequence[str]) -> s
         case "string" if kind.name == "JSON":
             return None
         case "string":
-            return _wide("0", kind) if kind.name in _WIDE else ""
+            return _wide("0", kind) if kind.name in mysql_types.DECIMALS else ""
         case "boolean":
             return "false"
         case _ if lake in _NUMBERS:
@@ -278,7 +277,7 @@ def _constant(default: str, kind: mysql_types.Declared, lake: str) -> str | None
         case "string":
             return (
                 _wide(default, kind)
-                if kind.name in _WIDE
+                if kind.name in mysql_types.DECIMALS
                 else mysql_types.unescaped(default.replace("''", "'"))
             )
         case "date" if _DAY.fullmatch(default):

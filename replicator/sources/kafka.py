@@ -6,19 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
 from replicator.config import KafkaLog
 from replicator.errors import DataLossError, LogUnavailable
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import RawRecord
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
+from replicator.sources.kafka_admin import PATIENT_S, QUIET, KafkaAdmin
+from replicator.sources.kafka_errors import kafka_errors, translated
 
-_TIMEOUT_S: Final = 20.0
 _SPLIT_ABOVE: Final = 50_000
 """Above this number of events in a batch, several tasks read one partition."""
 
@@ -37,14 +36,8 @@ FETCH_OPTIONS: Final = {
 
 _FETCHED_AT_ONCE: Final = 1_000
 _GATHER_S: Final = 0.02
-_QUIET: Final[Mapping[str, str | int | bool]] = {
-    # While a broker is unavailable, the client would log every connection attempt, forty lines per second. The errors
-    # are raised as exceptions too.
-    "log_level": 2,
-    "reconnect.backoff.ms": 250,
-}
 _CONSUMER_OPTIONS: Final[Mapping[str, str | int | bool]] = {
-    **_QUIET,
+    **QUIET,
     # The group is never joined and no offsets are committed; the client requires a name.
     "group.id": "replicator",
     "enable.auto.commit": False,
@@ -53,15 +46,6 @@ _CONSUMER_OPTIONS: Final[Mapping[str, str | int | bool]] = {
     "auto.offset.reset": "error",
     "fetch.wait.max.ms": 10,
 }
-
-_PASSING: Final = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-    }
-)
 
 
 def _fetch_sizes(records: int) -> dict[str, str]:
@@ -76,11 +60,6 @@ def _fetch_sizes(records: int) -> dict[str, str]:
     }
 
 
-def _passes(error: BaseException) -> bool:
-    """Return whether the error is temporary, so that a retry may succeed."""
-    return isinstance(error, KafkaException) and bool(error.args) and error.args[0].code() in _PASSING
-
-
 class KafkaChangeLog:
     """The topics of one connector. Reads with isolation level read_committed and commits no offsets."""
 
@@ -89,30 +68,22 @@ class KafkaChangeLog:
     def __init__(self, log: KafkaLog) -> None:
         self._log = log
         self.topic_prefix = log.topic_prefix
-        self._admin = AdminClient(log.client_options() | dict(_QUIET))
+        self._admin = KafkaAdmin(log, timeout_s=PATIENT_S)
         self._consumer: Consumer | None = None
         self._schema_offsets: dict[int, int] = {}
         self._topic_ids: dict[str, str] = {}
 
     def offsets(self) -> tuple[Offsets, Offsets]:
-        topics = {t: ps for t, ps in self._partitions().items() if data_topic(t, self.topic_prefix)}
-        self._topic_ids = self._ids(list(topics))
-        places = [TopicPartition(t, p) for t, ps in topics.items() for p in ps]
-        return self._list_offsets(places, OffsetSpec.earliest()), self._list_offsets(
-            places, OffsetSpec.latest()
+        topics = {t: ps for t, ps in self._admin.partitions().items() if data_topic(t, self.topic_prefix)}
+        self._topic_ids = self._admin.topic_ids(topics)
+        partitions = [(t, p) for t, ps in topics.items() for p in ps]
+        return (
+            _by_topic(self._admin.first_offsets(partitions)),
+            _by_topic(self._admin.end_offsets(partitions)),
         )
 
     def topic_id(self, topic: str) -> str | None:
         return self._topic_ids.get(topic)
-
-    def _ids(self, topics: list[str]) -> dict[str, str]:
-        if not topics:
-            return {}
-        try:
-            futures = self._admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S)
-            return {topic: str(future.result().topic_id) for topic, future in futures.items()}
-        except KafkaException as error:
-            raise self._unavailable(error) from error
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         topic = ranges[0].topic
@@ -141,19 +112,20 @@ class KafkaChangeLog:
         return found.tables()
 
     def schema_changes(self) -> Iterator[RawRecord]:
-        partitions = self._partitions().get(self.topic_prefix, [])
+        topic = self.topic_prefix
+        partitions = [(topic, p) for p in self._admin.partitions().get(topic, [])]
         if not partitions:
             return
-        places = [TopicPartition(self.topic_prefix, p) for p in partitions]
-        first = self._list_offsets(places, OffsetSpec.earliest())[self.topic_prefix]
-        end = self._list_offsets(places, OffsetSpec.latest())[self.topic_prefix]
-        starts = {p: max(first[p], self._schema_offsets.get(p, 0)) for p in partitions}
-        ranges = [OffsetRange(self.topic_prefix, p, starts[p], end[p]) for p in partitions]
+        first, end = self._admin.first_offsets(partitions), self._admin.end_offsets(partitions)
+        ranges = [
+            OffsetRange(topic, p, max(first[topic, p], self._schema_offsets.get(p, 0)), end[topic, p])
+            for _, p in partitions
+        ]
         for r, message in self._messages([r for r in ranges if r.count]):
             _, timestamp = message.timestamp()
             place = (r.topic, r.partition, message.offset() or 0, timestamp)
             yield RawRecord(*place, message.key(), message.value())
-        self._schema_offsets = dict(end)
+        self._schema_offsets = {r.partition: r.end for r in ranges}
 
     def _messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
         """Yield the records of `ranges`, in offset order within each partition."""
@@ -168,9 +140,9 @@ class KafkaChangeLog:
                 messages = consumer.consume(_FETCHED_AT_ONCE, _GATHER_S)
                 if messages:
                     heard = time.monotonic()
-                elif time.monotonic() > heard + _TIMEOUT_S:
+                elif time.monotonic() > heard + PATIENT_S:
                     raise LogUnavailable(
-                        f"no answer from Kafka at {self._log.bootstrap_servers} in {_TIMEOUT_S:.0f} s"
+                        f"no answer from Kafka at {self._log.bootstrap_servers} in {PATIENT_S:.0f} s"
                     )
                 for message in messages:
                     r = waiting.get((message.topic() or "", message.partition() or 0))
@@ -189,7 +161,8 @@ class KafkaChangeLog:
     def _assigned(self, ranges: Sequence[OffsetRange]) -> Consumer:
         """Assign this log's consumer to the start of `ranges`; created once, as that takes longer than a small read."""
         if self._consumer is None:
-            self._consumer = Consumer(self._log.client_options() | dict(_CONSUMER_OPTIONS))
+            with kafka_errors(self._log.bootstrap_servers):
+                self._consumer = Consumer(self._log.client_options() | dict(_CONSUMER_OPTIONS))
         self._consumer.assign([TopicPartition(r.topic, r.partition, r.start) for r in ranges])
         return self._consumer
 
@@ -205,42 +178,11 @@ class KafkaChangeLog:
                 f"{r.topic} partition {r.partition}: offset {r.start} is no longer in the log",
                 "replay an archive that has it, or drop the lake table and run a new snapshot",
             )
-        raise self._unavailable(KafkaException(error))
+        raise translated(error, self._log.bootstrap_servers)
 
-    def _partitions(self) -> dict[str, list[int]]:
-        try:
-            metadata = self._admin.list_topics(timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._unavailable(error) from error
-        return {
-            name: sorted(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None
-        }
 
-    def _list_offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[str, dict[int, int]]:
-        if not places:
-            return {}
-        try:
-            return self._list_offsets_once(places, spec)
-        except KafkaException as error:
-            raise self._unavailable(error) from error
-
-    # For a moment, a partition that was just created or whose broker was just started has no leader.
-    @retry(
-        retry=retry_if_exception(_passes),
-        wait=wait_exponential(0.1, max=2),
-        stop=stop_after_delay(_TIMEOUT_S),
-        reraise=True,
-    )
-    def _list_offsets_once(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[str, dict[int, int]]:
-        futures = self._admin.list_offsets(dict.fromkeys(places, spec), request_timeout=_TIMEOUT_S)
-        offsets: dict[str, dict[int, int]] = {}
-        for place, future in futures.items():
-            offsets.setdefault(place.topic, {})[place.partition] = future.result().offset
-        return offsets
-
-    def _unavailable(self, error: KafkaException) -> LogUnavailable:
-        reason = error.args[0].str() if error.args else str(error)
-        return LogUnavailable(
-            f"Kafka at {self._log.bootstrap_servers} cannot be read: {reason}",
-            "check log.bootstrap_servers and that the broker is running: replicator check",
-        )
+def _by_topic(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        found.setdefault(topic, {})[partition] = offset
+    return found

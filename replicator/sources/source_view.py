@@ -8,24 +8,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 from sqlalchemy import Connection, text
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import ConnectError, LogError, LogUnavailable, ReplicatorError
+from replicator.errors import ConnectError, LogError, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.identifiers import quoted
 from replicator.sources.archive import ArchiveReader
 from replicator.sources.connector_policy import MISSING, UNREACHABLE, Observation
 from replicator.sources.connector_settings import connect_client
+from replicator.sources.kafka_admin import QUICK_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
 from replicator.sources.mysql.connection import connect, read_binlog_end
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) → the offset of the log's next event."""
 
-_TIMEOUT = 5  # seconds
 _SLOW_S = 30
 _LOOKED_AT = 200
 """At most this many tables without events are queried for rows."""
@@ -120,25 +118,9 @@ def _with_log(view: SourceView, config: Config) -> SourceView:
 
 
 def _kafka_ends(log: KafkaLog) -> Ends:
-    admin = AdminClient(log.client_options() | {"socket.timeout.ms": _TIMEOUT * 1000, "log_level": 0})
-    try:
-        topics = admin.list_topics(timeout=_TIMEOUT).topics
-        places = [
-            TopicPartition(name, partition)
-            for name, topic in topics.items()
-            if name.startswith(f"{log.topic_prefix}.")
-            for partition in topic.partitions
-        ]
-        asked = admin.list_offsets({place: OffsetSpec.latest() for place in places}, request_timeout=_TIMEOUT)
-        return (
-            {(p.topic, p.partition): answer.result(_TIMEOUT).offset for p, answer in asked.items()}
-            if places
-            else {}
-        )
-    except KafkaException as error:
-        raise LogUnavailable(
-            f"cannot reach Kafka at {log.bootstrap_servers}: {error.args[0].str()}"
-        ) from error
+    admin = KafkaAdmin(log, timeout_s=QUICK_S)
+    topics = {name: ps for name, ps in admin.partitions().items() if name.startswith(f"{log.topic_prefix}.")}
+    return admin.end_offsets((name, partition) for name, ps in topics.items() for partition in ps)
 
 
 def _tables(connection: Connection, config: Config) -> list[tuple[str, str]]:

@@ -1,21 +1,11 @@
 """Read the facts for the log's checks from the broker and Kafka Connect. Changes nothing there."""
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-
 from replicator.config import KafkaLog
-from replicator.errors import LogUnavailable
+from replicator.sources.kafka_admin import QUICK_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
-
-_TIMEOUT = 5  # seconds
-
-_quiet = logging.getLogger("replicator.operations.check.librdkafka")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,51 +30,22 @@ class ConnectorFacts:
 
 
 def read_topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
-    """Return the topics under `log.topic_prefix`, sorted by name. Raises LogUnavailable."""
-    # librdkafka prints every failed attempt to standard error; the relevant one is raised below.
-    attempts: list[KafkaError] = []
-    options = {"socket.timeout.ms": _TIMEOUT * 1000, "error_cb": attempts.append}
-    admin = AdminClient(log.client_options() | options, logger=_quiet)
-    try:
-        every = admin.list_topics(timeout=_TIMEOUT).topics
-        names = sorted(
-            name for name in every if name == log.topic_prefix or name.startswith(log.topic_prefix + ".")
-        )
-        settings = _settings(admin, names)
-    except KafkaException as error:
-        admin.poll(0)
-        raise LogUnavailable(
-            f"cannot reach Kafka at {log.bootstrap_servers}: {_cause(attempts) or error.args[0].str()}",
-            "check that the broker is running, and that log.bootstrap_servers and [log.options] are correct",
-        ) from error
+    """Return the topics under `log.topic_prefix`, sorted by name. Raises what `kafka_errors` raises."""
+    admin = KafkaAdmin(log, timeout_s=QUICK_S)
+    every = admin.partitions()
+    names = sorted(
+        name for name in every if name == log.topic_prefix or name.startswith(log.topic_prefix + ".")
+    )
+    settings = admin.settings(names)
     return tuple(
         TopicFacts(
             name,
-            len(every[name].partitions),
+            len(every[name]),
             settings[name].get("cleanup.policy", "delete"),
             int(settings[name].get("retention.ms", -1)),
         )
         for name in names
     )
-
-
-def _cause(attempts: Sequence[KafkaError]) -> str | None:
-    """Return why the last connection attempt failed; None if there was none. The request's error has no cause."""
-    found = [error.str() for error in attempts if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
-    return found[-1] if found else None
-
-
-def _settings(admin: AdminClient, names: list[str]) -> dict[str, dict[str, str]]:
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    if not resources:
-        return {}
-    answers = admin.describe_configs(resources, request_timeout=_TIMEOUT)
-    return {
-        resource.name: {
-            key: entry.value for key, entry in answer.result(_TIMEOUT).items() if entry.value is not None
-        }
-        for resource, answer in answers.items()
-    }
 
 
 def read_connector(log: KafkaLog) -> ConnectorFacts | None:

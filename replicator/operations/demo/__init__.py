@@ -2,18 +2,10 @@
 
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from replicator.config import Config, load
 from replicator.errors import CheckFailed, UsageError
@@ -33,9 +25,12 @@ _HEADER: Final = "# Written by `replicator demo`; the next demo replaces this fo
 # All events in one batch: a batch costs each table about as much as its events do.
 _MAX_EVENTS: Final = 100_000
 
+ProgressBar = Callable[[str], AbstractContextManager[Callable[[str, int, int], None]]]
+"""Opens a progress bar with a text; see `replicator.cli.progress`."""
 
-def run_demo(directory: Path | None = None, *, as_json: bool = False) -> DemoResult:
-    """Replay the bundled recording into a lake in `directory` (./demo-lake) and print the comparison.
+
+def run_demo(directory: Path, progress_bar: ProgressBar, *, as_json: bool = False) -> DemoResult:
+    """Replay the bundled recording into a lake in `directory` and print the comparison.
 
     The folder also contains a configuration, so that `replicator status -c` works there, and the engine's log.
 
@@ -44,14 +39,14 @@ def run_demo(directory: Path | None = None, *, as_json: bool = False) -> DemoRes
         CheckFailed: a table of the lake differs from the source.
         ReplicatorError: the replay failed.
     """
-    folder = (directory or Path("demo-lake")).absolute()
+    folder = directory.absolute()
     config = prepare(folder, RECORDING)
     source = RecordedSource.load(RECORDING)
     started = time.monotonic()
     with (folder / LOG_NAME).open("w", encoding="utf-8") as log:
         setup_logging(log)
         try:
-            events = _replay(config, RECORDING, Console(stderr=True))
+            events = _replay(config, RECORDING, progress_bar)
         finally:
             setup_logging()
     replayed = time.monotonic() - started
@@ -102,24 +97,22 @@ max_events = {_MAX_EVENTS}
 """
 
 
-def _replay(config: Config, recording: Path, console: Console) -> int:
+def _replay(config: Config, recording: Path, progress_bar: ProgressBar) -> int:
     """Replay with a progress bar and return the number of events. Raises KeyboardInterrupt if stopped."""
     total = sum(
         entry.count
         for (topic, _), entry in ArchiveReader(recording).manifest.partitions.items()
         if topic.count(".") >= 2
     )
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("starting Spark", total=total)
-        reached = 0
+    reached = 0
+    with progress_bar("starting Spark") as show:
 
-        def show(done: int, of: int) -> None:
+        def report(done: int, of: int) -> None:
             nonlocal reached, total
             reached, total = done, of
-            progress.update(task, description="replaying events", completed=done, total=of)
+            show("replaying", done, of)
 
-        replay(config, recording, on_progress=show)
+        replay(config, recording, on_progress=report)
     if reached < total:
         raise KeyboardInterrupt
     return total

@@ -16,7 +16,7 @@ from typing import Any
 from replicator.config.resources import resource
 from replicator.errors import StackError
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir
-from replicator.operations.stack import kafka, mysql, registry
+from replicator.operations.stack.health import responds
 from replicator.operations.stack.process import free_port
 from replicator.operations.stack.state import (
     PARTS,
@@ -78,15 +78,9 @@ class DockerStack:
     def status(self) -> list[PartStatus]:
         """Return the current state of every part, as far as it is visible from outside its container."""
         state = load_state(self.folder) or StackState("docker")
-        healthy = {
-            "mysql": lambda: mysql.answers(state.ports["mysql"], state.root_password),
-            "kafka": lambda: kafka.broker_answers(f"127.0.0.1:{state.ports['kafka']}"),
-            "connect": lambda: kafka.worker_answers(f"http://127.0.0.1:{state.ports['connect']}"),
-            "registry": lambda: registry.answers(state.ports["registry"]),
-        }
         found = []
         for part in PARTS:
-            up = part in state.ports and healthy[part]()
+            up = part in state.ports and responds(part, state)
             address = f"127.0.0.1:{state.ports[part]}" if part in state.ports else ""
             found.append(PartStatus(part, up, up, None, address, f"docker compose logs {part}"))
         return found

@@ -1,13 +1,10 @@
 """Run the stack as child processes on this machine, supervised from a state folder."""
 
-import fcntl
 import secrets
 import shutil
 import signal
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -16,12 +13,14 @@ from typing import Self
 
 from replicator.errors import StackError
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
+from replicator.locks import FileLock
 from replicator.operations.stack import kafka, mysql, registry
+from replicator.operations.stack.health import responds
 from replicator.operations.stack.mysql_program import find_mysqld
 from replicator.operations.stack.process import (
     Child,
-    accepts,
     free_port,
+    healthy_before_end,
     holder_of,
     port_is_free,
     spawn,
@@ -162,18 +161,18 @@ class LocalStack:
             # A `down` was interrupted after it told the part to stop. It may still respond for a moment.
             known.child.stop(PATIENCE[part])
             return False
-        deadline = time.monotonic() + self.options.start_seconds
-        while not self._healthy(part, state):
-            if not known.child.alive():
-                return False
-            if time.monotonic() > deadline:
-                raise StackError(
-                    f"{NAMES[part]} is running (process {known.child.pid}) but does not respond",
-                    "stop it with `replicator stack down`, then start it again",
-                )
-            self._report(f"waiting for {NAMES[part]}, which is running but does not respond")
-            time.sleep(0.1)
-        return True
+        if responds(part, state):
+            return True
+        self._report(f"waiting for {NAMES[part]}, which is running but does not respond")
+        try:
+            return healthy_before_end(
+                known.child, lambda: responds(part, state), seconds=self.options.start_seconds
+            )
+        except TimeoutError:
+            raise StackError(
+                f"{NAMES[part]} is running (process {known.child.pid}) but does not respond",
+                "stop it with `replicator stack down`, then start it again",
+            ) from None
 
     def _prepare(self, state: StackState) -> StackState:
         if state.provider != "local":
@@ -243,7 +242,7 @@ class LocalStack:
             NAMES[part],
             child,
             self.log(part),
-            lambda: self._healthy(part, self._running_state()),
+            lambda: responds(part, self._running_state()),
             seconds=self.options.start_seconds,
         )
         self._report(f"{NAMES[part]} is up")
@@ -295,27 +294,13 @@ class LocalStack:
 
     # Looking and stopping
 
-    def _healthy(self, part: Part, state: StackState) -> bool:
-        port = state.ports[part]
-        if not accepts(port):
-            return False
-        match part:
-            case "mysql":
-                return mysql.answers(port, state.root_password)
-            case "kafka":
-                return kafka.broker_answers(f"127.0.0.1:{port}")
-            case "connect":
-                return kafka.worker_answers(f"http://127.0.0.1:{port}")
-            case "registry":
-                return registry.answers(port)
-
     def _status(self, part: Part, state: StackState) -> PartStatus:
         known = state.parts.get(part)
         running = known is not None and known.child.alive()
         return PartStatus(
             part,
             running=running,
-            healthy=running and self._healthy(part, state),
+            healthy=running and responds(part, state),
             pid=known.child.pid if known and running else None,
             address=f"127.0.0.1:{known.ports[part]}" if known else "",
             log=str(self.log(part)),
@@ -360,10 +345,6 @@ class LocalStack:
         if self.options.report:
             self.options.report(line)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> FileLock:
         """Let one process at a time change a stack."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+        return FileLock(self.folder / "lock", wait=True)

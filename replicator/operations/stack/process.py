@@ -15,6 +15,7 @@ from replicator.errors import StackError
 
 START_TIME_TOLERANCE = 2.0
 """Tolerance in seconds. Start times are boot time plus ticks, and shift slightly when the clock is adjusted."""
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +110,32 @@ def _inheritable() -> list[int]:
 
 
 def wait_until_healthy(
-    what: str, child: Child, log: Path, healthy: Callable[[], bool], *, seconds: float, pause: float = 0.1
+    what: str, child: Child, log: Path, healthy: Callable[[], bool], *, seconds: float
 ) -> None:
     """Wait until `healthy` returns true. Raises StackError with the end of the log on exit or timeout."""
+    try:
+        if healthy_before_end(child, healthy, seconds=seconds):
+            return
+    except TimeoutError:
+        raise StackError(f"{what} did not respond within {seconds:.0f} s", _log_hint(log)) from None
+    child.wait(0)
+    raise StackError(f"{what} stopped during its start", _log_hint(log))
+
+
+def healthy_before_end(child: Child, healthy: Callable[[], bool], *, seconds: float) -> bool:
+    """Wait until `healthy` returns true, or the process has ended; return whether it is healthy.
+
+    Raises:
+        TimeoutError: neither happened within `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while not healthy():
         if not child.alive():
-            child.wait(0)
-            raise StackError(f"{what} stopped during its start", _log_hint(log))
+            return False
         if time.monotonic() > deadline:
-            raise StackError(f"{what} did not respond within {seconds:.0f} s", _log_hint(log))
-        time.sleep(pause)
+            raise TimeoutError
+        time.sleep(_PAUSE_S)
+    return True
 
 
 def _log_hint(log: Path) -> str:

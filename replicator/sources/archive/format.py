@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, cast
 
 from replicator.errors import ArchiveError, DecodeError
 from replicator.model.document import parse_json
+from replicator.model.records import RawRecord
 
 FORMAT = "replicator-archive"
 VERSION = 2
@@ -48,15 +49,9 @@ EVENT_SCHEMA: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One record of a change log, unchanged. `timestamp` is in milliseconds since the epoch."""
+class Event(RawRecord):
+    """One record of a change log, unchanged."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 

@@ -1,7 +1,6 @@
 """Write an event archive so that a crash at any point leaves a complete archive that can be appended to."""
 
 import contextlib
-import fcntl
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import IO, Any, Self
 import fastavro
 
 from replicator.errors import ArchiveError
+from replicator.locks import FileLock, LockHeld
 from replicator.sources.archive.format import (
     EVENT_SCHEMA,
     MANIFEST_NAME,
@@ -57,13 +57,17 @@ class ArchiveWriter:
         self._schemas: dict[int, str] = {}
         try:
             (path / "events").mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(path)
+            self._lock = FileLock(path / ".lock", wait=False)
+        except LockHeld as error:
+            raise ArchiveError(
+                f"another process is writing to {path}", "Stop it, or record into another directory."
+            ) from error
         except OSError as error:
             raise ArchiveError(f"cannot write an archive to {path}: {error.strerror}") from error
         try:
             self.manifest = self._open(topic_prefix, encoding)
         except BaseException:
-            self._lock.close()
+            self._lock.release()
             raise
 
     def _open(self, topic_prefix: str, encoding: Encoding) -> Manifest:
@@ -159,7 +163,7 @@ class ArchiveWriter:
         try:
             self.flush()
         finally:
-            self._lock.close()
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -170,19 +174,7 @@ class ArchiveWriter:
         if kind is None:
             self.close()
         else:
-            self._lock.close()
-
-
-def _lock(path: Path) -> IO[bytes]:
-    stream = (path / ".lock").open("wb")
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        stream.close()
-        raise ArchiveError(
-            f"another process is writing to {path}", "Stop it, or record into another directory."
-        ) from error
-    return stream
+            self._lock.release()
 
 
 def _record(event: Event) -> dict[str, Any]:

@@ -192,7 +192,7 @@ def test_replay_and_demo_take_folders(cli: Any, config: Path, monkeypatch: pytes
     replace_module(
         monkeypatch,
         "replicator.operations.demo",
-        run_demo=lambda folder, *, as_json: calls.append((folder, as_json)),
+        run_demo=lambda folder, _, *, as_json: calls.append((folder, as_json)),
     )
     assert cli("replay", "--from", "recorded").code == 0
     assert cli("demo", "--dir", "there", "--json").code == 0

@@ -10,8 +10,9 @@ from replicator.config import Config
 from replicator.errors import ConfigError, LogUnavailable
 from replicator.operations import record as module
 from replicator.operations.record import encoding_of, record, recorded_topics
-from replicator.sources.archive import ArchiveWriter
+from replicator.sources.archive import ArchiveReader, ArchiveWriter
 from tests.support.config import minimal_config
+from tests.support.mock_broker import MockBroker
 
 
 def config(tmp_path: Path, log: Mapping[str, object]) -> Config:
@@ -55,7 +56,7 @@ def test_an_archive_cannot_be_recorded(tmp_path: Path) -> None:
 
 
 def test_no_broker_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "METADATA_SECONDS", 0.5)
+    monkeypatch.setattr(module, "PATIENT_S", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -75,3 +76,15 @@ def test_a_wrong_client_setting_is_one_clear_error(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigError, match=r"no\.such\.setting"):
         record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+
+
+def test_events_of_a_broker_are_recorded_once(tmp_path: Path) -> None:
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    broker.send("shop.shop.t", b'{"a":1}', b'{"a":2}', partition=3)
+    broker.send("shop.transaction", b"{}")
+    done = record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+    assert (done.events, done.remaining) == (2, 0)
+    broker.send("shop.shop.t", b'{"a":3}', partition=3)
+    assert record(config(tmp_path, log), tmp_path / "to", until_caught_up=True).events == 1
+    assert ArchiveReader(tmp_path / "to").end_offsets()["shop.shop.t", 3] == 3

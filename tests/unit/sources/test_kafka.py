@@ -1,53 +1,44 @@
-"""What the Kafka log does about a broker that is not quite ready."""
+"""The Kafka log, on a broker inside the client library."""
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
 from replicator.config import KafkaLog
-from replicator.errors import LogUnavailable
 from replicator.sources.kafka import KafkaChangeLog
-
-
-def failing(code: int, times: int, calls: list[int]) -> Callable[..., dict[TopicPartition, "Future[Any]"]]:
-    """An admin client's `list_offsets` that fails `times` times with `code`, then answers offset 7."""
-
-    def list_offsets(places: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, "Future[Any]"]:
-        calls.append(1)
-        future: Future[Any] = Future()
-        if len(calls) <= times:
-            future.set_exception(KafkaException(KafkaError(code)))
-        else:
-            future.set_result(SimpleNamespace(offset=7))
-        return dict.fromkeys(places, future)
-
-    return list_offsets
+from replicator.sources.kafka_admin import KafkaAdmin
+from tests.support.mock_broker import MockBroker
 
 
 @pytest.fixture
-def log() -> KafkaChangeLog:
-    return KafkaChangeLog(KafkaLog(kind="kafka", bootstrap_servers="127.0.0.1:1", topic_prefix="shop"))
+def broker() -> MockBroker:
+    return MockBroker()
 
 
-def test_a_partition_without_a_leader_is_asked_again(
-    log: KafkaChangeLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-    answer = failing(KafkaError.NOT_LEADER_FOR_PARTITION, 2, calls)
-    monkeypatch.setattr(log, "_admin", SimpleNamespace(list_offsets=answer))
-    assert log._list_offsets([TopicPartition("t", 0)], OffsetSpec.latest()) == {"t": {0: 7}}
-    assert len(calls) == 3
+@pytest.fixture
+def log(broker: MockBroker, monkeypatch: pytest.MonkeyPatch) -> KafkaChangeLog:
+    def ids(_: KafkaAdmin, topics: Any) -> dict[str, str]:
+        return {topic: f"id of {topic}" for topic in topics}
+
+    monkeypatch.setattr(KafkaAdmin, "topic_ids", ids)
+    settings = KafkaLog(kind="kafka", bootstrap_servers=broker.servers, topic_prefix="shop")
+    return KafkaChangeLog(settings)
 
 
-def test_a_refusal_is_final(log: KafkaChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    answer = failing(KafkaError.TOPIC_AUTHORIZATION_FAILED, 9, calls)
-    monkeypatch.setattr(log, "_admin", SimpleNamespace(list_offsets=answer))
-    with pytest.raises(LogUnavailable):
-        log._list_offsets([TopicPartition("t", 0)], OffsetSpec.latest())
-    assert len(calls) == 1
+def test_offsets_are_those_of_data_topics(log: KafkaChangeLog, broker: MockBroker) -> None:
+    broker.send("shop.shop.t", b"1", b"2", partition=2)
+    broker.send("shop", b"ddl")
+    first, end = log.offsets()
+    assert first == {"shop.shop.t": dict.fromkeys(range(4), 0)}
+    assert end == {"shop.shop.t": {0: 0, 1: 0, 2: 2, 3: 0}}
+    assert log.topic_id("shop.shop.t") == "id of shop.shop.t"
+    assert log.topic_id("shop") is None
+
+
+def test_schema_changes_continue_after_those_read(log: KafkaChangeLog, broker: MockBroker) -> None:
+    assert list(log.schema_changes()) == []
+    broker.send("shop", b"a", b"b")
+    assert [record.value for record in log.schema_changes()] == [b"a", b"b"]
+    broker.send("shop", b"c")
+    assert [record.value for record in log.schema_changes()] == [b"c"]
+    assert list(log.schema_changes()) == []

@@ -19,7 +19,7 @@ FIND = "GET /connectors?expand=info&expand=status"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "hunter2-secret")
-    monkeypatch.setattr("replicator.sources.source_view._TIMEOUT", 1)
+    monkeypatch.setattr("replicator.sources.source_view.QUICK_S", 1)
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def test_up_starts_a_part_again_that_was_told_to_stop(
     """A killed `down` leaves a server that ends, but answers for a moment more."""
     sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
     monkeypatch.setattr(LocalStack, "_mysql", lambda *_: sleeper)
-    monkeypatch.setattr(LocalStack, "_healthy", lambda *_: True)
+    monkeypatch.setattr("replicator.operations.stack.local.responds", lambda *_: True)
     stack = LocalStack(tmp_path)
     stack.up({"mysql"})
     state = load_state(tmp_path)
@@ -201,7 +201,7 @@ def test_up_asks_for_the_version_that_wrote_the_data(tmp_path: Path, monkeypatch
         return MySqlProgram((str(server),), version="8.0.33")
 
     monkeypatch.setattr("replicator.operations.stack.local.find_mysqld", find)
-    monkeypatch.setattr(LocalStack, "_healthy", lambda *_: True)
+    monkeypatch.setattr("replicator.operations.stack.local.responds", lambda *_: True)
     stack = LocalStack(tmp_path / "own", Options(mysql="8.0"))
     assert stack.up({"mysql"}).mysql_version == "8.0.33"
     stack.down()

@@ -1,0 +1,124 @@
+"""Query a Kafka cluster about topics: their partitions, ids, offsets and settings. Changes nothing there."""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
+
+from replicator.config import KafkaLog
+from replicator.sources.kafka_errors import kafka_errors
+
+QUICK_S: Final = 5.0
+"""Timeout of commands that report what they find, unavailable brokers included."""
+PATIENT_S: Final = 20.0
+"""Timeout of processes that need the answer."""
+
+QUIET: Final[Mapping[str, str | int | bool]] = {
+    # While a broker is unavailable, the client would log every connection attempt, forty lines per second. The errors
+    # are raised as exceptions too.
+    "log_level": 2,
+    "reconnect.backoff.ms": 250,
+}
+
+_PASSING: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    }
+)
+_REMEMBERED: Final = 16
+"""Maximum number of failed connection attempts remembered for a message."""
+
+
+class KafkaAdmin:
+    """An admin client with one timeout for all requests. Thread-safe. Raises what `kafka_errors` raises."""
+
+    def __init__(self, log: KafkaLog, *, timeout_s: float) -> None:
+        self._servers = log.bootstrap_servers
+        self._timeout_s = timeout_s
+        self._attempts: deque[KafkaError] = deque(maxlen=_REMEMBERED)
+        # For a moment, a partition that was just created or whose broker was just started has no leader.
+        self._retry = Retrying(
+            retry=retry_if_exception(_passes),
+            wait=wait_exponential(0.1, max=2),
+            stop=stop_after_delay(timeout_s),
+            reraise=True,
+        )
+        own = {"socket.timeout.ms": round(timeout_s * 1000), "error_cb": self._attempts.append}
+        with kafka_errors(self._servers):
+            self._client = AdminClient(log.client_options() | dict(QUIET) | own)
+
+    def partitions(self) -> dict[str, list[int]]:
+        """Return the partitions of every topic that is available."""
+        with self._errors():
+            topics = self._client.list_topics(timeout=self._timeout_s).topics
+        return {name: sorted(topic.partitions) for name, topic in topics.items() if topic.error is None}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the ids of `topics`."""
+        if not topics:
+            return {}
+        with self._errors():
+            asked = self._client.describe_topics(
+                TopicCollection(list(topics)), request_timeout=self._timeout_s
+            )
+            return {topic: str(answer.result().topic_id) for topic, answer in asked.items()}
+
+    def first_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return the offset of the first record of each partition, given as (topic, partition)."""
+        return self._offsets(partitions, OffsetSpec.earliest())
+
+    def end_offsets(
+        self, partitions: Iterable[tuple[str, int]], *, committed: bool = False
+    ) -> dict[tuple[str, int], int]:
+        """Return the offset of the next record of each partition; if `committed`, before any open transaction."""
+        options = {"isolation_level": IsolationLevel.READ_COMMITTED} if committed else {}
+        return self._offsets(partitions, OffsetSpec.latest(), **options)
+
+    def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of `topics` that have a value, defaults included."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        if not resources:
+            return {}
+        with self._errors():
+            asked = self._client.describe_configs(resources, request_timeout=self._timeout_s)
+            return {
+                resource.name: {key: e.value for key, e in answer.result().items() if e.value is not None}
+                for resource, answer in asked.items()
+            }
+
+    def _offsets(
+        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, **options: Any
+    ) -> dict[tuple[str, int], int]:
+        wanted = {TopicPartition(*partition): spec for partition in partitions}
+        if not wanted:
+            return {}
+
+        def ask() -> dict[tuple[str, int], int]:
+            asked = self._client.list_offsets(wanted, request_timeout=self._timeout_s, **options)
+            return {(p.topic, p.partition): answer.result().offset for p, answer in asked.items()}
+
+        with self._errors():
+            return self._retry(ask)
+
+    def _errors(self) -> AbstractContextManager[None]:
+        self._client.poll(0)
+        self._attempts.clear()
+        return kafka_errors(self._servers, self._cause)
+
+    def _cause(self) -> KafkaError | None:
+        """Return why the last connection attempt failed; None if there was none."""
+        self._client.poll(0)
+        found = [e for e in self._attempts if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        return found[-1] if found else None
+
+
+def _passes(error: BaseException) -> bool:
+    """Return whether the error is temporary, so that a retry may succeed."""
+    return isinstance(error, KafkaException) and bool(error.args) and error.args[0].code() in _PASSING

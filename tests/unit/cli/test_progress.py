@@ -1,0 +1,22 @@
+"""The progress bar of commands that move events."""
+
+import pytest
+from rich.console import Console
+
+from replicator.cli import progress
+
+
+def test_bar_shows_text_and_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(record=True, force_terminal=True, width=100)
+    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    with progress.progress_bar("starting Spark") as show:
+        assert "starting Spark" in console.export_text()
+        show("replaying", 30, 1200)
+    assert "replaying" in (text := console.export_text())
+    assert "30/1200" in text
+
+
+def test_bar_writes_to_standard_error_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.progress_bar("starting Spark") as show:
+        show("replaying", 1, 2)
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,120 @@
+"""Questions to Kafka about topics, and what its errors become."""
+
+import socket
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from replicator.config import KafkaLog
+from replicator.errors import ConfigError, LogUnavailable, ReplicatorError
+from replicator.sources.kafka_admin import KafkaAdmin
+from replicator.sources.kafka_errors import kafka_errors, translated
+from tests.support.mock_broker import MockBroker
+
+
+def failing(code: int, times: int, calls: list[int]) -> Callable[..., dict[TopicPartition, "Future[Any]"]]:
+    """An admin client's `list_offsets` that fails `times` times with `code`, then answers offset 7."""
+
+    def list_offsets(places: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, "Future[Any]"]:
+        calls.append(1)
+        future: Future[Any] = Future()
+        if len(calls) <= times:
+            future.set_exception(KafkaException(KafkaError(code)))
+        else:
+            future.set_result(SimpleNamespace(offset=7))
+        return dict.fromkeys(places, future)
+
+    return list_offsets
+
+
+def log(servers: str, **options: str) -> KafkaLog:
+    return KafkaLog(kind="kafka", bootstrap_servers=servers, topic_prefix="shop", options=options)
+
+
+@pytest.fixture
+def admin() -> KafkaAdmin:
+    return KafkaAdmin(log("127.0.0.1:1"), timeout_s=20)
+
+
+def test_a_partition_without_a_leader_is_asked_again(
+    admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    answer = failing(KafkaError.NOT_LEADER_FOR_PARTITION, 2, calls)
+    monkeypatch.setattr(admin, "_client", SimpleNamespace(list_offsets=answer, poll=lambda _: 0))
+    assert admin.end_offsets([("t", 0)]) == {("t", 0): 7}
+    assert len(calls) == 3
+
+
+def test_a_refusal_is_final(admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    answer = failing(KafkaError.TOPIC_AUTHORIZATION_FAILED, 9, calls)
+    monkeypatch.setattr(admin, "_client", SimpleNamespace(list_offsets=answer, poll=lambda _: 0))
+    with pytest.raises(LogUnavailable, match=r"Kafka at 127\.0\.0\.1:1 refused"):
+        admin.end_offsets([("t", 0)])
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_partitions_and_offsets_of_a_broker(committed: bool) -> None:
+    broker = MockBroker()
+    broker.send("shop.shop.t", b"1", b"2", b"3", partition=1)
+    admin = KafkaAdmin(log(broker.servers), timeout_s=10)
+    assert admin.partitions() == {"shop.shop.t": [0, 1, 2, 3]}
+    asked = [("shop.shop.t", 0), ("shop.shop.t", 1)]
+    assert admin.first_offsets(asked) == dict.fromkeys(asked, 0)
+    assert admin.end_offsets(asked, committed=committed) == {asked[0]: 0, asked[1]: 3}
+
+
+def test_nothing_is_asked_about_nothing(admin: KafkaAdmin) -> None:
+    for answer in (admin.end_offsets([]), admin.first_offsets([]), admin.topic_ids([]), admin.settings([])):
+        assert not answer
+
+
+def test_broker_that_cannot_be_reached_is_reported_with_the_cause() -> None:
+    with socket.socket() as unused:
+        # Bound and not listening, so that nothing else can answer there.
+        unused.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{unused.getsockname()[1]}"
+        admin = KafkaAdmin(log(servers), timeout_s=1)
+        for request in (admin.partitions, lambda: admin.end_offsets([("t", 0)])):
+            with pytest.raises(
+                LogUnavailable, match=f"cannot reach Kafka at {servers}: .*Connection refused"
+            ):
+                request()
+
+
+def test_setting_that_the_client_rejects_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match=r"no\.such\.setting"):
+        KafkaAdmin(log("127.0.0.1:1", **{"no.such.setting": "1"}), timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (KafkaError._TRANSPORT, LogUnavailable, "cannot reach Kafka at host:9092: "),
+        (KafkaError._TIMED_OUT, LogUnavailable, "cannot reach Kafka at host:9092: "),
+        (KafkaError.SASL_AUTHENTICATION_FAILED, LogUnavailable, "Kafka at host:9092 refused: "),
+        (KafkaError._BAD_MSG, LogUnavailable, "Kafka at host:9092 cannot be read: "),
+        (KafkaError._INVALID_ARG, ConfigError, "Kafka client settings: "),
+    ],
+)
+def test_error_of_the_client_says_what_to_do(code: int, kind: type[ReplicatorError], text: str) -> None:
+    found = translated(KafkaError(code), "host:9092")
+    assert type(found) is kind
+    assert found.message.startswith(text)
+    assert found.hint
+
+
+def test_known_cause_replaces_only_the_error_of_an_unreachable_broker() -> None:
+    def cause() -> KafkaError:
+        return KafkaError(KafkaError._AUTHENTICATION, "wrong password")
+
+    with pytest.raises(LogUnavailable, match="refused: wrong password"), kafka_errors("host:9092", cause):
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+    with pytest.raises(LogUnavailable, match="refused: no right"), kafka_errors("host:9092", cause):
+        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right"))
