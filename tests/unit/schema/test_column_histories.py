@@ -4,7 +4,8 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING
 from replicator.schema.column_histories import column_histories
-from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition, build_history, observed
+from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
+from replicator.schema.history_builder import build_history, observed
 
 TABLE = TableId("shop", "users")
 

@@ -24,7 +24,8 @@ from replicator.model.types import (
     LakeType,
     decimal,
 )
-from replicator.schema.history import TableDefinition, build_history
+from replicator.schema.history import TableDefinition
+from replicator.schema.history_builder import build_history
 from replicator.schema.mysql_types import declared, kept_size, reconciled, stored
 from replicator.schema.table_changes import table_definitions, table_id
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
