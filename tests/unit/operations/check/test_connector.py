@@ -11,6 +11,7 @@ from replicator.errors import LogUnavailable
 from replicator.operations.check.connector import check_connector, check_topics, losses
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts, read_topics
 from replicator.operations.check.result import CheckResult
+from replicator.sources.kafka_connect import failure_hint
 from tests.support.config import minimal_config
 
 SAFE = {
@@ -20,6 +21,7 @@ SAFE = {
     "bigint.unsigned.handling.mode": "precise",
     "event.converting.failure.handling.mode": "fail",
     "enable.time.adjuster": "false",
+    "heartbeat.interval.ms": "1000",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
     "value.converter.replace.null.with.default": "false",
@@ -100,10 +102,36 @@ def test_no_connector_and_states() -> None:
     broken = connector(SAFE, failed=("java.lang.X: boom",))
     failed = trouble(check_connector(broken, mirror="shop"))["connector: state"]
     assert (failed.status, failed.found) == ("fail", "shop failed: java.lang.X: boom")
+    assert failed.next_step == failure_hint("java.lang.X: boom")
     assert "run: replicator connect" in failed.next_step
-    # `connect` would make a second connector beside one that has another name.
-    other = trouble(check_connector(broken, mirror="crm"))["connector: state"]
-    assert other.next_step == "fix the cause, then restart shop in Kafka Connect"
+
+
+@pytest.mark.parametrize("cause", ["java.lang.X: boom", "Account is locked", "Failed to read next byte"])
+def test_step_after_failure_does_not_name_connect_when_another_connector_failed(cause: str) -> None:
+    """`connect` would register a second connector beside the one that has another name."""
+    broken = connector(SAFE, failed=(cause,))
+    found = trouble(check_connector(broken, mirror="crm"))["connector: state"]
+    assert "restart shop in Kafka Connect, unless a running mirror restarts it" in found.next_step
+    assert "replicator connect" not in found.next_step
+
+
+def test_step_after_failure_fits_the_cause() -> None:
+    broken = connector(SAFE, failed=("Access denied for user 'u'@'h' (using password: YES)",))
+    found = trouble(check_connector(broken, mirror="shop"))["connector: state"]
+    assert "source.password" in found.next_step
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(None, "0 (the default)"), ("0", "0"), ("-1", "-1"), ("often", "often")]
+)
+def test_connector_without_heartbeats_is_a_warning(value: str | None, found: str) -> None:
+    option = "heartbeat.interval.ms"
+    options = {k: v for k, v in SAFE.items() if k != option} | ({} if value is None else {option: value})
+    results = trouble(check_connector(connector(options)))
+    assert list(results) == [f"connector: {option}"]
+    warning = results[f"connector: {option}"]
+    assert (warning.status, warning.found) == ("warn", found)
+    assert "set it to 1000" in warning.next_step
 
 
 @pytest.mark.parametrize(
