@@ -59,7 +59,7 @@ columns = { unlisted = "allow" }
 """
 
 
-def test_unlisted_columns_wait_if_the_table_or_the_mirror_says_so(file: Path) -> None:
+def test_unlisted_columns_pause_a_table_when_it_or_the_mirror_is_configured_so(file: Path) -> None:
     book = ColumnRuleBook(load_text(file, GOOD + UNLISTED))
     names = [SourceName(name, name) for name in ("id", "Note", "no")]
     assert book.of("shop.users").unlisted(names) == ["no"]

@@ -95,7 +95,7 @@ def test_source_addresses(file: Path, url: str, expected: str) -> None:
     assert str(config.source.server()) == expected
 
 
-def test_remote_places_stay_as_they_are(file: Path) -> None:
+def test_remote_addresses_are_not_changed(file: Path) -> None:
     text = GOOD.replace('catalog = "jdbc"', 'catalog = "rest"').replace(
         "jdbc:sqlite:lake/catalog.db", "https://c/api"
     )

@@ -109,7 +109,7 @@ def test_a_mistake_names_line_key_and_remedy(file: Path, replaced: str, by: str,
     assert mistakes_in(file, GOOD.replace(replaced, by, 1)) == [expected]
 
 
-def test_several_mistakes_come_at_once_in_the_order_of_the_file(file: Path) -> None:
+def test_errors_are_reported_together_in_the_order_of_the_file(file: Path) -> None:
     text = GOOD.replace("exclude", "exlude").replace('"10 seconds"', "10").replace("changelog", "changlog")
     assert [line.partition(":")[0] for line in mistakes_in(file, text)] == ["8", "22", "31"]
 
@@ -123,7 +123,7 @@ def test_rules_across_sections(file: Path) -> None:
     ]
 
 
-def test_a_file_that_is_no_toml_or_is_not_there(file: Path) -> None:
+def test_file_is_refused_when_it_is_missing_or_not_toml(file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(file)
     assert (caught.value.message, caught.value.hint) == (
@@ -141,7 +141,7 @@ def test_a_file_that_is_no_toml_or_is_not_there(file: Path) -> None:
 @pytest.mark.parametrize(
     "url", ["postgres://u@h/d", "mysql://h/d", "mysql://u@", "mysql://u@h:x/d", "mysql://u@h/d?a=b"]
 )
-def test_source_addresses_that_are_none(file: Path, url: str) -> None:
+def test_source_address_is_refused_when_it_is_not_a_mysql_url(file: Path, url: str) -> None:
     [line] = mistakes_in(file, GOOD.replace("mysql://replicator@db:3307/shop", url))
     assert line.startswith("5: source.url: ")
     assert 'write it as "mysql://user@host:3306/database"' in line

@@ -192,7 +192,7 @@ def test_any_event_with_a_schema(flattened: bool, value: bytes, key: bytes | Non
 
 
 @given(ANY_BYTES | mutated([json.loads(v) for _, v in EVENTS]).map(encoded))
-def test_any_event_is_looked_at(value: bytes) -> None:
+def test_any_event_is_inspected(value: bytes) -> None:
     table = source_table(value)
     if table is not None:
         str(table).encode()

@@ -94,13 +94,13 @@ def test_labels_are_read_in_linear_time() -> None:
 @pytest.mark.parametrize(
     "key", [DEEP, b"\xff", b"[]", b'{"schema":{"fields":5}}', b'{"schema":{"fields":[5]}}']
 )
-def test_key_that_cannot_be_read_tells_no_columns(key: bytes) -> None:
+def test_key_that_cannot_be_read_has_no_columns(key: bytes) -> None:
     value = event_with({"field": "id", "type": "int64"})
     assert table_schema(value, key).key == ()
 
 
 @pytest.mark.parametrize("key", [b'{"other":1}', b'{"schema":{"fields":[{"field":"other"}]},"payload":{}}'])
-def test_key_of_other_columns_tells_none(key: bytes) -> None:
+def test_key_is_ignored_when_it_names_other_columns(key: bytes) -> None:
     value = event_with({"field": "id", "type": "int64"})
     assert table_schema(value, key).key == ()
 
@@ -133,7 +133,7 @@ def test_key_of_other_columns_tells_none(key: bytes) -> None:
         definition(id=7),
     ],
 )
-def test_schema_change_is_set_aside(value: bytes) -> None:
+def test_malformed_schema_change_is_quarantined(value: bytes) -> None:
     book = SchemaTracker(JsonFormat())
     with soon():
         (bad,) = book.add_schema_changes([RawRecord("shop", 0, 1, 0, None, value)])
@@ -146,7 +146,9 @@ def test_schema_change_is_set_aside(value: bytes) -> None:
     "source", [{"pos": "x"}, {"pos": 2**70}, {"file": 5}, {"file": "a.x"}, {"file": "a.\u0663"}]
 )
 @pytest.mark.parametrize("more", [{}, {"file": "binlog.9999999999"}, {"pos": -1}, {"ts_ms": 2**70}])
-def test_schema_change_without_a_place_is_set_aside(source: dict[str, Any], more: dict[str, Any]) -> None:
+def test_schema_change_is_refused_when_its_position_is_invalid(
+    source: dict[str, Any], more: dict[str, Any]
+) -> None:
     record = json.loads(definition())
     record["source"] |= more | source
     with pytest.raises(DecodeError):
@@ -234,7 +236,7 @@ def test_event_without_a_table_names_none(value: bytes) -> None:
     assert source_table(value) is None
 
 
-def test_event_that_cannot_be_read_tells_no_form_of_decimals() -> None:
+def test_decimal_encoding_is_unknown_when_no_event_can_be_read() -> None:
     assert form_of([DEEP, b"5", b'{"after":5}'], [Column("x", decimal(10, 2))], with_schema=False) is None
 
 
@@ -275,7 +277,7 @@ def test_writer_schema_is_refused(text: str) -> None:
         parse_writer_schema(text)
 
 
-def test_key_s_writer_schema_is_refused() -> None:
+def test_writer_schema_of_a_key_is_refused() -> None:
     for text in (DEEP.decode(), "5", "[]", '{"fields":5}', '{"fields":[5]}', '{"fields":[{"name":5}]}'):
         with pytest.raises(DecodeError):
             key_names(text, ())

@@ -133,7 +133,7 @@ def test_two_at_once_fetch_once(tmp_path: Path, java_home: Path) -> None:
     assert leftovers == [SMALL.directory(tmp_path).name]
 
 
-def test_a_failed_download_names_the_cause_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
+def test_failed_download_names_the_cause_and_leaves_no_files(tmp_path: Path, java_home: Path) -> None:
     program(
         java_home / "bin" / "java",
         f"""[ "$1" = -version ] && {{ echo '{VERSION_17}' >&2; exit 0; }}

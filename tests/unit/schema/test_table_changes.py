@@ -271,7 +271,7 @@ def test_a_key_has_the_letters_of_its_column(declared: str, key: str) -> None:
     assert found.schema.key == (key,)
 
 
-def test_a_key_keeps_its_letters_if_columns_differ_in_nothing_else() -> None:
+def test_key_keeps_its_letter_case_when_columns_differ_only_in_case() -> None:
     """No MySQL has such a table, but nothing is lost."""
     found = defined("ALTER", "", [ColumnSpec("id", "int"), ColumnSpec("ID", "int")], ["id"])
     assert found.schema is not None

@@ -72,7 +72,7 @@ def test_topics_of_included_tables_count(config: Config) -> None:
     assert [result.found for result in results] == ["1: p.shop.orders", "unlimited"]
 
 
-def test_kafka_that_cannot_be_reached_is_told_with_the_cause() -> None:
+def test_unreachable_kafka_is_reported_with_the_cause() -> None:
     with socket.socket() as unused:
         # Bound and not listening, so that nothing else can answer there.
         unused.bind(("127.0.0.1", 0))
@@ -82,7 +82,7 @@ def test_kafka_that_cannot_be_reached_is_told_with_the_cause() -> None:
             read_topics(log)
 
 
-def test_topics_that_forget(config: Config) -> None:
+def test_topics_with_compaction_or_short_retention_are_warnings(config: Config) -> None:
     compacted = TopicFacts("p.shop.a", 1, cleanup_policy="compact")
     short = TopicFacts("p.shop.b", 1, retention_ms=3_600_000)
     found = trouble(check_topics((compacted, short), config))
@@ -181,7 +181,7 @@ def test_microseconds_need_schemas() -> None:
 LOSSY = SAFE | {"decimal.handling.mode": "double", "column.mask.with.5.chars": "shop.users.email"}
 
 
-def test_losses_that_are_allowed_by_name() -> None:
+def test_losses_allowed_by_name() -> None:
     allowed = ("decimal.handling.mode", "column.mask.")
     found = trouble(check_connector(connector(LOSSY), allowed))
     assert {result.status for result in found.values()} == {"warn"}
@@ -190,7 +190,7 @@ def test_losses_that_are_allowed_by_name() -> None:
     assert losses(LOSSY, ("column.",)).keys() == {"decimal.handling.mode", "column.mask.with.5.chars"}
 
 
-def test_losses_are_told_with_what_is_lost() -> None:
+def test_losses_are_reported_with_their_effect() -> None:
     assert losses(SAFE, ()) == {}
     assert losses(LOSSY, ())["decimal.handling.mode"].startswith("double: ")
     assert losses({}, ()).keys() >= {"skipped.operations", "bigint.unsigned.handling.mode"}
@@ -244,7 +244,7 @@ def test_nulls_that_turn_into_defaults() -> None:
 FLAT = SAFE | json.loads(resource("connectors/flattened.json").read_text())
 
 
-def test_flattened_events_must_tell_kind_and_position() -> None:
+def test_flattened_events_need_kind_and_position() -> None:
     def failures(options: dict[str, str], *, flattened: bool = True) -> set[str]:
         found = trouble(check_connector(connector(options), flattened=flattened))
         return {n.removeprefix("connector: transforms") for n, r in found.items() if r.status == "fail"}

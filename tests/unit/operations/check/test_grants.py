@@ -51,7 +51,7 @@ def test_a_privilege_on_columns_is_none_on_the_table() -> None:
     assert grants.on_table("INSERT", "shop", "orders")
 
 
-def test_partial_revokes_take_a_database_away() -> None:
+def test_partial_revokes_remove_a_database() -> None:
     grants = parse_grants(
         [f"GRANT SELECT ON *.* {USER}", "REVOKE SELECT ON `secret`.* FROM `replicator`@`%`"]
     )
