@@ -144,7 +144,7 @@ def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
     assert rows[2].after == Row(id=2, n=5)
 
 
-def test_a_schema_begins_where_its_first_event_with_a_place_stands(spark: SparkSession) -> None:
+def test_schema_begins_at_its_first_event_with_a_position(spark: SparkSession) -> None:
     """The first record of a partition may be no event, though it carries the schema."""
     columns = [ColumnSpec("id", "bigint", False)]
     good = [change_event("c", Place(1, at), "t", after={"id": at}) for at in (7, 8)]

@@ -158,7 +158,7 @@ def test_a_truncate_is_not_undone(lake: LakeHarness) -> None:
     assert len(recorded(lake)) == len(CHANGES) + 2
 
 
-def test_a_truncate_that_was_set_aside_spares_what_came_after_it(lake: LakeHarness) -> None:
+def test_replayed_truncate_keeps_rows_of_later_changes(lake: LakeHarness) -> None:
     """A truncate is bad where its envelope is damaged; here a definition that comes late mends it."""
     damaged = json.loads(event("t", 105).value or b"")
     damaged["after"] = row(0, LARGE)

@@ -77,7 +77,7 @@ def test_a_topic_that_lost_its_end_pauses_its_table(lake: LakeHarness, topic_id:
 
 
 @pytest.mark.parametrize("few", [0, 10_000])
-def test_statements_of_a_compressed_transaction_share_a_place(lake: LakeHarness, few: int) -> None:
+def test_statements_of_a_compressed_transaction_have_one_position(lake: LakeHarness, few: int) -> None:
     row = {"id": 1, "name": "a"}
     changed = {"id": 1, "name": "b"}
     transaction = [

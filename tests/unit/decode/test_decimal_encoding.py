@@ -45,7 +45,7 @@ def test_forms(values: list[Any], with_schema: bool, form: Encoding | None) -> N
     assert form_of(events(*values, with_schema=with_schema), COLUMNS, with_schema=with_schema) is form
 
 
-def test_decimal_encoding_is_unknown_when_no_value_is_an_event() -> None:
+def test_what_is_no_event_tells_nothing() -> None:
     assert form_of([b"garbage{", b"[1]", b"7", b'{"after":7}', b"\xff"], COLUMNS, with_schema=False) is None
     assert form_of([b'{"payload":null}', b"{}"], COLUMNS, with_schema=True) is None
 

@@ -232,7 +232,7 @@ def test_expression_of_a_column_is_found(ddl: str, computed: bool) -> None:
 @pytest.mark.parametrize(
     "value", [DEEP, b'{"payload":' + DEEP + b"}", b'{"source":{"db":1,"table":"t"}}', b"5"]
 )
-def test_event_without_a_table_names_none(value: bytes) -> None:
+def test_source_table_is_unknown_when_the_event_names_no_table(value: bytes) -> None:
     assert source_table(value) is None
 
 

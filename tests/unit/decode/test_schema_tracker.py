@@ -137,7 +137,7 @@ class TestExchangedNames:
     def test_redelivered_schema_changes(self) -> None:
         assert self.exchanged(self.tracker(*self.divided(), *self.divided())) == [[None, "b"], [None, "a"]]
 
-    def test_a_copy_that_takes_the_place_of_a_table(self) -> None:
+    def test_copy_that_takes_over_the_name_of_a_table(self) -> None:
         ddl = "RENAME TABLE a TO a_old, b TO a"
         records = [self.record("ALTER", name, 90, ddl) for name in ("a_old", "a")]
         assert self.exchanged(self.tracker(*records)) == [[None, None], [None]]

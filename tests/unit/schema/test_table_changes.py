@@ -306,7 +306,7 @@ def keys_after(*steps: tuple[str, str, str, bool]) -> list[tuple[str, ...]]:
     return [v.schema.key for v in build_history(definitions).versions]
 
 
-def test_a_weak_key_is_none() -> None:
+def test_nullable_key_does_not_identify_rows() -> None:
     create, weak = (
         ("CREATE", "CREATE TABLE t (...)", "id", False),
         ("CREATE", "CREATE TABLE t (...)", "id", True),

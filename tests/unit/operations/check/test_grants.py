@@ -45,7 +45,7 @@ def test_levels(level: str, table: tuple[str, str], granted: bool) -> None:
     assert parse_grants([f"GRANT SELECT ON {level} {USER}"]).on_table("SELECT", *table) is granted
 
 
-def test_a_privilege_on_columns_is_none_on_the_table() -> None:
+def test_privilege_on_columns_does_not_cover_the_table() -> None:
     grants = parse_grants([f"GRANT SELECT (`a`, `b`), INSERT ON `shop`.`orders` {USER}"])
     assert not grants.on_table("SELECT", "shop", "orders")
     assert grants.on_table("INSERT", "shop", "orders")

@@ -138,7 +138,7 @@ mysql_dist.mysql_distribution(Path({str(cache)!r}), lambda _: None)
     assert not left[0].exists()
 
 
-def test_mysql_distribution_says_so_when_there_is_none_for_the_machine(
+def test_mysql_distribution_is_refused_when_the_machine_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
