@@ -17,9 +17,8 @@ from replicator.schema.history import (
     SchemaHistory,
     TableDefinition,
     binlog_key,
-    build_history,
-    observed,
 )
+from replicator.schema.history_builder import build_history, observed
 
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
 

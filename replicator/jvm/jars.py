@@ -374,11 +374,14 @@ def _run_ivy(command: list[str], log: Path, what: str) -> None:
         )
 
 
-def find_java() -> Path:
-    """Return the first usable `java`: of $JAVA_HOME, on PATH, below /usr/lib/jvm. Raises JavaMissing."""
+def find_java(candidates: Iterable[Path] | None = None) -> Path:
+    """Return the first usable `java` of `candidates`; by default of $JAVA_HOME, on PATH, below /usr/lib/jvm.
+
+    Raises JavaMissing.
+    """
     hint = f"install Java {JAVA_MIN}, on Debian by: apt-get install openjdk-{JAVA_MIN}-jre-headless"
     seen: list[str] = []
-    for candidate in _java_candidates():
+    for candidate in _java_candidates() if candidates is None else candidates:
         version = java_version(candidate)
         if version is not None and JAVA_MIN <= version <= JAVA_MAX:
             return candidate

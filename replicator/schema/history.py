@@ -6,7 +6,7 @@ statement is known; longer mappings are composed of these.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from replicator.model.position import PackedPosition, SourcePosition
@@ -222,7 +222,7 @@ class SchemaHistory:
         if (
             version.recreated
             or version.exchanged_with is not None
-            or _keys(old.schema.key, version.carried) != set(version.schema.key)
+            or carried_key(old.schema.key, version.carried) != set(version.schema.key)
         ):
             return True
         fresh = set(version.schema.names) - set(version.carried.values())
@@ -238,7 +238,8 @@ class SchemaHistory:
         )
 
 
-def _keys(key: Sequence[str], carried: Mapping[str, str]) -> set[str | None]:
+def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | None]:
+    """Return the names that key columns have in the next version; None stands for dropped ones."""
     return {carried.get(name) for name in key}
 
 
@@ -248,123 +249,3 @@ def _converted(old: SchemaVersion, was: str, new: SchemaVersion, now: str) -> bo
     if before is None or after is None:
         return False
     return needs_rewrite(before.type, after.type, old.source_types.get(was), new.source_types.get(now))
-
-
-def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | None = None) -> SchemaHistory:
-    """Build the history of one table from its `definitions`, which are ordered by position.
-
-    `past` is its history under its previous name, if the first definition renamed it.
-    """
-    versions: list[SchemaVersion] = [] if past is None else list(past.versions)
-    own, gone = len(versions), None
-    left = {d.at: d.other_name for d in definitions if d.schema is None}
-    for d in definitions:
-        if versions and d.at <= versions[-1].at:
-            continue  # It was delivered again; exchanged names would be exchanged back.
-        begun = len(versions) > own
-        if d.schema is None:
-            if begun and not d.snapshot:
-                gone = TableRemoval(d.at, d.position, d.ts_ms, d.other_name)
-            continue
-        schema = _with_strong_key(d, d.schema, versions)
-        if not begun:
-            version = _version(d, schema, versions[-1].schema if versions else TableSchema(()))
-            versions.append(replace(version, replaced=None, renamed_from=d.other_name))
-        elif gone is not None and d.other_name is None:
-            last = versions[-1].schema
-            carried = {n: n for n in schema.names if n in last.names}
-            unexplained = frozenset(last.names) - carried.keys() if d.snapshot else frozenset()
-            version = replace(_version(d, schema, last), carried=carried, unexplained=unexplained)
-            versions.append(replace(version, recreated=not d.snapshot, renamed_to=gone.renamed_to))
-        else:
-            last = versions[-1].schema
-            version = _version(d, schema, last)
-            same = (schema, dict(d.source_types)) == (last, dict(versions[-1].source_types))
-            if not same or _moved(version.carried, schema) or gone is not None or d.other_name is not None:
-                exchanged = d.other_name if d.other_name == left.get(d.at) else None
-                versions.append(replace(version, exchanged_with=exchanged))
-        gone = None
-    return SchemaHistory(tuple(versions), gone, own)
-
-
-def _with_strong_key(
-    d: TableDefinition, schema: TableSchema, versions: Sequence[SchemaVersion]
-) -> TableSchema:
-    """Return the schema that `d` defines, without its key if the key may contain NULL."""
-    weak = bool(d.weak_key)
-    if d.weak_key is None and versions:
-        last = versions[-1]
-        carried = carried_names(last.schema, schema, d.moves)
-        weak = last.weak_key or _keys(last.schema.key, carried) != set(schema.key)
-    return replace(schema, key=()) if weak else schema
-
-
-def _moved(carried: Mapping[str, str], schema: TableSchema) -> bool:
-    return any(was != now for was, now in carried.items()) or len(carried) < len(schema.columns)
-
-
-def _version(d: TableDefinition, schema: TableSchema, last: TableSchema) -> SchemaVersion:
-    carried = carried_names(last, schema, d.moves)
-    return SchemaVersion(
-        d.at,
-        d.position,
-        d.ts_ms,
-        schema,
-        carried,
-        source_types=d.source_types,
-        replaced=d.other_name,
-        unexplained=_unexplained(last, carried, d.moves),
-        weak_key=d.schema is not None and d.schema.key != schema.key,
-    )
-
-
-def _unexplained(old: TableSchema, carried: Mapping[str, str], moves: ColumnMoves | None) -> frozenset[str]:
-    dropped = {name.casefold() for name in moves.dropped} if moves is not None else set[str]()
-    gone = [c for c in old.columns if c.name not in carried]
-    return frozenset(c.name for c in gone if c.source_name.name.casefold() not in dropped)
-
-
-def carried_names(old: TableSchema, new: TableSchema, moves: ColumnMoves | None) -> dict[str, str]:
-    """Return column of `old` → its name in `new`, according to `moves`; without them, columns are matched by name.
-
-    Letter case is ignored, as in the source.
-    """
-    here = {c.source_name.name.casefold(): c.name for c in new.columns}
-    moves = moves or ColumnMoves()
-    renamed = {was.casefold(): now.casefold() for was, now in moves.renamed}
-    dropped = {name.casefold() for name in moves.dropped}
-    found: dict[str, str] = {}
-    for column in old.columns:
-        name = column.source_name.name.casefold()
-        if name in renamed:
-            now = here.get(renamed[name])
-        elif name in dropped:
-            now = None
-        else:
-            now = here.get(name)
-        if now is not None and now not in found.values():
-            found[column.name] = now
-    return found
-
-
-def observed(history: SchemaHistory, at: SourcePosition, ts_ms: int, schema: TableSchema) -> SchemaHistory:
-    """Return `history` with a further version that was observed in events only."""
-    last = history.versions[-1] if history else None
-    before = TableSchema(()) if last is None else last.schema
-    carried = carried_names(before, schema, None)
-    weak = (
-        last is not None and last.weak_key and any(c.nullable for c in schema.columns if c.name in schema.key)
-    )
-    if weak:
-        schema = replace(schema, key=())
-    version = SchemaVersion(
-        binlog_key(at),
-        at,
-        ts_ms,
-        schema,
-        carried,
-        declared=False,
-        weak_key=weak,
-        unexplained=_unexplained(before, carried, None),
-    )
-    return replace(history, versions=(*history.versions, version))

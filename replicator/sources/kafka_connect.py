@@ -253,15 +253,13 @@ def lost_connection(cause: str) -> bool:
     return _REFUSED.search(cause) is None and _LOST_CONNECTION.search(cause) is not None
 
 
-def failure_hint(cause: str) -> str:
-    """Return the next step for the most common failures."""
+def failure_hint(cause: str, restart: str = "run: replicator connect") -> str:
+    """Return the next step for the most common failures. `restart` is how the operator restarts the connector."""
     lower = cause.lower()
     if "using password" in lower:
         return "check the user in source.url, and that source.password names the right variable or file"
     if "locked" in lower or "expired" in lower:
-        return (
-            "unlock the user of source.url in MySQL, or give it a new password; then run: replicator connect"
-        )
+        return f"unlock the user of source.url in MySQL, or give it a new password; then {restart}"
     if "access denied" in lower:
         return (
             "give the user SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
@@ -269,5 +267,5 @@ def failure_hint(cause: str) -> str:
     if ("binlog" in lower or "binary log" in lower) and ("purged" in lower or "no longer available" in lower):
         return "the server deleted binlogs that the connector still needed: run a new snapshot"
     if lost_connection(cause):
-        return "check that MySQL is running and reachable from the Kafka Connect worker; then run: replicator connect"
-    return "fix the cause, then run: replicator connect; the log of the Kafka Connect worker has the full stack trace"
+        return f"check that MySQL is running and reachable from the Kafka Connect worker; then {restart}"
+    return f"fix the cause, then {restart}; the log of the Kafka Connect worker has the full stack trace"

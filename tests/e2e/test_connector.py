@@ -90,7 +90,7 @@ def test_mirror_is_fresh_again_soon_after_mysql_restarts_or_is_killed(mirrored: 
         assert mirror.stop() == 0
 
 
-def test_failed_task_is_restarted_and_its_reason_told(mirrored: MirroredDatabase) -> None:
+def test_failed_task_is_restarted_and_the_reason_logged(mirrored: MirroredDatabase) -> None:
     """The connector's user is locked while MySQL restarts: the connector's own retries end before that is over."""
     database = mirrored.database
     at = database.endpoints
@@ -127,7 +127,7 @@ def test_failed_task_is_restarted_and_its_reason_told(mirrored: MirroredDatabase
         database.execute(f"DROP USER {user}")
 
 
-def test_servers_that_go_away_are_logged_at_once(mirrored: MirroredDatabase) -> None:
+def test_unavailable_servers_are_logged_at_once(mirrored: MirroredDatabase) -> None:
     stack = mirrored.database.stack
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         fresh_after(mirrored, mirror, 1, START_S)

@@ -285,9 +285,7 @@ def test_every_kind_of_alter_while_the_mirror_runs(
     assert "drop column a" in noted["c02_evolve"] or "add column a int" in noted["c02_evolve"]
 
 
-def test_keys_and_names_of_which_definitions_tell_less_than_statements(
-    source_database: SourceDatabase, tmp_path: Path
-) -> None:
+def test_keys_and_names_that_only_statements_define(source_database: SourceDatabase, tmp_path: Path) -> None:
     """Debezium 3.6 keeps old letters in a key, takes UNIQUE for a key, and tells no name in the middle of a RENAME."""
     database, config = source_database, tmp_path / "mirror.toml"
     (tmp_path / "lake").mkdir()

@@ -1,4 +1,4 @@
-"""Turns events of JSON with schemas into Avro in Confluent's wire format, as a registry's converter writes them."""
+"""Encode JSON events with schemas as Avro in Confluent's wire format, as the converter of a schema registry does."""
 
 import io
 import json
@@ -128,16 +128,16 @@ SCHEMA_CHANGE = {
 
 @dataclass
 class AvroTopics:
-    """Encodes records and remembers the schemas by their ids, as a registry does.
+    """Encodes records and keeps the schemas by their ids, as a registry does.
 
-    With `names`, a column whose name Avro does not allow has the source's name in a parameter.
+    With `names`, a column whose name Avro does not allow has its source name in a parameter.
     """
 
     schemas: dict[int, str] = field(default_factory=dict)
     names: bool = True
 
     def encoded(self, record: Record) -> Record:
-        """The record in Avro; what is no JSON with a schema stays as it is."""
+        """Return the record in Avro; data that is not JSON with a schema is not changed."""
         key, value = (self._encoded(data) for data in (record.key, record.value))
         return Record(record.topic, record.partition, key, value, record.snapshot)
 
@@ -151,7 +151,7 @@ class AvroTopics:
         return self.write(self._schema(document["schema"]), _row(document["schema"], payload))
 
     def registered(self, connect: Mapping[str, Any]) -> int:
-        """The id of an envelope's schema, from its schema in Kafka Connect's JSON form."""
+        """Return the id of an envelope's schema, given the schema in Kafka Connect's JSON form."""
         return self._number(json.dumps(self._schema(connect)))
 
     def _schema(self, connect: Mapping[str, Any]) -> Any:
@@ -164,7 +164,7 @@ class AvroTopics:
         return number
 
     def write(self, schema: Mapping[str, Any], payload: Mapping[str, Any]) -> bytes:
-        """A record in Confluent's wire format."""
+        """Encode a record in Confluent's wire format."""
         number = self._number(json.dumps(schema))
         data = io.BytesIO()
         fastavro.schemaless_writer(data, fastavro.parse_schema(dict(schema)), payload)
@@ -180,7 +180,7 @@ def _without_names(schema: Any) -> Any:
 
 
 def envelope_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
-    """The Avro schema of a key or an envelope, from its schema in Kafka Connect's JSON form."""
+    """Return the Avro schema of a key or an envelope, given its schema in Kafka Connect's JSON form."""
     return _kind(connect, set())
 
 
@@ -223,7 +223,7 @@ def _field(connect: Mapping[str, Any], defined: set[str]) -> dict[str, Any]:
     found = {"name": adjusted(name), "type": kind}
     if connect.get("default") is None:
         return found | _optional(kind) if connect.get("optional") else found
-    # The branch that a default is of comes first.
+    # The default must match the first branch of a union.
     return found | {"type": [kind, "null"] if connect.get("optional") else kind, "default": _default(connect)}
 
 

@@ -1,4 +1,4 @@
-"""What the lake holds, beside what the oracle says that it must hold; read by PyIceberg, not by the engine."""
+"""Compare the lake's contents, read by PyIceberg and not by the engine, with the oracle's."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
 
 
 def lake_rows(catalog: Catalog, namespace: str, table: str) -> list[dict[str, Any]]:
-    """All rows of a lake table, in no order; none where there is no table."""
+    """Return all rows of a lake table, in no particular order; an empty list if the table does not exist."""
     try:
         return list(catalog.load_table((namespace, table)).scan().to_arrow().to_pylist())
     except NoSuchTableError:
@@ -24,7 +24,7 @@ def lake_rows(catalog: Catalog, namespace: str, table: str) -> list[dict[str, An
 
 
 def lake_value(kind: str, encoding: Any) -> Any:
-    """The lake's value of what an event carries."""
+    """Return the value that the lake must contain for a value in an event."""
     if encoding is None:
         return None
     match kind:
@@ -37,7 +37,7 @@ def lake_value(kind: str, encoding: Any) -> Any:
 
 
 def assert_mirror_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:
-    """The mirror has the source's rows and columns, no more and no fewer."""
+    """Assert that the mirror has exactly the source's rows and columns."""
     names = [c.name for c in table.columns]
     found = Counter(_text(row, row.keys()) for row in lake_rows(catalog, namespace, table.name))
     wanted = Counter(_text(_lake_row(row, table.columns), names) for row in table.rows.values())
@@ -45,7 +45,7 @@ def assert_mirror_equals(catalog: Catalog, namespace: str, table: SourceTable) -
 
 
 def assert_changelog_has_all(catalog: Catalog, namespace: str, table: SourceTable) -> None:
-    """The changelog has each change, perhaps more than once."""
+    """Assert that the changelog has each change at least once, and no other."""
     rows = lake_rows(catalog, f"{namespace}_changes", table.name)
     found, wanted = (
         {_place(change) for change in changes}
@@ -55,7 +55,7 @@ def assert_changelog_has_all(catalog: Catalog, namespace: str, table: SourceTabl
 
 
 def assert_changelog_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:
-    """The changelog has each change once, and the changes of each key in the order in which they happened."""
+    """Assert that the changelog has each change once, and the changes of each key in their order in the source."""
     rows = lake_rows(catalog, f"{namespace}_changes", table.name)
     found = Counter(_place(row["_change"]) for row in rows)
     wanted = Counter(_place(_change_of(c)) for c in table.changes)
@@ -66,7 +66,7 @@ def assert_changelog_equals(catalog: Catalog, namespace: str, table: SourceTable
 
 def _assert_images(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> None:
     kinds = {c.name: c.kind for c in table.columns}
-    # Several rows of a snapshot share one place, so images are compared place by place as groups.
+    # Several rows of a snapshot have one position, so all images of a position are compared together.
     found: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
         found.setdefault(_place(row["_change"]), []).append(row)
@@ -74,7 +74,7 @@ def _assert_images(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> Non
     for change in table.changes:
         wanted.setdefault(_place(_change_of(change)), []).append(change)
     for place, changes in wanted.items():
-        # A change knows the columns of its time; what later columns hold in its row is not its business.
+        # A change has the columns of its time; values of columns that were added later are not compared.
         names = list(changes[0].row or {})
         left = Counter(_text(row, names) for row in found[place])
         right = Counter(
@@ -121,7 +121,7 @@ def _lake_row(row: Mapping[str, Any], columns: Sequence[ColumnSpec]) -> dict[str
 
 
 def _text(row: Mapping[str, Any], names: Any) -> tuple[tuple[str, str], ...]:
-    """The named values, comparable and in an order of their own."""
+    """Return the values of the named columns as text, sorted by name, for comparison."""
     return tuple(sorted((name, _plain(row[name])) for name in names))
 
 

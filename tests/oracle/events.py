@@ -1,4 +1,4 @@
-"""Writes change events the way Debezium's MySQL connector does, from changes described in plain Python."""
+"""Write change events as Debezium's MySQL connector does, from changes described in plain Python."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ CONNECT_TYPES: Mapping[str, Mapping[str, Any]] = {
     "datetime": {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
     "timestamp": {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1},
 }
-"""The same kinds in Kafka Connect's schemas."""
+"""Column type → its schema in Kafka Connect."""
 
 COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
     "bigint": {"jdbcType": -5, "typeName": "BIGINT"},
@@ -46,7 +46,7 @@ class ColumnSpec:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a change stands in the binlog."""
+    """The position of a change in the binlog."""
 
     file: int
     pos: int
@@ -57,7 +57,7 @@ class Place:
 
 
 def quoted(name: str) -> str:
-    """A name as statements have it."""
+    """Quote a name for use in a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -92,7 +92,7 @@ def change_event(
     after: Mapping[str, Any] | None = None,
     database: str = "shop",
 ) -> bytes:
-    """The value of one change event, JSON without schema."""
+    """Return the value of one change event, JSON without schema."""
     snapshot = "true" if op == "r" else "false"
     value = {
         "before": before,
@@ -108,12 +108,12 @@ def change_event(
 
 
 def key_of(row: Mapping[str, Any], key: Sequence[str]) -> bytes:
-    """The record key of a row, JSON without schema."""
+    """Return the record key of a row, JSON without schema."""
     return json.dumps({name: row[name] for name in key}, separators=(",", ":")).encode()
 
 
 def with_key_schema(key: bytes, columns: Sequence[ColumnSpec], names: Sequence[str], name: str) -> bytes:
-    """A record key as JsonConverter writes it with schemas."""
+    """Return a record key as JsonConverter writes it with schemas."""
     by_name = {c.name: c for c in columns}
     fields = [_connect_field(by_name[n]) for n in names]
     schema = {"type": "struct", "fields": fields, "optional": False, "name": f"{name}.Key"}
@@ -121,7 +121,7 @@ def with_key_schema(key: bytes, columns: Sequence[ColumnSpec], names: Sequence[s
 
 
 def with_value_schema(value: bytes, columns: Sequence[ColumnSpec], name: str) -> bytes:
-    """A change event as JsonConverter writes it with schemas: the envelope's schema in front."""
+    """Return a change event as JsonConverter writes it with schemas: the envelope's schema precedes the payload."""
     row = {
         "type": "struct",
         "fields": [_connect_field(c) for c in columns],
@@ -177,9 +177,9 @@ def schema_change_event(
     ddl: str | None = None,
     old_name: str | None = None,
 ) -> bytes:
-    """A record of the schema-change topic; `kind` is CREATE, ALTER or DROP.
+    """Return a record of the schema-change topic; `kind` is CREATE, ALTER or DROP.
 
-    As in Debezium 3.6, only the statement tells the `old_name` of a table that was renamed.
+    As in Debezium 3.6, only the statement contains the `old_name` of a renamed table.
     """
     if old_name is not None and ddl is None:
         ddl = f"RENAME TABLE {old_name} TO {table}"

@@ -1,7 +1,7 @@
-"""A source database in plain Python: what it does at random, the log that Debezium would make of it, and what a
-right mirror and a right changelog of that log hold.
+"""Model a source database in plain Python: random changes, the log that Debezium would write for them, and the
+correct mirror and changelog of that log.
 
-Nothing here knows the engine. Rows are dicts of JSON values, as the events carry them.
+The model is independent of the engine. Rows are dicts of JSON values, as the events carry them.
 """
 
 import json
@@ -69,7 +69,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Change:
-    """One row that the changelog must hold; `row` has the columns that the table had then."""
+    """One row that the changelog must contain; `row` has the columns that the table had at that time."""
 
     kind: str
     op: str
@@ -85,7 +85,7 @@ class Change:
 
 @dataclass
 class SourceTable:
-    """A table of the source as it is now, and every change it went through."""
+    """The current state of a source table, and all its changes."""
 
     name: str
     key: tuple[str, ...]
@@ -102,17 +102,17 @@ class SourceTable:
 
 
 class Source:
-    """A database that changes at random and writes its log.
+    """A database that executes random changes and writes its log.
 
     Args:
-        seed: the same seed does the same things.
-        partitions: of each data topic.
+        seed: the same seed makes the same changes.
+        partitions: number of partitions of each data topic.
         with_schemas: whether events and keys carry their schema.
-        truncates: whether tables are truncated now and then.
-        compressed: whether transactions are compressed: all their events are at one place then, and each statement
+        truncates: whether tables are sometimes truncated.
+        compressed: whether transactions are compressed: all their events have one position then, and each statement
             numbers its rows from zero.
-        numbered: whether events carry their number in their transaction; only without schemas.
-        alters: how often tables are altered, of a hundred transactions.
+        numbered: whether events contain their number within the transaction; only without schemas.
+        alters: how many of a hundred transactions alter a table.
     """
 
     def __init__(
@@ -135,14 +135,14 @@ class Source:
         self.alters = alters
         self.tables: list[SourceTable] = []
         self.records: list[Record] = []
-        # Right before the number of a binlog file outgrows its padding.
+        # Just before the number of a binlog file exceeds six digits.
         self._file, self._pos, self._ts = 999_998, 4, 1_700_000_000_000
         self._transaction: Place | None = None
         self._names = 0
         self._number = 0
 
     def start(self, shapes: Sequence[str], rows: int) -> None:
-        """Make one table for each of `shapes` and read them as a connector's snapshot does."""
+        """Create one table for each of `shapes`, and read them as a connector's snapshot does."""
         for number, shape in enumerate(shapes):
             table = SourceTable(
                 f"t{number}_{shape}", tuple(c.name for c in SHAPES[shape]), [*SHAPES[shape], *VALUES]
@@ -159,7 +159,7 @@ class Source:
                 self._log(table, "r", place, after=row)
 
     def run(self, transactions: int) -> None:
-        """Change the database."""
+        """Execute random transactions."""
         for _ in range(transactions):
             if self.random.randrange(100) < self.alters:
                 self._alter(self.random.choice(self.tables))
@@ -179,7 +179,7 @@ class Source:
             self._update: 40,
             self._delete: 15,
             self._rename_key: 10,
-            # A TRUNCATE is a transaction of its own.
+            # A TRUNCATE is a separate transaction.
             self._truncate: 2 if self.truncates and self._transaction is None else 0,
         }
         self.random.choices(list(kinds), list(kinds.values()))[0](table)
@@ -196,7 +196,7 @@ class Source:
         self.random.choice(kinds)(table)
 
     def delivered(self, restarts: int) -> list[Record]:
-        """The log as it arrives where the connector is killed `restarts` times and repeats a suffix each time."""
+        """Return the log if the connector is killed `restarts` times and redelivers a suffix each time."""
         first = next((i for i, r in enumerate(self.records) if r.value and not r.snapshot), len(self.records))
         arrived, position = [], 0
         for stop in sorted(self.random.randint(first, len(self.records)) for _ in range(restarts)):
@@ -204,7 +204,7 @@ class Source:
             position = max(first, stop - self.random.randint(0, 40))
         return arrived + self.records[position:]
 
-    # What happens in the database
+    # Changes of the database
 
     def _insert(self, table: SourceTable) -> None:
         place = self._place()
@@ -224,7 +224,7 @@ class Source:
                 if column.name not in table.key:
                     after[column.name] = self._value(column)
             if after == before:
-                # MySQL logs nothing then.
+                # MySQL does not log an UPDATE that changes no value.
                 continue
             table.rows[key] = after
             self._log(table, "u", replace(place, row=number), before=before, after=after)
@@ -235,7 +235,7 @@ class Source:
             self._log(table, "d", replace(place, row=number), before=table.rows.pop(key))
 
     def _rename_key(self, table: SourceTable) -> None:
-        """An UPDATE of the key: a delete and a create from one place."""
+        """Execute an UPDATE of the key, which is logged as a delete and a create at one position."""
         place = self._place()
         for number, key in enumerate(self._some(table, self.random.choice((1, 2)))):
             fresh = self._new_row(table)
@@ -252,7 +252,7 @@ class Source:
         self._log(table, "t", self._place())
 
     def _add_column(self, table: SourceTable) -> None:
-        """Nullable, or NOT NULL with a default: then the rows that are there get it, and no event says so."""
+        """Add a nullable column, or a NOT NULL one with a default, which existing rows get without an event."""
         self._names += 1
         name = f"extra {self._names}"
         column = self.random.choice(
@@ -292,7 +292,7 @@ class Source:
             self._define(table, "ALTER", self._place(), f"DROP COLUMN {quoted(column.name)}")
 
     def _replace_column(self, table: SourceTable) -> None:
-        """Drop one and give its name to another."""
+        """Drop a column and rename another one to its name."""
         gone, stays = self._any_value_column(table), self._any_value_column(table)
         if gone is None or stays is None or gone == stays:
             return
@@ -307,7 +307,7 @@ class Source:
 
     def _any_value_column(self, table: SourceTable) -> ColumnSpec | None:
         found = [c for c in table.columns if c.name not in table.key]
-        # Updates take two columns.
+        # An update needs two columns.
         return self.random.choice(found) if len(found) > 2 else None
 
     @staticmethod
@@ -319,7 +319,7 @@ class Source:
 
     @staticmethod
     def _drop(table: SourceTable, column: ColumnSpec) -> None:
-        """What a changelog keeps of it is not looked at."""
+        """Drop a column. Its values that the changelog keeps are not compared."""
         table.columns.remove(column)
         for row in [*table.rows.values(), *(c.row for c in table.changes if c.row is not None)]:
             row.pop(column.name, None)
@@ -388,7 +388,7 @@ class Source:
             ddl=f"{kind} TABLE {quoted(table.name)} {action}",
         )
         if self.with_schemas:
-            # Its reader does not look at the schema, so an empty one will do.
+            # Its reader ignores the schema, so an empty one suffices.
             value = b'{"schema":{"type":"struct","fields":[]},"payload":' + value + b"}"
         self.records.append(Record("shop", 0, None, value, snapshot=kind == "CREATE"))
 

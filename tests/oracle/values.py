@@ -1,4 +1,4 @@
-"""What a column's value in an event means, in plain Python: an oracle for the engine's expressions."""
+"""Convert a column's value in an event in plain Python: an oracle for the engine's expressions."""
 
 import base64
 import struct
@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
 
 
 def plain_value(column: Column, value: Any) -> Any:
-    """The value that the lake should hold of one in an event's JSON, where numbers with a fraction are Decimals."""
+    """Return the lake's value for a value in an event's JSON, in which numbers with a fraction are Decimals."""
     return None if value is None else _READERS[column.encoding](column, value)
 
 

@@ -169,7 +169,7 @@ def test_rules_hold_in_avro_for_names_that_avro_does_not_allow(
     assert_nowhere(lake.folder / "lake")
 
 
-def test_include_goes_by_the_name_in_the_source_in_avro(lake: LakeHarness) -> None:
+def test_include_uses_the_name_in_the_source_in_avro(lake: LakeHarness) -> None:
     columns = (ID, ColumnSpec("e-mail", "varchar"), ColumnSpec("pass word", "varchar"))
     table = Table(lake, columns, "avro")
     table.insert(id=1, **{"e-mail": "seen", "pass word": "open sesame"})
@@ -267,7 +267,7 @@ def test_a_protected_column_that_vanishes_while_another_comes_pauses_the_table(
     assert rows(lake)[-1]["contact"] == "bob@example.org"
 
 
-def test_a_protected_column_that_is_dropped_lets_the_table_go_on(lake: LakeHarness) -> None:
+def test_table_continues_when_a_protected_column_is_dropped(lake: LakeHarness) -> None:
     config = lake.config(columns={"exclude": ["email"]})
     table = Table(lake, (ID, ColumnSpec("email", "varchar")))
     table.insert(id=1, email="ada@example.org")

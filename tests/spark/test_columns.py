@@ -75,7 +75,7 @@ def without_change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("few", [0, 10_000])
 @pytest.mark.parametrize("strategy", ["split", "merge"])
 @pytest.mark.parametrize("schemas", [True, False])
-def test_nothing_of_them_is_written(
+def test_protected_values_are_not_written(
     lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int, strategy: str, schemas: bool
 ) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)

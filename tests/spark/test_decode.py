@@ -362,7 +362,7 @@ def test_a_message_is_about_no_row(spark: SparkSession) -> None:
     assert (message.bad, message.op, message.code, message.after) == (None, "m", MESSAGE_CODE, None)
 
 
-def test_events_with_a_schema_that_are_cut_off_or_no_objects(spark: SparkSession) -> None:
+def test_events_with_a_schema_are_refused_when_truncated_or_not_an_object(spark: SparkSession) -> None:
     columns = [ColumnSpec("id", "bigint", False)]
     good = with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 1}), columns, "x")
     head = good[: good.index(b'"payload":') + len(b'"payload":')]

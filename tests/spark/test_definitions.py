@@ -12,7 +12,7 @@ from tests.support.orders_table import DEFINITION, created
 SOURCE = {"source": {"url": "mysql://reader@db.example/shop", "tables": ["shop.*"]}}
 
 
-def test_the_source_tells_what_the_log_does_not(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_defines_what_the_log_lacks(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def definition(source: SourceConfig, table: TableId) -> TableSchema:

@@ -99,7 +99,7 @@ def test_the_mark_of_a_masked_value_is_that_of_its_mask(spark: SparkSession) -> 
     assert len(set(marks(spark, WriterSchema(own), target, one, two))) == 1
 
 
-def test_marks_tell_which_value_is_null(spark: SparkSession) -> None:
+def test_row_hashes_distinguish_null_values(spark: SparkSession) -> None:
     """To and fro, as within a compressed transaction, whose events all stand at one place."""
     schema = TableSchema((ID, Column("a", INT), Column("b", INT)), ("id",))
     left, right = {"id": 1, "a": 5, "b": None}, {"id": 1, "a": None, "b": 5}
@@ -108,7 +108,7 @@ def test_marks_tell_which_value_is_null(spark: SparkSession) -> None:
     assert len(set(marks(spark, WriterSchema(schema), schema, to, fro))) == 2
 
 
-def test_rows_that_are_all_filled_can_be_held(spark: SparkSession) -> None:
+def test_rows_of_constant_columns_can_be_materialized(spark: SparkSession) -> None:
     """A constant is never null, but the row that it stands in may be."""
     schema = TableSchema((ID,), ("id",))
     target = TableSchema((ID, Column("state", STRING, fill="new")), ("id",))
@@ -144,7 +144,7 @@ def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
     assert rows[2].after == Row(id=2, n=5)
 
 
-def test_a_schema_begins_where_its_first_event_with_a_place_stands(spark: SparkSession) -> None:
+def test_schema_begins_at_its_first_event_with_a_position(spark: SparkSession) -> None:
     """The first record of a partition may be no event, though it carries the schema."""
     columns = [ColumnSpec("id", "bigint", False)]
     good = [change_event("c", Place(1, at), "t", after={"id": at}) for at in (7, 8)]

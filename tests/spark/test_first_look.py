@@ -91,9 +91,7 @@ def test_a_schema_that_only_later_events_have(
 
 
 @few_or_many
-def test_first_events_that_do_not_tell_the_key(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int
-) -> None:
+def test_first_events_without_the_key(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """Those of a truncate have none; and no definition is there to tell it."""
     monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
     scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=True)
@@ -108,7 +106,7 @@ def test_first_events_that_do_not_tell_the_key(
 
 @few_or_many
 @pytest.mark.parametrize("first", [b'{"schema":{"type":"struct"},"payload":{}}', b'{"schema":', b"{}", None])
-def test_first_events_that_tell_nothing(
+def test_first_events_without_information_about_the_schema(
     lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int, first: bytes | None
 ) -> None:
     monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)

@@ -127,7 +127,7 @@ def test_decimals_are_read_as_they_come(lake: LakeHarness, prices: Sequence[floa
         ("__source_pos", "no position in a flattened event"),
     ],
 )
-def test_events_that_tell_too_little_are_refused(
+def test_events_without_required_fields_are_refused(
     lake: LakeHarness, encoding: str, without: str, reason: str
 ) -> None:
     bad = flat("c", 100, {"id": 1, "name": "a"}, encoding=encoding, without=(*LEAST, without))

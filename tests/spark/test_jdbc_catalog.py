@@ -61,7 +61,9 @@ def test_new_catalog_has_the_current_schema(lake: LakeHarness, warnings: pytest.
     assert warnings.records == []
 
 
-def test_catalog_with_the_old_schema_goes_on(lake: LakeHarness, warnings: pytest.LogCaptureFixture) -> None:
+def test_catalog_with_the_old_schema_is_still_used(
+    lake: LakeHarness, warnings: pytest.LogCaptureFixture
+) -> None:
     old = with_old_schema(lake)
     lake.write([DEFINITION, created(1)])
     lake.catch_up(old)

@@ -103,7 +103,7 @@ def test_it_is_emptied_and_gets_columns(lake: LakeHarness) -> None:
     assert mirrored(lake) == {C: 1}
 
 
-def test_rows_that_are_not_there_pause_the_table(lake: LakeHarness) -> None:
+def test_delete_of_a_missing_row_pauses_the_table(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("c", 10, after=A), event("d", 20, before=B)])
     (reason,) = lake.catch_up().summary().paused.values()
     assert "no key" in reason
@@ -144,7 +144,7 @@ def test_the_order_of_several_partitions_is_not_known(lake: LakeHarness) -> None
     assert "several partitions" in reason
 
 
-def test_a_snapshot_that_is_made_anew_replaces_the_rows(lake: LakeHarness) -> None:
+def test_second_snapshot_replaces_the_rows(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A)])
     lake.catch_up()
     lake.write([event("r", 15, after=A), event("r", 15, after=B), event("c", 20, after=C)])

@@ -111,7 +111,7 @@ def test_without_java_it_ends_with_one_clear_line(tmp_path: Path) -> None:
         assert following.startswith("next:  see spark.log")
 
 
-def test_a_session_that_ran_before_goes_on(lake: LakeHarness) -> None:
+def test_existing_session_is_kept(lake: LakeHarness) -> None:
     with running_session(lake.config()) as session:
         assert session.range(2).count() == 2
     assert lake.base.range(3).count() == 3

@@ -158,7 +158,7 @@ def test_a_truncate_is_not_undone(lake: LakeHarness) -> None:
     assert len(recorded(lake)) == len(CHANGES) + 2
 
 
-def test_a_truncate_that_was_set_aside_spares_what_came_after_it(lake: LakeHarness) -> None:
+def test_replayed_truncate_keeps_rows_of_later_changes(lake: LakeHarness) -> None:
     """A truncate is bad where its envelope is damaged; here a definition that comes late mends it."""
     damaged = json.loads(event("t", 105).value or b"")
     damaged["after"] = row(0, LARGE)
@@ -180,7 +180,7 @@ def test_a_truncate_that_was_set_aside_spares_what_came_after_it(lake: LakeHarne
     assert [kind for offset, kind, _ in recorded(lake) if offset == 2] == ["TRUNCATE"]
 
 
-def test_a_table_that_paused_goes_on_once_the_cause_is_mended(lake: LakeHarness) -> None:
+def test_paused_table_continues_when_the_cause_is_fixed(lake: LakeHarness) -> None:
     config = lake.config(apply={"on_bad_event": "pause", "max_events": 2})
     lake.write([CREATED, *EVENTS])
     (reason,) = lake.catch_up(config).summary().paused.values()
@@ -268,7 +268,7 @@ def test_a_quarantine_of_an_older_engine(lake: LakeHarness, monkeypatch: pytest.
     assert read_status(lake.config()).quarantined == 0
 
 
-def test_a_topic_made_anew_has_other_events_at_the_same_places(lake: LakeHarness) -> None:
+def test_recreated_topic_has_other_events_at_the_same_offsets(lake: LakeHarness) -> None:
     config = lake.config()
     lake.write([CREATED])
     context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))

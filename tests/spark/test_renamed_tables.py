@@ -120,7 +120,7 @@ def test_changes_of_columns_beside_a_rename(lake: LakeHarness, together: bool, b
     assert rows(lake, "orders_new") == wanted
 
 
-def test_a_copy_that_takes_a_tables_place_has_its_rows(lake: LakeHarness) -> None:
+def test_copy_that_takes_over_the_name_of_a_table_has_its_rows(lake: LakeHarness) -> None:
     a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
     lake.write([other_table("orders", "CREATE", 100, columns=[ID, a]), row_of("orders", 200, id=1, a=1)])
     lake.catch_up()

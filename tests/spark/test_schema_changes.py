@@ -37,7 +37,7 @@ def test_columns_that_swap_names(lake: LakeHarness, cut: str, with_schemas: bool
 
 
 @ways
-def test_a_column_dropped_and_added_again_starts_anew(
+def test_column_dropped_and_added_again_is_a_new_column(
     lake: LakeHarness, cut: str, with_schemas: bool
 ) -> None:
     a, again = ColumnSpec("a", "int"), ColumnSpec("a", "int", False, "7")
@@ -96,7 +96,7 @@ def test_many_changes_at_once(lake: LakeHarness, cut: str, with_schemas: bool) -
 
 
 @ways
-def test_types_that_are_converted(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
+def test_type_changes_that_convert_values(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
     old = [
         ColumnSpec("n", "int"),
         ColumnSpec("m", "decimal"),
@@ -280,7 +280,7 @@ def test_definitions_that_come_again_do_no_harm(lake: LakeHarness) -> None:
     assert len(state(lake).notes) == len(before.notes)
 
 
-def test_without_definitions_the_events_tell(lake: LakeHarness) -> None:
+def test_schemas_come_from_events_without_definitions(lake: LakeHarness) -> None:
     """What went is dropped and what came is added: without a statement nothing says that it was renamed."""
     a, b, c = (ColumnSpec(name, "int") for name in "abc")
     scenario = Scenario([ID, a, b], with_schemas=True)

@@ -34,7 +34,7 @@ ANEW = [
         [{0: 1, 1: 1}, {0: 3, 1: 2}, {0: 4, 1: 2}],
     ],
 )
-def test_rows_that_were_deleted_before_a_snapshot_was_made_anew_go(
+def test_second_snapshot_removes_rows_deleted_before_it(
     lake: LakeHarness, strategy: str, cuts: list[dict[int, int]]
 ) -> None:
     lake.write([DEFINITION, *BROKEN_OFF, *ANEW])
@@ -49,7 +49,7 @@ def test_rows_that_were_deleted_before_a_snapshot_was_made_anew_go(
     assert len(lake.rows("orders", "shop_changes")) == 9
 
 
-def test_until_a_new_snapshot_ends_nothing_goes(lake: LakeHarness) -> None:
+def test_second_snapshot_removes_no_row_before_its_end(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *BROKEN_OFF, *ANEW])
     mirror = lake.mirror()
     mirror.advance({ORDERS: {0: 2, 1: 2}})

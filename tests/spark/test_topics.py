@@ -25,7 +25,7 @@ def made_anew(lake: LakeHarness, topic_id: list[str]) -> None:
     topic_id[0] = "second"
 
 
-def test_a_topic_made_anew_that_begins_with_a_snapshot_is_a_new_epoch(
+def test_recreated_topic_that_begins_with_a_snapshot_replaces_the_rows(
     lake: LakeHarness, topic_id: list[str]
 ) -> None:
     lake.write([DEFINITION, created(1), created(2), created(3)])
@@ -52,7 +52,7 @@ def test_a_topic_made_anew_that_begins_with_a_snapshot_is_a_new_epoch(
 
 
 @pytest.mark.parametrize("more", [0, 5])
-def test_a_topic_made_anew_that_begins_with_changes_pauses_its_table(
+def test_recreated_topic_that_begins_with_changes_pauses_its_table(
     lake: LakeHarness, topic_id: list[str], more: int
 ) -> None:
     lake.write([DEFINITION, created(1), created(2)])
@@ -77,7 +77,7 @@ def test_a_topic_that_lost_its_end_pauses_its_table(lake: LakeHarness, topic_id:
 
 
 @pytest.mark.parametrize("few", [0, 10_000])
-def test_statements_of_a_compressed_transaction_share_a_place(lake: LakeHarness, few: int) -> None:
+def test_statements_of_a_compressed_transaction_have_one_position(lake: LakeHarness, few: int) -> None:
     row = {"id": 1, "name": "a"}
     changed = {"id": 1, "name": "b"}
     transaction = [

@@ -44,7 +44,7 @@ def test_quarantine_holds_each_bad_event_once(lake: LakeHarness) -> None:
     assert all(r["reason"] for r in found)
 
 
-def test_bad_schema_changes_go_to_quarantine_once_and_stop_nothing(lake: LakeHarness) -> None:
+def test_bad_schema_changes_are_quarantined_once_and_stop_no_table(lake: LakeHarness) -> None:
     bad = [
         Record("shop", 0, b"k", b"garbage{"),
         Record("shop", 0, None, b"\xff"),
@@ -161,7 +161,7 @@ def test_a_type_that_cannot_be_converted_pauses_the_table(lake: LakeHarness) -> 
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_table_that_begins_with_garbage_goes_on_with_the_first_good_event(
+def test_table_that_begins_with_garbage_starts_with_the_first_good_event(
     lake: LakeHarness, restarted: bool
 ) -> None:
     """Nothing defines the table but the events themselves."""

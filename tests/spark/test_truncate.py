@@ -73,7 +73,7 @@ def test_without_a_changelog_events_from_before_a_truncate_stay_out(lake: LakeHa
     assert sorted(r["id"] for r in lake.rows("orders")) == [3, 5]
 
 
-def test_a_changelog_that_is_switched_on_later_does_not_empty_the_mirror(lake: LakeHarness) -> None:
+def test_changelog_enabled_later_does_not_empty_the_mirror(lake: LakeHarness) -> None:
     """The log is then read again from its beginning, with truncates that the mirror has long since."""
     lake.write([DEFINITION, *SCATTERED])
     lake.catch_up(lake.config(apply={"changelog": False}))

@@ -60,7 +60,7 @@ def test_every_kind_of_column(source_database: SourceDatabase) -> None:
         assert source_rows(connection, table) == [tuple(text for _, _, _, text in COLUMNS)]
 
 
-def test_a_table_that_is_not_there(source_database: SourceDatabase) -> None:
+def test_checksum_of_a_missing_table(source_database: SourceDatabase) -> None:
     with source_database.connect() as connection, pytest.raises(SchemaError, match="no table"):
         describe(connection, source_database.name, "nothing")
 

@@ -120,7 +120,7 @@ def test_privileges_through_a_role_count(sql: Sql, values: dict[str, Any], tmp_p
 
 
 @pytest.mark.parametrize("missing", ["REPLICATION SLAVE", "REPLICATION CLIENT", "RELOAD", "LOCK TABLES"])
-def test_the_grant_that_check_names_mends_it(
+def test_grant_proposed_by_check_fixes_the_finding(
     sql: Sql, values: dict[str, Any], tmp_path: Path, missing: str
 ) -> None:
     sql(grant(*(name for name in NEEDED if name != missing)))

@@ -107,7 +107,7 @@ def test_what_is_recorded(broker: Broker, tmp_path: Path) -> None:
     assert "replicator-record" not in {group.group_id for group in groups.valid}
 
 
-def test_a_later_recording_goes_on(broker: Broker, tmp_path: Path) -> None:
+def test_later_recording_continues(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.send(orders, [b"a", b"b"])
     config = broker.config(tmp_path)
@@ -176,7 +176,7 @@ def test_following_sees_topics_that_appear(
     assert [e.value for e in events(tmp_path / "a", items)] == [b"x"]
 
 
-def test_events_that_are_gone_stop_the_recording(broker: Broker, tmp_path: Path) -> None:
+def test_recording_stops_when_events_were_deleted(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.send(orders, [b"a", b"b"])
     config = broker.config(tmp_path)

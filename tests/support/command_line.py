@@ -10,7 +10,7 @@ import pytest
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """Keep the exit code of one call and what it printed."""
+    """The exit code and the output of one call."""
 
     code: int
     out: str
@@ -18,7 +18,7 @@ class CommandResult:
 
 
 def replace_module(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
-    """Replace the module `name` by one that has `functions` alone."""
+    """Replace the module `name` by one that has only `functions`."""
     module = ModuleType(name)
     vars(module).update(functions)
     monkeypatch.setitem(sys.modules, name, module)

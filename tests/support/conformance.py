@@ -1,20 +1,21 @@
-"""docs/conformance.md: what the tests saw the engine do, as tables. The page is made by the tests and by nothing else.
+"""Generate docs/conformance.md: the observed behaviour of the engine, as tables. Only tests write the page.
 
-A test tells its cells while it runs, through the fixture `conformance`:
+A test records its cells while it runs, through the fixture `conformance`:
 
     def test_truncate(conformance: ConformancePage, ...) -> None:
         with conformance.part("Event kinds", rows=["TRUNCATE"]) as part:
             ...
             part.record("TRUNCATE", "mirror", "applied")
 
-A part names the cells that this one test answers for: `columns` (all rows of them), `rows` (all columns of them),
-both (where they meet), or neither (the whole section). When the block ends well, what was recorded is compared with
-the page: a cell that differs, is missing, or was not seen any more fails the test. With `pytest --write-conformance`
-(which `make conformance` runs) the part's cells are written into the page instead. A block that raises does neither.
+A part is the set of cells for which this test is responsible: `columns` (with all their rows), `rows` (with all their
+columns), both (their intersection), or neither (the whole section). If the block ends without an error, the recorded
+outcomes are compared with the page: a cell that differs, is missing, or was not recorded again fails the test. With
+`pytest --write-conformance` (which `make conformance` runs) the part's cells are written to the page instead. If the
+block raises, the page is neither compared nor written.
 
-A new section is a new entry in `SECTIONS`; a new column of a section is a new name in its `columns`. Outcomes are few
-and plain words, the same ones in all sections where they fit: what a reader may rely on, never a number that changes
-from run to run.
+A new section is a new entry in `SECTIONS`; a new column of a section is a new name in its `columns`. Outcomes are
+short and plain, with the same words in all sections: what a reader may rely on, never a number that differs between
+runs.
 """
 
 import re
@@ -26,7 +27,7 @@ from typing import Final
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "conformance.md"
 ENCODINGS: Final = ("JSON with schemas", "JSON without schemas", "Avro")
-"""The encodings that events may have, as the page calls them."""
+"""The encodings that events may have, with their names on the page."""
 
 TYPE_PATHS: Final = ("snapshot", "binlog", "new table")
 
@@ -43,9 +44,9 @@ class Section:
 
     Attributes:
         title: its heading.
-        about: what its cells say, as Markdown.
-        rows: what a row is, the head of the first column.
-        columns: the heads of the other columns.
+        about: the meaning of its cells, as Markdown.
+        rows: what a row stands for; the heading of the first column.
+        columns: the headings of the other columns.
     """
 
     title: str
@@ -104,7 +105,7 @@ def _no_cells() -> dict[str, Cells]:
 
 @dataclass
 class Part:
-    """The cells that one test answers for."""
+    """The cells for which one test is responsible."""
 
     section: Section
     columns: Collection[str] | None
@@ -112,7 +113,7 @@ class Part:
     seen: Cells = field(default_factory=dict)
 
     def record(self, row: str, column: str, outcome: str) -> None:
-        """Note what was seen for one cell; the same cell may be told again only with the same outcome."""
+        """Record the outcome of one cell; the same cell may be recorded again only with the same outcome."""
         assert column in self.section.columns, f"{self.section.title} has no column {column!r}; see SECTIONS"
         assert self.covers(row, column), f"{row!r}, {column!r} is another test's cell"
         assert outcome, "an outcome is a word"
@@ -123,7 +124,7 @@ class Part:
         return (self.rows is None or row in self.rows) and (self.columns is None or column in self.columns)
 
     def written_into(self, cells: Cells) -> Cells:
-        """`cells` with those of this part replaced by what was seen."""
+        """Return `cells` with the cells of this part replaced by the recorded ones."""
         rows = [*cells, *(row for row in self.seen if row not in cells)]
         result = {
             row: {
@@ -137,7 +138,7 @@ class Part:
 
 
 class ConformancePage:
-    """The page as a file, compared with what tests record or, with `write`, changed to it."""
+    """The page as a file: compared with the recorded cells or, with `write`, updated from them."""
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self._path = path
@@ -147,7 +148,7 @@ class ConformancePage:
     def part(
         self, title: str, *, columns: Collection[str] | None = None, rows: Collection[str] | None = None
     ) -> Iterator[Part]:
-        """The cells that the block answers for; see the module's text."""
+        """Provide the cells for which the block is responsible; see the module's docstring."""
         section = next(s for s in SECTIONS if s.title == title)
         part = Part(section, columns, rows)
         yield part
@@ -176,7 +177,7 @@ def _differing(present: Cells, wanted: Cells) -> list[str]:
 
 
 def render(page: Mapping[str, Cells]) -> str:
-    """The whole page; sections of which nothing is known are left out."""
+    """Return the whole page, without sections that have no cells."""
     return "\n".join([_TITLE, *(_section(s, page[s.title]) for s in SECTIONS if page.get(s.title))])
 
 
@@ -189,7 +190,7 @@ def _section(section: Section, cells: Cells) -> str:
 
 
 def parse(text: str) -> dict[str, Cells]:
-    """The cells of a rendered page, by section; columns that a section has no more are left out."""
+    """Return the cells of a rendered page by section, without columns that the section no longer has."""
     page = _no_cells()
     for piece in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, _, rest = piece.partition("\n")

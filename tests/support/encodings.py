@@ -1,4 +1,4 @@
-"""The encodings that events may have: each test of this kind runs once for every one of them."""
+"""The encodings of events. Tests that depend on the encoding run once for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ class Encoding:
     """How a connector writes events.
 
     Attributes:
-        name: what docs/conformance.md calls it; one of `tests.support.conformance.ENCODINGS`.
-        log: the lines that the mirror's `[log]` section has for it, on the given database; `connect` sets the
-            connector's converters up from them.
-        is_text: whether events are text, of which golden files are made.
+        name: its name in docs/conformance.md; one of `tests.support.conformance.ENCODINGS`.
+        log: its lines in the mirror's `[log]` section, for the given database; `connect` derives the connector's
+            converters from them.
+        is_text: whether events are text, from which golden files are made.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Encoding:
 
 
 def _avro(registry_url: str | None) -> str:
-    # The local registry's converter writes a nullable column's default for NULL, which has to be allowed by name.
+    # The local registry's converter writes a nullable column's default for NULL, which must be allowed by name.
     return f'format = "avro"\nregistry_url = "{registry_url}"\nallow_lossy = ["value.converter"]'
 
 

@@ -1,4 +1,4 @@
-"""Power cuts inside this process, at the places that `replicator.failpoints` names."""
+"""Simulate power cuts inside this process, at the points named in `replicator.failpoints`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from unittest.mock import patch
 
 
 class PowerCut(BaseException):
-    """Ends a batch where it stands; nothing may catch it."""
+    """Ends a batch at once; no code may catch it."""
 
 
 @contextmanager
 def power_cut(at: int) -> Iterator[None]:
-    """Let the `at`-th place where a process may die be where it does."""
+    """Raise an error at the `at`-th failpoint that is reached."""
     reached = 0
 
     def reach(_point: str) -> None:

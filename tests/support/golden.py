@@ -1,16 +1,16 @@
-"""Real envelopes, kept as small files in tests/golden: what a connector wrote, beside what the source held.
+"""Real events, kept as small files in tests/golden: what a connector wrote, beside the rows of the source.
 
-`make conformance` takes them from the real stack. One file for each table of `tests.workload.column_types` and encoding
+`make conformance` reads them from the real stack. One file for each table of `tests.workload.column_types` and encoding
 has, as JSON:
 
 - ``server``: the version of MySQL,
 - ``definition``: the table's record of the schema-change topic, as text,
-- ``schemas``: the text of key and value up to the payload, the schema in it, where events carry one; else nothing,
-- ``events``: pairs of key and value, as text, of rows that the snapshot read and of rows that came later; only the
-  payloads where events carry a schema (`golden_events` puts them together),
-- ``kinds``: column → what its canonical texts are (`replicator.operations.verify.checksum`),
-- ``known``: columns whose values may arrive as others,
-- ``rows``: key → column → canonical text of what `SELECT` showed for the rows of these events.
+- ``schemas``: the text of key and value up to the payload, with the schema, if events contain one; else nothing,
+- ``events``: pairs of key and value, as text, of rows that the snapshot read and of later rows; only the payloads if
+  events contain a schema (`golden_events` joins them),
+- ``kinds``: column → the kind of its canonical text (`replicator.operations.verify.checksum`),
+- ``known``: columns whose values may differ from those in the source,
+- ``rows``: key → column → canonical text of the result of `SELECT` for the rows of these events.
 """
 
 import json
@@ -29,12 +29,12 @@ AVRO_KEY: Final = (FOLDER / "avro" / "all-types-key.avsc").read_text()
 """Writer schemas of a real table with every kind of column."""
 _PAYLOAD: Final = '"payload":'
 _LONGEST: Final = 30_000
-"""Bytes of an event that is still kept: long texts show nothing that short ones do not."""
+"""Maximum size in bytes of an event that is kept; longer texts test nothing more."""
 
 
 @dataclass(frozen=True)
 class GoldenTable:
-    """A table whose events are in the log, and its rows by key in canonical texts."""
+    """A table whose events are in the log, and its rows by key as canonical text."""
 
     database: SourceDatabase
     table: TypeTable
@@ -48,7 +48,7 @@ class GoldenTable:
 
 
 def write_golden(golden: GoldenTable) -> None:
-    """Take the events of a few rows out of the log."""
+    """Read the events of a few rows from the log."""
     database = golden.database
     servers = database.endpoints.bootstrap_servers
     ((version,),) = database.rows("SELECT VERSION()")
@@ -81,7 +81,7 @@ def write_golden(golden: GoldenTable) -> None:
 
 
 def _apart(events: Sequence[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
-    """The schemas that all events carry, and what is left of the events."""
+    """Return the schemas that all events contain, and the rest of the events."""
     pieces = [[text.partition(_PAYLOAD) for text in event] for event in events]
     if not all(payload for event in pieces for _, _, payload in event):
         return [], [list(event) for event in events]
@@ -90,7 +90,7 @@ def _apart(events: Sequence[tuple[str, str]]) -> tuple[list[str], list[list[str]
 
 
 def golden_events(document: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
-    """Keys and values of the events in a golden file, as the log had them."""
+    """Return keys and values of the events in a golden file, as they were in the log."""
     schemas, end = (document["schemas"], "}") if document["schemas"] else (("", ""), "")
     return [
         (f"{schemas[0]}{key}{end}".encode(), f"{schemas[1]}{value}{end}".encode())
@@ -110,5 +110,5 @@ def _definition(servers: str, golden: GoldenTable) -> str | None:
 
 
 def golden_files() -> list[Path]:
-    """The files that there are."""
+    """Return all golden files."""
     return sorted(FOLDER.glob("*.json"))

@@ -1,4 +1,4 @@
-"""A small server in place of Kafka Connect that answers as told."""
+"""A small server in place of Kafka Connect, with configured answers."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Connect:
-    """Answers by request, in order, the last one for good; what was asked."""
+    """The answers to each request in order, of which the last one repeats, and the requests that arrived."""
 
     url: str = ""
     answers: dict[str, list[tuple[int, Any]]] = field(default_factory=dict)
@@ -21,13 +21,13 @@ class Connect:
         self.answers.setdefault(request, []).append((status, body))
 
     def count(self, request: str) -> int:
-        """How often a request came."""
+        """Return how often a request arrived."""
         return [asked for asked, _ in self.asked].count(request)
 
 
 @contextmanager
 def serving() -> Iterator[Connect]:
-    """A server that answers while the block runs."""
+    """Run the server during the block."""
     told = Connect()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,6 +1,6 @@
-"""What a lake holds, as plain values of JSON: rows, markers, schema states, pauses and quarantine.
+"""Read a lake's contents as plain JSON values: rows, markers, schema states, pauses and quarantine.
 
-Read by PyIceberg and by name, so that the reader does not change with the engine.
+They are read by PyIceberg and by column name, so that the reader does not depend on the engine.
 """
 
 import json
@@ -12,11 +12,11 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 _OF_THE_RUN = ("committed_ms", "batch", "sequence")
-"""Keys of a marker that tell when and in how many steps the lake got there."""
+"""Keys of a marker that depend on when, and in how many steps, the lake was written."""
 
 
 def contents(catalog: Catalog, namespace: str) -> dict[str, Any]:
-    """All that a mirror keeps in the lake, besides times of its own clock."""
+    """Return everything that a mirror keeps in the lake, without times of its own clock."""
     found: dict[str, Any] = {}
     for part, name in (("mirror", namespace), ("changelog", f"{namespace}_changes")):
         tables = {t[-1]: catalog.load_table(t) for t in sorted(catalog.list_tables(name))}
@@ -39,7 +39,7 @@ def _rows(table: Any) -> list[dict[str, Any]]:
 
 
 def _properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Those of the engine, JSON parsed."""
+    """Return the properties of the engine, with JSON parsed."""
     found: dict[str, Any] = {}
     for name, text in sorted(properties.items()):
         if name.startswith("replicator."):

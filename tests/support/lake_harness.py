@@ -25,7 +25,7 @@ from tests.support.config import minimal_config
 FAST_SPARK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    # A few rows are faster interpreted than compiled for.
+    # For a few rows, interpreting expressions is faster than compiling them.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -55,7 +55,7 @@ class LakeHarness:
         return minimal_config(self.folder, **sections)
 
     def session(self, config: Config) -> SparkSession:
-        """A session with this lake's catalog, on the JVM that all tests share."""
+        """Open a session with this lake's catalog, on the JVM that all tests share."""
         (self.folder / "lake").mkdir(exist_ok=True)
         session = self.base.newSession()
         for name, value in catalog_conf(config.lake).items():
@@ -69,7 +69,7 @@ class LakeHarness:
     def write(
         self, records: Sequence[Record], *, gaps: int | None = None, avro: AvroTopics | None = None
     ) -> None:
-        """Append records to the archive in their order; with `gaps` (a seed), some offsets are skipped.
+        """Append records to the archive in order; with `gaps` (a seed), some offsets are skipped.
 
         With `avro`, records of JSON with schemas are written in Avro.
         """
@@ -87,7 +87,7 @@ class LakeHarness:
                 writer.append(Event(r.topic, r.partition, offset, 1_700_000_000_000, r.key, r.value, ()))
 
     def mirror(self, config: Config | None = None) -> Scheduler:
-        """A mirror as a new process would have it, its log checked."""
+        """Create a mirror as a new process would, after the check of its log."""
         config = config or self.config()
         log = ArchiveChangeLog(self.folder / "archive")
         mirror = open_scheduler(config, log, self.session(config))
@@ -95,7 +95,7 @@ class LakeHarness:
         return mirror
 
     def catch_up(self, config: Config | None = None) -> Scheduler:
-        """Bring the lake to the archive's end with a new mirror."""
+        """Advance the lake to the end of the archive with a new mirror."""
         mirror = self.mirror(config)
         mirror.advance(mirror.context.log.offsets()[1])
         return mirror
@@ -106,6 +106,6 @@ class LakeHarness:
             yield catalog
 
     def rows(self, table: str, namespace: str = "shop") -> list[dict[str, Any]]:
-        """A lake table's rows, read by PyIceberg."""
+        """Return a lake table's rows, read by PyIceberg."""
         with self.catalog() as catalog:
             return list(catalog.load_table((namespace, table)).scan().to_arrow().to_pylist())

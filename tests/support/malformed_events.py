@@ -46,7 +46,7 @@ AVRO_LAUGHS: dict[str, Any] = {
 
 
 def definition(**fields: Any) -> bytes:
-    """A schema change of one column."""
+    """Return a schema change of one column."""
     columns = (ColumnSpec("id", "bigint", False), ColumnSpec("x", "int"))
     record = json.loads(schema_change_event(Place(1, 4), "orders", columns, ["id"], kind="CREATE"))
     record = record.get("payload", record)

@@ -1,4 +1,4 @@
-"""A mirror as a process of its own, and comparisons of its lake with the source."""
+"""Run a mirror as a separate process, and compare its lake with the source."""
 
 import json
 import os
@@ -29,20 +29,20 @@ COMMAND = str(Path(sys.executable).with_name("replicator"))
 _POLL_S = 0.2
 
 START_S = 300
-"""How long a mirror may take to its first batch on a busy machine."""
+"""Seconds until the first batch of a mirror on a busy machine."""
 FAST_MIRROR = """
 [apply]
 trigger = "1 second"
 [spark]
 driver_memory = "1g"
-# Runs are short: a fast start of the JVM counts more than its speed later.
+# Runs are short: a fast start of the JVM matters more than its later speed.
 conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
 """
-"""Sections for a mirror that starts fast and looks for events each second."""
+"""Sections for a mirror that starts fast and polls for events every second."""
 
 
 def until(condition: Callable[[], Any], *, seconds: float, doing: str) -> Any:
-    """Wait until `condition` answers with something true, and return that."""
+    """Wait until `condition` returns a true value, and return that."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {doing}"
@@ -52,7 +52,7 @@ def until(condition: Callable[[], Any], *, seconds: float, doing: str) -> Any:
 
 @dataclass
 class MirrorProcess:
-    """`replicator run` of one configuration. `output` collects what all its starts wrote."""
+    """`replicator run` of one configuration. `output` collects the output of all its starts."""
 
     config: Path
     output: Path
@@ -70,12 +70,12 @@ class MirrorProcess:
                 stderr=output,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | environment,
-                # No signal that is meant for the tests reaches it.
+                # Signals to the tests do not reach it.
                 start_new_session=True,
             )
 
     def kill(self) -> None:
-        """SIGKILL for the process and its JVM, as a power cut would."""
+        """Kill the process and its JVM with SIGKILL, as a power cut would."""
         assert self.process is not None
         self._notice_family()
         self.process.kill()
@@ -83,18 +83,18 @@ class MirrorProcess:
         self.process.wait(30)
 
     def stop(self, seconds: float = 240) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM, and return the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.wait(seconds)
 
     def wait(self, seconds: float) -> int:
-        """The exit code. A JVM that a crash left behind is ended too."""
+        """Wait for the end and return the exit code. A JVM that survived a crash is ended too."""
         assert self.process is not None
         deadline = time.monotonic() + seconds
         try:
             while True:
-                # Once the process is gone, nobody knows which JVM was its own.
+                # After the end of the process, its JVM can no longer be identified.
                 self._notice_family()
                 try:
                     return self.process.wait(_POLL_S)
@@ -121,7 +121,7 @@ class MirrorProcess:
         self._family.clear()
 
     def lines(self) -> list[dict[str, Any]]:
-        """The log lines since the last start."""
+        """Return the log lines since the last start."""
         if not self.output.exists():
             return []
         with self.output.open("rb") as output:
@@ -135,16 +135,16 @@ class MirrorProcess:
         return [line for line in found if isinstance(line, dict)]
 
     def batches(self) -> list[dict[str, Any]]:
-        """The batches since the last start."""
+        """Return the batches since the last start."""
         return [line for line in self.lines() if line.get("event") == "batch"]
 
     def tail(self, size: int = 3000) -> str:
-        """The end of the output, for a failure's message."""
+        """Return the end of the output, for the message of a failure."""
         return self.output.read_text(errors="replace")[-size:]
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """What a process started, and what that did: Java, and the executors that it may have."""
+    """Return all descendants of a process: Java, and its executors if there are any."""
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -153,7 +153,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 @contextmanager
 def running(config: Path, output: Path, **environment: str) -> Iterator[MirrorProcess]:
-    """A mirror that runs while the block does."""
+    """Run a mirror during the block."""
     mirror = MirrorProcess(config, output)
     mirror.start(**environment)
     try:
@@ -164,7 +164,7 @@ def running(config: Path, output: Path, **environment: str) -> Iterator[MirrorPr
 
 @dataclass
 class Comparison:
-    """A source database beside its lake."""
+    """A source database and its lake."""
 
     database: SourceDatabase
     config: Config
@@ -174,7 +174,7 @@ class Comparison:
         return cls(database, load(config))
 
     def tables(self, only: Collection[str] | None = None, besides: Collection[str] = ()) -> list[SourceTable]:
-        """The source's tables, or those named in `only`; without those named in `besides`."""
+        """Return the source's tables, or those in `only`, without those in `besides`."""
         with self.database.connect() as connection:
             names = [str(row[0]) for row in self.database.rows("SHOW TABLES")]
             return [
@@ -186,7 +186,7 @@ class Comparison:
     def differences(
         self, only: Collection[str] | None = None, besides: Collection[str] = ()
     ) -> dict[str, str]:
-        """Table → how it differs from the source; nothing where all of `tables` are equal."""
+        """Return table → how it differs from the source; empty if all of `tables` are equal."""
         tables = self.tables(only, besides)
         try:
             with open_catalog(self.config.lake) as catalog:
@@ -221,16 +221,16 @@ class Comparison:
                 return
             assert not found or time.monotonic() < deadline, f"still different: {found}\n{mirror.tail()}"
             assert mirror.process is None or mirror.process.poll() is None, f"it ended:\n{mirror.tail()}"
-            # To read all tables again and again would take a core from the mirror. At the end all are read once more.
+            # Reading all tables each time would use one core of the machine. At the end, all are read once more.
             left = found.keys() or None
             time.sleep(max(_POLL_S, 2 * (time.monotonic() - began)) if found else 0)
 
     def assert_changelogs(self, added: Mapping[str, Mapping[str, Any]] | None = None) -> int:
-        """Every changelog tells one unbroken story per key that ends in the source's rows. Returns the changes.
+        """Assert that the changes of each key are a chain that ends in the source's row. Return the number of changes.
 
-        Each image before is the image after of the change before it: nothing is missing, nothing there twice.
-        `added` has, by table, the columns that were added meanwhile and what the source gave to the rows there were:
-        changes from before may have null there.
+        Each before-image equals the after-image of the preceding change, so no change is missing or duplicated.
+        `added` has, by table, the columns that were added in the meantime and the values that existing rows got:
+        earlier changes may have NULL there.
         """
         changes = 0
         with open_catalog(self.config.lake) as catalog:
@@ -279,7 +279,7 @@ def _key(table: SourceTable, image: Sequence[bytes | None]) -> tuple[bytes | Non
 
 def _place(change: Mapping[str, Any], row: Mapping[str, Any], table: SourceTable) -> tuple[Any, ...]:
     place = tuple(change[name] for name in ("server_id", "file", "pos", "row", "op", "kind"))
-    # The rows of a snapshot share one place.
+    # All rows of a snapshot have one position.
     return (*place, *_key(table, _canonical(table, row))) if change["op"] == "r" else place
 
 

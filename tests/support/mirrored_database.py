@@ -38,7 +38,7 @@ class MirroredDatabase:
 
     @contextmanager
     def writers(self, *seeds: int, pause: float = 0.01) -> Iterator[None]:
-        """Writers at work while the block runs."""
+        """Run writers during the block."""
         writers = [self.writer(seed, pause) for seed in seeds]
         for writer in writers:
             writer.start()
@@ -51,7 +51,7 @@ class MirroredDatabase:
         assert all(c["commits"] > 0 for c in counts)
 
     def configured(self, name: str, text: str) -> Path:
-        """Another configuration file."""
+        """Write another configuration file, and return its path."""
         path = self.folder / name
         path.write_text(text)
         return path
@@ -74,8 +74,9 @@ class MirroredDatabaseBuilder:
         source: str = "",
         prepare: Sequence[str] = (),
     ) -> MirroredDatabase:
-        """`prepare` are statements to run first; `log`, `source` and `extra` are lines of the configuration, in which
-        {name} is the database's.
+        """Create the tables, run the statements in `prepare`, write the configuration and register the connector.
+
+        `log`, `source` and `extra` are lines of the configuration, in which {name} stands for the database's name.
         """
         generated = random_tables(tables)
         with self._database.connect() as connection:
@@ -100,7 +101,7 @@ class MirroredDatabaseBuilder:
 
 
 def quarantined(mirrored: MirroredDatabase) -> list[dict[str, Any]]:
-    """Return the rows of the quarantine table, none if there is no such table."""
+    """Return the rows of the quarantine table; an empty list if it does not exist."""
     with open_catalog(mirrored.comparison.config.lake) as catalog:
         name = (mirrored.comparison.config.lake.ops_namespace, "quarantine")
         if not catalog.table_exists(name):

@@ -32,7 +32,7 @@ def event(
     after: dict[str, Any] | None = None,
     partition: int = 0,
 ) -> Record:
-    """A change of the table orders."""
+    """Return a change of the table `orders`."""
     row = before if op == "d" else after
     key = None if row is None else key_of(row, ["id"])
     value = change_event(op, Place(1, pos), "orders", before=before, after=after)
@@ -69,7 +69,7 @@ def priced(number: int, price: Any, *, with_schema: bool) -> Record:
 def snapshot_read(
     number: int, pos: int, snapshot: str = "true", *, name: str = "read", partition: int = 0
 ) -> Record:
-    """A row that a snapshot read."""
+    """Return a row that a snapshot read."""
     row = {"id": number, "name": name}
     value = json.loads(change_event("r", Place(1, pos, server_id=0), "orders", after=row))
     value["source"]["snapshot"] = snapshot
@@ -79,5 +79,5 @@ def snapshot_read(
 
 
 def ids(lake: LakeHarness) -> list[int]:
-    """Return the ids that the table has."""
+    """Return the ids in the table."""
     return sorted(row["id"] for row in lake.rows("orders"))

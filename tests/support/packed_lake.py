@@ -1,7 +1,7 @@
-"""A lake on local disk and its event archive as one file, unpacked to any folder.
+"""Pack a local lake and its archive into one file, and unpack it to any folder.
 
-Iceberg's metadata has absolute paths. In the file they begin with `ANYWHERE`; `unpack` gives them the folder's name in
-every place that has one: the catalog, metadata files, manifest lists, manifests and position-delete files.
+Iceberg's metadata has absolute paths. In the file they begin with `ANYWHERE`; `unpack` replaces that by the folder in
+the catalog, metadata files, manifest lists, manifests and position-delete files.
 """
 
 import io
@@ -26,7 +26,7 @@ def pack(folder: Path, file: Path) -> None:
     relocate(folder, str(folder), ANYWHERE)
     with tarfile.open(file, "w:xz", preset=9) as archive:
         for path in sorted(folder.rglob("*"), key=lambda p: (p.suffix, str(p))):
-            # Hadoop's checksums are those of the files before they were changed.
+            # Hadoop's checksum files do not match the changed files.
             if path.is_file() and path.name != ".lock" and path.suffix != ".crc":
                 content = path.read_bytes()
                 entry = tarfile.TarInfo(str(path.relative_to(folder)))
@@ -43,7 +43,7 @@ def unpack(file: Path, folder: Path) -> None:
 
 def relocate(folder: Path, old: str, new: str) -> None:
     """Replace `old` by `new` at the beginning of every path in the lake in `folder`."""
-    # Sizes of files are in the files that name them, so those that are named come first.
+    # A file contains the sizes of the files that it refers to, so those are written first.
     files = sorted((folder / "lake").rglob("*"))
     deletes = [file for file in files if file.suffix == ".parquet" and _is_position_deletes(file)]
     for file in deletes:
@@ -82,7 +82,7 @@ def _relocate_avro(file: Path, old: str, new: str, sizes: dict[str, int]) -> Non
         metadata = {k: v for k, v in reader.metadata.items() if not k.startswith("avro.")}
         records = [_resized(_renamed(record, old, new), sizes) for record in reader]
     with file.open("wb") as stream:
-        # Many small files without compression of their own are smaller in one archive.
+        # Many small uncompressed files are smaller in one compressed archive.
         fastavro.writer(stream, schema, records, codec="null", metadata=metadata)
 
 

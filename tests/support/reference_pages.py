@@ -223,7 +223,7 @@ _ELSEWHERE: Final = {
         "options",
     ): 'Options of the Kafka clients, with librdkafka\'s names, such as `"security.protocol"`.',
 }
-"""Comments for the keys that the template has in a place of their own."""
+"""Comments for keys that the template documents elsewhere."""
 
 _SPECIAL_DEFAULTS: Final = {
     ("log", "bootstrap_servers"): "*required* if kind is `kafka`",
@@ -279,7 +279,7 @@ def _default_of(info: FieldInfo, entry: TemplateEntry, *, section: str) -> str:
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    # A value that is parsed has its written form in the template.
+    # For a parsed value, the template has its written form.
     return f"`{entry.value}`" if isinstance(value, float) else f"`{value!r}`".replace("'", '"')
 
 

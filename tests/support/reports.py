@@ -1,4 +1,4 @@
-"""Read what pytest reported, and list what did not run: `python -m tests.support.reports [--all-stack] FILE...`.
+"""Read pytest's reports, and list the tests that did not run: `python -m tests.support.reports [--all-stack] FILE...`.
 
 With `--all-stack` the exit code is 1 unless every test on the real stack passed, as CI needs it. Standard library only,
 so that it runs without the project's environment.
@@ -16,7 +16,7 @@ MYSQL = "mysql"
 NEEDS_STACK = ("needs", "stack")
 """Property of a test on the real MySQL, Kafka and Connect."""
 LEFT_OUT = "left out"
-"""Property of a test that did not do a part of what it does on another server; its value is the part and the reason."""
+"""Property of a test that omitted a part on this server; its value is the part and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All tests of the given reports, and the versions of MySQL that they ran on."""
+    """All tests of the given reports, and the MySQL versions on which they ran."""
 
     cases: tuple[Case, ...]
     mysql: tuple[str, ...] = field(default=())
@@ -43,7 +43,7 @@ class Run:
 
 
 def read_reports(files: Iterable[Path]) -> Run:
-    """The tests of JUnit files. One that does not exist has none: pytest ended before it wrote it."""
+    """Read the tests of JUnit files. A missing file counts as empty: pytest ended before it wrote the file."""
     cases: list[Case] = []
     versions: dict[str, None] = {}
     for file in files:
@@ -74,7 +74,7 @@ def _case(element: ET.Element) -> Case:
 
 
 def summary(run: Run) -> list[str]:
-    """Lines for people: how many tests ran on the real stack, and each that did not, by reason."""
+    """Return lines for the reader: how many tests ran on the real stack, and those that did not, by reason."""
     real = run.on_stack
     passed = sum(case.passed for case in real)
     server = f" (MySQL {', '.join(run.mysql)})" if run.mysql else ""
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     print("\n".join(summary(run)))
     if "--all-stack" not in arguments:
         return 0
-    # A run that skipped the real stack is no success, whatever the reason.
+    # A run that skipped tests on the real stack fails, whatever the reason.
     return 0 if run.on_stack and all(case.passed for case in run.on_stack) else 1
 
 

@@ -18,7 +18,7 @@ _OF_NOW = ("lag_seconds", "committed_ms", "commits", "bytes", "data_files", "del
 
 
 def golden_config(lake: LakeHarness, *only: str) -> Config:
-    """The golden lake's configuration; with `only`, for these tables."""
+    """Return the golden lake's configuration; with `only`, for these tables."""
     if not only:
         return lake.config(**SECTIONS)
     chosen = [f"shop.{name}" for name in only]
@@ -27,7 +27,7 @@ def golden_config(lake: LakeHarness, *only: str) -> Config:
 
 
 def resume(lake: LakeHarness) -> dict[str, str]:
-    """Apply the second phase and what waits in quarantine. Returns the tables that are paused, and why."""
+    """Apply the second phase and the quarantined events. Return the paused tables with their reasons."""
     config = golden_config(lake)
     context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))
     context.quarantine.resolve([EventPlace(*BAD_GUARDED)], Resolution.DROPPED)
@@ -38,10 +38,10 @@ def resume(lake: LakeHarness) -> dict[str, str]:
 
 
 def description(lake: LakeHarness) -> dict[str, Any]:
-    """What the lake holds and `status` shows, besides what depends on the time."""
+    """Return the lake's contents and the output of `status`, without values that depend on the time."""
     with lake.catalog() as catalog:
         found = contents(catalog, "shop") | {"status": _status(golden_config(lake))}
-    # As a file has it: tuples are lists then.
+    # As in a JSON file, in which tuples are lists.
     return dict(json.loads(json.dumps(found)))
 
 

@@ -60,7 +60,7 @@ class Scenario:
 
 
 def play(lake: LakeHarness, scenario: Scenario, cut: str, config: Any = None) -> None:
-    """Let the mirror see all at once, each record in a batch of its own, or the first half and then the rest."""
+    """Apply all records in one batch, each in a separate batch, or the first half and then the rest."""
     lake.write(scenario.records)
     mirror = lake.mirror(config)
     _, ends = mirror.context.log.offsets()

@@ -1,4 +1,4 @@
-"""A database of one test's own on the real MySQL."""
+"""A separate database for each test on the real MySQL."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from replicator.operations.stack import Endpoints, LocalStack
 
 @dataclass(frozen=True, slots=True)
 class SourceDatabase:
-    """A database of one test's own on the real MySQL, with a topic prefix that no other test has."""
+    """A database for one test on the real MySQL, with a topic prefix that no other test has."""
 
     stack: LocalStack
     name: str
@@ -23,11 +23,11 @@ class SourceDatabase:
         return self.stack.endpoints
 
     def has_version(self, wanted: str) -> bool:
-        """Whether the server is of the version `wanted`, such as 8.0.23, or of a newer one."""
+        """Return whether the server has the version `wanted`, such as 8.0.23, or a newer one."""
         return _numbers(self.endpoints.mysql_version) >= _numbers(wanted)
 
     def connect(self, **options: Any) -> Connection:
-        """A connection as root; each statement commits by itself unless `autocommit=False`."""
+        """Connect as root; each statement is committed separately unless `autocommit=False`."""
         at = self.endpoints
         return pymysql.connect(
             host=at.mysql_host,
@@ -39,19 +39,19 @@ class SourceDatabase:
         )
 
     def execute(self, *statements: str) -> None:
-        """Run statements, each in a transaction of its own."""
+        """Run statements, each in a separate transaction."""
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return list(cursor.fetchall())
 
     def config_text(self, folder: Path, extra: str = "") -> str:
-        """A whole configuration for this database, its lake and state below `folder`.
+        """Return a complete configuration for this database, with lake and state below `folder`.
 
         The password comes from the variable REPLICATOR_TEST_PASSWORD, which the fixture sets.
         """

@@ -1,10 +1,10 @@
-"""What a Kafka topic holds, for tests that look at the log itself."""
+"""Read Kafka topics, for tests that inspect the log itself."""
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
 
 def ends(bootstrap_servers: str, prefix: str) -> dict[str, int]:
-    """Topic → records that it ever had, of the topics of one connector; the schema-change topic is among them."""
+    """Return topic → number of records ever written, of one connector's topics including the schema-change topic."""
     consumer = _consumer(bootstrap_servers)
     try:
         topics = consumer.list_topics(timeout=20).topics
@@ -21,7 +21,7 @@ def ends(bootstrap_servers: str, prefix: str) -> dict[str, int]:
 
 
 def records(bootstrap_servers: str, topic: str) -> list[Message]:
-    """Every record of a topic with one partition."""
+    """Return all records of a topic with one partition."""
     consumer, found = _consumer(bootstrap_servers), list[Message]()
     try:
         end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]

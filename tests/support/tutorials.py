@@ -16,7 +16,7 @@ from typing import Final, Literal
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "docs" / "tutorials"
 CLONE: Final = "git clone <this repository> replicator"
-"""The only command that is not run as it is: a copy of the working tree takes its place."""
+"""The only command that is not run as printed: it is replaced by a copy of the working tree."""
 
 _BLOCK: Final = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -8,6 +8,7 @@ from replicator.config import Config
 from replicator.model.debezium import ADD_FIELDS
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.sources.kafka_connect import failure_hint
 from replicator.sources.topic_patterns import topic_pattern
 
 _DAY_MS = 86_400_000
@@ -180,6 +181,7 @@ def check_connector(
     return [
         _running(connector, mirror),
         *(_rule(rule, connector.options, allowed) for rule in _rules(connector.options)),
+        _heartbeats(connector.options),
         *_shape(connector.options, log_format, flattened),
         *(_json(connector.options) if log_format == "json" else _avro(connector.options)),
         *_left_out(connector.options, allowed),
@@ -215,16 +217,34 @@ def _is_allowed(option: str, allowed: Collection[str]) -> bool:
 def _running(connector: ConnectorFacts, mirror: str) -> CheckResult:
     name = "connector: state"
     if connector.failed_tasks:
-        return fail(
-            name,
-            f"{connector.name} failed: {connector.failed_tasks[0]}",
-            "fix the cause, then run: replicator connect, which restarts failed tasks"
-            if connector.name == mirror
-            else f"fix the cause, then restart {connector.name} in Kafka Connect",
-        )
+        cause = connector.failed_tasks[0]
+        return fail(name, f"{connector.name} failed: {cause}", _step_after_failure(connector, cause, mirror))
     if connector.state != "RUNNING":
         return warn(name, f"{connector.name} is {connector.state}", "resume or restart it in Kafka Connect")
     return ok(name, f"{connector.name} is {connector.state}")
+
+
+def _step_after_failure(connector: ConnectorFacts, cause: str, mirror: str) -> str:
+    if connector.name == mirror:
+        return failure_hint(cause)
+    # `connect` would register a second connector, with the name of the mirror.
+    return failure_hint(
+        cause, f"restart {connector.name} in Kafka Connect, unless a running mirror restarts it"
+    )
+
+
+def _heartbeats(options: Mapping[str, str]) -> CheckResult:
+    """Check that the connector reports its position even if the mirrored tables are idle."""
+    option = "heartbeat.interval.ms"
+    value = options.get(option, "0")
+    if value.strip().isdecimal() and int(value) > 0:
+        return ok(f"connector: {option}", value)
+    return warn(
+        f"connector: {option}",
+        value if option in options else f"{value} (the default)",
+        "set it to 1000: without heartbeats, the connector's position stands still while the mirrored tables are"
+        " idle, and run --until-caught-up cannot tell that it has caught up",
+    )
 
 
 def _rule(rule: _Rule, options: Mapping[str, str], allowed: Collection[str]) -> CheckResult:

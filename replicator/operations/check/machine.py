@@ -1,7 +1,7 @@
 """Check that this machine can run the engine."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -27,10 +27,10 @@ def check_machine(config: Config) -> Iterator[CheckResult]:
     yield disk(existing, shutil.disk_usage(existing).free)
 
 
-def java() -> CheckResult:
-    """Check that there is a Java that can run Spark."""
+def java(candidates: Iterable[Path] | None = None) -> CheckResult:
+    """Check that there is a Java that can run Spark. `candidates` as in `find_java`."""
     try:
-        found = find_java()
+        found = find_java(candidates)
     except JavaMissing as error:
         return fail("machine: Java", error.message, error.hint or "install Java 17 or newer")
     return ok("machine: Java", f"{java_version(found)} at {found}")

@@ -104,7 +104,7 @@ def changes(*positions: int) -> list[DecodedEvent]:
     return [DecodedEvent("u", 3, pos, ts_ms=1000 + pos) for pos in positions]
 
 
-def test_nothing() -> None:
+def test_empty_batch() -> None:
     found = run([])
     assert found.events == {}
     assert found.progress == {0: PartitionProgress(0)}
@@ -140,7 +140,7 @@ def test_a_suffix_sent_again_and_cut_by_the_batch_end() -> None:
     assert second.progress[0].next_offset == 6
 
 
-def test_a_batch_of_nothing_but_repeats_leaves_the_high_water() -> None:
+def test_high_water_is_unchanged_when_all_events_are_redelivered() -> None:
     first = run(changes(10, 20))
     second = run(changes(10, 20), dict(first.progress))
     assert second.events == {}
@@ -175,7 +175,7 @@ def test_binlog_names_outgrow_their_padding() -> None:
     assert found.position == SourcePosition("mysql-bin.1000000", 4)
 
 
-def test_after_a_failover_nothing_is_taken_for_a_repeat() -> None:
+def test_no_event_is_a_redelivery_after_a_failover() -> None:
     first = run([DecodedEvent("u", 9, 900, ts_ms=5000)])
     other = [
         DecodedEvent("u", 2, 100, ts_ms=4000, server_id=2),
@@ -230,7 +230,7 @@ def test_a_bad_event_between_repeats() -> None:
     assert found.duplicates == (DuplicateRange(0, 2, 2), DuplicateRange(0, 4, 4))
 
 
-def test_truncates_are_told_and_a_repeated_one_is_not() -> None:
+def test_truncates_are_reported_once() -> None:
     truncate = DecodedEvent("t", 3, 20)
     found = run([DecodedEvent("c", 3, 10), truncate, DecodedEvent("c", 3, 30), truncate])
     assert found.truncates == (Truncate(0, 1, SourcePosition("mysql-bin.000003", 20), 1000),)
@@ -320,7 +320,7 @@ def test_a_statement_whose_first_row_went_to_another_partition() -> None:
         assert run([row, *more][cut:], dict(first.progress)).events == {"c": 4 - cut}
 
 
-def test_a_connector_that_is_killed_again_before_it_comes_to_the_end_of_a_statement() -> None:
+def test_redelivery_is_detected_when_the_connector_dies_within_a_statement() -> None:
     rows = [DecodedEvent("c", 3, 10, row=i, content=i) for i in range(100)]
     for start in (0, 1, 30, 80):
         again = run([*rows[start : start + 10], *rows[start:], *changes(20)], dict(run(rows).progress))

@@ -128,7 +128,7 @@ def test_tables_exchange_their_names(present: tuple[TableId, ...]) -> None:
 
 @pytest.mark.parametrize("seen_by", [EXCHANGE, Exchange(OTHER, ONE, EXCHANGE.version)])
 @pytest.mark.parametrize("present", [(ONE, OTHER), (ONE,), (OTHER,)])
-def test_an_exchange_goes_on_after_a_power_cut_at_any_step(
+def test_exchange_continues_after_a_power_cut_at_any_step(
     present: tuple[TableId, ...], seen_by: Exchange
 ) -> None:
     whole = Lake(present)

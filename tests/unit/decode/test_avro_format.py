@@ -16,7 +16,8 @@ from replicator.model.column_rules import ColumnRules, RuleSet
 from replicator.model.position import SourcePosition
 from replicator.model.records import RawRecord
 from replicator.model.table import TableId
-from replicator.schema.history import SchemaHistory, TableDefinition, observed
+from replicator.schema.history import SchemaHistory, TableDefinition
+from replicator.schema.history_builder import observed
 from replicator.sources.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, schema_change_event, with_value_schema

@@ -30,7 +30,7 @@ def test_values_are_masked_by_the_name_that_the_column_has_now() -> None:
     assert found.schema.columns[1].written == "address"
 
 
-def test_a_column_that_is_left_out_by_its_present_name_is_not_read() -> None:
+def test_column_excluded_by_its_current_name_is_not_read() -> None:
     """Not for marks either: a table that was written by another rule pauses, so no mark of such an event is known."""
     for rules in (RuleSet(exclude=("mail",)), RuleSet(masks=(("mail", Blank()),))):
         found = ruled(rules, Column("mail", STRING, renamed_from="address"))

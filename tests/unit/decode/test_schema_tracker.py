@@ -51,7 +51,7 @@ class TestSchemaTracker:
         assert all("not a schema-change event" in b.reason for b in bad)
         assert self.spans(tracker) == [(None, None, 1)]
 
-    def test_nothing_known(self) -> None:
+    def test_tracker_without_definitions(self) -> None:
         with pytest.raises(MissingSchema):
             SchemaTracker(JsonFormat()).writer_schemas(self.TABLE, None)
 
@@ -134,10 +134,10 @@ class TestExchangedNames:
         records = [self.record("ALTER", name, 90, ddl) for name in ("a", "b")]
         assert self.exchanged(self.tracker(*records)) == [[None, "b"], [None, "a"]]
 
-    def test_records_that_are_sent_again(self) -> None:
+    def test_redelivered_schema_changes(self) -> None:
         assert self.exchanged(self.tracker(*self.divided(), *self.divided())) == [[None, "b"], [None, "a"]]
 
-    def test_a_copy_that_takes_the_place_of_a_table(self) -> None:
+    def test_copy_that_takes_over_the_name_of_a_table(self) -> None:
         ddl = "RENAME TABLE a TO a_old, b TO a"
         records = [self.record("ALTER", name, 90, ddl) for name in ("a_old", "a")]
         assert self.exchanged(self.tracker(*records)) == [[None, None], [None]]

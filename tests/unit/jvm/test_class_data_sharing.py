@@ -36,7 +36,7 @@ def test_the_first_process_writes_it_and_the_next_uses_it(tmp_path: Path) -> Non
     assert list(archive.path.parent.iterdir()) == [archive.path]
 
 
-def test_a_process_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_class_archive_is_absent_when_its_process_fails(tmp_path: Path) -> None:
     archive = class_archive(find_java(), [IVY], tmp_path)
     archive.keep(start(archive, "no.such.Program"))
     assert list(archive.path.parent.iterdir()) == []
@@ -50,7 +50,7 @@ def test_two_processes_at_once_leave_one(tmp_path: Path) -> None:
     assert [file.name for file in first.path.parent.iterdir()] == [first.path.name]
 
 
-def test_what_nobody_uses_goes(tmp_path: Path) -> None:
+def test_unused_class_archives_are_deleted(tmp_path: Path) -> None:
     archive = class_archive(find_java(), [IVY], tmp_path)
     folder = archive.path.parent
     folder.mkdir()

@@ -11,6 +11,7 @@ import pytest
 from replicator.errors import JavaMissing, ReplicatorError
 from replicator.jvm import jars
 from replicator.jvm.jars import CONVERTER, DEBEZIUM, KAFKA, SPARK, JarSet
+from tests.support.downloads import reported_downloads
 
 SMALL = JarSet("small", ("org.example:alpha:1.0",), ("org.unwanted:*",))
 VERSION_17 = 'openjdk version "17.0.15" 2025-04-15'
@@ -102,17 +103,14 @@ tar czPf ../app-1.0-all.tar.gz ../../outside.jar; rm ../../outside.jar""",
     assert [path.name for path in (tmp_path / "jars").iterdir()] == ["whole.lock"]
 
 
-def test_a_set_is_fetched_once_and_people_are_told(
-    tmp_path: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(jars, "_tell", told.append)
-    first = jars.jars(SMALL, tmp_path)
-    assert [path.name for path in first] == ["alpha-1.0.jar"]
-    assert first[0].read_text() == "content\n"
-    assert jars.jars(SMALL, tmp_path) == first
+def test_jars_are_fetched_once_and_the_download_is_reported(tmp_path: Path, java_home: Path) -> None:
+    with reported_downloads() as reported:
+        first = jars.jars(SMALL, tmp_path)
+        assert [path.name for path in first] == ["alpha-1.0.jar"]
+        assert first[0].read_text() == "content\n"
+        assert jars.jars(SMALL, tmp_path) == first
     assert runs(tmp_path) == 1
-    assert told == [f"downloading the Java libraries for small into {tmp_path} (only once)"]
+    assert reported == [f"downloading the Java libraries for small into {tmp_path} (only once)"]
 
 
 def test_a_damaged_set_is_fetched_again(tmp_path: Path, java_home: Path) -> None:
@@ -135,7 +133,7 @@ def test_two_at_once_fetch_once(tmp_path: Path, java_home: Path) -> None:
     assert leftovers == [SMALL.directory(tmp_path).name]
 
 
-def test_a_failed_download_names_the_cause_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
+def test_failed_download_names_the_cause_and_leaves_no_files(tmp_path: Path, java_home: Path) -> None:
     program(
         java_home / "bin" / "java",
         f"""[ "$1" = -version ] && {{ echo '{VERSION_17}' >&2; exit 0; }}
@@ -172,17 +170,13 @@ def test_java_versions(tmp_path: Path, shown: str, version: int | None) -> None:
     assert jars.java_version(tmp_path / "absent") is None
 
 
-def test_without_a_usable_java_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_usable_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     old = program(tmp_path / "old" / "bin" / "java", "echo 'openjdk version \"11.0.2\"' >&2")
-    monkeypatch.setattr(jars, "_java_candidates", lambda: iter([old]))
     with pytest.raises(JavaMissing, match=f"{old} is Java 11") as caught:
-        jars.find_java()
+        jars.find_java([old])
     assert "openjdk-17" in (caught.value.hint or "")
-    monkeypatch.setattr(jars, "_java_candidates", lambda: iter([]))
     with pytest.raises(JavaMissing, match="no Java is installed"):
-        jars.find_java()
+        jars.find_java([])
 
 
 def test_java_home_comes_first(java_home: Path) -> None:

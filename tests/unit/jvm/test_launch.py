@@ -34,7 +34,7 @@ def test_no_file_is_read_when_no_java_option_is_hidden(tmp_path: Path) -> None:
     assert hide_java_options({EXTRA: "-Xss2m"}, tmp_path / "f") == ({EXTRA: "-Xss2m"}, [])
 
 
-def test_quote_that_is_not_closed_is_an_error_without_the_text(tmp_path: Path) -> None:
+def test_unclosed_quote_is_an_error_that_does_not_repeat_the_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a quote is not closed") as caught:
         hide_java_options({EXTRA: "-Dpassword='hunter2"}, tmp_path / "f")
     assert "hunter2" not in f"{caught.value.message} {caught.value.hint}"

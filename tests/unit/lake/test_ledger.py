@@ -34,7 +34,7 @@ def stats(ends: dict[int, int], **others: Any) -> BatchStats:
     return BatchStats(**values | others)
 
 
-def test_reads_from_the_beginning_where_the_lake_has_nothing() -> None:
+def test_ledger_reads_from_the_beginning_when_the_lake_is_empty() -> None:
     assert ranges_to_read(TOPIC, None, {0: 3, 1: 0}, {0: 5, 1: 0}) == (OffsetRange(TOPIC, 0, 3, 5),)
 
 

@@ -59,7 +59,7 @@ def test_table_schema() -> None:
     ]
 
 
-def test_a_floating_key_identifies_nothing() -> None:
+def test_floating_point_key_does_not_identify_rows() -> None:
     found = json.loads(table_schema(TableSchema((Column("x", DOUBLE),), ("x",))))
     assert found["identifier-field-ids"] == []
 

@@ -70,7 +70,7 @@ def test_no_setting_loses_data() -> None:
     assert settings["tombstones.on.delete"] == "true"
 
 
-def test_a_signal_table_and_numbered_transactions_are_told_to_the_connector() -> None:
+def test_connector_gets_the_signal_table_and_numbered_transactions() -> None:
     plain = connector_config(config())
     assert "signal.data.collection" not in plain
     assert "provide.transaction.metadata" not in plain
@@ -123,7 +123,7 @@ def test_the_registry_that_is_configured_has_its_own_converter(monkeypatch: pyte
         assert not any("json" in value.lower() for value in settings.values())
 
 
-def test_columns_whose_names_avro_does_not_allow_tell_their_own() -> None:
+def test_columns_whose_names_avro_does_not_allow_carry_their_own() -> None:
     patterns = connector_config(config(log=APICURIO))["column.propagate.source.type"].split(",")
     names = {
         "shop.t.größe": True,
@@ -272,7 +272,7 @@ def test_no_other_secret_is_repeated_either(connect: Connect, monkeypatch: pytes
     assert caught.value.message.endswith("Invalid value ***, or ***, beside ***")
 
 
-def test_where_connect_fails_while_answering_its_preflight_tells_why(connect: Connect) -> None:
+def test_preflight_names_the_cause_when_connect_fails_while_answering(connect: Connect) -> None:
     connect.reply(STATUS, 404)
     connect.reply(PUT, 500, {"message": 'Cannot invoke "ConfigValueInfo.errors()" because it is null'})
     found = {"name": "database.hostname", "errors": ["Access denied for user 'cdc' (using password: YES)"]}

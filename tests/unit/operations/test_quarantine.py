@@ -72,7 +72,7 @@ def test_one_range_for_each_partition() -> None:
     assert _ranges("t", places) == (OffsetRange("t", 0, 4, 5), OffsetRange("t", 1, 5, 10))
 
 
-def test_nothing_is_replayed_or_dropped_while_the_mirror_runs(tmp_path: Path) -> None:
+def test_replay_and_drop_are_refused_while_the_mirror_runs(tmp_path: Path) -> None:
     config = minimal_config(tmp_path)
     with only_one(config):
         for call in (

@@ -83,7 +83,7 @@ def test_a_mirror_that_has_not_run(config: Config, tmp_path: Path) -> None:
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_table_that_is_behind(config: Config, lake: SqlCatalog) -> None:
+def test_status_of_a_table_that_is_behind(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1, 2, 3]}, marker(7))
     write(lake, ("shop_changes", "orders"), {"id": [1, 2, 3, 3, 3]}, marker(7))
     found = read_status(config)
@@ -102,7 +102,7 @@ def test_a_table_that_is_behind(config: Config, lake: SqlCatalog) -> None:
     assert json.loads(json.dumps(found.to_json()))["tables"][0]["events_behind"] == 3
 
 
-def test_a_table_that_is_current(config: Config, lake: SqlCatalog) -> None:
+def test_status_of_a_current_table(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     [table] = read_status(config).tables
     assert (table.state, table.events_behind, table.lag_seconds, table.changes) == ("current", 0, 0.0, None)
@@ -119,7 +119,7 @@ def test_the_newer_of_property_and_snapshot_counts(config: Config, lake: SqlCata
     assert read_status(config).tables[0].commits == 2
 
 
-def test_a_maintenance_commit_without_marker_hides_nothing(config: Config, lake: SqlCatalog) -> None:
+def test_maintenance_commit_without_marker_does_not_hide_progress(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     lake.load_table(("shop", "orders")).append(pa.table({"id": [2]}))
     assert read_status(config).tables[0].state == "current"
@@ -284,7 +284,7 @@ def test_table_with_all_of_the_log_is_behind_when_the_connector_is(config: Confi
         ({"ends": {(TOPIC, 0): 12}}, "behind", "2 events of the log", "replicator run"),
     ],
 )
-def test_table_that_is_not_current_has_a_reason_and_a_next_step(
+def test_table_has_a_reason_and_a_next_step_when_it_is_not_current(
     config: Config, lake: SqlCatalog, view: dict[str, Any], state: str, reason: str, step: str
 ) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
@@ -319,7 +319,7 @@ def test_paused_table_has_its_hint(config: Config, lake: SqlCatalog) -> None:
     assert (table.state, table.reason, table.next_step) == ("paused", "no key", "give it one")
 
 
-def test_connector_is_told_beside_the_source(config: Config) -> None:
+def test_status_shows_the_connector_beside_the_source(config: Config) -> None:
     gtids = GtidSet.parse("248dac7f-e706-11f1-ad3e-02fc00000001:1-9")
     some = GtidSet.parse("248dac7f-e706-11f1-ad3e-02fc00000001:1-4")
     view = SourceView(

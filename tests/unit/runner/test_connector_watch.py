@@ -84,7 +84,7 @@ def event(lines: list[dict[str, Any]], text: str, **fields: str) -> dict[str, An
     return found
 
 
-def test_failed_task_is_restarted_and_its_innermost_cause_logged_without_secrets(
+def test_failed_task_is_restarted_and_its_cause_logged_without_secrets(
     connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     registered(connect)
@@ -114,7 +114,7 @@ def test_missing_connector_and_unreachable_worker_are_logged_once(
     assert (line["reason"], line["next"]) == ("no connector has this topic prefix", "run: replicator connect")
 
 
-def test_broker_that_goes_away_and_comes_back_is_logged(
+def test_unavailable_broker_is_logged_and_its_return_too(
     connect: Connect, lines: list[dict[str, Any]]
 ) -> None:
     registered(connect)
@@ -129,7 +129,7 @@ def test_broker_that_goes_away_and_comes_back_is_logged(
     assert len([line for line in lines if line["server"] == "Kafka"]) == 2
 
 
-def test_source_that_goes_away_is_logged_and_leaves_the_goal_unknown(
+def test_goal_is_unknown_when_the_source_is_unavailable(
     connect: Connect, broker: socket.socket, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_SOURCE_LIMIT_S", 0.5)

@@ -119,7 +119,7 @@ def test_where_no_table_can_be_read_it_is_not_the_tables(harness: SchedulerHarne
 @pytest.mark.parametrize(
     ("first", "end", "reason"), [(4, 9, "the log begins at 4"), (0, 1, "has lost its newest events")]
 )
-def test_a_table_whose_events_are_gone_is_paused_alone(
+def test_table_is_paused_alone_when_its_events_were_deleted(
     harness: SchedulerHarness, first: int, end: int, reason: str
 ) -> None:
     topic = "shop.shop.orders"
@@ -132,7 +132,7 @@ def test_a_table_whose_events_are_gone_is_paused_alone(
     assert harness.done == ["shop.users"]
 
 
-def test_schema_changes_that_cannot_go_to_quarantine_stop_nothing(harness: SchedulerHarness) -> None:
+def test_schema_changes_that_cannot_be_quarantined_stop_no_table(harness: SchedulerHarness) -> None:
     bad = BadRecord(RawRecord("shop", 0, 3, 0, None, b"garbage"), "no JSON")
     quarantine: Any = harness.mirror.context.quarantine
     harness.mirror.context.schemas.add_schema_changes = Mock(side_effect=[[bad], []])  # type: ignore[method-assign]
@@ -144,7 +144,7 @@ def test_schema_changes_that_cannot_go_to_quarantine_stop_nothing(harness: Sched
     assert harness.mirror.summary().quarantined == 1
 
 
-def test_success_in_between_starts_the_count_anew(harness: SchedulerHarness) -> None:
+def test_success_resets_the_count_of_failures(harness: SchedulerHarness) -> None:
     ends: dict[str, dict[int, int]] = {"shop.shop.orders": {0: 0}}
     for broken in (True, True, False, True, True, False):
         ends["shop.shop.orders"][0] += 1
@@ -233,7 +233,7 @@ def test_the_table_that_is_in_the_lake_keeps_its_place(harness: SchedulerHarness
     assert harness.done == ["shop.orders"] * 2
 
 
-def test_a_table_keeps_its_place_under_another_topic_prefix(harness: SchedulerHarness) -> None:
+def test_table_keeps_its_progress_under_another_topic_prefix(harness: SchedulerHarness) -> None:
     progress = {"old.shop.orders": {0: PartitionProgress(2)}}
     harness.markers["orders"] = CommitMarker("shop", 1, 1, progress)
     harness.mirror.advance({"shop.shop.orders": {0: 5}})
@@ -299,7 +299,7 @@ def test_a_definition_that_is_missing_may_still_come(
     assert harness.done == ["shop.users"]
 
 
-def test_a_table_whose_definition_came_goes_on(harness: SchedulerHarness) -> None:
+def test_table_continues_when_its_definition_arrives(harness: SchedulerHarness) -> None:
     harness.log.grows = True
     harness.broken["shop.orders"] = MissingSchema("no definition of shop.orders")
     harness.mirror.advance(ENDS)
@@ -324,7 +324,7 @@ def warned(harness: SchedulerHarness) -> list[str]:
     return [call.kwargs["patterns"] for call in log.warning.call_args_list]
 
 
-def test_check_log_warns_once_of_patterns_that_match_nothing(
+def test_check_log_warns_once_of_patterns_that_match_no_table(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     harness = SchedulerHarness(monkeypatch, tmp_path, **UNMATCHED)
@@ -389,7 +389,7 @@ def test_failure_is_noted_for_status_until_the_table_succeeds(harness: Scheduler
     harness.ledger.forget_failure.assert_called_once_with(TableId("shop", "orders"))
 
 
-def test_failure_that_cannot_be_noted_stops_nothing(harness: SchedulerHarness) -> None:
+def test_failure_that_cannot_be_recorded_stops_no_table(harness: SchedulerHarness) -> None:
     harness.ledger.note_failure.side_effect = LakeUnavailable("away")
     harness.broken["shop.orders"] = spark_error()
     harness.mirror.advance(ENDS)

@@ -154,7 +154,9 @@ def test_run_waits_for_the_goal_and_takes_in_what_came_meanwhile(monkeypatch: py
     assert follow_to(monkeypatch, Goal(waits=3), [OLD, NEW, NEW, NEW]) == 3
 
 
-def test_run_makes_no_stream_more_when_nothing_came_before_the_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_starts_no_further_stream_when_no_event_preceded_the_goal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert follow_to(monkeypatch, Goal(waits=1), [OLD, OLD]) == 1
 
 

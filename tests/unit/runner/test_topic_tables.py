@@ -48,7 +48,7 @@ def log(events: dict[str, list[bytes]] | None = None) -> Mock:
         ('d"b', "`日本`", "shop.d_b.____"),
     ],
 )
-def test_definitions_tell(database: str, table: str, topic: str) -> None:
+def test_tables_of_a_topic_come_from_definitions(database: str, table: str, topic: str) -> None:
     schemas = SchemaTracker(JsonFormat())
     define(schemas, database, table)
     topics = TopicTables(log(), schemas, lambda _: True)
@@ -56,7 +56,7 @@ def test_definitions_tell(database: str, table: str, topic: str) -> None:
     topics.check_alone(topic)
 
 
-def test_without_definitions_events_tell() -> None:
+def test_tables_of_a_topic_come_from_events_without_definitions() -> None:
     value = change_event("c", Place(1, 5), "a b", after={"id": 1})
     source = log({"shop.shop.a_b": [b"garbage", value]})
     topics = TopicTables(source, SchemaTracker(JsonFormat()), lambda _: True)
@@ -113,7 +113,7 @@ def test_two_tables_of_one_topic() -> None:
     TopicTables(log(), schemas, wanted.__contains__).check_alone("shop.db.a_b")
 
 
-def test_a_table_that_was_dropped_shares_nothing() -> None:
+def test_dropped_table_does_not_share_its_topic() -> None:
     schemas = SchemaTracker(JsonFormat())
     define(schemas, "db", "a b")
     define(schemas, "db", "a$b", pos=5)

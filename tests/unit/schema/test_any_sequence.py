@@ -24,7 +24,8 @@ from replicator.schema.changes import (
     WidenType,
 )
 from replicator.schema.evolution import LakeSide, Plan, SourceSide, changelog_plan, plan
-from replicator.schema.history import SchemaHistory, TableDefinition, build_history
+from replicator.schema.history import SchemaHistory, TableDefinition
+from replicator.schema.history_builder import build_history
 from replicator.schema.mysql_ddl import column_moves, parse
 from tests.oracle.events import quoted
 

@@ -4,7 +4,8 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING
 from replicator.schema.column_histories import column_histories
-from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition, build_history, observed
+from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
+from replicator.schema.history_builder import build_history, observed
 
 TABLE = TableId("shop", "users")
 
@@ -83,14 +84,14 @@ def test_a_column_that_came_while_another_went_may_be_the_same() -> None:
     assert doubts(line) == {}
 
 
-def test_a_statement_that_tells_nothing_of_a_missing_column_leaves_doubt() -> None:
+def test_missing_column_is_in_doubt_when_no_statement_explains_it() -> None:
     declared = [defined(1, "id", "a"), defined(2, "id", "b", dropped=("z",))]
     assert doubts(build_history(declared)) == {"b": {"a"}}
     assert doubts(build_history([declared[0], defined(2, "id", "b", dropped=("A",))])) == {}
     assert doubts(build_history([declared[0], defined(2, "id", "b")])) == {"b": {"a"}}
 
 
-def test_a_table_that_was_dropped_and_created_leaves_no_doubt_unless_a_snapshot_says_so() -> None:
+def test_recreated_table_has_no_doubtful_columns_unless_a_snapshot_read_it() -> None:
     assert doubts(build_history([defined(1, "id", "a"), gone(2), defined(3, "id", "b")])) == {}
     again = [defined(1, "id", "a"), gone(2, snapshot=True), defined(3, "id", "b", snapshot=True)]
     assert doubts(build_history(again)) == {"b": {"a"}}

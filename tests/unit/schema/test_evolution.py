@@ -48,7 +48,7 @@ def planned(
     return changelog_plan(there, here, (), policies or {}) if changelog else plan(there, here, policies or {})
 
 
-def test_nothing_to_do() -> None:
+def test_equal_schemas_need_no_evolution() -> None:
     assert planned({"id": LONG, "q": INT}, schema(ID, Column("q", INT))) == Plan((), (), ())
 
 

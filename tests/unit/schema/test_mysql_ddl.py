@@ -74,7 +74,7 @@ def test_alterations(ddl: str, renamed: dict[str, str], dropped: tuple[str, ...]
         "ALTER TABLE other RENAME INDEX t TO u",
     ],
 )
-def test_nothing_of_this_table(ddl: str | None) -> None:
+def test_statement_of_another_table_has_no_moves(ddl: str | None) -> None:
     assert column_moves(parse(ddl), T) is None
 
 
@@ -87,7 +87,7 @@ def test_nothing_of_this_table(ddl: str | None) -> None:
         "ALTER TABLE t CHANGE 'a' b INT",
     ],
 )
-def test_what_is_cut_off_says_nothing(ddl: str) -> None:
+def test_truncated_statement_has_no_moves(ddl: str) -> None:
     assert column_moves(parse(ddl), T) == ColumnMoves()
 
 

@@ -145,7 +145,7 @@ def test_tokens_are_those_of_the_reference(text: str) -> None:
         ("\u0131ndex", [""]),
     ],
 )
-def test_comments_and_texts_are_told_apart(text: str, keywords: list[str]) -> None:
+def test_comments_and_texts_are_distinguished(text: str, keywords: list[str]) -> None:
     assert [token.keyword for token in tokenize(text)] == keywords
 
 

@@ -24,7 +24,8 @@ from replicator.model.types import (
     LakeType,
     decimal,
 )
-from replicator.schema.history import TableDefinition, build_history
+from replicator.schema.history import TableDefinition
+from replicator.schema.history_builder import build_history
 from replicator.schema.mysql_types import declared, kept_size, reconciled, stored
 from replicator.schema.table_changes import table_definitions, table_id
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
@@ -270,7 +271,7 @@ def test_a_key_has_the_letters_of_its_column(declared: str, key: str) -> None:
     assert found.schema.key == (key,)
 
 
-def test_a_key_keeps_its_letters_if_columns_differ_in_nothing_else() -> None:
+def test_key_keeps_its_letter_case_when_columns_differ_only_in_case() -> None:
     """No MySQL has such a table, but nothing is lost."""
     found = defined("ALTER", "", [ColumnSpec("id", "int"), ColumnSpec("ID", "int")], ["id"])
     assert found.schema is not None
@@ -305,7 +306,7 @@ def keys_after(*steps: tuple[str, str, str, bool]) -> list[tuple[str, ...]]:
     return [v.schema.key for v in build_history(definitions).versions]
 
 
-def test_a_weak_key_is_none() -> None:
+def test_nullable_key_does_not_identify_rows() -> None:
     create, weak = (
         ("CREATE", "CREATE TABLE t (...)", "id", False),
         ("CREATE", "CREATE TABLE t (...)", "id", True),

@@ -32,7 +32,7 @@ def test_connector_that_somebody_stopped_is_left_alone(state: str) -> None:
     assert restarts(Observation(state), 100) == []
 
 
-def test_backoff_goes_on_when_the_connector_ran_for_a_moment() -> None:
+def test_backoff_continues_when_the_connector_ran_for_a_moment() -> None:
     policy = RestartPolicy()
     assert restarts(BROKEN, 16, policy) == [0, 5, 15]
     policy.pause_after_restart(RUNNING, 17.0)
@@ -66,7 +66,7 @@ def test_run_waits_half_a_minute_for_kafka_connect() -> None:
     assert given_up((0, Observation("UNREACHABLE", "cannot reach"), 1)) == 30
 
 
-def test_run_waits_a_minute_for_a_failed_connector_even_when_it_runs_for_moments() -> None:
+def test_run_waits_a_minute_for_a_failed_connector_that_runs_for_moments() -> None:
     assert given_up((0, LOST, 1)) == 60
     flapping = [(t, RUNNING if t % 20 else LOST, 1) for t in range(0, 200, 10)]
     assert given_up(*flapping) == 60

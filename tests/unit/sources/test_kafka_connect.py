@@ -74,7 +74,7 @@ def test_rebalance_is_waited_for(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("body", [[], "text", {"shop": 5}])
-def test_server_that_is_not_kafka_connect_is_an_error(connect: Connect, body: Any) -> None:
+def test_server_other_than_kafka_connect_is_an_error(connect: Connect, body: Any) -> None:
     connect.reply(FIND, 200, body)
     with pytest.raises(ConnectError, match="does not respond like Kafka Connect"):
         KafkaConnect(connect.url).find("shop")

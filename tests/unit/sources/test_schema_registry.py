@@ -65,7 +65,7 @@ def test_a_schema_is_asked_for_once_and_what_is_missing_again(server: FakeRegist
     assert server.asked == ["/api/schemas/ids/7"] + ["/api/schemas/ids/8"] * 2
 
 
-def test_the_login_goes_along(server: FakeRegistry) -> None:
+def test_login_is_sent(server: FakeRegistry) -> None:
     server.login = "Basic " + base64.b64encode(b"me:secret").decode()
     server.answers["/api/subjects"] = (200, ["a-value"])
     assert Registry(server.url, ("me", "secret")).subjects() == ["a-value"]
@@ -86,7 +86,7 @@ def test_the_login_goes_along(server: FakeRegistry) -> None:
         ((200, {"schema": 5}), DecodeError, "schema is not a text"),
     ],
 )
-def test_answers_that_are_no_schema(
+def test_answers_without_a_schema_are_errors(
     server: FakeRegistry, answer: tuple[int, Any], error: type[Exception], reason: str
 ) -> None:
     server.answers["/api/schemas/ids/1"] = answer
@@ -94,7 +94,7 @@ def test_answers_that_are_no_schema(
         Registry(server.url).schema(1)
 
 
-def test_a_registry_that_is_away_is_named() -> None:
+def test_unavailable_registry_is_named() -> None:
     with pytest.raises(LogUnavailable, match=r"http://127\.0\.0\.1:1 cannot be reached"):
         Registry("http://127.0.0.1:1").subjects()
 

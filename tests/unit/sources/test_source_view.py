@@ -56,7 +56,7 @@ def test_each_server_that_does_not_answer_is_noted(connect: Connect) -> None:
     assert found.connector.state == UNREACHABLE
 
 
-def test_connector_is_read_when_mysql_is_away(connect: Connect) -> None:
+def test_connector_is_read_when_mysql_is_unavailable(connect: Connect) -> None:
     task = {"id": 0, "state": "FAILED", "trace": "a.B: Connection refused hunter2-secret"}
     info: dict[str, Any] = {"config": {"topic.prefix": "shop"}}
     connect.reply(

@@ -22,7 +22,7 @@ def is_wanted(name: str, tables: list[str], exclude: list[str]) -> bool:
 
 
 @given(tables=st.lists(globs, min_size=1, max_size=2), exclude=st.lists(globs, max_size=2), name=names)
-def test_no_table_that_is_wanted_is_missed(tables: list[str], exclude: list[str], name: str) -> None:
+def test_topic_pattern_matches_every_included_table(tables: list[str], exclude: list[str], name: str) -> None:
     pattern = re.compile(topic_pattern("my.shop", tables, exclude))
     topic = "my.shop." + topic_name(TableId(name, "t")).removesuffix(".t")
     assert pattern.fullmatch(topic) or not is_wanted(name, tables, exclude)

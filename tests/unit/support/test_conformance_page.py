@@ -47,7 +47,7 @@ def test_parts_of_a_page_are_written_one_by_one(path: Path) -> None:
     assert render(page) == path.read_text(encoding="utf-8")
 
 
-def test_what_was_not_seen_again_goes(path: Path) -> None:
+def test_cells_that_were_not_observed_again_are_removed(path: Path) -> None:
     write(path, {("INT", FIRST): "int", ("YEAR", FIRST): "int", ("YEAR", SECOND): "same"})
     write(path, {("INT", FIRST): "long"}, columns=[FIRST])
     assert parse(path.read_text(encoding="utf-8"))[TYPES.title] == {
@@ -65,7 +65,7 @@ def test_what_was_not_seen_again_goes(path: Path) -> None:
         ({"INT": "same", "YEAR": "same"}, "YEAR .* page 'nothing'"),
     ],
 )
-def test_a_page_that_is_out_of_date_fails(path: Path, seen: dict[str, str], told: str | None) -> None:
+def test_outdated_page_fails(path: Path, seen: dict[str, str], told: str | None) -> None:
     write(path, {("INT", FIRST): "same", ("INT", SECOND): "same"})
 
     def run() -> None:
@@ -80,7 +80,7 @@ def test_a_page_that_is_out_of_date_fails(path: Path, seen: dict[str, str], told
         run()
 
 
-def test_a_block_that_fails_writes_nothing(path: Path) -> None:
+def test_page_is_not_written_when_the_block_fails(path: Path) -> None:
     def run() -> None:
         with ConformancePage(path, write=True).part(TYPES.title) as part:
             part.record("INT", FIRST, "int")

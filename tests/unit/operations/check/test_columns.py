@@ -38,7 +38,7 @@ def test_rules_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_a_misspelt_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misspelt_column_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch, {"hash": ["emial"]}, columns={"exclude": ["note", "no"]})
     unmatched = 'columns.hash "emial", [[table]] "shop.users" columns.exclude "no"'
     assert found == [("columns: rules", "fail", f"no column matches {unmatched}")]
@@ -49,7 +49,7 @@ def test_rule_with_brackets_matches_that_name_alone(monkeypatch: pytest.MonkeyPa
     assert found == [("columns: rules", "fail", 'no column matches columns.mask "[n]ote"')]
 
 
-def test_lost_keys_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_lost_by_column_rules_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch, {"mask": {"id": {"null": True}}, "exclude": ["no"]})
     assert found == [("columns: keys", "fail", "excluded or masked: shop.users.id, shop.orders.no")]
 

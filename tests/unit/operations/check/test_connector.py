@@ -11,6 +11,7 @@ from replicator.errors import LogUnavailable
 from replicator.operations.check.connector import check_connector, check_topics, losses
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts, read_topics
 from replicator.operations.check.result import CheckResult
+from replicator.sources.kafka_connect import failure_hint
 from tests.support.config import minimal_config
 
 SAFE = {
@@ -20,6 +21,7 @@ SAFE = {
     "bigint.unsigned.handling.mode": "precise",
     "event.converting.failure.handling.mode": "fail",
     "enable.time.adjuster": "false",
+    "heartbeat.interval.ms": "1000",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
     "value.converter.replace.null.with.default": "false",
@@ -70,7 +72,7 @@ def test_topics_of_included_tables_count(config: Config) -> None:
     assert [result.found for result in results] == ["1: p.shop.orders", "unlimited"]
 
 
-def test_kafka_that_cannot_be_reached_is_told_with_the_cause() -> None:
+def test_unreachable_kafka_is_reported_with_the_cause() -> None:
     with socket.socket() as unused:
         # Bound and not listening, so that nothing else can answer there.
         unused.bind(("127.0.0.1", 0))
@@ -80,7 +82,7 @@ def test_kafka_that_cannot_be_reached_is_told_with_the_cause() -> None:
             read_topics(log)
 
 
-def test_topics_that_forget(config: Config) -> None:
+def test_topics_with_compaction_or_short_retention_are_warnings(config: Config) -> None:
     compacted = TopicFacts("p.shop.a", 1, cleanup_policy="compact")
     short = TopicFacts("p.shop.b", 1, retention_ms=3_600_000)
     found = trouble(check_topics((compacted, short), config))
@@ -100,10 +102,36 @@ def test_no_connector_and_states() -> None:
     broken = connector(SAFE, failed=("java.lang.X: boom",))
     failed = trouble(check_connector(broken, mirror="shop"))["connector: state"]
     assert (failed.status, failed.found) == ("fail", "shop failed: java.lang.X: boom")
+    assert failed.next_step == failure_hint("java.lang.X: boom")
     assert "run: replicator connect" in failed.next_step
-    # `connect` would make a second connector beside one that has another name.
-    other = trouble(check_connector(broken, mirror="crm"))["connector: state"]
-    assert other.next_step == "fix the cause, then restart shop in Kafka Connect"
+
+
+@pytest.mark.parametrize("cause", ["java.lang.X: boom", "Account is locked", "Failed to read next byte"])
+def test_step_after_failure_does_not_name_connect_when_another_connector_failed(cause: str) -> None:
+    """`connect` would register a second connector beside the one that has another name."""
+    broken = connector(SAFE, failed=(cause,))
+    found = trouble(check_connector(broken, mirror="crm"))["connector: state"]
+    assert "restart shop in Kafka Connect, unless a running mirror restarts it" in found.next_step
+    assert "replicator connect" not in found.next_step
+
+
+def test_step_after_failure_fits_the_cause() -> None:
+    broken = connector(SAFE, failed=("Access denied for user 'u'@'h' (using password: YES)",))
+    found = trouble(check_connector(broken, mirror="shop"))["connector: state"]
+    assert "source.password" in found.next_step
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(None, "0 (the default)"), ("0", "0"), ("-1", "-1"), ("often", "often")]
+)
+def test_connector_without_heartbeats_is_a_warning(value: str | None, found: str) -> None:
+    option = "heartbeat.interval.ms"
+    options = {k: v for k, v in SAFE.items() if k != option} | ({} if value is None else {option: value})
+    results = trouble(check_connector(connector(options)))
+    assert list(results) == [f"connector: {option}"]
+    warning = results[f"connector: {option}"]
+    assert (warning.status, warning.found) == ("warn", found)
+    assert "set it to 1000" in warning.next_step
 
 
 @pytest.mark.parametrize(
@@ -153,7 +181,7 @@ def test_microseconds_need_schemas() -> None:
 LOSSY = SAFE | {"decimal.handling.mode": "double", "column.mask.with.5.chars": "shop.users.email"}
 
 
-def test_losses_that_are_allowed_by_name() -> None:
+def test_losses_allowed_by_name() -> None:
     allowed = ("decimal.handling.mode", "column.mask.")
     found = trouble(check_connector(connector(LOSSY), allowed))
     assert {result.status for result in found.values()} == {"warn"}
@@ -162,7 +190,7 @@ def test_losses_that_are_allowed_by_name() -> None:
     assert losses(LOSSY, ("column.",)).keys() == {"decimal.handling.mode", "column.mask.with.5.chars"}
 
 
-def test_losses_are_told_with_what_is_lost() -> None:
+def test_losses_are_reported_with_their_effect() -> None:
     assert losses(SAFE, ()) == {}
     assert losses(LOSSY, ())["decimal.handling.mode"].startswith("double: ")
     assert losses({}, ()).keys() >= {"skipped.operations", "bigint.unsigned.handling.mode"}
@@ -216,7 +244,7 @@ def test_nulls_that_turn_into_defaults() -> None:
 FLAT = SAFE | json.loads(resource("connectors/flattened.json").read_text())
 
 
-def test_flattened_events_must_tell_kind_and_position() -> None:
+def test_flattened_events_need_kind_and_position() -> None:
     def failures(options: dict[str, str], *, flattened: bool = True) -> set[str]:
         found = trouble(check_connector(connector(options), flattened=flattened))
         return {n.removeprefix("connector: transforms") for n, r in found.items() if r.status == "fail"}

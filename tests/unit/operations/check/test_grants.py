@@ -45,13 +45,13 @@ def test_levels(level: str, table: tuple[str, str], granted: bool) -> None:
     assert parse_grants([f"GRANT SELECT ON {level} {USER}"]).on_table("SELECT", *table) is granted
 
 
-def test_a_privilege_on_columns_is_none_on_the_table() -> None:
+def test_privilege_on_columns_does_not_cover_the_table() -> None:
     grants = parse_grants([f"GRANT SELECT (`a`, `b`), INSERT ON `shop`.`orders` {USER}"])
     assert not grants.on_table("SELECT", "shop", "orders")
     assert grants.on_table("INSERT", "shop", "orders")
 
 
-def test_partial_revokes_take_a_database_away() -> None:
+def test_partial_revokes_remove_a_database() -> None:
     grants = parse_grants(
         [f"GRANT SELECT ON *.* {USER}", "REVOKE SELECT ON `secret`.* FROM `replicator`@`%`"]
     )

@@ -120,7 +120,7 @@ def test_server_settings(variable: str, value: str, name: str, status: str, step
         ({"time_zone": "+02:00", "system_time_zone": "CET"}, True),
     ],
 )
-def test_settings_that_are_fit(variables: dict[str, str], fit: bool) -> None:
+def test_suitable_server_settings_pass(variables: dict[str, str], fit: bool) -> None:
     assert (trouble(facts(variables)) == {}) is fit
 
 
@@ -163,7 +163,7 @@ def test_select_is_needed_on_included_tables_only() -> None:
     assert found.next_step == "GRANT SELECT ON `shop`.* TO 'u'@'%'"
 
 
-def test_tables_that_are_not_there() -> None:
+def test_missing_tables_fail() -> None:
     assert trouble(facts(tables=()))["source: tables"].status == "fail"
     config = configured(tables=["shop.*", "shop.gone", "crm.*", "shop.[o]rders"])
     found = trouble(facts(), config)["source: tables"]
@@ -216,7 +216,7 @@ JDBC = {"catalog": "jdbc", "warehouse": "lake", "namespace": "shop"}
         (("orders", "order"), None, None),
     ],
 )
-def test_tables_of_one_name_fail_when_the_lake_cannot_tell_them_apart(
+def test_tables_of_one_name_fail_when_the_lake_cannot_distinguish_them(
     names: tuple[str, str], lake: dict[str, str] | None, status: str | None
 ) -> None:
     config = configured(tables=["*.*"], lake=lake)
@@ -253,7 +253,7 @@ def test_table_without_a_key_fails_when_its_topic_has_several_partitions(
     assert all(names in r.found and "replicator connect" in r.next_step for r in found)
 
 
-def test_table_without_a_key_may_have_several_partitions_when_it_has_only_a_changelog() -> None:
+def test_keyless_table_may_have_several_partitions_when_it_has_only_a_changelog() -> None:
     config = configured(log={"partitions": 3}, table=[{"name": "shop.log", "keyless": "changelog"}])
     assert list(check_partitions(facts(tables=KEYLESS[:1]), (), config)) == []
     config = configured(log={"partitions": 3}, table=[{"name": "shop.log", "key": ["id"]}])

@@ -87,7 +87,7 @@ def test_a_lake_that_equals_its_source(config: Config, source: RecordedSource, t
     assert orders.changes == {"INSERT": 3, "UPDATE_AFTER": 1, "UPDATE_BEFORE": 1}
 
 
-def test_every_kind_of_difference_is_told(config: Config, source: RecordedSource, tmp_path: Path) -> None:
+def test_every_kind_of_difference_is_reported(config: Config, source: RecordedSource, tmp_path: Path) -> None:
     other = checksum([ORDERS.slice(1)], COLUMNS)
     same_count = checksum([ORDERS.slice(1), ORDERS.slice(1, 1)], COLUMNS)
     more = (*COLUMNS, CanonicalColumn("note", Kind.TEXT))

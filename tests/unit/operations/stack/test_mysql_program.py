@@ -102,7 +102,7 @@ def test_a_version_or_its_beginning_selects(tmp_path: Path, cache: Path, choice:
     assert find_mysqld(choice, cache=cache).version == version
 
 
-def test_a_version_that_is_not_to_be_had_names_those_that_are(tmp_path: Path, cache: Path) -> None:
+def test_unavailable_mysql_version_names_the_available_ones(tmp_path: Path, cache: Path) -> None:
     server(tmp_path / "bin/mysqld", "8.4.2")
     with pytest.raises(StackError, match=r"MySQL 8\.04 is not available here, only 8\.4\.2 \(.*\), 8\.0\.33"):
         find_mysqld("8.04", cache=cache)

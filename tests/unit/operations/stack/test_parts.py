@@ -34,7 +34,7 @@ def test_mysqld_writes_what_change_capture_needs(tmp_path: Path) -> None:
     assert ("--user=root" in command) == (os.geteuid() == 0)
 
 
-def test_mysql_that_accepts_and_says_nothing_does_not_answer() -> None:
+def test_mysql_that_accepts_connections_without_a_greeting_is_not_ready() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -97,7 +97,7 @@ def test_a_damaged_state_file_is_named(tmp_path: Path, text: str) -> None:
         load_state(tmp_path)
 
 
-def test_a_taken_port_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
+def test_used_port_is_one_line_and_no_part_is_started(tmp_path: Path) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -164,9 +164,7 @@ def test_no_docker_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert not (tmp_path / "stack").exists()
 
 
-def test_up_starts_a_part_again_that_was_told_to_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_restarts_a_part_that_is_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed `down` leaves a server that ends, but answers for a moment more."""
     sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
     monkeypatch.setattr(LocalStack, "_mysql", lambda *_: sleeper)

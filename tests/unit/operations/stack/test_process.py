@@ -92,7 +92,7 @@ def test_inherited_locks_and_pipes_are_closed_in_the_child(tmp_path: Path) -> No
         os.close(read)
 
 
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_program_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StackError, match="cannot start /nowhere/mysqld: No such file"):
         spawn(["/nowhere/mysqld"], tmp_path / "log")
 

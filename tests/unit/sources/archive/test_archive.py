@@ -99,7 +99,7 @@ def test_control_records_move_the_end_only_forwards(tmp_path: Path) -> None:
     assert ArchiveReader(tmp_path).end_offsets() == {("shop.shop.orders", 0): 9}
 
 
-def test_nothing_recorded_is_still_an_archive(tmp_path: Path) -> None:
+def test_archive_without_records_is_valid(tmp_path: Path) -> None:
     write(tmp_path, [])
     assert read(tmp_path) == []
 
@@ -249,7 +249,7 @@ def test_events_in_json_have_no_schemas_and_do_not_mix_with_avro(tmp_path: Path)
         ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro")
 
 
-def test_a_manifest_that_is_no_json_is_refused() -> None:
+def test_manifest_is_refused_when_it_is_not_json() -> None:
     with pytest.raises(ArchiveError, match="is not JSON"):
         Manifest.from_json("{", "manifest.json")
 

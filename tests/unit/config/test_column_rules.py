@@ -1,0 +1,100 @@
+"""Column rules in the configuration file."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from replicator.config import ColumnRuleBook, parse
+from replicator.errors import ConfigError
+from replicator.model.column_rules import Blank, FixedText, KeepLast, KeyedHash
+from replicator.model.table import SourceName
+from tests.support.config_files import GOOD, load_text, mistakes_in
+
+COLUMNS = """
+[columns]
+hash = ["email"]
+hash_key = { env = "HASH_KEY" }
+mask = { card = { keep_last = 4 } }
+
+[[table]]
+name = "shop.users"
+key = ["id"]
+columns = { include = ["id", "e*"], mask = { "n?te" = { text = "***" }, born = { null = true } } }
+"""
+
+
+def test_column_rules_and_their_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_text(file, GOOD + COLUMNS)
+    with pytest.raises(ConfigError, match="HASH_KEY is not set"):
+        ColumnRuleBook(config)
+    monkeypatch.setenv("HASH_KEY", "too short")
+    with pytest.raises(ConfigError, match="shorter than 16 bytes") as caught:
+        ColumnRuleBook(config)
+    assert "too short" not in str(caught.value)
+    monkeypatch.setenv("HASH_KEY", "k" * 16)
+    book = ColumnRuleBook(config)
+    users, orders = book.of("shop.users"), book.of("shop.orders")
+    assert users.leaves_out("name")
+    assert not users.leaves_out("Email")
+    assert (users.transform("NOTE"), users.transform("born")) == (FixedText("***"), Blank())
+    assert users.transform("email") == orders.transform("email") == KeyedHash(b"k" * 16)
+    assert orders.transform("card") == KeepLast(4)
+    assert not ColumnRuleBook(load_text(file, GOOD)).of("shop.users")
+
+
+UNLISTED = """
+[columns]
+include = ["id"]
+unlisted = "pause"
+
+[[table]]
+name = "shop.users"
+key = ["no"]
+columns = { mask = { note = { null = true } } }
+
+[[table]]
+name = "shop.bills"
+columns = { unlisted = "allow" }
+"""
+
+
+def test_unlisted_columns_pause_a_table_when_it_or_the_mirror_is_configured_so(file: Path) -> None:
+    book = ColumnRuleBook(load_text(file, GOOD + UNLISTED))
+    names = [SourceName(name, name) for name in ("id", "Note", "no")]
+    assert book.of("shop.users").unlisted(names) == ["no"]
+    assert not book.of("shop.users").leaves_out("no"), "include leaves out no column, the table waits"
+    assert book.of("shop.items").unlisted(names) == ["Note", "no"]
+    assert book.of("shop.bills").unlisted(names) == []
+    assert book.of("shop.bills").leaves_out("no")
+
+
+@pytest.mark.parametrize("word", ["wait", "fail", True])
+def test_unlisted_is_one_of_two_words(word: object) -> None:
+    with pytest.raises(ConfigError, match="unlisted"):
+        parse(tomllib.loads(GOOD) | {"columns": {"unlisted": word}}, base=Path("/mirrors"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ('exclude = ["a"]\nhash = ["A"]', '"A" appears in two of exclude, hash and mask; keep one'),
+        ("mask = { a = {} }", 'give one of { text = "***" }, { keep_last = 4 }, { null = true }'),
+        ("mask = { a = { keep_last = 0 } }", "must be at least 1, not 0"),
+        ('mask = { a = { text = "x", null = true } }', "give one of"),
+        ('hash = ["a"]', 'column "a" is hashed, but no key is set; set hash_key'),
+        ('hash_key = "hunter2"', "secrets must not be written in this file"),
+        ('exclude = [""]', "is not a column name"),
+        (
+            'exclude = ["i*"]',
+            'column "id" is in the key, so it cannot be excluded or masked; hash it instead',
+        ),
+        ('include = ["total"]', 'column "id" is in the key'),
+        ("mask = { ID = { keep_last = 1 } }", 'column "id" is in the key'),
+    ],
+)
+def test_mistakes_in_column_rules(file: Path, rules: str, expected: str) -> None:
+    keyed = '[[table]]\nname = "shop.users"\nkey = ["id"]\n'
+    (line,) = mistakes_in(file, f"{GOOD}\n[columns]\n{rules}\n{keyed}")
+    assert expected in line
+    assert "hunter2" not in line

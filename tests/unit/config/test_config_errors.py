@@ -1,0 +1,159 @@
+"""Mistakes in the configuration file: each is reported with its line, its key and the remedy."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.config import load, parse
+from replicator.errors import ConfigError
+from tests.support.config_files import GOOD, mistakes_in
+
+SOON = (
+    '22: apply.trigger: "soon" is not an interval; '
+    'write "10 seconds", "1 minute", or "continuous" for as soon as possible'
+)
+
+
+SPLT = (
+    '22: apply.strategy: must be one of "split", "merge", "copy-on-write", not "splt"; did you mean "split"?'
+)
+
+
+BUKKET = (
+    '26: table[0].partition[0]: "bukket(16, id)": unknown transform "bukket"; '
+    "known are identity, bucket, truncate, years, months, days, hours"
+)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "expected"),
+    [
+        ("exclude =", "exlude =", '8: source.exlude: unknown key; did you mean "exclude"?'),
+        ("tables =", "tabels =", '7: source.tabels: unknown key; did you mean "tables"?'),
+        ("[apply]", "[aply]", '21: aply: unknown section; did you mean "apply"?'),
+        (
+            "[apply]",
+            "[zzz]",
+            (
+                "21: zzz: unknown section; known are apply, columns, lake, log, mirror, schema_changes, "
+                "source, spark, table"
+            ),
+        ),
+        (
+            'trigger = "10 seconds"',
+            "partitions = 3",
+            "22: apply.partitions: unknown key here; partitions belongs to [log]",
+        ),
+        (
+            '"10 seconds"',
+            '"soon"',
+            SOON,
+        ),
+        (
+            'trigger = "10 seconds"',
+            'strategy = "splt"',
+            SPLT,
+        ),
+        (
+            'trigger = "10 seconds"',
+            'max_events = "many"',
+            '22: apply.max_events: must be a whole number, not "many"',
+        ),
+        (
+            'trigger = "10 seconds"',
+            "max_events = 1.5",
+            "22: apply.max_events: must be a whole number, not 1.5",
+        ),
+        ('trigger = "10 seconds"', "max_events = 0", "22: apply.max_events: must be at least 1, not 0"),
+        (
+            'trigger = "10 seconds"',
+            "parallel_tables = 65",
+            "22: apply.parallel_tables: must be at most 64, not 65",
+        ),
+        (
+            'trigger = "10 seconds"',
+            'changelog = "yes"',
+            '22: apply.changelog: must be true or false, not "yes"',
+        ),
+        ('["shop.*"]', '"shop.*"', '7: source.tables: must be a list in [brackets], not "shop.*"'),
+        ('["shop.*"]', "[]", "7: source.tables: must not be empty"),
+        (
+            '["shop.*"]',
+            '["orders"]',
+            '7: source.tables[0]: "orders" is not a table pattern; write "database.table", as in "shop.*"',
+        ),
+        ('name = "shop"\n', "", "1: mirror.name: required, but missing"),
+        ('kind = "kafka"\n', "", '10: log.kind: required, but missing; write "kafka" or "archive"'),
+        (
+            'kind = "kafka"',
+            'kind = "kafak"',
+            '11: log.kind: must be one of "kafka", "archive", not "kafak"; did you mean "kafka"?',
+        ),
+        (
+            "bucket(16, id)",
+            "bukket(16, id)",
+            BUKKET,
+        ),
+        (
+            "changelog = false",
+            "changlog = false",
+            '31: table[1].changlog: unknown key; did you mean "changelog"?',
+        ),
+        ('uri = "jdbc:sqlite:lake/catalog.db"\n', "", '15: lake: uri is required with catalog = "jdbc"'),
+    ],
+)
+def test_a_mistake_names_line_key_and_remedy(file: Path, replaced: str, by: str, expected: str) -> None:
+    assert replaced in GOOD
+    assert mistakes_in(file, GOOD.replace(replaced, by, 1)) == [expected]
+
+
+def test_errors_are_reported_together_in_the_order_of_the_file(file: Path) -> None:
+    text = GOOD.replace("exclude", "exlude").replace('"10 seconds"', "10").replace("changelog", "changlog")
+    assert [line.partition(":")[0] for line in mistakes_in(file, text)] == ["8", "22", "31"]
+
+
+def test_rules_across_sections(file: Path) -> None:
+    assert mistakes_in(file, GOOD.replace('"shop.items"', '"crm.items"')) == [
+        '[[table]] "crm.items" does not match source.tables, so it would have no effect'
+    ]
+    assert mistakes_in(file, GOOD.replace('"shop.items"', '"shop.orders"')) == [
+        '[[table]] "shop.orders" appears twice; keep one'
+    ]
+
+
+def test_file_is_refused_when_it_is_missing_or_not_toml(file: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert (caught.value.message, caught.value.hint) == (
+        f"{file}: no such file",
+        "create one with: replicator init",
+    )
+    file.write_text("[mirror\n")
+    with pytest.raises(ConfigError, match=r"not valid TOML: .*line 1"):
+        load(file)
+    file.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not a UTF-8 text file"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgres://u@h/d", "mysql://h/d", "mysql://u@", "mysql://u@h:x/d", "mysql://u@h/d?a=b"]
+)
+def test_source_address_is_refused_when_it_is_not_a_mysql_url(file: Path, url: str) -> None:
+    [line] = mistakes_in(file, GOOD.replace("mysql://replicator@db:3307/shop", url))
+    assert line.startswith("5: source.url: ")
+    assert 'write it as "mysql://user@host:3306/database"' in line
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"apply": {"changelog": False, "keyless": "changelog"}},
+        {"table": [{"name": "shop.a", "keyless": "changelog", "changelog": False}]},
+    ],
+)
+def test_a_table_without_a_key_needs_a_mirror_or_a_changelog(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="keep one"):
+        parse(tomllib.loads(GOOD) | settings, base=Path("/mirrors"))

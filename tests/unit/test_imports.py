@@ -1,0 +1,62 @@
+"""The lowest packages import only the standard library; import-linter has no contract that forbids everything else."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import replicator
+
+_ROOT = Path(replicator.__file__).parent
+_ALLOWED = {
+    "model": ("replicator.model", "replicator.errors"),
+    "schema": ("replicator.schema", "replicator.model", "replicator.errors"),
+}
+"""Package → what it may import besides the standard library. `errors` itself may import nothing more."""
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Yield the name of each imported module, also of imports inside functions and for type checking."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+def _beyond(path: Path, allowed: tuple[str, ...]) -> list[str]:
+    """Return imports of neither the standard library nor an allowed package."""
+    return [
+        name
+        for name in _imports(path)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+        and not any(name == package or name.startswith(f"{package}.") for package in allowed)
+    ]
+
+
+@pytest.mark.parametrize("package", sorted(_ALLOWED))
+def test_package_imports_only_the_standard_library(package: str) -> None:
+    modules = sorted((_ROOT / package).rglob("*.py"))
+    assert modules
+    found = {path.name: names for path in modules if (names := _beyond(path, _ALLOWED[package]))}
+    assert found == {}
+
+
+def test_errors_import_only_the_standard_library() -> None:
+    assert _beyond(_ROOT / "errors.py", ()) == []
+
+
+def test_other_imports_are_found(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        "import json\ndef f():\n    import pyarrow.compute\nfrom replicator.lake import x\n"
+        "from . import y\nfrom replicator.models import z\nfrom replicator.model.types import LakeType\n"
+    )
+    assert sorted(_beyond(module, _ALLOWED["schema"])) == [
+        ".",
+        "pyarrow.compute",
+        "replicator.lake",
+        "replicator.models",
+    ]
