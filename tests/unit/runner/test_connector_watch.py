@@ -98,7 +98,7 @@ def test_failed_task_is_restarted_and_its_innermost_cause_logged_without_secrets
         assert goal is None
         failed = event(lines, "the connector failed")
         assert event(lines, "restarting the connector")["attempt"] == 1
-        event(lines, "the connector runs again")
+        event(lines, "the connector is running again")
     assert failed["reason"] == "stopped (byte 5 ***)"
     assert failed["next"]
     assert connect.count(RESTART) == 1
