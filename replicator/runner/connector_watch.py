@@ -82,7 +82,7 @@ class SourceGoal:
         if self._end is None:
             if now - self._began >= _SOURCE_LIMIT_S:
                 raise NotCaughtUp(
-                    f"caught up with the topics; it is unknown whether also with the source: {self._problem}",
+                    f"caught up with the topics; whether also with the source is unknown: {self._problem}",
                     "run: replicator check, which inspects the source",
                 )
             return
@@ -106,7 +106,7 @@ def watching(config: Config, *, until_caught_up: bool) -> Iterator[SourceGoal | 
     client = connect_client(config)
     goal = SourceGoal() if until_caught_up and client is not None else None
     if until_caught_up and client is None:
-        _LOG.warning("caught up with the topics only, not with the source: log.connect_url is not set")
+        _LOG.warning("caught up means up to the end of the topics: log.connect_url is not set")
     tasks: list[Callable[[], None]] = [_ServerWatch(config, stop).run]
     if client is not None and isinstance(config.log, KafkaLog):
         tasks.append(_ConnectorWatch(client, config.log.topic_prefix, stop, goal).run)

@@ -86,6 +86,7 @@ def test_a_stream_starts_behind_topics_that_are_left_out(tmp_path: Path) -> None
     config = minimal_config(tmp_path, source={"tables": ["shop.orders"]})
     context: Any = Mock(config=config, schemas=SchemaTracker(JsonFormat()))
     context.log.topic_prefix = "p"
+    context.log.offsets.return_value = ({}, {})
     context.ledger.next_offsets.return_value = {"p.shop.orders": {0: 7}}
     scheduler = Scheduler(context)
     starts = module.starting_offsets(scheduler, r"^p\.(?:shop\..*)$", first, ends)
