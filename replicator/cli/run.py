@@ -44,9 +44,9 @@ def demo(
 
 
 def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) -> None:
-    """Apply current and future changes until Ctrl-C or SIGTERM, and keep the mirror current.
+    """Apply current and future changes until Ctrl-C or SIGTERM.
 
-    Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. A stop takes effect after the
+    Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. A signal takes effect after the
     current batch. It may also be killed at any time: when restarted, it continues from the state of the lake. A
     second process for the same mirror is refused. A failed connector is restarted; servers that become
     unavailable are logged. With --until-caught-up it ends when the lake has everything that was in the source's

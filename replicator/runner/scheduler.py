@@ -182,7 +182,7 @@ class Scheduler:
         self._renames.follow(ends)
         report = apply(self._unread(ends))
         # Events under a new name wait until those under the old one are in the lake.
-        while self._renames.follow(ends) or any(not self._renames.awaited(t, ends) for t in self._awaiting):
+        while self._renames.follow(ends) or any(not self._renames.must_wait(t, ends) for t in self._awaiting):
             report = apply(self._unread(ends)) or report
         # Schema changes after the newest events: it may take long until the next events come.
         report = apply(self._schema_only(ends)) or report
@@ -215,7 +215,7 @@ class Scheduler:
         self._awaiting = set()
         for topic, table in self._runnable(ends):
             ranges = self._renames.unread(topic, ends)
-            if self._renames.awaited(table, ends):
+            if self._renames.must_wait(table, ends):
                 self._awaiting.add(table)
             elif ranges and tables.owns_lake_name(table) and tables.owns_topic(table, topic):
                 plans.append(
@@ -235,7 +235,7 @@ class Scheduler:
             [self._task(table, topic, ())]
             for topic, table in self._runnable(ends)
             if has_news(self.context, table)
-            and not self._renames.awaited(table, ends)
+            and not self._renames.must_wait(table, ends)
             and self._renames.has_all(topic)
         ]
 

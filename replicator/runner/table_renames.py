@@ -106,11 +106,11 @@ class TableRenames:
         try:
             return rename(context, table, new)
         except LakeUnavailable as error:
-            # Events under the new name wait, see `awaited`.
+            # Events under the new name wait, see `must_wait`.
             self._tables.failed(table, error)
             return False
 
-    def awaited(self, table: TableId, ends: Offsets) -> bool:
+    def must_wait(self, table: TableId, ends: Offsets) -> bool:
         """Whether `table` must wait because the lake still has it, or will get it, under an earlier name."""
         context = self._context
         if context.ledger.progress(table).topics:
