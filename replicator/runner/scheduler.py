@@ -44,6 +44,7 @@ class Scheduler:
         scheduler.advance(ends)
 
     Attributes:
+        context: the services of the mirror.
         tables: the tables, and which of them are paused or failing.
         stopping: if set, no further task is started.
     """
