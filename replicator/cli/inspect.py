@@ -36,9 +36,9 @@ def status(
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds, until Ctrl-C.")] = False,
 ) -> None:
-    """Show for each table: rows, position, lag, last commit, state.
+    """Show rows, position, lag, last commit and state of each table.
 
-    Shows the connector too. Reads the lake itself, so the result is correct even if the mirror is stopped. A
+    Also shows the connector. Reads the lake itself, so the result is correct even if the mirror is stopped. A
     table is current if it has everything that the source had at the time of the query: MySQL reports the end of
     its binlog, Kafka Connect the connector's position. Without log.connect_url, and for an archive, tables are
     compared with the log instead. Tables that are not current are listed with the reason and the next step.

@@ -2,10 +2,7 @@
 
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +14,7 @@ from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 if TYPE_CHECKING:
     from replicator.config import Config
     from replicator.operations.record import RecordProgress
-    from replicator.runner import RunSummary
+    from replicator.runner.summary import RunSummary
 
 CaughtUp = Annotated[
     bool,
@@ -49,11 +46,11 @@ def demo(
 
 
 def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) -> None:
-    """Follow the change events and keep the mirror current.
+    """Apply current and future changes until Ctrl-C or SIGTERM.
 
-    Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. Ctrl-C or SIGTERM stops it
-    after the current batch. It may be killed at any time: when restarted, it continues from the state of the lake.
-    A second process for the same mirror is refused. A failed connector is restarted; servers that become
+    Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. A signal takes effect after the
+    current batch. It may also be killed at any time: when restarted, it continues from the state of the lake. A
+    second process for the same mirror is refused. A failed connector is restarted; servers that become
     unavailable are logged. With --until-caught-up it ends when the lake has everything that was in the source's
     binlog at its start, and exits with 1 if it cannot reach or verify that, or if a table is paused. Without
     log.connect_url it compares with the end of the topics instead. A connector whose settings lose data is refused
@@ -86,7 +83,7 @@ def _look_at_connector(settings: "Config") -> None:
     try:
         refuse_losses(settings)
     except ConnectError as error:
-        structlog.get_logger().warning("the connector's settings were not looked at", reason=error.message)
+        structlog.get_logger().warning("the connector's settings were not checked", reason=error.message)
 
 
 def record(
@@ -116,9 +113,11 @@ def record(
     from replicator.cli.progress import progress_bar
     from replicator.config import load
     from replicator.operations.record import record as record_topics
+    from replicator.runner.signals import stop_on_signals
 
     settings = load(config)
-    with _stop_on_signals() as stop, progress_bar("recording") as show:
+    stop = threading.Event()
+    with stop_on_signals(stop), progress_bar("recording") as show:
 
         def report(state: "RecordProgress") -> None:
             show(f"recording, {state.bytes / 1e6:,.1f} MB", state.events, state.events + state.remaining)
@@ -174,16 +173,3 @@ def _finish(summary: "RunSummary", *, complete: bool) -> None:
         typer.secho(f"{table} is paused: {reason}", fg=typer.colors.RED, err=True)
     if complete and summary.paused:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _stop_on_signals() -> Iterator[threading.Event]:
-    """Provide an event that SIGTERM and Ctrl-C set, instead of ending the process."""
-    stop = threading.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

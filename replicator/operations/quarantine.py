@@ -23,7 +23,8 @@ from replicator.model.quarantine import (
     Resolution,
 )
 from replicator.model.table import TableId
-from replicator.runner.process import only_one, open_context
+from replicator.runner.build import open_context
+from replicator.runner.lock import only_one
 from replicator.runner.topic_tables import TopicTables
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge

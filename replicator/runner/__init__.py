@@ -1,5 +1,1 @@
-"""The long-running mirror process: lock, stream, which tables run, retries, table renames."""
-
-from replicator.runner.scheduler import OnBatch, RunSummary, Scheduler
-
-__all__ = ["OnBatch", "RunSummary", "Scheduler"]
+"""The long-running mirror process: lock, signals, stream, scheduler, retries, table states and renames."""

@@ -1,6 +1,6 @@
-"""Watches the servers around a running mirror: restarts a failed connector, and logs which servers stop answering.
+"""Monitor the servers around a running mirror: restart a failed connector, and log which servers become unavailable.
 
-All of it happens in threads of its own, at an interval of seconds: nothing here is on the way of an event.
+All of it happens in separate threads, at intervals of seconds, and never delays an event.
 """
 
 import contextlib
@@ -27,51 +27,51 @@ _SOURCE_LIMIT_S: Final = 30.0
 
 
 class SourceGoal:
-    """The end of the source's binlog when a run began: what a run until it has caught up is to reach.
+    """The end of the source's binlog when a run began, which a run until it has caught up must reach.
 
-    The watching threads tell what they see; the run waits.
+    The monitoring threads report their observations; the run waits.
     """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._patience = Patience(self._began)
         self._reached = threading.Event()
-        self._seen = Observation("UNASSIGNED")
+        self._observed = Observation("UNASSIGNED")
         self._end: BinlogEnd | None = None
         self._offset: ConnectorOffset | None = None
-        self._problem = "MySQL did not answer yet"
+        self._problem = "MySQL has not answered yet"
 
     @property
     def reached(self) -> bool:
-        """Whether everything up to the goal is in Kafka."""
+        """Whether Kafka has everything up to the goal."""
         return self._reached.is_set()
 
     @property
     def needs_end(self) -> bool:
-        """Whether the source did not tell yet where its binlog ends."""
+        """Whether the end of the source's binlog is still unknown."""
         return self._end is None
 
-    def source_ends(self, end: BinlogEnd) -> None:
-        """Set the goal."""
+    def set_end(self, end: BinlogEnd) -> None:
+        """Set the end of the source's binlog."""
         self._end = end
 
-    def source_fails(self, reason: str) -> None:
-        """Note why the goal is not known yet."""
+    def source_failed(self, reason: str) -> None:
+        """Note why the end of the binlog is still unknown."""
         self._problem = reason
 
-    def connector_is(self, seen: Observation, offset: ConnectorOffset | None) -> None:
+    def connector_observed(self, observed: Observation, offset: ConnectorOffset | None) -> None:
         """Note the connector's state and its newest offset."""
-        self._seen, self._offset = seen, offset or self._offset
+        self._observed, self._offset = observed, offset or self._offset
         if self._end is not None and offset is not None and offset.covers(self._end):
             self._reached.set()
 
     def wait(self, stopping: threading.Event, events: int, seconds: float) -> None:
-        """Wait until the goal is reached, the mirror is to stop, or some seconds have passed.
+        """Wait until the goal is reached, the mirror must stop, or `seconds` have passed.
 
-        `events` is how many the mirror has taken in: as long as they become more, there is progress.
+        `events` is the number of events that the mirror has applied: while it grows, there is progress.
 
         Raises:
-            NotCaughtUp: the goal is out of reach, or it cannot be told whether it is reached.
+            NotCaughtUp: the goal cannot be reached, or it is unknown whether it is reached.
         """
         deadline = time.monotonic() + seconds
         while not self.reached and not stopping.is_set() and (now := time.monotonic()) < deadline:
@@ -82,11 +82,11 @@ class SourceGoal:
         if self._end is None:
             if now - self._began >= _SOURCE_LIMIT_S:
                 raise NotCaughtUp(
-                    f"caught up with the topics; whether with the source is unknown: {self._problem}",
-                    "run: replicator check, which looks at the source",
+                    f"caught up with the topics; whether also with the source is unknown: {self._problem}",
+                    "run: replicator check, which inspects the source",
                 )
             return
-        given_up = self._patience.judge(self._seen, (self._offset, events), now)
+        given_up = self._patience.judge(self._observed, (self._offset, events), now)
         if given_up is not None:
             at = f", which has read up to {self._offset}" if self._offset else ""
             raise NotCaughtUp(
@@ -97,17 +97,17 @@ class SourceGoal:
 
 @contextlib.contextmanager
 def watching(config: Config, *, until_caught_up: bool) -> Iterator[SourceGoal | None]:
-    """Watch the servers that are configured while the block runs. Gives the goal of a run `until_caught_up`.
+    """Monitor the configured servers while the block runs. Provides the goal of a run `until_caught_up`.
 
-    There is none without Kafka Connect's address, because nobody else tells what the connector has read: such a run
-    ends with the topics.
+    The goal is None without Kafka Connect's address, because only Kafka Connect knows what the connector has read:
+    such a run ends at the end of the topics.
     """
     stop = threading.Event()
     client = connect_client(config)
     goal = SourceGoal() if until_caught_up and client is not None else None
     if until_caught_up and client is None:
-        _LOG.warning("caught up means the end of the topics: log.connect_url is not set")
-    tasks: list[Callable[[], None]] = [_Servers(config, stop).run]
+        _LOG.warning("caught up means up to the end of the topics: log.connect_url is not set")
+    tasks: list[Callable[[], None]] = [_ServerWatch(config, stop).run]
     if client is not None and isinstance(config.log, KafkaLog):
         tasks.append(_ConnectorWatch(client, config.log.topic_prefix, stop, goal).run)
         tasks.append(_SourceWatch(config, stop, goal).run)
@@ -116,12 +116,12 @@ def watching(config: Config, *, until_caught_up: bool) -> Iterator[SourceGoal | 
     try:
         yield goal
     finally:
-        # The threads are not waited for: one may be in a request.
+        # Do not wait for the threads: one may be in a request.
         stop.set()
 
 
 class _ConnectorWatch:
-    """Looks at the connector, restarts what failed, and logs each change."""
+    """Monitors the connector: restarts failed tasks, and logs each change of its state."""
 
     def __init__(
         self, client: KafkaConnect, topic_prefix: str, stop: threading.Event, goal: SourceGoal | None
@@ -136,14 +136,14 @@ class _ConnectorWatch:
 
     def run(self) -> None:
         while not self._stop.is_set():
-            seen, offset = self._look()
-            self._log(seen)
-            self._restart(seen)
+            observed, offset = self._observe()
+            self._log(observed)
+            self._restart(observed)
             if self._goal is not None:
-                self._goal.connector_is(seen, offset)
+                self._goal.connector_observed(observed, offset)
             self._stop.wait(_INTERVAL_S)
 
-    def _look(self) -> tuple[Observation, ConnectorOffset | None]:
+    def _observe(self) -> tuple[Observation, ConnectorOffset | None]:
         try:
             if self._name is None:
                 found = self._client.find(self._topic_prefix)
@@ -165,27 +165,29 @@ class _ConnectorWatch:
         except ValueError:
             return None
 
-    def _log(self, seen: Observation) -> None:
-        before, self._last = self._last, (seen.state, seen.reason)
+    def _log(self, observed: Observation) -> None:
+        before, self._last = self._last, (observed.state, observed.reason)
         if before == self._last:
             return
-        match seen.state:
+        match observed.state:
             case "RUNNING":
-                _LOG.info("the connector runs again", connector=seen.name)
+                _LOG.info("the connector is running again", connector=observed.name)
             case "FAILED":
                 _LOG.error(
                     "the connector failed",
-                    connector=seen.name,
-                    reason=seen.reason,
-                    next=failure_hint(seen.reason or ""),
+                    connector=observed.name,
+                    reason=observed.reason,
+                    next=failure_hint(observed.reason or ""),
                 )
             case "RESTARTING" | "UNASSIGNED":
                 pass
             case _:
-                _LOG.warning("the connector does not run", reason=seen.told(), next=seen.next_step())
+                _LOG.warning(
+                    "the connector is not running", reason=observed.told(), next=observed.next_step()
+                )
 
-    def _restart(self, seen: Observation) -> None:
-        pause = self._restarts.pause_after_restart(seen, time.monotonic())
+    def _restart(self, observed: Observation) -> None:
+        pause = self._restarts.pause_after_restart(observed, time.monotonic())
         if pause is None or self._name is None:
             return
         _LOG.warning(
@@ -201,35 +203,35 @@ class _ConnectorWatch:
 
 
 class _SourceWatch:
-    """Keeps one connection to MySQL, and so notices at once that it is gone."""
+    """Keeps one connection to MySQL, and so notices within seconds if the server becomes unavailable."""
 
     def __init__(self, config: Config, stop: threading.Event, goal: SourceGoal | None) -> None:
         self._config = config
         self._stop = stop
         self._goal = goal
-        self._told = _Told("MySQL", str(config.source.url))
+        self._server = _ServerState("MySQL", str(config.source.url))
 
     def run(self) -> None:
         pause = _INTERVAL_S
         while not self._stop.is_set():
             try:
-                self._hold()
+                self._stay_connected()
             except ConfigError as error:
-                _LOG.warning("MySQL is not watched", reason=error.message, next=error.hint)
+                _LOG.warning("MySQL is not monitored", reason=error.message, next=error.hint)
                 self._fail(error)
                 return
             except (ReplicatorError, ValueError) as error:
-                pause = _INTERVAL_S if self._told.answers else min(2 * pause, _LONGEST_PAUSE_S)
+                pause = _INTERVAL_S if self._server.answers else min(2 * pause, _LONGEST_PAUSE_S)
                 self._fail(error)
             self._stop.wait(pause)
 
     def _fail(self, error: Exception) -> None:
         reason = error.message if isinstance(error, ReplicatorError) else str(error)
-        self._told.gone(reason)
+        self._server.failed(reason)
         if self._goal is not None:
-            self._goal.source_fails(reason)
+            self._goal.source_failed(reason)
 
-    def _hold(self) -> None:
+    def _stay_connected(self) -> None:
         # SQLAlchemy takes a second to import, in which Java can start.
         from sqlalchemy import text  # noqa: PLC0415
 
@@ -238,53 +240,53 @@ class _SourceWatch:
         with connect(self._config.source, read_timeout=_READ_TIMEOUT_S) as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
             if self._goal is not None and self._goal.needs_end:
-                self._goal.source_ends(read_binlog_end(connection))
-            self._told.back()
+                self._goal.set_end(read_binlog_end(connection))
+            self._server.answered()
             while not self._stop.wait(_INTERVAL_S):
                 connection.execute(text("DO 1"))
 
 
-class _Servers:
-    """Knocks at the servers that need no login for it: Kafka and the schema registry."""
+class _ServerWatch:
+    """Monitors the servers to which a connection needs no login: Kafka and the schema registry."""
 
     def __init__(self, config: Config, stop: threading.Event) -> None:
         self._stop = stop
-        self._servers: list[tuple[_Told, list[tuple[str, int]]]] = []
+        self._servers: list[tuple[_ServerState, list[tuple[str, int]]]] = []
         if isinstance(log := config.log, KafkaLog):
             names = (name.rpartition("://")[2] for name in log.bootstrap_servers.split(","))
             brokers = [_address(f"//{name.strip()}", 9092) for name in names]
-            self._servers.append((_Told("Kafka", log.bootstrap_servers), brokers))
+            self._servers.append((_ServerState("Kafka", log.bootstrap_servers), brokers))
             if log.registry_url is not None:
-                told = _Told("the schema registry", log.registry_url)
-                self._servers.append((told, [_address(log.registry_url, 80)]))
+                registry = _ServerState("the schema registry", log.registry_url)
+                self._servers.append((registry, [_address(log.registry_url, 80)]))
 
     def run(self) -> None:
         while not self._stop.is_set():
-            for told, addresses in self._servers:
-                reasons = [_knock(address) for address in addresses]
+            for server, addresses in self._servers:
+                reasons = [_connect_error(address) for address in addresses]
                 if all(reasons):
-                    told.gone(str(reasons[0]))
+                    server.failed(str(reasons[0]))
                 else:
-                    told.back()
+                    server.answered()
             self._stop.wait(_INTERVAL_S)
 
 
-class _Told:
-    """Whether a server answered when it was last asked; logs when that changes."""
+class _ServerState:
+    """Whether a server answered the last time; logs when that changes."""
 
     def __init__(self, server: str, address: str) -> None:
         self._server = server
         self._address = address
         self.answers = True
 
-    def gone(self, reason: str) -> None:
+    def failed(self, reason: str) -> None:
         if self.answers:
             _LOG.warning(
                 "a server does not answer", server=self._server, address=self._address, reason=reason
             )
         self.answers = False
 
-    def back(self) -> None:
+    def answered(self) -> None:
         if not self.answers:
             _LOG.info("a server answers again", server=self._server, address=self._address)
         self.answers = True
@@ -296,8 +298,8 @@ def _address(url: str, port: int) -> tuple[str, int]:
     return parts.hostname or "", parts.port or default
 
 
-def _knock(address: tuple[str, int]) -> str | None:
-    """Why a server takes no connection; None if it does."""
+def _connect_error(address: tuple[str, int]) -> str | None:
+    """Connect to a server. Return why that fails; None if it succeeds."""
     try:
         with socket.create_connection(address, timeout=_INTERVAL_S):
             return None

@@ -1,4 +1,4 @@
-"""When tables whose work failed are tried again."""
+"""Schedule the retries of failed tables."""
 
 import time
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Final
 from replicator.model.table import TableId
 
 RETRY_S: Final = (2.0, 30.0)
-"""Seconds after which a table that failed is tried again; when that was in vain too, it is paused."""
+"""Seconds before each retry of a failed table. If the last one fails, the table is paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failing:
-    """A table whose last `times` tries failed; the next is at `retry_at` of the monotonic clock."""
+    """A table that failed `times` times in a row; its next retry is due at `retry_at` of the monotonic clock."""
 
     times: int
     retry_at: float
 
 
 class Retries:
-    """The tables that failed and are to be tried again; true while there are any."""
+    """The failed tables that will be retried. True if there are any."""
 
     def __init__(self) -> None:
         self._failing: dict[TableId, _Failing] = {}
@@ -28,20 +28,20 @@ class Retries:
         return bool(self._failing)
 
     def must_wait(self, table: TableId) -> bool:
-        """Whether it is too early to try a table again."""
+        """Whether a table failed and its retry is not due yet."""
         return table in self._failing and self._failing[table].retry_at > time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time to try some table again."""
+        """Whether the retry of any table is due."""
         return any(failing.retry_at <= time.monotonic() for failing in self._failing.values())
 
     def seconds_left(self) -> float:
-        """Until it is."""
+        """Return the seconds until the next retry is due."""
         due = min((failing.retry_at for failing in self._failing.values()), default=0.0)
         return max(0.0, due - time.monotonic())
 
     def failed(self, table: TableId) -> float | None:
-        """Count a failure. Seconds until the next try; None after the last one, and the table is forgotten."""
+        """Count a failure, and return the seconds until the retry; None after the last one, which resets the count."""
         times = self._failing[table].times + 1 if table in self._failing else 1
         if times > len(RETRY_S):
             del self._failing[table]
@@ -50,10 +50,10 @@ class Retries:
         self._failing[table] = _Failing(times, time.monotonic() + delay)
         return delay
 
-    def at_once(self, table: TableId) -> None:
-        """Try a table once more without waiting; another failure is its last."""
+    def retry_now(self, table: TableId) -> None:
+        """Make one last retry of a table due immediately."""
         self._failing[table] = _Failing(len(RETRY_S), time.monotonic())
 
-    def succeeded(self, table: TableId) -> None:
+    def forget(self, table: TableId) -> None:
         """Forget a table's failures."""
         self._failing.pop(table, None)

@@ -1,12 +1,11 @@
-"""How a mirror follows its log: Kafka by a Spark stream until it is told to stop, an archive up to its end."""
+"""Follow Kafka with a Spark stream, until the mirror must stop or has caught up."""
 
 import json
 import re
 import shutil
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from replicator.batch import MirrorContext
 from replicator.config import KafkaLog
 from replicator.errors import CommitConflict, LakeUnavailable, LogUnavailable
 from replicator.jvm.spark import check_java, first_line
-from replicator.lake.ledger import chunks, ranges_to_read
-from replicator.model.commit_marker import OffsetRange
-from replicator.runner import Scheduler
 from replicator.runner.connector_watch import SourceGoal
+from replicator.runner.scheduler import Scheduler
 from replicator.sources.change_log import Offsets
 from replicator.sources.kafka import FETCH_OPTIONS
 from replicator.sources.topic_patterns import topic_pattern
@@ -31,200 +29,155 @@ _POLL_S: Final = 0.2
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 5.0
 _STABLE_S: Final = 60.0
-"""A stream that ran so long was well, and the next outage is a new one."""
+"""After a stream has run this long, the next failure counts as the first of a new outage."""
 _GOAL_WAIT_S: Final = 10.0
-"""How long to wait for the connector before the events that came meanwhile are taken in."""
+"""How long to wait for the connector before the events that arrived meanwhile are applied."""
 
 
-def go_through(mirror: Scheduler, on_progress: Callable[[int, int], None] | None) -> None:
-    """Take in what the log holds now, piece by piece; `on_progress` hears (events done, events in all)."""
-    first, ends = mirror.context.log.offsets()
-    mirror.check_log(first, ends)
-    pieces = _pieces(mirror, first, ends, mirror.context.config.apply.max_events)
-    total = sum(r.count for r in pieces[-1]) if pieces else 0
-    if on_progress is not None:
-        mirror.on_events = _adding_up(on_progress, total)
-    for goal in _goals(pieces, ends):
-        if mirror.stopping.is_set():
-            break
-        mirror.advance(goal)
-    while mirror.failing and not mirror.stopping.is_set():
-        mirror.await_retry()
-        mirror.advance(ends)
+def follow(stream: "KafkaStream", goal: SourceGoal | None = None) -> None:
+    """Run the stream until the mirror must stop or has caught up; restart it after an outage of log or lake.
 
-
-def _goals(pieces: Sequence[tuple[OffsetRange, ...]], ends: Offsets) -> Iterator[Offsets]:
-    """How far each batch is to go; the last one to the end of all topics, of which some may lack no event.
-
-    A table of such a topic may have been renamed, or have another definition.
-    """
-    for piece in pieces[:-1]:
-        goal: dict[str, dict[int, int]] = {}
-        for r in piece:
-            goal.setdefault(r.topic, {})[r.partition] = r.end
-        yield goal
-    yield ends
-
-
-def _adding_up(on_progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
-    """Counts finished events, from whichever thread they come."""
-    done, lock = 0, threading.Lock()
-
-    def add(events: int) -> None:
-        nonlocal done
-        with lock:
-            done += events
-            on_progress(done, total)
-
-    return add
-
-
-def _pieces(
-    mirror: Scheduler, first: Offsets, ends: Offsets, max_events: int
-) -> list[tuple[OffsetRange, ...]]:
-    """What the archive has and the lake lacks, as growing goals: each reaches further by at most `max_events`."""
-    missing: list[OffsetRange] = []
-    for topic, partitions in sorted(mirror.tables.wanted(ends).items()):
-        if not mirror.context.ledger.knows(table := mirror.tables.of(topic)):
-            continue
-        resume_marker = mirror.context.ledger.progress(table).resume_marker
-        missing += ranges_to_read(topic, resume_marker, first.get(topic, {}), partitions)
-    cuts = chunks(tuple(missing), max_events)
-    starts = {(r.topic, r.partition): r.start for r in missing}
-    return [
-        tuple(OffsetRange(r.topic, r.partition, starts[r.topic, r.partition], r.end) for r in cut)
-        for cut in cuts
-        if cut
-    ]
-
-
-def follow(
-    mirror: Scheduler, log: KafkaLog, *, until_caught_up: bool, goal: SourceGoal | None = None
-) -> None:
-    """Run the stream until it is told to stop or has caught up; start it again if the broker does not answer.
-
-    With a `goal`, a run `until_caught_up` goes on until the lake has all events up to it.
+    With a `goal`, a stream `until_caught_up` is repeated until the lake has all events up to the goal.
 
     Raises:
-        NotCaughtUp: the goal is out of reach.
+        NotCaughtUp: the goal cannot be reached.
+        LakeUnavailable, CommitConflict: the lake failed while the stream was running `until_caught_up`.
     """
-    wait = _FIRST_RETRY_S
-    while not mirror.stopping.is_set():
+    scheduler, wait = stream.scheduler, _FIRST_RETRY_S
+    while not scheduler.stopping.is_set():
         started = time.monotonic()
-        # Where the topics end must be asked after the goal was reached: before, its last events may be missing.
+        # If the goal is reached only after the stream has read the topics' ends, its last events may be missing.
         reached = goal is None or goal.reached
         try:
-            ends = _stream_once(mirror, log, until_caught_up=until_caught_up)
+            ends = stream.run()
         except (LogUnavailable, LakeUnavailable, CommitConflict, PySparkException) as error:
-            check_java(mirror.context.spark)
-            if until_caught_up and not isinstance(error, LogUnavailable):
+            check_java(stream.context.spark)
+            if stream.until_caught_up and not isinstance(error, LogUnavailable):
                 raise
             if time.monotonic() - started > _STABLE_S:
                 wait = _FIRST_RETRY_S
-            _LOG.warning("the stream stopped, starting it again", reason=first_line(error), in_seconds=wait)
-            mirror.stopping.wait(wait)
+            _LOG.warning("the stream stopped, restarting it", reason=first_line(error), in_seconds=wait)
+            scheduler.stopping.wait(wait)
             wait = min(2 * wait, _LONGEST_RETRY_S)
         else:
-            if mirror.failing:
-                mirror.await_retry()
-            elif reached or goal is None or _has_all_of_goal(mirror, goal, ends):
+            if scheduler.failing:
+                scheduler.await_retry()
+            elif reached or goal is None or _has_all_of_goal(stream, goal, ends):
                 return
 
 
-def _has_all_of_goal(mirror: Scheduler, goal: SourceGoal, ends: Offsets) -> bool:
-    """Wait until the goal is reached, or for some seconds. Whether the topics then end where the lake does, at `ends`.
+def _has_all_of_goal(stream: "KafkaStream", goal: SourceGoal, ends: Offsets) -> bool:
+    """Wait some seconds for the goal. Return whether it is reached and the topics end at `ends`, as the lake does.
 
     Raises:
-        NotCaughtUp: the goal is out of reach.
+        NotCaughtUp: the goal cannot be reached.
     """
-    goal.wait(mirror.stopping, mirror.summary().events, _GOAL_WAIT_S)
-    return goal.reached and mirror.context.log.offsets()[1] == ends
+    goal.wait(stream.scheduler.stopping, stream.scheduler.summary().events, _GOAL_WAIT_S)
+    return goal.reached and stream.context.log.offsets()[1] == ends
 
 
-def _stream_once(mirror: Scheduler, log: KafkaLog, *, until_caught_up: bool) -> Offsets:
-    """Run the stream until it ends. Returns where the topics ended when it began."""
-    first, ends = mirror.context.log.offsets()
-    mirror.check_log(first, ends)
-    mirror.failure = None
-    # The ledger knows where to start, so each stream gets a checkpoint of its own, to be thrown away.
-    checkpoint = mirror.context.config.mirror.state_dir / f"checkpoint-{uuid.uuid4().hex}"
-    try:
-        query = _start_stream(mirror, log, checkpoint, first, ends, until_caught_up=until_caught_up)
-        _wait(mirror, query)
-    finally:
-        shutil.rmtree(checkpoint, ignore_errors=True)
-    return ends
+@dataclass(frozen=True, slots=True)
+class KafkaStream:
+    """A Spark stream of the topics in `log`, which gives the scheduler the end offsets of its batches.
 
+    Spark plans and times the batches. The scheduler decides from the ledger, table by table, what is read.
 
-def _start_stream(
-    mirror: Scheduler,
-    log: KafkaLog,
-    checkpoint: Path,
-    first: Offsets,
-    ends: Offsets,
-    *,
-    until_caught_up: bool,
-) -> StreamingQuery:
-    context, apply = mirror.context, mirror.context.config.apply
-    source = context.config.source
-    reader = context.spark.readStream.format("kafka").options(**log.spark_options() | FETCH_OPTIONS)
-    pattern = topic_pattern(log.topic_prefix, source.tables, source.left_out)
-    reader = reader.option("subscribePattern", pattern)
-    reader = reader.option("maxOffsetsPerTrigger", apply.max_events)
-    reader = reader.option("startingOffsets", _starting_offsets(mirror, pattern, first, ends))
+    Attributes:
+        until_caught_up: end at the offsets where the topics end at the start, instead of following them.
+    """
 
-    def on_batch(_frame: DataFrame, batch_id: int) -> None:
-        # Spark plans and times the batches; what is read is decided table by table, from the ledger.
+    context: MirrorContext
+    log: KafkaLog
+    scheduler: Scheduler
+    until_caught_up: bool
+
+    def run(self) -> Offsets:
+        """Run the stream once, until it ends. Return where the topics ended at its start.
+
+        Raises:
+            LogUnavailable: Kafka does not answer.
+            ReplicatorError, PySparkException: the error that ended a batch.
+        """
+        first, ends = self.scheduler.check_log()
+        # The ledger determines where to start, so each stream gets its own checkpoint, which is deleted afterwards.
+        checkpoint = self.context.config.mirror.state_dir / f"checkpoint-{uuid.uuid4().hex}"
+        batches = _Batches(self.scheduler, checkpoint)
         try:
-            mirror.advance(_batch_end(checkpoint, batch_id))
+            query = self._start(batches, checkpoint, first, ends)
+            _wait(self.scheduler, query, batches)
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        return ends
+
+    def _start(self, batches: "_Batches", checkpoint: Path, first: Offsets, ends: Offsets) -> StreamingQuery:
+        source, apply = self.context.config.source, self.context.config.apply
+        pattern = topic_pattern(self.log.topic_prefix, source.tables, source.left_out)
+        reader = self.context.spark.readStream.format("kafka")
+        reader = reader.options(**self.log.spark_options() | FETCH_OPTIONS)
+        reader = reader.option("subscribePattern", pattern)
+        reader = reader.option("maxOffsetsPerTrigger", apply.max_events)
+        reader = reader.option("startingOffsets", starting_offsets(self.scheduler, pattern, first, ends))
+        writer = reader.load().writeStream
+        writer = writer.foreachBatch(batches.apply).option("checkpointLocation", str(checkpoint))
+        if self.until_caught_up:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{int(apply.trigger * 1000)} milliseconds").start()
+
+
+class _Batches:
+    """Passes the batches of a stream to the scheduler.
+
+    Attributes:
+        failure: the error of the batch that ended the stream; Spark itself passes on only its text.
+    """
+
+    def __init__(self, scheduler: Scheduler, checkpoint: Path) -> None:
+        self._scheduler = scheduler
+        self._checkpoint = checkpoint
+        self.failure: BaseException | None = None
+
+    def apply(self, _frame: DataFrame, batch_id: int) -> None:
+        """Apply one batch. Spark calls it from a thread of its own."""
+        try:
+            self._scheduler.advance(_batch_end(self._checkpoint, batch_id))
         except BaseException as error:
-            mirror.failure = error
+            self.failure = error
             raise
 
-    writer = reader.load().writeStream
-    writer = writer.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
-    if until_caught_up:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{int(apply.trigger * 1000)} milliseconds").start()
 
+def starting_offsets(scheduler: Scheduler, pattern: str, first: Offsets, ends: Offsets) -> str:
+    """Return Spark's option `startingOffsets`.
 
-def _starting_offsets(mirror: Scheduler, pattern: str, first: Offsets, ends: Offsets) -> str:
-    """Where the stream starts: only a plan, so that a table that cannot go on must not keep the stream from it.
-
-    Spark wants to know it of each topic that `pattern` matches, those of tables that are left out among them.
+    Spark requires an offset for each topic that `pattern` matches, even if its table is not mirrored.
     """
-    wanted = mirror.tables.wanted(first)
-    known = mirror.context.ledger.next_offsets(wanted, {t: mirror.tables.of(t) for t in wanted})
-    starts: dict[str, dict[str, int]] = {}
-    for topic, partitions in first.items():
-        if re.match(pattern, topic):
-            begins = partitions if topic in wanted else ends[topic]
-            starts[topic] = {
-                str(p): min(known.get(topic, {}).get(p, begin), ends[topic][p]) for p, begin in begins.items()
-            }
+    matched = {topic: partitions for topic, partitions in first.items() if re.match(pattern, topic)}
+    starts = scheduler.starting_offsets(matched, ends)
     return json.dumps(starts) if starts else "earliest"
 
 
 def _batch_end(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
-    """Where batch `batch_id` ends, from Spark's own offset log: a version, metadata, and a line for each source."""
+    """Return the end offsets of a batch from Spark's offset log: a version, metadata, and a line for each source."""
     text = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
     offsets: dict[str, dict[str, int]] = json.loads(text.splitlines()[2])
     return {topic: {int(p): end for p, end in partitions.items()} for topic, partitions in offsets.items()}
 
 
-def _wait(mirror: Scheduler, query: StreamingQuery) -> None:
-    """Wait for the stream's end. A stop lets the batch at work finish first; an error is raised as what it was.
+def _wait(scheduler: Scheduler, query: StreamingQuery, batches: _Batches) -> None:
+    """Wait for the end of the stream. Stop it between two batches if the mirror must stop or a retry is due.
 
-    A table whose next try is due ends it too: without new events Spark makes no batch, a new stream begins with one.
+    Without new events Spark makes no batch, so that a retry needs a new stream, which begins with a batch.
+
+    Raises:
+        LogUnavailable: the stream failed outside of a batch.
+        BaseException: the error that ended a batch.
     """
     try:
-        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # fractions are taken
-            if (mirror.stopping.is_set() or mirror.retry_due()) and not query.status["isTriggerActive"]:
+        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # fractions are accepted
+            if (scheduler.stopping.is_set() or scheduler.retry_due()) and not query.status["isTriggerActive"]:
                 query.stop()
                 return
     except PySparkException as error:
         query.stop()
-        failure = mirror.failure
-        if failure is None:
+        if batches.failure is None:
             raise LogUnavailable(f"Kafka cannot be read: {first_line(error)}") from error
-        raise failure from error
+        raise batches.failure from error

@@ -1,4 +1,7 @@
-"""Tables whose source was renamed: the lake's follow once they have all of the old name, new events wait until then."""
+"""Rename lake tables as their source tables were renamed.
+
+A lake table gets its new name once it has all events of the old one. Events under the new name wait until then.
+"""
 
 from collections.abc import Mapping
 
@@ -23,71 +26,77 @@ from replicator.sources.change_log import Offsets
 
 
 class TableRenames:
-    """Follows the names of tables.
-
-    Attributes:
-        first: where the log begins.
-    """
+    """Renames lake tables, and decides which tables must wait for that."""
 
     def __init__(self, context: MirrorContext, tables: TableStates) -> None:
         self._context = context
         self._tables = tables
-        self.first: Offsets = {}
+        self._first: Offsets = {}
         self._ends: Offsets | None = None
-        self._looked_at: set[tuple[TableId, int]] = set()
+        self._inspected: set[tuple[TableId, int]] = set()
+
+    def set_log_start(self, first: Offsets) -> None:
+        """Set the first offsets of the log."""
+        self._first = first
 
     def invalidate(self) -> None:
-        """Forget where the log ends, because schema changes were read since; it is asked again when needed."""
+        """Forget where the log ends, because schema changes were read since; the log is asked again when needed."""
         self._ends = None
 
     def follow(self, ends: Offsets) -> bool:
-        """Rename the lake's tables whose source was renamed, once they have all of their old topic; whether any was."""
-        found = False
-        topics = {self._tables.of(topic): topic for topic in self._tables.wanted(ends)}
+        """Rename the lake tables that have all events of their old name. Returns whether any was renamed."""
+        any_renamed = False
+        topics = {self._tables.table_of(topic): topic for topic in self._tables.mirrored(ends)}
         for table in topics:
-            found |= self._exchange(table, topics)
+            any_renamed |= self._exchange(table, topics)
         for first, topic in topics.items():
-            # A name between two others may never have had an event, and so no topic.
+            # An intermediate name may never have had an event, and then has no topic.
             for table in (first, *self._later_names(first)):
-                found |= self._follow_one(table, topics.get(table, topic))
-        return found
+                any_renamed |= self._rename(table, topics.get(table, topic))
+        return any_renamed
 
     def _exchange(self, table: TableId, topics: Mapping[TableId, str]) -> bool:
-        """Let the lake's tables of `table` and another one exchange their names, if it is time; whether they did."""
+        """Exchange the lake names of `table` and another table, if both are ready. Returns whether it did."""
         context = self._context
-        told = exchanges(context, table)
-        if not told or self._tables.is_idle(table) or not self._tables.readable(table):
+        known = exchanges(context, table)
+        if not known or not self._is_ready(table):
             return False
-        half = next((e for e in reversed(told) if self._is_begun(e)), None)
-        found = half or next_exchange(context, table)
-        if found is None or self._tables.is_idle(found.other) or not self._tables.readable(found.other):
+        unfinished = next((e for e in reversed(known) if self._is_begun(e)), None)
+        exchange = unfinished or next_exchange(context, table)
+        if exchange is None or not self._is_ready(exchange.other):
             return False
-        if half is None and not all(self._has_all_before(t, found, topics.get(t)) for t in found.pair):
+        if unfinished is None and not all(
+            self._has_all_before(t, exchange, topics.get(t)) for t in exchange.pair
+        ):
             return False
         try:
-            follow_exchange(context, found)
+            follow_exchange(context, exchange)
         except (LakeUnavailable, CommitConflict) as error:
-            self._looked_at -= {(one, found.at) for one in found.pair}
-            for one in found.pair:
+            self._inspected -= {(one, exchange.at) for one in exchange.pair}
+            for one in exchange.pair:
                 self._tables.failed(one, error)
             return False
         return True
 
+    def _is_ready(self, table: TableId) -> bool:
+        return not self._tables.is_idle(table) and self._tables.is_readable(table)
+
     def _is_begun(self, exchange: Exchange) -> bool:
-        """Whether a crash left an exchange half done; the lake is asked once."""
-        if (exchange.one, exchange.at) in self._looked_at:
+        """Whether a crash left an exchange half done; the lake is queried once."""
+        if (exchange.one, exchange.at) in self._inspected:
             return False
         begun = is_begun(self._context, exchange)
-        self._looked_at.update((table, exchange.at) for table in exchange.pair)
+        self._inspected.update((table, exchange.at) for table in exchange.pair)
         return begun
 
     def _has_all_before(self, table: TableId, exchange: Exchange, topic: str | None) -> bool:
-        """Whether the lake has all that happened to a table before the exchange."""
+        """Whether the lake has all events of a table from before the exchange."""
         if (table, exchange.at) in self._context.exchanged.standing or topic is None:
             return True
         return not self._context.ledger.progress(table).topics and self.has_all(topic)
 
-    def _follow_one(self, table: TableId, topic: str) -> bool:
+    def _rename(self, table: TableId, topic: str) -> bool:
+        """Rename a lake table if its source table was renamed and it is ready. Returns whether it was renamed."""
         context = self._context
         if self._tables.is_idle(table) or not context.ledger.knows(table):
             return False
@@ -97,49 +106,51 @@ class TableRenames:
         try:
             return rename(context, table, new)
         except LakeUnavailable as error:
-            # Its new name waits for it, see `awaited`.
+            # Events under the new name wait, see `must_wait`.
             self._tables.failed(table, error)
             return False
 
-    def awaited(self, table: TableId, ends: Offsets) -> bool:
-        """Whether the lake still has this table under the name that it had before it was renamed, or is to get it."""
+    def must_wait(self, table: TableId, ends: Offsets) -> bool:
+        """Whether `table` must wait because the lake still has it, or will get it, under an earlier name."""
         context = self._context
         if context.ledger.progress(table).topics:
             return False
-        # One that has its name from an exchange waits for the other table when it comes to that, see `_exchange`.
+        # A table that got its name by an exchange waits for the other one only at the exchange, see `_exchange`.
         old_names = context.schemas.earlier_names(table) - {e.other for e in exchanges(context, table)}
         if any(renamed_to(context, old) == table for old in old_names):
             return True
         left = {old for old in old_names if not has_left(context, old, table)}
         return bool(left) and any(
-            self.unread(topic, ends) for topic in self._tables.wanted(ends) if self._tables.of(topic) in left
+            self.unread(topic, ends)
+            for topic in self._tables.mirrored(ends)
+            if self._tables.table_of(topic) in left
         )
 
     def unread(self, topic: str, ends: Offsets) -> tuple[OffsetRange, ...]:
-        """What the lake lacks of a topic, up to `ends`, whatever its table is called there by now."""
-        resume_marker = self._reached(self._tables.of(topic), topic)
-        return ranges_to_read(topic, resume_marker, self.first.get(topic, {}), ends.get(topic, {}))
+        """Return what the lake lacks of a topic, up to `ends`, even if the lake table has been renamed since."""
+        resume_marker = self._resume_marker(self._tables.table_of(topic), topic)
+        return ranges_to_read(topic, resume_marker, self._first.get(topic, {}), ends.get(topic, {}))
 
     def has_all(self, topic: str) -> bool:
-        """Whether the lake has all that the log has of a topic, so that no event from before is to come."""
+        """Whether the lake has all events that the topic has now, so that no earlier event can follow."""
         if self._ends is None:
             _, self._ends = self._context.log.offsets()
         return not self.unread(topic, self._ends)
 
-    def _reached(self, table: TableId, topic: str) -> CommitMarker | None:
-        """The marker behind which events of `topic` are to be read; it may be under the table's later name."""
+    def _resume_marker(self, table: TableId, topic: str) -> CommitMarker | None:
+        """Return the marker after which events of `topic` must be read; it may be under a later name of the table."""
         if self._context.ledger.progress(table).resume_marker is None:
             self._later_names(table)
         return self._context.ledger.resume_marker_for(table, topic)
 
     def _later_names(self, table: TableId) -> list[TableId]:
-        """What the table was renamed to, one name after the other; what the lake has of them is known then."""
+        """Return all names that the table got later, and read their markers."""
         found: list[TableId] = []
         left = list(self._context.schemas.later_names(table))
         while left:
             name = left.pop()
             if name not in (table, *found):
-                self._tables.readable(name)
+                self._tables.is_readable(name)
                 found.append(name)
                 left += self._context.schemas.later_names(name)
         return found

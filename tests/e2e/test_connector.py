@@ -122,7 +122,7 @@ def test_failed_task_is_restarted_and_the_reason_logged(mirrored: MirroredDataba
             database.execute(f"ALTER USER {user} ACCOUNT UNLOCK")
             fresh_after(mirrored, mirror, 2, 120)
             line(mirror, "restarting the connector")
-            line(mirror, "the connector runs again")
+            line(mirror, "the connector is running again")
     finally:
         database.execute(f"DROP USER {user}")
 
@@ -133,7 +133,7 @@ def test_unavailable_servers_are_logged_at_once(mirrored: MirroredDatabase) -> N
         fresh_after(mirrored, mirror, 1, START_S)
         stops: list[tuple[Part, str, dict[str, str]]] = [
             ("kafka", "a server does not answer", {"server": "Kafka"}),
-            ("connect", "the connector does not run", {}),
+            ("connect", "the connector is not running", {}),
         ]
         for part, event, fields in stops:
             began = time.monotonic()
@@ -142,7 +142,7 @@ def test_unavailable_servers_are_logged_at_once(mirrored: MirroredDatabase) -> N
             assert time.monotonic() - began < 8, mirror.tail()
             stack.restart(part)
         line(mirror, "a server answers again", server="Kafka")
-        line(mirror, "the connector runs again")
+        line(mirror, "the connector is running again")
         fresh_after(mirrored, mirror, 2, 120)
         assert mirror.stop() == 0
 

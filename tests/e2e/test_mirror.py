@@ -91,7 +91,7 @@ def test_a_living_mirror(mirror_database: MirroredDatabaseBuilder) -> None:
             mirrored.database.execute("ALTER TABLE t00 ADD COLUMN added INT NOT NULL DEFAULT 7 AFTER id")
             stack.kill("kafka")
             until(
-                lambda: any("starting it again" in line.get("event", "") for line in mirror.lines()),
+                lambda: any("restarting it" in line.get("event", "") for line in mirror.lines()),
                 seconds=240,
                 doing="the mirror notices that Kafka is away",
             )

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from replicator.config import Config
-from replicator.runner import Scheduler
-from replicator.runner.stream import go_through
+from replicator.runner.archive_run import apply_archive
+from replicator.runner.scheduler import Scheduler
 from tests.oracle.avro import AvroTopics
 from tests.oracle.events import (
     ColumnSpec,
@@ -82,7 +82,7 @@ class Table:
         """Write what happened so far, and bring the lake there with a new mirror."""
         self.flush()
         mirror = self.lake.mirror(config)
-        go_through(mirror, None)
+        apply_archive(mirror)
         return mirror
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from replicator.batch import decode_batch
 from replicator.decode.schema_tracker import SchemaTracker
-from replicator.runner import Scheduler
+from replicator.runner.scheduler import Scheduler
 from tests.oracle.avro import AvroTopics
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Record

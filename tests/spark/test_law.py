@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from replicator.runner import Scheduler
+from replicator.runner.scheduler import Scheduler
 from tests.oracle.avro import AvroTopics
 from tests.oracle.compare import assert_changelog_equals, assert_changelog_has_all, assert_mirror_equals
 from tests.oracle.model import Source

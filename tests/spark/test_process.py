@@ -48,7 +48,7 @@ def work(mirror, _on_progress):
         spark.range(10**8).selectExpr("max(hash(id))").collect()
     print("counted", spark.range(3).count(), flush=True)
 
-process.go_through = work
+process.apply_archive = work
 main(["replay", "-c", "replicator.toml", "--from", "archive"])
 """
 

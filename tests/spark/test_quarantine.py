@@ -12,7 +12,7 @@ from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId
 from replicator.operations.quarantine import replay_events
 from replicator.operations.status import read_status
-from replicator.runner.process import open_context
+from replicator.runner.build import open_context
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record

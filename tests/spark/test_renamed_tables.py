@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.runner.stream import go_through
+from replicator.runner.archive_run import apply_archive
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut, power_cut
@@ -26,7 +26,7 @@ def test_a_table_that_is_renamed_keeps_its_rows(lake: LakeHarness, together: boo
         lake.write(records)
         for _ in range(2):
             mirror = lake.mirror()
-            go_through(mirror, None)
+            apply_archive(mirror)
             assert mirror.summary().paused == {}
     assert rows(lake, new) == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
     assert len(lake.rows(new, "shop_changes")) == 2
@@ -38,13 +38,13 @@ def test_an_archive_that_grew_by_a_rename_alone(lake: LakeHarness) -> None:
     """The lake has all of the old topic, and what is left to read is the new one's."""
     columns = [ID, ColumnSpec("a", "int")]
     lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
-    go_through(lake.mirror(), None)
+    apply_archive(lake.mirror())
     renamed = other_table("bills", "ALTER", 300, old="orders", columns=columns)
     lake.write([renamed, row_of("bills", 400, id=2, a=2)])
-    go_through(lake.mirror(), None)
+    apply_archive(lake.mirror())
     assert rows(lake, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
     lake.write([other_table("bills", "ALTER", 500, columns=[*columns, ColumnSpec("b", "int")])])
-    go_through(lake.mirror(), None)
+    apply_archive(lake.mirror())
     assert rows(lake, "bills")[0] == {"id": 1, "a": 1, "b": None}
 
 

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from replicator.runner import Scheduler
+from replicator.runner.scheduler import Scheduler
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event, ids, snapshot_read

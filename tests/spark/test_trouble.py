@@ -11,7 +11,7 @@ import pytest
 from replicator.batch import MirrorContext, TableTask, apply_task
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import MARKER_KEY
-from replicator.runner.stream import go_through
+from replicator.runner.archive_run import apply_archive
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.telemetry import Stopwatch
 from tests.oracle.events import (
@@ -137,7 +137,7 @@ def test_a_table_whose_work_fails_pauses_alone(
     lake.write([DEFINITION, Record("shop", 0, None, others), created(1)])
     lake.write([Record("shop.shop.others", 0, None, change_event("c", Place(1, 9), "others", after=row))])
     mirror = lake.mirror()
-    go_through(mirror, None)
+    apply_archive(mirror)
     (reason,) = mirror.summary().paused.values()
     assert ("this is odd" if kind == "spark" else "java.util.NoSuchElementException") in reason
     assert lake.rows("others") == [row]
@@ -208,7 +208,7 @@ def test_a_table_that_the_lake_cannot_read_pauses_alone(
     other = [change_event("c", Place(1, 9 + n), "others", after={"id": n, "name": "x"}) for n in (1, 2)]
     lake.write([Record("shop.shop.others", 0, None, other[0])])
     mirror = lake.mirror()
-    go_through(mirror, None)
+    apply_archive(mirror)
     with lake.catalog() as catalog:
         file = Path(catalog.load_table(("shop", "orders")).metadata_location.removeprefix("file:"))
     text = file.read_text()
@@ -219,7 +219,7 @@ def test_a_table_that_the_lake_cannot_read_pauses_alone(
         mirror = lake.mirror()
     else:
         mirror.context = replace(mirror.context, log=ArchiveChangeLog(lake.folder / "archive"))
-    go_through(mirror, None)
+    apply_archive(mirror)
     (reason,) = mirror.summary().paused.values()
     assert "orders" in reason
     assert len(lake.rows("others")) == 2

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from replicator.config import Config
 from replicator.jvm.spark import build_session, catalog_conf
 from replicator.lake.reader import open_catalog
-from replicator.runner import Scheduler
-from replicator.runner.process import open_scheduler
+from replicator.runner.build import open_context, open_scheduler
+from replicator.runner.scheduler import Scheduler
 from replicator.sources.archive import ArchiveWriter, Event
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import Encoding
@@ -90,8 +90,8 @@ class LakeHarness:
         """Create a mirror as a new process would, after the check of its log."""
         config = config or self.config()
         log = ArchiveChangeLog(self.folder / "archive")
-        mirror = open_scheduler(config, log, self.session(config))
-        mirror.check_log(*log.offsets())
+        mirror = open_scheduler(open_context(config, log, self.session(config)))
+        mirror.check_log()
         return mirror
 
     def catch_up(self, config: Config | None = None) -> Scheduler:

@@ -8,7 +8,7 @@ from replicator.lake.quarantine_reader import read_quarantine
 from replicator.model.quarantine import EventPlace, QuarantineFilter, Resolution
 from replicator.operations.quarantine import replay_events
 from replicator.operations.status import read_status
-from replicator.runner.process import open_context
+from replicator.runner.build import open_context
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.support.lake_contents import contents
 from tests.support.lake_harness import LakeHarness

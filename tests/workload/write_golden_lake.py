@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from replicator.model.quarantine import EventPlace, Resolution
-from replicator.runner.process import open_context
+from replicator.runner.build import open_context
 from replicator.sources.archive import ArchiveReader
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.oracle.model import Record

@@ -20,7 +20,7 @@ from replicator.operations.quarantine import (
     drop_quarantined,
     replay_quarantined,
 )
-from replicator.runner.process import only_one
+from replicator.runner.lock import only_one
 from replicator.sources.change_log import RECORDS
 from replicator.sources.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics

@@ -98,7 +98,7 @@ def test_failed_task_is_restarted_and_its_cause_logged_without_secrets(
         assert goal is None
         failed = event(lines, "the connector failed")
         assert event(lines, "restarting the connector")["attempt"] == 1
-        event(lines, "the connector runs again")
+        event(lines, "the connector is running again")
     assert failed["reason"] == "stopped (byte 5 ***)"
     assert failed["next"]
     assert connect.count(RESTART) == 1
@@ -157,12 +157,12 @@ def offset(pos: int) -> ConnectorOffset:
 
 def test_goal_is_reached_by_an_offset_behind_it() -> None:
     goal, running = SourceGoal(), Observation("RUNNING", name="shop")
-    goal.connector_is(running, offset(900))
-    goal.source_ends(BinlogEnd("mysql-bin.000001", 500))
+    goal.connector_observed(running, offset(900))
+    goal.set_end(BinlogEnd("mysql-bin.000001", 500))
     assert not goal.reached
-    goal.connector_is(running, offset(499))
+    goal.connector_observed(running, offset(499))
     assert not goal.reached
-    goal.connector_is(running, offset(500))
+    goal.connector_observed(running, offset(500))
     assert goal.reached
     goal.wait(threading.Event(), 0, 60)
 
@@ -170,8 +170,8 @@ def test_goal_is_reached_by_an_offset_behind_it() -> None:
 def test_goal_of_a_stopped_connector_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replicator.sources.connector_policy._SETTLED_S", 0.3)
     goal = SourceGoal()
-    goal.source_ends(BinlogEnd("mysql-bin.000001", 500))
-    goal.connector_is(Observation("STOPPED", name="shop"), offset(100))
+    goal.set_end(BinlogEnd("mysql-bin.000001", 500))
+    goal.connector_observed(Observation("STOPPED", name="shop"), offset(100))
     with pytest.raises(NotCaughtUp) as caught:
         goal.wait(threading.Event(), 0, 20)
     assert caught.value.message == (

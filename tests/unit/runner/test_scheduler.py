@@ -20,8 +20,9 @@ from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
-from replicator.runner import Scheduler, retries
+from replicator.runner import retries
 from replicator.runner import scheduler as module
+from replicator.runner.scheduler import Scheduler
 from replicator.sources.change_log import Offsets
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.support.config import minimal_config
@@ -57,7 +58,7 @@ class SchedulerHarness:
         monkeypatch.setattr(module, "apply_task", self._process)
         monkeypatch.setattr(module, "prefetch_records", lambda _, tasks: tasks)
         monkeypatch.setattr(retries, "RETRY_S", (0.0, 0.0))
-        self.mirror = Scheduler(context, None)
+        self.mirror = Scheduler(context)
 
     def _progress(self, table: TableId) -> Progress:
         marker = self.markers.get(table.name)
@@ -109,11 +110,11 @@ def test_where_no_table_can_be_read_it_is_not_the_tables(harness: SchedulerHarne
     harness.ledger.load.return_value = {TableId("shop", "orders"): LakeUnavailable("no files")}
     harness.ledger.knows.side_effect = lambda table: table.name == "users"
     harness.ledger.is_empty = False
-    harness.mirror.check_log(*harness.log.offsets())
+    harness.mirror.check_log()
     assert harness.mirror.failing
     harness.ledger.is_empty = True
     with pytest.raises(LakeUnavailable, match="no files"):
-        harness.mirror.check_log(*harness.log.offsets())
+        harness.mirror.check_log()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,8 @@ def test_table_is_paused_alone_when_its_events_were_deleted(
     topic = "shop.shop.orders"
     harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
     ends: Offsets = {topic: {0: end}, "shop.shop.users": {0: 5}}
-    harness.mirror.check_log({topic: {0: first}, "shop.shop.users": {0: 0}}, ends)
+    harness.log.offsets.return_value = ({topic: {0: first}, "shop.shop.users": {0: 0}}, ends)
+    harness.mirror.check_log()
     harness.mirror.advance(ends)
     (found,) = harness.mirror.summary().paused.values()
     assert reason in found
@@ -320,7 +322,7 @@ def warned(harness: SchedulerHarness) -> list[str]:
     """The patterns that two starts of the stream warn of."""
     with patch.object(module, "_LOG") as log:
         for _ in range(2):
-            harness.mirror.check_log(*harness.log.offsets())
+            harness.mirror.check_log()
     return [call.kwargs["patterns"] for call in log.warning.call_args_list]
 
 
@@ -394,3 +396,27 @@ def test_failure_that_cannot_be_recorded_stops_no_table(harness: SchedulerHarnes
     harness.broken["shop.orders"] = spark_error()
     harness.mirror.advance(ENDS)
     assert harness.mirror.failing
+
+
+def test_paused_table_is_not_retried(harness: SchedulerHarness) -> None:
+    """It would keep a run that ends once it has caught up from ending."""
+    topic = "shop.shop.orders"
+    harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
+    harness.broken["shop.orders"] = spark_error()
+    harness.mirror.advance(ENDS)
+    assert harness.mirror.failing
+    harness.log.offsets.return_value = ({topic: {0: 4}, "shop.shop.users": {0: 0}}, ENDS)
+    harness.mirror.check_log()
+    assert list(harness.mirror.summary().paused) == ["shop.orders"]
+    assert not harness.mirror.failing
+
+
+def test_unread_chunks_have_what_the_lake_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    harness = SchedulerHarness(monkeypatch, tmp_path, apply={"max_events": 4})
+    topic = "shop.shop.orders"
+    harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
+    found = harness.mirror.unread_chunks(*harness.mirror.check_log())
+    assert [[(r.topic, r.start, r.end) for r in chunk] for chunk in found] == [
+        [(topic, 2, 3), ("shop.shop.users", 0, 2)],
+        [(topic, 3, 5), ("shop.shop.users", 2, 5)],
+    ]

@@ -2,15 +2,19 @@
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import PySparkException
 
+from replicator.decode.json_format import JsonFormat
+from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import JavaGone, LakeUnavailable, LogUnavailable, NotCaughtUp
-from replicator.model.commit_marker import OffsetRange
 from replicator.runner import stream as module
+from replicator.runner.scheduler import Scheduler
+from tests.support.config import minimal_config
 
 
 class Streams:
@@ -19,7 +23,7 @@ class Streams:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: Exception | None) -> None:
         self.ends = list(ends)
         self.mirror: Any = Mock(stopping=threading.Event(), failing=False)
-        monkeypatch.setattr(module, "_stream_once", self._once)
+        monkeypatch.setattr(module.KafkaStream, "run", self._once)
         monkeypatch.setattr(module, "check_java", lambda _: None)
         monkeypatch.setattr(module, "_FIRST_RETRY_S", 0.0)
         monkeypatch.setattr(module, "_LOG", Mock())
@@ -30,7 +34,7 @@ class Streams:
             raise end
 
     def follow(self, *, until_caught_up: bool = False) -> None:
-        module.follow(self.mirror, Mock(), until_caught_up=until_caught_up)
+        module.follow(module.KafkaStream(Mock(), Mock(), self.mirror, until_caught_up))
 
 
 def test_outages_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,39 +79,19 @@ def test_a_stop_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert streams.ends == [None]
 
 
-def test_an_archive_is_gone_through_until_no_table_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror: Any = Mock(stopping=threading.Event(), failing=True)
-    mirror.context.log.offsets.return_value = ({"t": {0: 0}}, {"t": {0: 9}})
-    monkeypatch.setattr(module, "_pieces", lambda *_: [])
-
-    def advance(ends: Any) -> None:
-        assert ends == {"t": {0: 9}}
-        mirror.failing = mirror.advance.call_count < 2
-
-    mirror.advance.side_effect = advance
-    module.go_through(mirror, None)
-    assert mirror.advance.call_count == 2
-    assert mirror.await_retry.call_count == 1
-
-
-def test_the_last_piece_of_an_archive_goes_to_the_end_of_all_topics() -> None:
-    """Of some the lake has all: their tables may have been renamed meanwhile."""
-    pieces = [(OffsetRange("a", 0, 0, n), OffsetRange("a", 1, 2, n)) for n in (5, 9)]
-    ends = {"a": {0: 9, 1: 9}, "b": {0: 3}}
-    assert list(module._goals(pieces, ends)) == [{"a": {0: 5, 1: 5}}, ends]
-    assert list(module._goals([], ends)) == [ends]
-
-
-def test_a_stream_starts_behind_topics_that_are_left_out() -> None:
+def test_a_stream_starts_behind_topics_that_are_left_out(tmp_path: Path) -> None:
     """Spark refuses to start where a topic that its pattern matches is not among the offsets."""
     first = {"p.shop.orders": {0: 2, 1: 0}, "p.shop.log_2024": {0: 5}, "p.crm.people": {0: 0}}
     ends = {"p.shop.orders": {0: 9, 1: 4}, "p.shop.log_2024": {0: 8}, "p.crm.people": {0: 1}}
-    mirror: Any = Mock()
-    mirror.tables.wanted = lambda offsets: {"p.shop.orders": offsets["p.shop.orders"]}
-    mirror.context.ledger.next_offsets.return_value = {"p.shop.orders": {0: 7}}
-    starts = module._starting_offsets(mirror, r"^p\.(?:shop\..*)$", first, ends)
+    config = minimal_config(tmp_path, source={"tables": ["shop.orders"]})
+    context: Any = Mock(config=config, schemas=SchemaTracker(JsonFormat()))
+    context.log.topic_prefix = "p"
+    context.log.offsets.return_value = ({}, {})
+    context.ledger.next_offsets.return_value = {"p.shop.orders": {0: 7}}
+    scheduler = Scheduler(context)
+    starts = module.starting_offsets(scheduler, r"^p\.(?:shop\..*)$", first, ends)
     assert json.loads(starts) == {"p.shop.orders": {"0": 7, "1": 0}, "p.shop.log_2024": {"0": 8}}
-    assert module._starting_offsets(mirror, "^q", first, ends) == "earliest"
+    assert module.starting_offsets(scheduler, "^q", first, ends) == "earliest"
 
 
 class Goal:
@@ -129,16 +113,17 @@ class Goal:
 def follow_to(monkeypatch: pytest.MonkeyPatch, goal: Goal, ends: list[dict[str, dict[int, int]]]) -> int:
     """Follow topics that end so at each look; how many streams that took."""
     mirror: Any = Mock(stopping=threading.Event(), failing=False)
+    context: Any = Mock()
     looks = iter(ends)
-    mirror.context.log.offsets.side_effect = lambda: ({}, next(looks))
+    context.log.offsets.side_effect = lambda: ({}, next(looks))
     streams = []
 
     def stream(*_: Any, **__: Any) -> Any:
         streams.append(1)
-        return mirror.context.log.offsets()[1]
+        return context.log.offsets()[1]
 
-    monkeypatch.setattr(module, "_stream_once", stream)
-    module.follow(mirror, Mock(), until_caught_up=True, goal=goal)  # type: ignore[arg-type]
+    monkeypatch.setattr(module.KafkaStream, "run", stream)
+    module.follow(module.KafkaStream(context, Mock(), mirror, until_caught_up=True), goal)  # type: ignore[arg-type]
     return len(streams)
 
 

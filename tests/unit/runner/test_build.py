@@ -1,11 +1,11 @@
-"""What a mirror is made of before there is a Spark session."""
+"""The objects of a mirror, as far as they need no Spark session."""
 
 from unittest.mock import Mock
 
 import pytest
 
 from replicator.decode.avro_format import AvroFormat
-from replicator.runner.process import _event_format
+from replicator.runner.build import event_format
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.support.config import minimal_config
 
@@ -26,6 +26,6 @@ def test_an_archive_is_replayed_under_the_rules_of_its_log(allowed: list[str], r
             "allow_lossy": allowed,
         },
     )
-    event_format = _event_format(config, archive)
-    assert isinstance(event_format, AvroFormat)
-    assert event_format.refuse_defaults is refused
+    found = event_format(config, archive)
+    assert isinstance(found, AvroFormat)
+    assert found.refuse_defaults is refused

@@ -1,0 +1,75 @@
+"""Build the objects of a mirror from its configuration."""
+
+from pyspark.sql import SparkSession
+
+from replicator.batch import MirrorContext
+from replicator.batch.driver_limits import RecordSizes
+from replicator.config import ColumnRuleBook, Config, KafkaLog
+from replicator.decode.avro_format import AvroFormat
+from replicator.decode.event_format import EventFormat
+from replicator.decode.json_format import JsonFormat
+from replicator.decode.schema_tracker import SchemaTracker
+from replicator.lake.catalog import Lake
+from replicator.lake.ledger import Ledger
+from replicator.lake.quarantine import Quarantine
+from replicator.lake.row_locations import RowLocationCache
+from replicator.runner.scheduler import OnBatch, Scheduler
+from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.change_log import ChangeLog
+from replicator.sources.schema_registry import GivenSchemas, Registry, WriterSchemas
+
+
+def open_scheduler(context: MirrorContext, on_batch: OnBatch | None = None) -> Scheduler:
+    """Create the scheduler of a mirror, and resume its paused tables.
+
+    Raises:
+        LakeUnavailable: the catalog does not answer.
+    """
+    context.quarantine.watch(context.ledger.resume_all())
+    return Scheduler(context, on_batch)
+
+
+def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorContext:
+    """Create the services of a mirror for an existing session, and its namespaces in the lake.
+
+    Raises:
+        ConfigError: a key for hashing is missing.
+        LakeUnavailable: the catalog does not answer.
+    """
+    rules = ColumnRuleBook(config)
+    if (catalog := config.lake.catalog_file) is not None:
+        # SQLite creates the file, but not the folder.
+        catalog.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lake = Lake(spark)
+    for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
+        lake.ensure_namespace(namespace)
+    quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
+    return MirrorContext(
+        spark=spark,
+        config=config,
+        log=log,
+        lake=lake,
+        ledger=Ledger(lake, config),
+        schemas=SchemaTracker(event_format(config, log)),
+        quarantine=quarantine,
+        row_locations=RowLocationCache(),
+        sizes=RecordSizes(),
+        rules=rules,
+    )
+
+
+def event_format(config: Config, log: ChangeLog) -> EventFormat:
+    """Return the format of the log's events."""
+    settings = config.log
+    is_avro = isinstance(settings, KafkaLog) and settings.format == "avro"
+    schemas: WriterSchemas | None = None
+    if isinstance(log, ArchiveChangeLog):
+        given = log.writer_schemas()
+        schemas = None if given is None else GivenSchemas(given)
+    elif isinstance(settings, KafkaLog) and is_avro:
+        schemas = Registry.of(settings)
+    if schemas is None:
+        return JsonFormat(flattened=settings.flattened)
+    # An archive was written by the same converter as the configured log.
+    refuse = isinstance(settings, KafkaLog) and settings.nulls_are_lost and not settings.defaults_are_accepted
+    return AvroFormat(schemas, refuse_defaults=refuse and is_avro, flattened=settings.flattened)

@@ -1,0 +1,54 @@
+"""Compare the log with what the lake needs of it, and with the configuration. Pure."""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from replicator.config import Config
+from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.table import TableId
+
+
+class LostEvents(NamedTuple):
+    """Why a table must be paused, and the operator's next step."""
+
+    reason: str
+    hint: str
+
+
+def lost_events(
+    topic: str, marker: CommitMarker, first: Mapping[int, int], ends: Mapping[int, int], *, log_grows: bool
+) -> LostEvents | None:
+    """Return what is wrong if the topic no longer has all events after `marker`; None if it has them."""
+    for partition, begin in first.items():
+        known = marker.next_offset(topic, partition)
+        if known is not None and known < begin:
+            return LostEvents(
+                f"{topic} partition {partition}: the lake needs offset {known} next, the log begins at {begin}",
+                "replay an archive that has the missing events, or drop the table in the lake and take a new snapshot "
+                "of it",
+            )
+        end = ends.get(partition, begin)
+        if known is not None and known > end and log_grows:
+            return LostEvents(
+                f"{topic} partition {partition} ends at offset {end}, and the lake has events up to {known}: "
+                "the log has lost its newest events, and new events would be mistaken for them",
+                "drop the table in the lake and take a new snapshot of it; then start the mirror again",
+            )
+    return None
+
+
+def unmatched_patterns(
+    config: Config, tables: AbstractSet[TableId], defined: Mapping[TableId, AbstractSet[str]]
+) -> list[str]:
+    """Return the patterns of `config` that match no table or column of the log.
+
+    Column patterns are included only if the columns of all `tables` are in `defined`.
+    """
+    names = {str(table) for table in tables | defined.keys()}
+    found = [*unmatched_tables(config, names), *unmatched_sections(config, names)]
+    if tables <= defined.keys():
+        mirrored = {str(t): columns for t, columns in defined.items() if config.includes(str(t))}
+        found += unmatched_columns(config, mirrored)
+    return found

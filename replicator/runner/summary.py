@@ -1,0 +1,92 @@
+"""Add up what a run does."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from replicator.batch import TableTask
+from replicator.model.batch_stats import BatchStats
+from replicator.model.table import TableId
+from replicator.telemetry import BatchReport, Stopwatch
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The result of a run, from its start to its end.
+
+    Attributes:
+        rows: changes by kind.
+        tables: the tables with a commit.
+        paused: the reason, by table.
+        quarantined: number of events.
+    """
+
+    batches: int
+    events: int
+    rows: Mapping[str, int]
+    tables: tuple[str, ...]
+    paused: Mapping[str, str]
+    quarantined: int
+    seconds: float
+
+
+class RunTotals:
+    """The totals of a run so far.
+
+    Attributes:
+        batches: number of batches that were started.
+        quarantined: number of events that were quarantined; the scheduler adds those that are in no report.
+    """
+
+    def __init__(self, *, with_before: bool) -> None:
+        """With `with_before`, an update counts as two changes: the row before and the row after it."""
+        self.batches = 0
+        self.quarantined = 0
+        self._with_before = with_before
+        self._started = time.monotonic()
+        self._events = 0
+        self._rows: dict[str, int] = {}
+        self._tables: set[str] = set()
+
+    def add(
+        self, done: Sequence[tuple[TableTask, BatchStats]], watch: Stopwatch, paused: Sequence[TableId]
+    ) -> BatchReport:
+        """Add the committed tasks of the current batch, and return its report."""
+        rows: dict[str, int] = {}
+        for _, stats in done:
+            _add_counts(rows, stats.rows_by_kind(with_before=self._with_before))
+        _add_counts(self._rows, rows)
+        watermarks = [stats.watermark_ms for _, stats in done if stats.watermark_ms is not None]
+        events = sum(task.count for task, _ in done)
+        quarantined = sum(stats.bad for _, stats in done)
+        tables = {str(task.table) for task, _ in done}
+        self._events += events
+        self.quarantined += quarantined
+        self._tables |= tables
+        return BatchReport(
+            batch=self.batches,
+            events=events,
+            rows=rows,
+            tables=len(tables),
+            seconds=watch.times(),
+            lag_seconds=time.time() - max(watermarks) / 1000 if watermarks else None,
+            quarantined=quarantined,
+            paused=tuple(map(str, paused)),
+        )
+
+    def summary(self, paused: Mapping[TableId, str]) -> RunSummary:
+        """Return the totals so far."""
+        return RunSummary(
+            self.batches,
+            self._events,
+            dict(self._rows),
+            tuple(sorted(self._tables)),
+            {str(table): reason for table, reason in sorted(paused.items())},
+            self.quarantined,
+            time.monotonic() - self._started,
+        )
+
+
+def _add_counts(totals: dict[str, int], counts: Mapping[str, int]) -> None:
+    for kind, number in counts.items():
+        totals[kind] = totals.get(kind, 0) + number

@@ -1,0 +1,108 @@
+"""Decide what a table's error in a batch means: for the table, or for the whole batch. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from replicator.batch import TableTask
+from replicator.errors import DecodeError, LakeUnavailable, MissingSchema, SchemaError, TablePaused
+from replicator.jvm.spark import first_line
+from replicator.model.batch_stats import BatchStats
+from replicator.model.table import TableId
+
+TableError = SchemaError | DecodeError | TablePaused
+"""An error that a retry cannot fix, and that concerns one table only."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """What one table's tasks in a batch resulted in.
+
+    Attributes:
+        done: the tasks that were committed, and the statistics of their events.
+        error: the error that ended the others; None if all were committed, or if the others must wait.
+    """
+
+    table: TableId
+    done: Sequence[tuple[TableTask, BatchStats]]
+    error: Exception | None = None
+
+
+class Verdict(Enum):
+    """The consequence of an error."""
+
+    PAUSE = auto()
+    """The table is paused."""
+    RETRY = auto()
+    """The table is retried later."""
+    PROBE = auto()
+    """The table is retried later, unless the log or the lake do not answer: the cause may concern all tables."""
+    RAISE = auto()
+    """The error concerns all tables, and ends the batch."""
+
+
+def verdict(error: Exception, *, log_grows: bool) -> Verdict:
+    """Return the consequence of an error of one table's tasks.
+
+    If the log may still grow, a missing definition may still arrive: after an outage of the broker, a table's events
+    may be written before it.
+    """
+    match error:
+        case MissingSchema() if log_grows:
+            return Verdict.RETRY
+        case SchemaError() | DecodeError() | TablePaused():
+            return Verdict.PAUSE
+        case PySparkException() | Py4JJavaError() | LakeUnavailable():
+            return Verdict.PROBE
+    return Verdict.RAISE
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDecision:
+    """The consequences of one batch.
+
+    Attributes:
+        advanced: tables that made progress, or have nothing left to do; their earlier failures are forgotten.
+        pause, retry, probe: tables with the verdict of that name, and the error.
+        error: the error that ends the batch.
+        outage: the error that ends the batch even if log and lake answer, because all of several tables failed.
+        quarantined: number of quarantined events that pause their tables.
+    """
+
+    advanced: tuple[TableId, ...]
+    pause: tuple[tuple[TableId, TableError], ...]
+    retry: tuple[tuple[TableId, Exception], ...]
+    probe: tuple[tuple[TableId, Exception], ...]
+    error: Exception | None
+    outage: LakeUnavailable | None
+    quarantined: int
+
+
+def decide(outcomes: Sequence[TableOutcome], *, log_grows: bool) -> BatchDecision:
+    """Decide the consequences of a batch from the outcomes of all its tables."""
+    failures = [
+        (outcome.table, outcome.error, verdict(outcome.error, log_grows=log_grows))
+        for outcome in outcomes
+        if outcome.error is not None
+    ]
+    pause = [(t, e) for t, e, v in failures if v is Verdict.PAUSE and isinstance(e, TableError)]
+    probe = [(t, e) for t, e, v in failures if v is Verdict.PROBE]
+    return BatchDecision(
+        advanced=tuple(o.table for o in outcomes if o.done or o.error is None),
+        pause=tuple(pause),
+        retry=tuple((t, e) for t, e, v in failures if v is Verdict.RETRY),
+        probe=tuple(probe),
+        error=next((e for _, e, v in failures if v is Verdict.RAISE), None),
+        outage=_outage(probe[0][1], len(probe)) if 1 < len(probe) == len(outcomes) else None,
+        quarantined=sum(e.quarantined for _, e in pause if isinstance(e, TablePaused)),
+    )
+
+
+def _outage(error: Exception, tables: int) -> LakeUnavailable:
+    return LakeUnavailable(
+        f"all {tables} tables of the batch failed: {first_line(error)}",
+        "check that the lake's warehouse can be written to and that Spark has enough memory",
+    )

@@ -1,0 +1,54 @@
+"""How an archive is applied: in chunks, up to its end, until no table waits for a retry."""
+
+import threading
+from typing import Any
+from unittest.mock import Mock
+
+from replicator.model.commit_marker import OffsetRange
+from replicator.runner.archive_run import apply_archive, chunk_goals
+
+
+def archive_scheduler(chunks: list[tuple[OffsetRange, ...]], ends: Any) -> Any:
+    scheduler: Any = Mock(stopping=threading.Event(), failing=False)
+    scheduler.check_log.return_value = ({"t": {0: 0}}, ends)
+    scheduler.unread_chunks.return_value = chunks
+    return scheduler
+
+
+def test_apply_archive_retries_until_no_table_fails() -> None:
+    scheduler = archive_scheduler([], {"t": {0: 9}})
+    scheduler.failing = True
+
+    def advance(ends: Any, _on_events: Any) -> None:
+        assert ends == {"t": {0: 9}}
+        scheduler.failing = scheduler.advance.call_count < 2
+
+    scheduler.advance.side_effect = advance
+    apply_archive(scheduler)
+    assert scheduler.advance.call_count == 2
+    assert scheduler.await_retry.call_count == 1
+
+
+def test_apply_archive_reports_the_events_of_all_chunks() -> None:
+    chunks = [(OffsetRange("t", 0, 3, 5), OffsetRange("t", 1, 0, 1)), (OffsetRange("t", 0, 5, 9),)]
+    scheduler = archive_scheduler(chunks, {"t": {0: 9, 1: 1}})
+    scheduler.advance.side_effect = lambda _ends, on_events: on_events(3)
+    reported: list[tuple[int, int]] = []
+    apply_archive(scheduler, lambda done, total: reported.append((done, total)))
+    assert reported == [(3, 7), (6, 7)]
+
+
+def test_apply_archive_stops_between_two_chunks() -> None:
+    chunks = [(OffsetRange("t", 0, 0, 5),), (OffsetRange("t", 0, 5, 9),)]
+    scheduler = archive_scheduler(chunks, {"t": {0: 9}})
+    scheduler.advance.side_effect = lambda *_: scheduler.stopping.set()
+    apply_archive(scheduler)
+    assert scheduler.advance.call_count == 1
+
+
+def test_last_goal_is_the_end_of_all_topics() -> None:
+    """The lake may have all events of a topic, and its table may have been renamed meanwhile."""
+    chunks = [(OffsetRange("a", 0, 0, 5), OffsetRange("a", 1, 2, 5)), (OffsetRange("a", 0, 5, 9),)]
+    ends = {"a": {0: 9, 1: 9}, "b": {0: 3}}
+    assert list(chunk_goals(chunks, ends)) == [{"a": {0: 5, 1: 5}}, ends]
+    assert list(chunk_goals([], ends)) == [ends]

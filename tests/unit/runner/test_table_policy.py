@@ -1,0 +1,69 @@
+"""What the errors of a batch mean, for a table or for the batch."""
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from replicator.errors import (
+    CommitConflict,
+    DataLossError,
+    DecodeError,
+    LakeUnavailable,
+    LogUnavailable,
+    MissingSchema,
+    TablePaused,
+    UnsupportedChange,
+)
+from replicator.model.table import TableId
+from replicator.runner.table_policy import TableOutcome, Verdict, decide, verdict
+
+ORDERS, USERS = TableId("shop", "orders"), TableId("shop", "users")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (UnsupportedChange("x"), Verdict.PAUSE),
+        (DecodeError("x"), Verdict.PAUSE),
+        (TablePaused("x"), Verdict.PAUSE),
+        (LakeUnavailable("x"), Verdict.PROBE),
+        (PySparkException("x"), Verdict.PROBE),
+        (Py4JError("x"), Verdict.RAISE),
+        (LogUnavailable("x"), Verdict.RAISE),
+        (DataLossError("x"), Verdict.RAISE),
+        (CommitConflict("x"), Verdict.RAISE),
+        (ValueError("x"), Verdict.RAISE),
+    ],
+)
+@pytest.mark.parametrize("log_grows", [True, False])
+def test_verdict(error: Exception, expected: Verdict, log_grows: bool) -> None:
+    assert verdict(error, log_grows=log_grows) is expected
+
+
+def test_verdict_of_a_missing_definition_depends_on_the_log() -> None:
+    assert verdict(MissingSchema("x"), log_grows=True) is Verdict.RETRY
+    assert verdict(MissingSchema("x"), log_grows=False) is Verdict.PAUSE
+
+
+def test_decide_counts_the_events_that_pause_tables() -> None:
+    paused = TablePaused("3 events", quarantined=3)
+    decision = decide([TableOutcome(ORDERS, (), paused), TableOutcome(USERS, ())], log_grows=True)
+    assert (decision.pause, decision.quarantined) == (((ORDERS, paused),), 3)
+    assert decision.advanced == (USERS,)
+    assert (decision.error, decision.outage) == (None, None)
+
+
+def test_decide_blames_the_lake_if_all_of_several_tables_fail() -> None:
+    failed = [TableOutcome(table, (), LakeUnavailable("no disk")) for table in (ORDERS, USERS)]
+    outage = decide(failed, log_grows=True).outage
+    assert outage is not None
+    assert outage.message == "all 2 tables of the batch failed: no disk"
+    assert decide(failed[:1], log_grows=True).outage is None
+    assert decide([*failed, TableOutcome(TableId("shop", "x"), ())], log_grows=True).outage is None
+
+
+def test_decide_pauses_tables_even_if_the_batch_ends() -> None:
+    gone, odd = LogUnavailable("no broker"), UnsupportedChange("odd")
+    decision = decide([TableOutcome(ORDERS, (), odd), TableOutcome(USERS, (), gone)], log_grows=True)
+    assert decision.error is gone
+    assert decision.pause == ((ORDERS, odd),)
