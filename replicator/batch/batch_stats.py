@@ -112,7 +112,7 @@ def count(
 ) -> BatchStats:
     """The census of events given as equally long arrays; see `take`."""
     codes = numbers["code"]
-    unfamiliar = int((codes == UNKNOWN_SCHEMA_CODE).sum())
+    unknown_schema = int((codes == UNKNOWN_SCHEMA_CODE).sum())
     keep = np.ones(len(codes), dtype=bool)
     duplicates: list[DuplicateRange] = []
     progress: dict[int, PartitionProgress] = {}
@@ -140,7 +140,7 @@ def count(
         events=_events(codes[good]),
         duplicates=tuple(duplicates),
         bad=int((codes == BAD_CODE).sum()),
-        unfamiliar=unfamiliar,
+        unknown_schema=unknown_schema,
         truncates=tuple(_truncate({n: int(numbers[n][i]) for n in numbers}, tail) for i in truncated),
         progress=progress,
         position=max(highs, default=None),

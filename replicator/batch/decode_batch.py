@@ -83,7 +83,7 @@ def _decode_known(
     if discovery.found_version():
         return None
     batch = _decode(context, task, options, records, before, writer_schemas, since, UNKNOWN_SCHEMA)
-    if not batch.stats.unfamiliar:
+    if not batch.stats.unknown_schema:
         return batch
     batch.events.release()
     learned = discovery.learn(records)
@@ -113,7 +113,7 @@ class _SchemaDiscovery:
         """Return the schemas that the records may have: the known ones, else those of the first or of all records."""
         schemas, table = self._context.schemas, self._task.table
         carried = False
-        if schemas.wants_a_look(table):
+        if schemas.needs_inspection(table):
             first = _first_events(self._context, self._task)
             values = first.column("value").to_pylist()
             carried = any(map(schemas.carries_schema, values))
@@ -123,7 +123,7 @@ class _SchemaDiscovery:
                 if learned or self.found_version():
                     return learned
             elif values:
-                schemas.look_at_decimals(table, values)
+                schemas.inspect_values(table, values)
         # Definitions alone do not fit events that carry their schema.
         if schemas.knows(table) and not carried and (known := schemas.writer_schemas(table, since)):
             return known
@@ -238,7 +238,7 @@ def _batch_schema(
     known = context.ledger.progress(task.table).schema_at
     at = known if task.target_schema_at is None else task.target_schema_at
     version = history.own if at is None else history.index_at(at)
-    resolved = context.schemas.aligned(task.table, history, writer_schemas, since, version)
+    resolved = context.schemas.resolve(task.table, history, writer_schemas, since, version)
     if options.key:
         resolved = resolved.with_key(options.key)
     _check_key(resolved.schema, options, task)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext, TableTask, read_records
-from replicator.decode.events import event_place
+from replicator.decode.events import event_position_key
 from replicator.errors import (
     UnsupportedChange,
 )
@@ -86,7 +86,7 @@ def _first_offsets_after(version: int, starts: Mapping[int, Mapping[int, int]]) 
 
 def _first_offsets(records: DataFrame, places: Sequence[int]) -> dict[int, dict[int, int]]:
     """Version (by the `places` where versions begin) → partition → the first offset of an event of it."""
-    position_key = event_place(F.col("source"))
+    position_key = event_position_key(F.col("source"))
     version = F.lit(0)
     for i, at in enumerate(places[1:], start=1):
         version = F.when(position_key >= at, F.lit(i)).otherwise(version)

@@ -55,7 +55,7 @@ class BatchSchema:
     @property
     def decoded(self) -> TableSchema:
         """The columns of decoded rows: those of the source, then retired ones."""
-        return self.resolved.frame
+        return self.resolved.decoded_schema
 
     @property
     def mirror(self) -> TableSchema:

@@ -21,7 +21,7 @@ from replicator.decode.events import (
     WriterSchema,
     after_image,
     before_image,
-    event_place,
+    event_position_key,
     frame_columns,
     in_range_end,
     judged,
@@ -182,7 +182,7 @@ def _chosen(writer_schemas: Sequence[AvroWriterSchema], values: Sequence[SparkCo
 
 
 def _belongs(writer_schema: AvroWriterSchema) -> SparkColumn:
-    own, place = F.col("carried") == writer_schema.fingerprint, event_place(F.col("source"))
+    own, place = F.col("carried") == writer_schema.fingerprint, event_position_key(F.col("source"))
     if writer_schema.first is not None:
         own &= place >= writer_schema.first
     if writer_schema.end is not None:

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.events import event_place
+from replicator.decode.events import event_position_key
 from replicator.jvm.spark import local_frame
 from replicator.model.position import SourcePosition
 
@@ -32,7 +32,7 @@ def carried_schemas(records: DataFrame, event_format: EventFormat) -> list[Carri
 
 def _by_schema(records: DataFrame, event_format: EventFormat) -> list[Row]:
     """One row for each schema in `records` (schema_id, offset, value, sample), in the order of their positions."""
-    at = event_place(F.col("source"))
+    at = event_position_key(F.col("source"))
     return (
         event_format.with_sources(records)
         .groupBy("schema_id")

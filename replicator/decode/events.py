@@ -138,7 +138,7 @@ def beginning(value: bytes) -> str:
         raise DecodeError("the event's schema is not in UTF-8") from None
 
 
-def event_place(source: SparkColumn) -> SparkColumn:
+def event_position_key(source: SparkColumn) -> SparkColumn:
     """Return the position key of an event from its source block; null if its position or time is invalid.
 
     If it is not null, `binlog_number` accepts the file name, and the key fits into a long.
@@ -238,7 +238,7 @@ def _payload(begins: str) -> SparkColumn:
 def _at_its_time(writer_schema: WriterSchema, flattened: bool) -> SparkColumn:
     if writer_schema.first is None and writer_schema.end is None:
         return F.lit(True)
-    position_key = event_place(event_source(_payload(writer_schema.begins), flattened=flattened))
+    position_key = event_position_key(event_source(_payload(writer_schema.begins), flattened=flattened))
     condition = F.lit(True)
     if writer_schema.first is not None:
         condition &= position_key >= writer_schema.first
@@ -381,7 +381,7 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         F.col("offset"),
         F.when(~keep, op).alias("op"),
         _code().alias("code"),
-        event_place(source).alias("position_key"),
+        event_position_key(source).alias("position_key"),
         row_key(F.coalesce(source.getField("row"), F.lit(0)), kind).alias("row_key"),
         source.getField("ts_ms").alias("ts_ms"),
         F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
@@ -438,7 +438,7 @@ def judged(reason: SparkColumn, schema: TableSchema) -> SparkColumn:
     return (
         reason.when(op.isNull(), F.lit("no op: not a Debezium change event"))
         .when(~op.isin(*OP_CODES, "m"), F.concat(F.lit("unknown op "), op))
-        .when(event_place(F.col("source")).isNull(), F.lit("no source position"))
+        .when(event_position_key(F.col("source")).isNull(), F.lit("no source position"))
         .when(op.isin("t", "m"), F.lit(None))
         .when((op == "d") & before.isNull(), F.lit("delete without a before-image"))
         .when((op != "d") & after.isNull(), F.lit("no after-image"))

@@ -62,7 +62,7 @@ class SchemaDiscovery:
         """Whether inspecting the table's next events before they are decoded may save decoding them twice."""
         return table not in self._current and table not in self._inspected
 
-    def inspect(self, table: TableId, values: Iterable[bytes]) -> None:
+    def inspect_values(self, table: TableId, values: Iterable[bytes]) -> None:
         """Learn from a few events without a schema how they encode values."""
         self._inspected.add(table)
         self._format.inspect_values(table, self._declared(table), values)

@@ -21,15 +21,15 @@ class ResolvedSchema:
     """The mapping of a batch's writer schemas to one decoded schema.
 
     Attributes:
-        writer_schemas: the writer schemas of the events; their columns have the names in `frame`.
-        frame: the columns of all decoded images: those of `schema`, then `retired` ones.
+        writer_schemas: the writer schemas of the events; their columns have the names in `decoded_schema`.
+        decoded_schema: the columns of all decoded images: those of `schema`, then `retired` ones.
         schema: the schema version at the end of the batch.
         retired: columns that only older events have; a changelog keeps them, a mirror does not.
-        histories: column of `frame` → the names that it has or had in the source.
+        histories: column of `decoded_schema` → the names that it has or had in the source.
     """
 
     writer_schemas: tuple[WriterSchema, ...]
-    frame: TableSchema
+    decoded_schema: TableSchema
     schema: TableSchema
     retired: tuple[str, ...]
     histories: Mapping[str, ColumnHistory] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class ResolvedSchema:
         return replace(
             self,
             writer_schemas=tuple(replace(e, schema=replace(e.schema, key=own)) for e in self.writer_schemas),
-            frame=replace(self.frame, key=own),
+            decoded_schema=replace(self.decoded_schema, key=own),
             schema=replace(self.schema, key=own),
         )
 
@@ -50,22 +50,24 @@ class ResolvedSchema:
         Raises:
             UnfitColumns: as in `ColumnRules.transformed`.
         """
-        frame = rules.transformed(self.frame, table, self.histories)
+        decoded = rules.transformed(self.decoded_schema, table, self.histories)
         return replace(
             self,
-            writer_schemas=tuple(_read(rules, writer_schema, frame) for writer_schema in self.writer_schemas),
-            frame=frame,
+            writer_schemas=tuple(
+                _read(rules, writer_schema, decoded) for writer_schema in self.writer_schemas
+            ),
+            decoded_schema=decoded,
             schema=rules.transformed(self.schema, table, self.histories),
-            retired=tuple(name for name in self.retired if frame.column(name) is not None),
+            retired=tuple(name for name in self.retired if decoded.column(name) is not None),
         )
 
 
-def _read(rules: ColumnRules, writer_schema: WriterSchema, frame: TableSchema) -> WriterSchema:
-    """Restrict a writer schema to the columns that must be read, with the transforms of `frame`.
+def _read(rules: ColumnRules, writer_schema: WriterSchema, decoded: TableSchema) -> WriterSchema:
+    """Restrict a writer schema to the columns that must be read, with the transforms of `decoded`.
 
     The rules behind these transforms consider all names of a column.
     """
-    transforms = {c.name: c.transform for c in frame.columns if not isinstance(c.transform, Blank)}
+    transforms = {c.name: c.transform for c in decoded.columns if not isinstance(c.transform, Blank)}
     columns = [
         replace(c, transform=transforms[c.name]) for c in writer_schema.schema.columns if c.name in transforms
     ]

@@ -98,13 +98,13 @@ class SchemaTracker:
         """See `SchemaDiscovery`. Raises MissingSchema."""
         return self._discovery.writer_schemas(table, since)
 
-    def wants_a_look(self, table: TableId) -> bool:
-        """See `SchemaDiscovery.needs_inspection`."""
+    def needs_inspection(self, table: TableId) -> bool:
+        """See `SchemaDiscovery`."""
         return self._discovery.needs_inspection(table)
 
-    def look_at_decimals(self, table: TableId, values: Iterable[bytes]) -> None:
-        """See `SchemaDiscovery.inspect`."""
-        self._discovery.inspect(table, values)
+    def inspect_values(self, table: TableId, values: Iterable[bytes]) -> None:
+        """See `SchemaDiscovery`."""
+        self._discovery.inspect_values(table, values)
 
     def learn(self, table: TableId, records: DataFrame, *, patient: bool = False) -> list[WriterSchema]:
         """See `SchemaDiscovery`. Raises SchemaError, LogUnavailable, RegistryRefused."""
@@ -114,7 +114,7 @@ class SchemaTracker:
         """See `SchemaDiscovery`. Raises SchemaError, LogUnavailable, RegistryRefused."""
         return self._discovery.learn_from_few(table, few, patient=patient)
 
-    def aligned(
+    def resolve(
         self,
         table: TableId,
         history: SchemaHistory,

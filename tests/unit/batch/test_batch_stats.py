@@ -19,7 +19,18 @@ from replicator.model.position import FILE_SHIFT, SourcePosition
 from replicator.model.truncate import Truncate
 
 TOPIC = "shop.shop.orders"
-CODES = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4, "m": 7, "bad": 8, "unfamiliar": 9, "chunk": -1, "last": -2}
+CODES = {
+    "r": 0,
+    "c": 1,
+    "u": 2,
+    "d": 3,
+    "t": 4,
+    "m": 7,
+    "bad": 8,
+    "unknown_schema": 9,
+    "chunk": -1,
+    "last": -2,
+}
 
 
 @dataclass(frozen=True)
@@ -220,8 +231,8 @@ def test_partitions_do_not_know_of_each_other() -> None:
 
 
 def test_bad_and_unfamiliar_events_are_counted_apart() -> None:
-    found = run([DecodedEvent("bad", 0, 0), DecodedEvent("u", 3, 10), DecodedEvent("unfamiliar", 0, 0)])
-    assert (found.bad, found.unfamiliar, found.events) == (1, 1, {"u": 1})
+    found = run([DecodedEvent("bad", 0, 0), DecodedEvent("u", 3, 10), DecodedEvent("unknown_schema", 0, 0)])
+    assert (found.bad, found.unknown_schema, found.events) == (1, 1, {"u": 1})
 
 
 def test_a_bad_event_between_repeats() -> None:

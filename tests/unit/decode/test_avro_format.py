@@ -110,7 +110,7 @@ def test_rules_hold_for_columns_that_have_other_names_in_avro(told_by: str) -> N
     )
     found = resolve(history, [writer_schema], 0, 0).ruled(RULES, "shop.orders")
     plain = "a_b" if told_by == "nothing" else "a b"
-    assert found.frame.names == found.schema.names == ("id", plain)
+    assert found.decoded_schema.names == found.schema.names == ("id", plain)
     assert {c.name for c in found.writer_schemas[0].columns} == {"id", plain}
 
 
@@ -131,4 +131,4 @@ def test_writer_schema_has_the_names_of_the_version_at_its_position() -> None:
     for target in (0, 1):
         assert resolve(histories.history(ORDERS), [writer_schema], 0, target).ruled(
             RULES, "shop.orders"
-        ).frame.names == ("id",)
+        ).decoded_schema.names == ("id",)

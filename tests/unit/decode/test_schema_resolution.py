@@ -67,7 +67,7 @@ def transformed(
         0,
         target,
     )
-    return found.ruled(ColumnRules((rules,)), "shop.t").frame
+    return found.ruled(ColumnRules((rules,)), "shop.t").decoded_schema
 
 
 OLD, NEW = Column("email", STRING), Column("contact", STRING)
