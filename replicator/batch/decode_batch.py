@@ -18,7 +18,7 @@ from replicator.batch.executors import MaterializedEvents
 from replicator.batch.net_changes import has_short_key, key_columns
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
-from replicator.decode.events import EVENT_DETAILS, WriterSchema
+from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
 from replicator.decode.schema_resolution import ResolvedSchema
 from replicator.errors import (
     MissingKey,

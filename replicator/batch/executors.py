@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from replicator.batch.driver_limits import DRIVER_MAX_EVENTS
 from replicator.batch.net_changes import driver_last_changes, last_changes
-from replicator.decode.events import RANGE_END
+from replicator.decode.event_frame import RANGE_END
 from replicator.jvm.spark import local_frame
 from replicator.lake.data_files import stage_deletes, write_deletes_on_driver
 from replicator.lake.write_strategies import DeleteWriter

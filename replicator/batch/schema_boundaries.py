@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext, TableTask, read_records
-from replicator.decode.events import event_position_key
+from replicator.decode.event_frame import event_position_key
 from replicator.errors import (
     UnsupportedChange,
 )

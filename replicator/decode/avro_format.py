@@ -9,12 +9,12 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.decode import avro
+from replicator.decode import avro_events
 from replicator.decode.avro_limits import read_record
 from replicator.decode.avro_schema import Writer, key_names, parse_writer_schema, source_names
 from replicator.decode.connect_schema import table_of
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.events import RANGE_END, WriterSchema
+from replicator.decode.event_frame import RANGE_END, WriterSchema
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.document import Document
@@ -35,14 +35,14 @@ class AvroFormat:
     """
 
     takes_definitions: ClassVar[bool] = False
-    no_schema: ClassVar[int] = avro.NO_WRITER
+    no_schema: ClassVar[int] = avro_events.NO_WRITER
 
     schemas: WriterSchemas
     refuse_defaults: bool = False
     flattened: bool = False
 
     def schema_id(self, value: SparkColumn) -> SparkColumn:
-        return avro.writer_id(value)
+        return avro_events.writer_id(value)
 
     def carries_schema(self, value: bytes) -> bool:
         return writer_id(value) is not None
@@ -58,12 +58,12 @@ class AvroFormat:
 
     def with_sources(self, records: DataFrame) -> DataFrame:
         given = records.where(F.col("value").isNotNull())
-        found = given.select(avro.writer_id(F.col("value")).alias("writer")).distinct().collect()
-        return avro.with_sources(records, sorted(self._writers(row.writer for row in found).items()))
+        found = given.select(avro_events.writer_id(F.col("value")).alias("writer")).distinct().collect()
+        return avro_events.with_sources(records, sorted(self._writers(row.writer for row in found).items()))
 
     def writer_schema(
         self, table: TableId, carried: CarriedSchema, history: SchemaHistory
-    ) -> avro.AvroWriterSchema:
+    ) -> avro_events.AvroWriterSchema:
         read, columns = parse_writer_schema(self._text(carried.schema_id), flattened=self.flattened)
         if self.refuse_defaults and read.defaulted:
             raise UnsupportedChange(
@@ -75,7 +75,7 @@ class AvroFormat:
         columns = source_names(columns, _declared_names(history, carried.at))
         key = key_names(self._text(_schema_id(carried.key)), columns) if carried.key else ()
         schema = TableSchema(columns, key).without_reserved()
-        return avro.AvroWriterSchema(schema, carried.schema_id, writer=read)
+        return avro_events.AvroWriterSchema(schema, carried.schema_id, writer=read)
 
     def inspect_values(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
@@ -113,7 +113,7 @@ class AvroFormat:
         undecodable: str,
         range_end: int = RANGE_END,
     ) -> DataFrame:
-        return avro.decode(
+        return avro_events.decode(
             records,
             writer_schemas,
             target,

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.events import event_position_key
+from replicator.decode.event_frame import event_position_key
 from replicator.jvm.spark import local_frame
 from replicator.model.position import SourcePosition
 

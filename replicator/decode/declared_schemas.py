@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_resolution import known_as
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import Encoding

@@ -7,7 +7,7 @@ from typing import Protocol
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 
-from replicator.decode.events import RANGE_END, WriterSchema
+from replicator.decode.event_frame import RANGE_END, WriterSchema
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition
@@ -116,5 +116,5 @@ class EventFormat(Protocol):
         undecodable: str,
         range_end: int = RANGE_END,
     ) -> DataFrame:
-        """Decode records of one table; see `events.decode`."""
+        """Decode records of one table; see `json_events.decode`."""
         ...

@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.decode.decimal_encoding import form_of, telling_events, undecided
-from replicator.decode.events import WriterSchema, fingerprint
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.json_events import fingerprint
 from replicator.model.table import Column, TableId
 from replicator.model.types import Encoding
 

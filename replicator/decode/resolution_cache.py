@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_resolution import ResolvedSchema, resolve
 from replicator.model.table import TableId
 from replicator.schema.history import SchemaHistory

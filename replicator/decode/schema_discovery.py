@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from replicator.decode.carried_schemas import carried_schemas
 from replicator.decode.declared_schemas import completed, declared_writer_schemas
 from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_histories import SchemaHistories
 from replicator.decode.schema_resolution import known_as
 from replicator.errors import DecodeError, MissingSchema

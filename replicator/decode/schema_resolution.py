@@ -7,7 +7,7 @@ column keeps its identity, whatever its name was when the event was written.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.model.column_history import ColumnHistory, history_in
 from replicator.model.column_rules import Blank, ColumnRules
 from replicator.model.table import Column, TableSchema

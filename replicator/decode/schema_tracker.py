@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame
 
 from replicator.decode.event_format import EventFormat
-from replicator.decode.events import RANGE_END, WriterSchema
+from replicator.decode.event_frame import RANGE_END, WriterSchema
 from replicator.decode.resolution_cache import ResolutionCache
 from replicator.decode.schema_discovery import SchemaDiscovery
 from replicator.decode.schema_histories import SchemaHistories
@@ -154,7 +154,7 @@ class SchemaTracker:
         undecodable: str,
         range_end: int = RANGE_END,
     ) -> DataFrame:
-        """Decode records of one table; see `events.decode`."""
+        """Decode records of one table; see `json_events.decode`."""
         return self._format.decode(
             records,
             writer_schemas,

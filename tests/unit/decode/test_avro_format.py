@@ -6,7 +6,7 @@ import pytest
 
 from replicator.decode.avro_format import AvroFormat
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_discovery import SchemaDiscovery
 from replicator.decode.schema_histories import SchemaHistories
 from replicator.decode.schema_resolution import resolve

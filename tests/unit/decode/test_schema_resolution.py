@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_resolution import ResolvedSchema, resolve
 from replicator.errors import UnfitColumns
 from replicator.model.column_rules import Blank, ColumnRules, FixedText, RuleSet
