@@ -1,8 +1,8 @@
 """Collects the statistics of a decoded batch of one table: counts, redelivered events, progress.
 
-One narrow pass over the decoded frame brings a few numbers per event to the driver as Arrow columns, which are processed
-as whole arrays. So redelivered events are found without a shuffle or a sort; `redelivery` defines which events these
-are. Snapshot reads (op r) have the position of their snapshot and are never redelivered ones.
+One narrow pass over the decoded frame brings a few numbers per event to the driver as Arrow columns. They are processed
+as whole arrays, so that redelivered events are found without a shuffle or a sort; `redelivery` defines which events
+these are. Snapshot reads (op r) have the position of their snapshot and are never redelivered ones.
 """
 
 from collections.abc import Mapping, Sequence

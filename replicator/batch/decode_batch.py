@@ -20,11 +20,7 @@ from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
 from replicator.decode.schema_resolution import ResolvedSchema
-from replicator.errors import (
-    MissingKey,
-    MissingSchema,
-    UnknownWriter,
-)
+from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA, BatchStats
 from replicator.model.commit_marker import PartitionProgress
@@ -77,7 +73,7 @@ def _decode_known(
     before: Mapping[int, PartitionProgress],
 ) -> DecodedBatch | None:
     """Decode with the known schemas; discover the schemas in the records if these do not fit."""
-    since = _behind_exchange(context, task, _since(before, task))
+    since = _after_exchange(context, task, _since(before, task))
     discovery = _SchemaDiscovery(context, task)
     writer_schemas = discovery.expected(records, since)
     if discovery.found_version():
@@ -114,7 +110,7 @@ class _SchemaDiscovery:
         schemas, table = self._context.schemas, self._task.table
         carried = False
         if schemas.needs_inspection(table):
-            first = _first_events(self._context, self._task)
+            first = _fetch_first_events(self._context, self._task)
             values = first.column("value").to_pylist()
             carried = any(map(schemas.carries_schema, values))
             if carried:
@@ -134,8 +130,8 @@ class _SchemaDiscovery:
         return self._context.schemas.learn(self._task.table, records, patient=self._context.log.grows)
 
 
-def _first_events(context: MirrorContext, task: TableTask) -> pa.Table:
-    """Return a few records with a value, the first ones of each partition; columns as RECORDS."""
+def _fetch_first_events(context: MirrorContext, task: TableTask) -> pa.Table:
+    """Fetch the first few records of each partition, without tombstones; columns as `RECORDS`."""
     each = -(-_FIRST_EVENTS // len(task.ranges))
     heads = [replace(r, end=min(r.end, r.start + each)) for r in task.ranges]
     if task.records is None:
@@ -155,14 +151,14 @@ def _with_stats(
 ) -> tuple[MaterializedEvents, BatchStats]:
     """Return the events, with their keys if the driver can hold them, and their statistics."""
 
-    def details(partition: int, first: int, last: int) -> pa.Table:
+    def fetch(partition: int, first: int, last: int) -> pa.Table:
         inside = (F.col("partition") == partition) & F.col("offset").between(first, last)
         return events.frame.where(inside).select(*EVENT_DETAILS).toArrow()
 
     short = schema is not None and has_short_key(schema.decoded)
     keys = key_columns(schema.decoded) if schema is not None and short else []
     columns, found = events.stats_columns(keys)
-    return found, batch_stats.collect_stats(columns, task.ranges, before, details)
+    return found, batch_stats.collect_stats(columns, task.ranges, before, fetch)
 
 
 def _decode_without_schema(
@@ -192,10 +188,10 @@ def _since(before: Mapping[int, PartitionProgress], task: TableTask) -> SourcePo
     return min(positions) if len(positions) == len(highs) else None
 
 
-def _behind_exchange(
+def _after_exchange(
     context: MirrorContext, task: TableTask, since: SourcePosition | None
 ) -> SourcePosition | None:
-    """`since`, or the place where the table got its name, if that is later: what came before is another table's."""
+    """Return `since`, or the position at which the table got its name by an exchange, if that is later."""
     exchange = last_exchange(context, task.table)
     if exchange is None or (since is not None and binlog_key(since) >= exchange.at):
         return since
@@ -250,13 +246,12 @@ def _batch_schema(
 def _check_key(schema: TableSchema, options: TableOptions, task: TableTask) -> None:
     if not schema.key and options.keyless == "pause":
         raise MissingKey(
-            f"{options.name} has no primary key, so its rows cannot be told apart",
+            f"{options.name} has no primary key, so its rows cannot be distinguished",
             f'name a unique key: key = ["…"] under [[table]] name = "{options.name}"; or set keyless there',
         )
     if not schema.key and options.keyless == "identity" and any(r.partition for r in task.ranges):
         raise MissingKey(
-            f"{options.name} has no key, and its topic several partitions: "
-            "which of its events came first cannot be told",
+            f"{options.name} has no key, and its topic has several partitions: the order of its events is not known",
             "give it a topic of one partition, name a unique key (key), or mirror only its changes: "
             'keyless = "changelog"',
         )
