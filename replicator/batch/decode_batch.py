@@ -115,7 +115,7 @@ class _SchemaDiscovery:
             carried = any(map(schemas.carries_schema, values))
             if carried:
                 sample = local_frame(self._context.spark, first)
-                learned = schemas.learn_from_few(table, sample, patient=self._context.log.grows)
+                learned = schemas.learn_from_sample(table, sample, patient=self._context.log.grows)
                 if learned or self.found_version():
                     return learned
             elif values:
@@ -239,7 +239,7 @@ def _batch_schema(
         resolved = resolved.with_key(options.key)
     _check_key(resolved.schema, options, task)
     if rules := column_rules(context, task.table):
-        resolved = resolved.ruled(rules, str(task.table))
+        resolved = resolved.with_rules(rules, str(task.table))
     return BatchSchema(history, version, resolved)
 
 

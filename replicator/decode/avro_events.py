@@ -75,7 +75,7 @@ def decode(
     undecodable: str = UNKNOWN_SCHEMA,
     range_end: int = RANGE_END,
 ) -> DataFrame:
-    """Decode records of one table, as `json_events.decode` does.
+    """Decode records of one table to the decoded frame; arguments as for `json_events.decode`.
 
     Events with a writer schema that is not in `writer_schemas` get the verdict `undecodable`.
     """
@@ -88,8 +88,8 @@ def decode(
     parsed = parsed.select("*", *_parsed(writers))
     if flat := tuple(e for e in known if e.writer.metadata_fields is not None):
         parsed = parsed.withColumns(_unflattened(flat))
-    placed = parsed.select("*", *_placed(writers))
-    rows = placed.select(*_decoded_rows(known, for_changelog))
+    with_metadata = parsed.select("*", *_metadata_columns(writers))
+    rows = with_metadata.select(*_decoded_rows(known, for_changelog))
     images = rows.select("*", *_image_columns(known, target, for_changelog))
     reason = _reason(known, target, undecodable, for_changelog)
     return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
@@ -154,7 +154,7 @@ def _event(number: int) -> str:
 
 
 @lru_cache(CACHED_EXPRESSIONS)
-def _placed(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
+def _metadata_columns(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
     """Return `op`, `source` and `tx_order` of events; all are null if Spark cannot parse the event."""
     events = [F.col(_event(number)) for number, _ in writers]
     fields = [
@@ -175,7 +175,7 @@ def _first(values: Sequence[SparkColumn]) -> SparkColumn:
 
 
 def _chosen(writer_schemas: Sequence[AvroWriterSchema], values: Sequence[SparkColumn]) -> SparkColumn:
-    """Choose the value of the writer schema to which an event belongs."""
+    """Return the value in `values` that belongs to the writer schema of an event; null if it has none of these."""
     chosen = F.when(F.lit(False), F.lit(None))
     for writer_schema, value in zip(writer_schemas, values, strict=True):
         chosen = chosen.when(_belongs(writer_schema), value)

@@ -30,7 +30,7 @@ class AvroFormat:
 
     Attributes:
         schemas: the writer schemas by id.
-        refuse_defaults: whether schemas with nullable columns that have a default are refused: their NULLs are lost.
+        refuse_defaults: whether to refuse schemas with nullable columns that have a default, because NULLs are lost.
         flattened: whether events are rows and not envelopes; see `model.debezium`.
     """
 
@@ -80,12 +80,12 @@ class AvroFormat:
     def inspect_values(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
     ) -> None:
-        """Learn nothing: a writer schema tells every encoding."""
+        """Do nothing: a writer schema determines every encoding."""
 
     def inspect_records(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
     ) -> None:
-        """Learn nothing: a writer schema tells every encoding."""
+        """Do nothing: a writer schema determines every encoding."""
 
     def with_encodings(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
         del table
@@ -124,7 +124,7 @@ class AvroFormat:
         )
 
     def _writers(self, ids: Iterable[int]) -> dict[int, Writer]:
-        """Those of the writer schemas that are the schema of a change event."""
+        """Return id → writer schema, for the ids of schemas of change events."""
         found: dict[int, Writer] = {}
         for number in ids:
             with contextlib.suppress(DecodeError):
@@ -143,7 +143,7 @@ class AvroFormat:
 
 
 def _schema_id(data: bytes) -> int:
-    """The id in the header of a key or value. Raises DecodeError if there is none."""
+    """Return the schema id in the header of a key or value. Raises DecodeError if there is none."""
     number = writer_id(data)
     if number is None:
         raise DecodeError("not in Confluent's wire format")
@@ -151,7 +151,7 @@ def _schema_id(data: bytes) -> int:
 
 
 def _declared_names(history: SchemaHistory, at: int | None) -> list[list[str]]:
-    """The source's column names in each declared version: the version at a position first, then the newest first."""
+    """Return the source's column names in each declared version: that at a position first, then the newest first."""
     declared = [(i, v) for i, v in enumerate(history.versions) if v.declared]
     here = None if at is None else history.index_at(at)
     ordered = sorted(declared, key=lambda found: (found[0] != here, -found[0]))

@@ -37,11 +37,17 @@ def table_schema(value: bytes, key: bytes | None, *, flattened: bool = False) ->
         if row is None:
             raise DecodeError("the event has no Debezium envelope schema")
         fields = row.objects("fields", _MOST_FIELDS)
-    columns = tuple(column(f) for f in fields if not flattened or f.get("field") not in METADATA_FIELDS)
+    columns = tuple(column(f) for f in fields if not (flattened and _is_metadata(f)))
     mysql_types.check_columns(columns)
     names = {c.name for c in columns}
     key_names = tuple(dict.fromkeys(_key_names(key)))
     return TableSchema(columns, key_names if names.issuperset(key_names) else ()).without_reserved()
+
+
+def _is_metadata(field: Document) -> bool:
+    name = field.get("field")
+    # The name may be any JSON value; `column` refuses what is not text.
+    return isinstance(name, str) and name in METADATA_FIELDS
 
 
 def source_table(value: bytes) -> TableId | None:

@@ -40,7 +40,7 @@ from replicator.model.table import Column, TableSchema
 _SOURCE_BLOCK: Final = StructType([StructField(name, kind) for name, kind in SOURCE_TYPES.items()])
 _TRANSACTION_FIELDS: Final = StructType([StructField("total_order", LongType())])
 SCHEMA_START: Final = '{"schema":'
-"""The text with which events begin that carry their schema."""
+"""The first bytes of events that carry their schema, as text."""
 
 _PAYLOAD: Final = '"payload":'
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from replicator.decode.avro_format import AvroFormat
 from replicator.decode.avro_schema import key_names, parse_writer_schema
 from replicator.decode.connect_schema import source_table, table_schema
-from replicator.decode.decimal_encoding import form_of
+from replicator.decode.decimal_encoding import decimal_encoding_of
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.decode.values import parsed_type, spark_type
@@ -256,7 +256,10 @@ def test_event_without_a_table_names_none(value: bytes) -> None:
 
 
 def test_event_that_cannot_be_read_tells_no_form_of_decimals() -> None:
-    assert form_of([DEEP, b"5", b'{"after":5}'], [Column("x", decimal(10, 2))], with_schema=False) is None
+    assert (
+        decimal_encoding_of([DEEP, b"5", b'{"after":5}'], [Column("x", decimal(10, 2))], with_schema=False)
+        is None
+    )
 
 
 def test_deep_event_has_an_encoding() -> None:
@@ -447,7 +450,7 @@ def test_any_event_is_looked_at(value: bytes) -> None:
     columns = [Column(f"c{i:02}", decimal(10, 2)) for i in range(30)]
     for with_schema in (True, False):
         for flattened in (True, False):
-            form = form_of([value], columns, with_schema=with_schema, flattened=flattened)
+            form = decimal_encoding_of([value], columns, with_schema=with_schema, flattened=flattened)
             assert form is None or isinstance(form, Encoding)
     encoding_of(value)
 
