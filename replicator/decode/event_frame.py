@@ -48,7 +48,7 @@ from replicator.model.position import LAST_MS, MOST_FILE_DIGITS, MOST_FILES, MOS
 from replicator.model.table import Column, TableSchema
 
 RANGE_END: Final = 16
-"""Number of offsets at the end of a range whose events have more details if the batch is large."""
+"""Number of offsets at the end of a range whose details even the statistics of a large batch contain."""
 
 EVENT_DETAILS: Final = ("offset", "gtid", "tx_order", "row_hash")
 """Columns that distinguish events with the same position."""

@@ -1,4 +1,4 @@
-"""Duplicates and progress, on arrays; against a reference that looks at one event after the other."""
+"""Redelivered events and progress, on arrays; against a reference that observes one event after the other."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ CODES = {
 
 @dataclass(frozen=True)
 class DecodedEvent:
-    """A decoded event as the census sees it."""
+    """A decoded event as the statistics read it."""
 
     op: str
     file: int
@@ -50,7 +50,7 @@ class DecodedEvent:
 
     @property
     def row_hash(self) -> int:
-        """A hash of op and rows; whatever stands elsewhere has other rows here."""
+        """A hash of op and rows; events at different positions have different rows here."""
         return hash((self.op, self.file, self.pos, self.row, self.content))
 
     @property
@@ -69,7 +69,7 @@ def run(
     partitions: int = 1,
     tail: int = 16,
 ) -> BatchStats:
-    """Count events that stand at rising offsets in the order given, from where `before` ends."""
+    """Collect the statistics of events at ascending offsets in the order given, from the end of `before` on."""
     before = before or {}
     next_offset = {p: before[p].next_offset if p in before else 0 for p in range(partitions)}
     starts = dict(next_offset)
