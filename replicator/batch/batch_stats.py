@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.batch.event_details import EventDetails, FetchDetails, Longs
+from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
 from replicator.model.batch_stats import (
     BAD_CODE,
@@ -86,7 +86,7 @@ class _PartitionStats:
     """
 
     progress: PartitionProgress
-    repeated: Longs
+    repeated: Rows
     duplicates: list[DuplicateRange]
     begins_with_snapshot: bool
 
@@ -116,7 +116,7 @@ def _events_by_op(codes: Longs) -> dict[str, int]:
     return {op: n for op, number in OP_CODES.items() if (n := int((ops == number).sum()))}
 
 
-def _truncates(numbers: Mapping[str, Longs], rows: Longs, details: EventDetails) -> tuple[Truncate, ...]:
+def _truncates(numbers: Mapping[str, Longs], rows: Rows, details: EventDetails) -> tuple[Truncate, ...]:
     truncates = []
     for row in rows:
         event = {name: int(values[row]) for name, values in numbers.items()}
@@ -139,7 +139,7 @@ def _snapshots(numbers: Mapping[str, Longs], details: EventDetails) -> tuple[Sna
     return tuple(sorted(found, key=lambda s: (s.ts_ms, s.position)))
 
 
-def _snapshot(numbers: Mapping[str, Longs], rows: Longs, details: EventDetails) -> SnapshotRead:
+def _snapshot(numbers: Mapping[str, Longs], rows: Rows, details: EventDetails) -> SnapshotRead:
     partitions, offsets = numbers["partition"][rows], numbers["offset"][rows]
     starts = {int(p): int(offsets[partitions == p].min()) for p in np.unique(partitions)}
     last = np.flatnonzero(numbers["code"][rows] == LAST_READ_CODE)

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from replicator.model.position import PackedPosition, SourcePosition
 
 Longs = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+"""Row numbers in the arrays of a batch."""
 
 FetchDetails = Callable[[int, int, int], pa.Table]
 """(partition, first offset, last offset) → offset, gtid, tx_order and row_hash of the events in that range."""
@@ -35,9 +37,7 @@ class EventDetails:
         self._known = stats_columns.filter(pc.is_valid(stats_columns.column("row_hash")))
         self._fetch = fetch
 
-    def position(
-        self, partition: int, offset: int, packed: PackedPosition, server_id: int = 0
-    ) -> SourcePosition:
+    def position(self, partition: int, offset: int, packed: PackedPosition, server_id: int) -> SourcePosition:
         """Return the position of an event; the file name and GTID are exact only near the end of a range."""
         row = self._row(partition, offset)
         return packed.unpack(row["file"], server_id, row["gtid"])
