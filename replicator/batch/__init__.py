@@ -1,4 +1,4 @@
-"""One batch of one table: `apply_task` has the order of the steps, the other modules one step each."""
+"""Applies one batch of one table. `apply_task` defines the order of the steps; each step has a module."""
 
 from replicator.batch.apply_task import apply_task, replay_task
 from replicator.batch.context import MirrorContext, TableTask

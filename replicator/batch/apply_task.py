@@ -1,4 +1,4 @@
-"""Applies the records of one table in a batch. The only place where the order of the steps is written:
+"""Applies the records of one table in a batch. Only this module defines the order of the steps:
 
     decode → quarantine bad events → evolve tables → write changelog → write mirror
 
@@ -43,11 +43,11 @@ def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> Bat
     itself. Events may show a schema version that was not known; their segment is then split again.
 
     Raises:
-        SchemaError: the table cannot continue; nothing of the batch was applied, or only what precedes the change.
+        SchemaError: the table cannot continue; at most the segments before the schema change were applied.
         TablePaused: the batch has bad events, and the table is configured to pause for them.
         FencedError: another process writes this mirror.
         CommitConflict: another commit was made to the table; try again.
-        ExchangeAwaited: the table exchanges its name with another one, and has all events from before that.
+        ExchangeAwaited: the table exchanges its name with another one, and all earlier events were applied.
     """
     segments = deque(schema_segments(context, task))
     done: list[tuple[TableTask, BatchStats]] = []
@@ -65,13 +65,13 @@ def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> Bat
 
 
 def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> dict[tuple[int, int], str]:
-    """Apply quarantined events, `task.records`, whose offsets the table has passed. Idempotent.
+    """Apply quarantined events, `task.records`, whose offsets the table is already past. Idempotent.
 
-    The changelog gets the events that it lacks. The mirror gets those after which their keys have no change.
-    Returns (partition, offset) → reason, for events that still cannot be applied.
+    The changelog gets the events that it lacks. The mirror gets those whose keys have not changed since.
+    Return (partition, offset) → reason, for events that still cannot be applied.
 
     Raises:
-        SchemaError: the table cannot take them; nothing of them was applied.
+        SchemaError: the table cannot be evolved for them; no event was applied.
         FencedError, CommitConflict: as `apply_task`.
     """
     options = context.config.table(str(task.table))
@@ -79,7 +79,7 @@ def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> di
         raise _cannot_replay(task, "changelog")
     decoded = None
     while decoded is None:
-        # Events may show a schema version that was not known: then the newest version is another one.
+        # Events may show an unknown schema version, which is then the newest one.
         task = replace(task, target_schema_at=newest_known(context, task.table))
         with watch.stage("decode"):
             decoded = decode_batch(context, task, {})
@@ -127,11 +127,11 @@ def _write(batch: TableBatch, watch: Stopwatch) -> None:
 
 
 def _to_apply(decoded: DecodedBatch) -> TableBatch | None:
-    """Return what is to be applied of a decoded batch; None if nothing can be applied yet."""
+    """Return the part of a decoded batch that must be applied; None if nothing can be applied yet."""
     context, task, options, stats = decoded.context, decoded.task, decoded.options, decoded.stats
     progress = context.ledger.progress(task.table)
     if decoded.schema is None and progress.resume_marker is None:
-        # The table's columns are not known yet. The first good event shows them, and these records are read again.
+        # The table's columns are unknown until the first good event; then these records are read again.
         return None
     if progress.awaits_snapshot(task.topic):
         if not stats.changes:
@@ -143,7 +143,7 @@ def _to_apply(decoded: DecodedBatch) -> TableBatch | None:
 
 
 def _evolve_without_events(context: MirrorContext, task: TableTask) -> BatchStats:
-    """Give the lake tables the newest schema version without an event."""
+    """Evolve the lake tables to the newest schema version if there are no events."""
     options = context.config.table(str(task.table))
     schema = current_schema(context, task, options)
     keeper = TableKeeper(context, task.table, options, schema)
@@ -212,13 +212,13 @@ def _table_kind(
         raise UnknownPast(
             f"{task.table} has a key now; so far it has a changelog and no mirror",
             f'set keyless = "identity" under [[table]] name = "{task.table}" and start the mirror again: '
-            "it is then made from the beginning of the log",
+            "it is then created from the beginning of the log",
         )
     return TableKind.CHANGELOG_ONLY if alone else TableKind.MIRRORED
 
 
 def _cannot_replay(task: TableTask, lacks: str) -> UnsupportedChange:
     return UnsupportedChange(
-        f"{task.table} has no {lacks}, so that later changes of the rows of these events are not known",
+        f"{task.table} has no {lacks}, so later changes of the rows of these events are not known",
         "make a new snapshot of the table, then drop the events: replicator quarantine drop",
     )

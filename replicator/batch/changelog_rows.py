@@ -1,18 +1,20 @@
-"""Decoded events → changelog rows: INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE.
+"""Builds changelog rows from decoded events: INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE, TRUNCATE.
 
-An update whose event has no before-image makes one row.
+An update becomes two rows, or one if its event has no before-image.
 
-A changelog row has the source's columns and one struct column (`model.change.change_column`) with
+A changelog row has the source's columns and one struct column (`model.changelog.change_column`) with these fields:
 
 =============  =============  ==============================================================================
-kind           string         INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE; or TRUNCATE, with all columns null
-op             string         Debezium's op; tells a snapshot read (r) from an insert (c)
-source_ts      timestamptz    when the source made the change
-file, pos, row                binlog position
-server_id      long
-gtid           string         the transaction, where the source has GTIDs
-partition      int            where the log has the event
-offset         long
+kind           string         INSERT, UPDATE_BEFORE, UPDATE_AFTER or DELETE; or TRUNCATE, with null in all columns
+op             string         Debezium's op, which distinguishes a snapshot read (r) from an insert (c)
+source_ts      timestamptz    source time of the change
+file           string         binlog file; with pos and row, the position
+pos            long           offset in the binlog file
+row            int            row number in the binlog event
+server_id      long           server that wrote the event
+gtid           string         GTID of the transaction; null if the source has no GTIDs
+partition      int            partition of the topic; with offset, the log coordinate
+offset         long           offset in the partition
 =============  =============  ==============================================================================
 """
 
@@ -30,7 +32,7 @@ from replicator.model.table import TableSchema
 
 
 def good_events(decoded: DataFrame, duplicates: Sequence[DuplicateRange]) -> DataFrame:
-    """The events to apply: neither bad nor delivered before, and about a row or the table."""
+    """Return the events to apply: changes of rows and of the table, without bad and redelivered ones."""
     good = F.col("bad").isNull() & (F.col("op") != "m")
     for d in duplicates:
         good &= ~(
@@ -42,14 +44,14 @@ def good_events(decoded: DataFrame, duplicates: Sequence[DuplicateRange]) -> Dat
 
 
 def from_offset(events: DataFrame, next_offsets: dict[int, int]) -> DataFrame:
-    """Leave out what a table has already: events before `next_offsets` (partition → offset)."""
+    """Remove the events that a table contains: those before `next_offsets` (partition → offset)."""
     for partition, offset in next_offsets.items():
         events = events.where((F.col("partition") != partition) | (F.col("offset") >= offset))
     return events
 
 
 def changelog_rows(events: DataFrame, schema: TableSchema) -> DataFrame:
-    """Changelog rows of good events, each update as two rows; columns in `schema`'s order, then the struct."""
+    """Return the changelog rows of good events: the columns of `schema`, in order, then the struct."""
     records = events.withColumn("record", _records())
     return records.select(*_row_columns(schema))
 
@@ -70,7 +72,7 @@ def _records() -> SparkColumn:
 
 @lru_cache(1024)
 def _row_columns(schema: TableSchema) -> tuple[SparkColumn, ...]:
-    """The columns of a changelog row. Building them takes calls into the JVM; a table's are the same in each batch."""
+    """Return the columns of a changelog row. Building them takes JVM calls, and they are the same in every batch."""
     image = F.col("record.image")
     columns = [image.getField(name).alias(name) for name in schema.names]
     return (*columns, _change().alias(change_column(schema.names)))

@@ -23,18 +23,18 @@ from replicator.sources.change_log import ChangeLog
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """Exchanges of tables' names, as tables and places: what this process knows of them; see `exchange`.
+    """What this process knows of exchanges of table names (see `exchange`), as (table, binlog key of the exchange).
 
     Attributes:
-        standing: tables that have all from before the exchange and wait for the other table.
-        done: exchanges that were followed; it counts for tables of which the lake has nothing yet.
+        standing: tables that have applied all events from before the exchange and wait for the other table.
+        done: exchanges that were followed; needed for source tables without lake tables, which record no progress.
     """
 
     standing: set[tuple[TableId, int]] = field(default_factory=set)
     done: set[tuple[TableId, int]] = field(default_factory=set)
 
     def holds(self, table: TableId) -> bool:
-        """Whether a table waits for another one."""
+        """Return whether a table waits for another one."""
         return any(waiting == table for waiting, _ in self.standing)
 
 
@@ -66,8 +66,8 @@ class TableTask:
 
     Attributes:
         records: the records of the ranges, if they are few and were prefetched; see `prefetch_records`.
-        target_schema_at: binlog key of the schema version that the lake is to have afterwards; None if the task was
-            not searched for schema changes.
+        target_schema_at: binlog key of the schema version that the lake tables must have afterwards; None if the task
+            was not split at schema changes.
     """
 
     table: TableId

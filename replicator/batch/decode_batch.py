@@ -18,13 +18,9 @@ from replicator.batch.executors import MaterializedEvents
 from replicator.batch.net_changes import has_short_key, key_columns
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
-from replicator.decode.events import EVENT_DETAILS, WriterSchema
+from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
 from replicator.decode.schema_resolution import ResolvedSchema
-from replicator.errors import (
-    MissingKey,
-    MissingSchema,
-    UnknownWriter,
-)
+from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA, BatchStats
 from replicator.model.commit_marker import PartitionProgress
@@ -77,13 +73,13 @@ def _decode_known(
     before: Mapping[int, PartitionProgress],
 ) -> DecodedBatch | None:
     """Decode with the known schemas; discover the schemas in the records if these do not fit."""
-    since = _behind_exchange(context, task, _since(before, task))
+    since = _after_exchange(context, task, _since(before, task))
     discovery = _SchemaDiscovery(context, task)
     writer_schemas = discovery.expected(records, since)
     if discovery.found_version():
         return None
     batch = _decode(context, task, options, records, before, writer_schemas, since, UNKNOWN_SCHEMA)
-    if not batch.stats.unfamiliar:
+    if not batch.stats.unknown_schema:
         return batch
     batch.events.release()
     learned = discovery.learn(records)
@@ -113,17 +109,17 @@ class _SchemaDiscovery:
         """Return the schemas that the records may have: the known ones, else those of the first or of all records."""
         schemas, table = self._context.schemas, self._task.table
         carried = False
-        if schemas.wants_a_look(table):
-            first = _first_events(self._context, self._task)
+        if schemas.needs_inspection(table):
+            first = _fetch_first_events(self._context, self._task)
             values = first.column("value").to_pylist()
             carried = any(map(schemas.carries_schema, values))
             if carried:
                 sample = local_frame(self._context.spark, first)
-                learned = schemas.learn_from_few(table, sample, patient=self._context.log.grows)
+                learned = schemas.learn_from_sample(table, sample, patient=self._context.log.grows)
                 if learned or self.found_version():
                     return learned
             elif values:
-                schemas.look_at_decimals(table, values)
+                schemas.inspect_values(table, values)
         # Definitions alone do not fit events that carry their schema.
         if schemas.knows(table) and not carried and (known := schemas.writer_schemas(table, since)):
             return known
@@ -134,8 +130,8 @@ class _SchemaDiscovery:
         return self._context.schemas.learn(self._task.table, records, patient=self._context.log.grows)
 
 
-def _first_events(context: MirrorContext, task: TableTask) -> pa.Table:
-    """Return a few records with a value, the first ones of each partition; columns as RECORDS."""
+def _fetch_first_events(context: MirrorContext, task: TableTask) -> pa.Table:
+    """Fetch the first few records of each partition, without tombstones; columns as `RECORDS`."""
     each = -(-_FIRST_EVENTS // len(task.ranges))
     heads = [replace(r, end=min(r.end, r.start + each)) for r in task.ranges]
     if task.records is None:
@@ -155,14 +151,14 @@ def _with_stats(
 ) -> tuple[MaterializedEvents, BatchStats]:
     """Return the events, with their keys if the driver can hold them, and their statistics."""
 
-    def details(partition: int, first: int, last: int) -> pa.Table:
+    def fetch(partition: int, first: int, last: int) -> pa.Table:
         inside = (F.col("partition") == partition) & F.col("offset").between(first, last)
         return events.frame.where(inside).select(*EVENT_DETAILS).toArrow()
 
     short = schema is not None and has_short_key(schema.decoded)
     keys = key_columns(schema.decoded) if schema is not None and short else []
     columns, found = events.stats_columns(keys)
-    return found, batch_stats.collect_stats(columns, task.ranges, before, details)
+    return found, batch_stats.collect_stats(columns, task.ranges, before, fetch)
 
 
 def _decode_without_schema(
@@ -192,10 +188,10 @@ def _since(before: Mapping[int, PartitionProgress], task: TableTask) -> SourcePo
     return min(positions) if len(positions) == len(highs) else None
 
 
-def _behind_exchange(
+def _after_exchange(
     context: MirrorContext, task: TableTask, since: SourcePosition | None
 ) -> SourcePosition | None:
-    """`since`, or the place where the table got its name, if that is later: what came before is another table's."""
+    """Return `since`, or the position at which the table got its name by an exchange, if that is later."""
     exchange = last_exchange(context, task.table)
     if exchange is None or (since is not None and binlog_key(since) >= exchange.at):
         return since
@@ -238,25 +234,24 @@ def _batch_schema(
     known = context.ledger.progress(task.table).schema_at
     at = known if task.target_schema_at is None else task.target_schema_at
     version = history.own if at is None else history.index_at(at)
-    resolved = context.schemas.aligned(task.table, history, writer_schemas, since, version)
+    resolved = context.schemas.resolve(task.table, history, writer_schemas, since, version)
     if options.key:
         resolved = resolved.with_key(options.key)
     _check_key(resolved.schema, options, task)
     if rules := column_rules(context, task.table):
-        resolved = resolved.ruled(rules, str(task.table))
+        resolved = resolved.with_rules(rules, str(task.table))
     return BatchSchema(history, version, resolved)
 
 
 def _check_key(schema: TableSchema, options: TableOptions, task: TableTask) -> None:
     if not schema.key and options.keyless == "pause":
         raise MissingKey(
-            f"{options.name} has no primary key, so its rows cannot be told apart",
+            f"{options.name} has no primary key, so its rows cannot be distinguished",
             f'name a unique key: key = ["…"] under [[table]] name = "{options.name}"; or set keyless there',
         )
     if not schema.key and options.keyless == "identity" and any(r.partition for r in task.ranges):
         raise MissingKey(
-            f"{options.name} has no key, and its topic several partitions: "
-            "which of its events came first cannot be told",
+            f"{options.name} has no key, and its topic has several partitions: the order of its events is not known",
             "give it a topic of one partition, name a unique key (key), or mirror only its changes: "
             'keyless = "changelog"',
         )

@@ -1,4 +1,4 @@
-"""Limits up to which the driver processes the events of a table itself, and the record sizes that they depend on."""
+"""The limits up to which the driver itself processes the events of a table, and the record sizes that matter for it."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ DRIVER_MAX_BYTES: Final = 32 << 20
 
 
 class RecordSizes:
-    """The average record size of each topic, in bytes, as last seen."""
+    """The average size of the newest records of each topic, in bytes."""
 
     def __init__(self) -> None:
         self._bytes: dict[str, float] = {}

@@ -54,7 +54,7 @@ def evolve_tables(batch: TableBatch) -> TableBatch:
     the batch already.
 
     Raises:
-        SchemaError: the change cannot be followed; nothing of the batch was applied.
+        SchemaError: the table cannot follow the change; no part of the batch was applied.
         LakeUnavailable, CommitConflict: the catalog failed, or another commit was made; try again.
     """
     keeper = TableKeeper(batch.context, batch.task.table, batch.options, batch.schema)
@@ -316,7 +316,7 @@ def _source_side(there: LakeSide, known: SchemaState, schema: BatchSchema) -> So
         old = history.index_at(known.at)
     recreated = old >= 0 and any(v.recreated for v in history.versions[old + 1 : schema.version_index + 1])
     carried = history.carry_lake(known.at, schema.version_index, there.live)
-    # Masked and hashed columns are text whatever the type is.
+    # Masked and hashed columns are text, regardless of the source's type.
     transformed = {c.name for c in schema.source.columns if c.transform is not None}
     source_types = {n: t for n, t in schema.version.source_types.items() if n not in transformed}
     return SourceSide(schema.source, carried, source_types, recreated)
@@ -335,7 +335,7 @@ def _next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaS
 
 
 def _location(context: MirrorContext, namespace: str, table: TableId) -> str | None:
-    """Return the location of a table whose name cannot be part of a path; None: the catalog chooses."""
+    """Return the location of a table whose name cannot be part of a path; None if the catalog chooses it."""
     lake, folder = context.config.lake, folder_name(table.name)
     if folder is None or lake.catalog != "jdbc" or lake.warehouse is None:
         return None

@@ -1,8 +1,8 @@
-"""Two source tables that exchange their names: the lake's tables do the same, once both have all from before.
+"""Follows an exchange of names by two source tables: their lake tables exchange names too.
 
-Both tables stop at the place of the exchange (`ExchangeAwaited`). When neither has anything left from before it, each
-of the lake's tables is marked with the table that it is from then on, and takes that table's name. A table that is
-marked and has another name tells the next start to go on after a crash.
+Both tables stop at the position of the exchange (`ExchangeAwaited`). Once both have applied all earlier events, each
+lake table records in its properties which source table it belongs to from now on, and is then renamed to that table's
+name. After a crash, a lake table whose recorded source differs from its name shows that the exchange must be completed.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,9 @@ from typing import Final
 from replicator import failpoints
 from replicator.batch.context import MirrorContext, TableTask
 from replicator.lake.catalog import LakeTable
-from replicator.lake.commit import Staged, publish
+from replicator.lake.commit import Staged
+from replicator.lake.ledger import LakeRole
+from replicator.lake.table_writer import WriteTarget
 from replicator.model.batch_stats import BatchStats
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
@@ -20,15 +22,15 @@ from replicator.model.table import SOURCE_KEY, TableId
 from replicator.schema.changes import SCHEMA_KEY, ChangeNote, SchemaState
 from replicator.schema.history import BEGINNING, SchemaVersion
 
-_RESTING: Final = "replicator_exchange_"
-"""Before a place: the name that a lake table has while its new name is not free."""
+_TEMPORARY: Final = "replicator_exchange_"
+"""Prefix, before the binlog key of the exchange, of a lake table's name while its new name is not free."""
 
 
 class ExchangeAwaited(Exception):  # noqa: N818 no error
     """A table reached an exchange of names that the other table has not reached.
 
     Attributes:
-        done: the work that lies before it, and its census.
+        done: the tasks from before the exchange, which were applied, with their statistics.
     """
 
     def __init__(self, done: list[tuple[TableTask, BatchStats]]) -> None:
@@ -46,18 +48,22 @@ class Exchange:
 
     @property
     def at(self) -> int:
+        """The binlog key of the exchange."""
         return self.version.at
 
     @property
     def pair(self) -> tuple[TableId, TableId]:
+        """Both tables."""
         return self.one, self.other
 
     def partner(self, table: TableId) -> TableId:
+        """Return the other table."""
         return self.other if table == self.one else self.one
 
     @property
-    def resting(self) -> str:
-        return f"{_RESTING}{self.at}"
+    def temporary_name(self) -> str:
+        """The name of a lake table while its new name is not free."""
+        return f"{_TEMPORARY}{self.at}"
 
 
 def exchanges(context: MirrorContext, table: TableId) -> list[Exchange]:
@@ -94,64 +100,72 @@ def last_exchange(context: MirrorContext, table: TableId) -> Exchange | None:
 
 
 def is_begun(context: MirrorContext, exchange: Exchange) -> bool:
-    """Whether a crash left some of the lake's tables as before the exchange, and others as after it."""
-    found = [t for namespace in _namespaces(context) for t in _tables(context, namespace, exchange).values()]
+    """Return whether a crash interrupted the exchange: some lake tables have followed it and others have not."""
+    found = [
+        t
+        for namespace in _namespaces(context).values()
+        for t in _tables(context, namespace, exchange).values()
+    ]
     before = [t for t in found if _state(t).at < exchange.at]
-    return len(before) < len(found) and bool(before or any(_owner(t, exchange) != t.name for t in found))
+    return len(before) < len(found) and bool(before or any(_final_name(t, exchange) != t.name for t in found))
 
 
 def follow_exchange(context: MirrorContext, exchange: Exchange) -> None:
-    """Let the lake's tables exchange their names; it may be repeated, and goes on after a crash.
+    """Exchange the names of the lake tables. It can be repeated, and completes an exchange that a crash interrupted.
 
     Raises:
         LakeUnavailable: the catalog failed, or cannot rename tables.
-        FencedError, CommitConflict: as in `publish`.
+        FencedError, CommitConflict: as `publish`.
     """
-    for namespace in _namespaces(context):
+    for role, namespace in _namespaces(context).items():
         tables = _tables(context, namespace, exchange)
-        if exchange.resting not in tables:
-            _mark(context, exchange, tables)
-        _settle(context, namespace, exchange)
+        if exchange.temporary_name not in tables:
+            _record_new_owners(context, role, exchange, tables)
+        _rename(context, namespace, exchange)
     for table in exchange.pair:
         context.ledger.forget(table)
-    places = {(table, exchange.at) for table in exchange.pair}
-    context.exchanged.done.update(places)
-    context.exchanged.standing.difference_update(places)
+    followed = {(table, exchange.at) for table in exchange.pair}
+    context.exchanged.done.update(followed)
+    context.exchanged.standing.difference_update(followed)
 
 
-def _namespaces(context: MirrorContext) -> tuple[str, str]:
-    return context.config.lake.changes_namespace, context.config.lake.namespace
+def _namespaces(context: MirrorContext) -> dict[LakeRole, str]:
+    lake = context.config.lake
+    return {LakeRole.CHANGELOG: lake.changes_namespace, LakeRole.MIRROR: lake.namespace}
 
 
 def _tables(context: MirrorContext, namespace: str, exchange: Exchange) -> dict[str, LakeTable]:
-    """The lake's tables of both, by the names that they have now."""
-    names = (exchange.one.name, exchange.other.name, exchange.resting)
+    """Return the lake tables of both source tables by their present names."""
+    names = (exchange.one.name, exchange.other.name, exchange.temporary_name)
     found = {name: context.lake.load(namespace, name) for name in names}
     return {name: table for name, table in found.items() if table is not None}
 
 
-def _mark(context: MirrorContext, exchange: Exchange, tables: Mapping[str, LakeTable]) -> None:
-    """Note in the lake's tables which source tables they are of from now on, and how far these are."""
+def _record_new_owners(
+    context: MirrorContext, role: LakeRole, exchange: Exchange, tables: Mapping[str, LakeTable]
+) -> None:
+    """Record in the lake tables to which source tables they belong from now on, and the progress in both topics."""
     for table in exchange.pair:
         found, partner = tables.get(table.name), exchange.partner(table)
         if found is None or _state(found).at >= exchange.at:
             continue
-        others = tables.get(partner.name)
+        other = tables.get(partner.name)
         base = found.marker()
-        marker = None if base is None else _joined(base, None if others is None else others.marker())
-        if base is not None and marker is not None:
-            publish(context.lake, found, base, marker, Staged())
-        text = _exchanged(_state(found), exchange, partner).to_json()
+        marker = None if base is None else _merged(base, None if other is None else other.marker())
+        if marker is not None:
+            # The base is the table's own marker: after a crash, the ledger may not have read the table under this name.
+            context.writer.commit(WriteTarget(table, role, found, base), Staged(), marker)
+        text = _followed(_state(found), exchange, partner).to_json()
         context.lake.set_properties(found, {SOURCE_KEY: str(partner), SCHEMA_KEY: text})
         context.row_locations.forget(found)
         failpoints.reach("after-rename")
 
 
-def _joined(own: CommitMarker, other: CommitMarker | None) -> CommitMarker | None:
-    """`own` with what is known of the other's topics; None if that is nothing new.
+def _merged(own: CommitMarker, other: CommitMarker | None) -> CommitMarker | None:
+    """Return `own` with the other marker's progress in its topics; None if that changes nothing.
 
-    The lake has all from before the exchange, of either topic: what comes next of a topic is for the table that has its
-    name then.
+    The lake has all events from before the exchange, of both topics. Later events of a topic belong to the table that
+    has its name then, so that table continues with the other's offsets.
     """
     progress = {topic: dict(partitions) for topic, partitions in own.progress.items()}
     for topic, partitions in ({} if other is None else other.progress).items():
@@ -159,38 +173,39 @@ def _joined(own: CommitMarker, other: CommitMarker | None) -> CommitMarker | Non
         for number, reached in partitions.items():
             known[number] = max(known.get(number, reached), reached, key=_next_offset)
     ids = {**({} if other is None else other.topic_ids), **own.topic_ids}
-    joined = replace(own, progress=progress, topic_ids=ids, truncate=None, snapshot=None)
-    if joined == own:
+    merged = replace(own, progress=progress, topic_ids=ids, truncate=None, snapshot=None)
+    if merged == own:
         return None
-    return replace(joined, sequence=own.sequence + 1, committed_ms=now_ms())
+    return replace(merged, sequence=own.sequence + 1, committed_ms=now_ms())
 
 
 def _next_offset(progress: PartitionProgress) -> int:
     return progress.next_offset
 
 
-def _exchanged(state: SchemaState, exchange: Exchange, partner: TableId) -> SchemaState:
+def _followed(state: SchemaState, exchange: Exchange, partner: TableId) -> SchemaState:
+    """Return the schema state of a lake table that has followed the exchange."""
     version = exchange.version
     history = f"renamed to {partner}, which took the old name"
     note = ChangeNote(str(version.position), version.ts_ms, now_ms(), (history,))
     return replace(state, at=exchange.at, gone=None, notes=(*state.notes, note))
 
 
-def _settle(context: MirrorContext, namespace: str, exchange: Exchange) -> None:
-    """Give each table the name of the source table that it is marked with."""
+def _rename(context: MirrorContext, namespace: str, exchange: Exchange) -> None:
+    """Rename each lake table to the source table to which it belongs."""
     while True:
         tables = _tables(context, namespace, exchange)
-        moves = {name: to for name, table in tables.items() if (to := _owner(table, exchange)) != name}
+        moves = {name: to for name, table in tables.items() if (to := _final_name(table, exchange)) != name}
         if not moves:
             return
         free = [name for name, to in moves.items() if to not in tables]
         name = free[0] if free else next(iter(moves))
-        context.lake.rename(namespace, name, moves[name] if free else exchange.resting)
+        context.lake.rename(namespace, name, moves[name] if free else exchange.temporary_name)
         failpoints.reach("after-rename")
 
 
-def _owner(table: LakeTable, exchange: Exchange) -> str:
-    """The name that a table is to have."""
+def _final_name(table: LakeTable, exchange: Exchange) -> str:
+    """Return the name that a lake table must have after the exchange."""
     names = {str(t): t.name for t in exchange.pair}
     return names.get(table.property(SOURCE_KEY) or "", table.name)
 

@@ -1,7 +1,7 @@
 """Executes the steps of a batch: on Spark's executors, or on the driver if the batch has few events of the table.
 
-Spark's executors scale, but each Spark job costs more than a hundred rows do. The driver counts, groups and locates a
-few rows itself, so that their batch needs no job for that, and writes one data file and one delete file.
+Spark's executors scale, but one Spark job takes longer than the work on a hundred rows. The driver counts, groups and
+locates few rows itself, without a job, and writes one data file and one delete file.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from replicator.batch.driver_limits import DRIVER_MAX_EVENTS
 from replicator.batch.net_changes import driver_last_changes, last_changes
-from replicator.decode.events import RANGE_END
+from replicator.decode.event_frame import RANGE_END
 from replicator.jvm.spark import local_frame
 from replicator.lake.data_files import stage_deletes, write_deletes_on_driver
 from replicator.lake.write_strategies import DeleteWriter
@@ -23,7 +23,7 @@ from replicator.model.table import TableSchema
 
 _NUMBERS: Final = ("partition", "offset", "code", "position_key", "row_key", "ts_ms", "server_id")
 _NAMES: Final = ("file", "gtid", "tx_order", "row_hash")
-_PLACE: Final = ("partition", "offset")
+_LOG_COORDINATE: Final = ("partition", "offset")
 
 
 class MaterializedEvents(Protocol):
@@ -64,7 +64,7 @@ class SparkEvents:
     keys: pa.Table | None = None
 
     def filtered(self, frame: DataFrame) -> "SparkEvents":
-        """Return the rows of `frame`, without keys: those were of all rows."""
+        """Return the rows of `frame`, without keys: the known ones are those of all rows."""
         return SparkEvents(frame)
 
     def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, SparkEvents]":
@@ -73,7 +73,9 @@ class SparkEvents:
         found = self.frame.select(*_NUMBERS, *names, *keys).toArrow()
         if not keys:
             return found, self
-        kept = found.select([*_PLACE, *(n for n in found.column_names if n not in {*_NUMBERS, *_NAMES})])
+        kept = found.select(
+            [*_LOG_COORDINATE, *(n for n in found.column_names if n not in {*_NUMBERS, *_NAMES})]
+        )
         return found, replace(self, keys=kept)
 
     def arrow(self) -> pa.Table:

@@ -1,8 +1,8 @@
-"""Good events of one table → the last net change of each key.
+"""Computes net changes: good events of one table → the last change of each key.
 
-One partition of the log holds all events of a key, in order, so the last event of a key is the one with its greatest
-offset. The winners are found in a pass over keys and offsets only; whole rows are then picked by place, which
-is one number that fits a hash join.
+One partition of the log has all events of a key, in order, so the last event of a key is the one with the greatest
+offset. These events are found in a pass over keys and offsets only. Whole rows are then selected by their log key: the
+partition and offset as one number, which fits a hash join.
 """
 
 from collections.abc import Sequence
@@ -24,19 +24,19 @@ from replicator.model.table import TableSchema
 from replicator.model.truncate import RESET_MS, Truncate
 
 _PARTITION_SHIFT: Final = 48
-"""Bits for the offset in a place; the rest, 15 bits, number the partition."""
+"""Bits of a log key for the offset; the other 15 bits are the partition number."""
 
-_SHORT: Final = frozenset({"int", "long", "decimal", "date", "timestamp", "timestamptz"})
-"""Lake types of at most 16 bytes that are the same where their bytes are."""
+_SHORT_TYPES: Final = frozenset({"int", "long", "decimal", "date", "timestamp", "timestamptz"})
+"""Lake types of at most 16 bytes, whose values are equal if their bytes are."""
 
 
 def log_key() -> SparkColumn:
-    """Partition and offset as one long."""
+    """Return the partition and offset of an event as one long."""
     return F.shiftleft(F.col("partition").cast("long"), _PARTITION_SHIFT) + F.col("offset")
 
 
 def after_truncates(events: DataFrame, truncates: Sequence[Truncate]) -> DataFrame:
-    """Leave out what one of `truncates` undid, and the truncates themselves; see `Truncate.undoes`."""
+    """Remove the changes that one of `truncates` undid, and the truncates themselves; see `Truncate.undoes`."""
     events = events.where(F.col("op") != "t")
     for t in truncates:
         own = F.col("partition") == t.partition
@@ -45,9 +45,9 @@ def after_truncates(events: DataFrame, truncates: Sequence[Truncate]) -> DataFra
 
 
 def since_snapshot(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
-    """Leave out what came before `snapshot` read the table.
+    """Remove the changes from before `snapshot` read the table.
 
-    Where it sent rows, the log's order tells; what other partitions have, the source's.
+    In partitions with rows of the snapshot, offsets decide; in others, positions of the source.
     """
     since = F.col("position_key") >= PackedPosition.pack(snapshot.position).position_key
     for partition, offset in snapshot.starts.items():
@@ -56,6 +56,7 @@ def since_snapshot(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
 
 
 def _undone(t: Truncate) -> SparkColumn:
+    """Return whether a change in another partition happened before `t`; the Spark form of `Truncate.undoes`."""
     position_key, row_key, ts_ms = (
         F.col("position_key"),
         F.col("row_key"),
@@ -67,47 +68,49 @@ def _undone(t: Truncate) -> SparkColumn:
 
 
 def key_names(schema: TableSchema) -> list[str]:
-    """The names of the key columns inside the engine; a source's names could clash with ours."""
+    """Return the engine's names of the key columns; the source's names could clash with other columns."""
     return [f"k{i}" for i in range(len(schema.key))]
 
 
 def keyed_events(events: DataFrame, schema: TableSchema) -> DataFrame:
-    """Key (columns k0, k1, …) and `place` of each event.
+    """Return the key (columns k0, k1, …) and `log_key` of each event.
 
     `events` are decoded, good and without truncates. No update among them changes its key: Debezium sends a delete
     and a create instead.
     """
-    return events.select(*_key_places(schema.key))
+    return events.select(*_keys_and_log_key(schema.key))
 
 
 def key_columns(schema: TableSchema) -> list[SparkColumn]:
-    """The key of each of `events` (see `key_places`) as columns k0, k1, …"""
-    return list(_key_places(schema.key)[:-1])
+    """Return the key of an event as columns k0, k1, …"""
+    return list(_keys_and_log_key(schema.key)[:-1])
 
 
 @lru_cache(1024)
-def _key_places(key: tuple[str, ...]) -> tuple[SparkColumn, ...]:
-    return (*(_key_value(column).alias(f"k{i}") for i, column in enumerate(key)), log_key().alias("place"))
+def _keys_and_log_key(key: tuple[str, ...]) -> tuple[SparkColumn, ...]:
+    return (*(_key_value(column).alias(f"k{i}") for i, column in enumerate(key)), log_key().alias("log_key"))
 
 
-def last_changes(places: DataFrame) -> DataFrame:
-    """Of `key_places`: each key with the `place` of its last event and how many `events` it has. Lazy."""
-    names = [name for name in places.columns if name != "place"]
-    return places.groupBy(*names).agg(F.max("place").alias("place"), F.count(F.lit(1)).alias("events"))
+def last_changes(keyed: DataFrame) -> DataFrame:
+    """Return each key of `keyed_events` with the `log_key` of its last event and its number of `events`. Lazy."""
+    names = [name for name in keyed.columns if name != "log_key"]
+    return keyed.groupBy(*names).agg(F.max("log_key").alias("log_key"), F.count(F.lit(1)).alias("events"))
 
 
 def has_short_key(schema: TableSchema) -> bool:
-    """Whether the driver can hold the keys of all events of a batch."""
-    return bool(schema.key) and all(c.type.name in _SHORT and c.transform is None for c in schema.key_columns)
+    """Return whether keys are so short that the driver can hold those of all events of a batch."""
+    return bool(schema.key) and all(
+        c.type.name in _SHORT_TYPES and c.transform is None for c in schema.key_columns
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LastChanges:
-    """What the driver finds in the keys of many events.
+    """The last changes in a batch whose keys the driver holds.
 
     Attributes:
         keys: each key once (columns k0, k1, …).
-        superseded: `place` of each event that a later one of the same key makes pointless.
+        superseded: `log_key` of each event that is followed by a later one of the same key.
     """
 
     keys: pa.Table
@@ -115,40 +118,41 @@ class LastChanges:
 
 
 def last_changes_of_keys(events: pa.Table) -> LastChanges:
-    """As `last_changes`, of keys that the driver has (see `has_short_key`) beside their partition and offset."""
+    """Compute `last_changes` from keys on the driver (see `has_short_key`), with their partition and offset."""
     names = [name for name in events.column_names if name.startswith("k")]
-    places = _places(events)
-    last = driver_last_changes(events.select(names).append_column("place", places))
-    return LastChanges(
-        last.select(names), pa.table({"place": _superseded(events.select(names), places, last)})
-    )
+    keys, log_keys = events.select(names), _log_keys(events)
+    last = driver_last_changes(keys.append_column("log_key", log_keys))
+    return LastChanges(last.select(names), pa.table({"log_key": _superseded(keys, log_keys, last)}))
 
 
-def _superseded(keys: pa.Table, places: pa.ChunkedArray, last: pa.Table) -> pa.ChunkedArray:
-    """Those of `places` that are not among the `last` of their keys."""
+def _superseded(keys: pa.Table, log_keys: pa.ChunkedArray, last: pa.Table) -> pa.ChunkedArray:
+    """Return those of `log_keys` that are not the `last` ones of their keys."""
     if last.num_rows == keys.num_rows:
-        return places.slice(0, 0)
+        return log_keys.slice(0, 0)
     if keys.num_columns == 1:
-        # Mostly few keys have several events, and few values are looked up faster.
+        # Usually few keys have several events, and looking up few values is faster.
         (key,) = keys.column_names
         last = last.filter(pc.greater(last.column("events"), 1))
-        places = places.filter(pc.is_in(keys.column(key), last.column(key).combine_chunks()))
-    return places.filter(pc.invert(pc.is_in(places, last.column("place").combine_chunks())))
+        log_keys = log_keys.filter(pc.is_in(keys.column(key), last.column(key).combine_chunks()))
+    return log_keys.filter(pc.invert(pc.is_in(log_keys, last.column("log_key").combine_chunks())))
 
 
 def rows_except(events: DataFrame, superseded: DataFrame | None, schema: TableSchema) -> DataFrame:
-    """The after-images of `events`, deletes and `superseded` ones (see `LastChanges`) left out."""
-    rows = events.where(F.col("op") != "d").select(log_key().alias("place"), "after")
+    """Return the after-images of `events`, without deletes and `superseded` events (see `LastChanges`)."""
+    rows = events.where(F.col("op") != "d").select(log_key().alias("log_key"), "after")
     if superseded is not None:
-        rows = rows.join(F.broadcast(superseded), "place", "left_anti")
+        rows = rows.join(F.broadcast(superseded), "log_key", "left_anti")
     return rows.select(*_after_columns(schema.names))
 
 
 @dataclass(frozen=True, slots=True)
 class NetChanges:
-    """What a few events come to: `keys` (columns k0, k1, …) that changed, and their `rows` where they are not gone.
+    """The net changes of few events, on the driver.
 
-    `row_keys` are the keys of `rows`, in the same order.
+    Attributes:
+        keys: the keys that changed (columns k0, k1, …).
+        rows: the new rows of those keys that were not deleted.
+        row_keys: the keys of `rows`, in the same order.
     """
 
     keys: pa.Table
@@ -157,9 +161,9 @@ class NetChanges:
 
 
 def driver_net_changes(events: pa.Table, schema: TableSchema) -> NetChanges:
-    """The net changes of decoded, good events without truncates that the driver has.
+    """Return the net changes of decoded, good events without truncates.
 
-    Keys are compared by their bytes, so not for floating point.
+    Keys are compared by their bytes, so they must not be of floating point.
     """
     names = key_names(schema)
     deleted = pc.equal(events.column("code"), OP_CODES["d"])
@@ -171,38 +175,38 @@ def driver_net_changes(events: pa.Table, schema: TableSchema) -> NetChanges:
         )
         for name, column in zip(names, schema.key, strict=True)
     }
-    places = _places(events)
-    last = driver_last_changes(pa.table(keys | {"place": places}))
-    kept = pc.and_(pc.is_in(places, last.column("place").combine_chunks()), pc.invert(deleted))
+    log_keys = _log_keys(events)
+    last = driver_last_changes(pa.table(keys | {"log_key": log_keys}))
+    kept = pc.and_(pc.is_in(log_keys, last.column("log_key").combine_chunks()), pc.invert(deleted))
     rows = events.column("after").filter(kept).combine_chunks()
     fields = [rows.type.field(i).name for i in range(rows.type.num_fields)]
     return NetChanges(last.select(names), pa.table(keys).filter(kept), pa.table(rows.flatten(), names=fields))
 
 
-def _places(events: pa.Table) -> pa.ChunkedArray:
+def _log_keys(events: pa.Table) -> pa.ChunkedArray:
     partition = events.column("partition").cast(pa.int64())
     return pc.add(pc.shift_left(partition, _PARTITION_SHIFT), events.column("offset"))
 
 
-def driver_last_changes(places: pa.Table) -> pa.Table:
-    """`last_changes` of events that the driver has. Keys are compared by their bytes, so not for floating point."""
-    names = [name for name in places.column_names if name != "place"]
-    grouped = places.group_by(names).aggregate([("place", "max"), ("place", "count")])
-    return grouped.rename_columns([*names, "place", "events"]).select([*names, "place", "events"])
+def driver_last_changes(keyed: pa.Table) -> pa.Table:
+    """Compute `last_changes` on the driver. Keys are compared by their bytes, so they must not be of floating point."""
+    names = [name for name in keyed.column_names if name != "log_key"]
+    grouped = keyed.group_by(names).aggregate([("log_key", "max"), ("log_key", "count")])
+    return grouped.rename_columns([*names, "log_key", "events"]).select([*names, "log_key", "events"])
 
 
 def net_rows(events: DataFrame, schema: TableSchema) -> DataFrame:
-    """What good events without truncates come to in a table without a key: each row with how many more of it there are.
+    """Return the net changes of a table without a key: each row, and by how many its number of copies changes.
 
-    Rows (columns k0, k1, … in `schema`'s order) are the same where all their values are; order does not matter. Rows
-    of which there are as many as before are left out.
+    `events` are good and without truncates; their order does not matter. Rows (columns k0, k1, … in `schema`'s order)
+    are copies of each other if all their values are equal. Rows whose number of copies stays the same are left out.
     """
-    came = F.struct(F.lit(1).alias("n"), F.col("after").alias("row"))
-    went = F.struct(F.lit(-1).alias("n"), F.col("before").alias("row"))
+    added = F.struct(F.lit(1).alias("n"), F.col("after").alias("row"))
+    removed = F.struct(F.lit(-1).alias("n"), F.col("before").alias("row"))
     images = (
-        F.when(F.col("op") == "u", F.array(went, came))
-        .when(F.col("op") == "d", F.array(went))
-        .otherwise(F.array(came))
+        F.when(F.col("op") == "u", F.array(removed, added))
+        .when(F.col("op") == "d", F.array(removed))
+        .otherwise(F.array(added))
     )
     names = [f"k{i}" for i in range(len(schema.columns))]
     row = F.col("image.row")
@@ -212,28 +216,29 @@ def net_rows(events: DataFrame, schema: TableSchema) -> DataFrame:
 
 
 def _key_value(column: str) -> SparkColumn:
+    """Return the value of a key column: a delete has it in its before-image."""
     before, after = (F.col(image).getField(column) for image in ("before", "after"))
     return F.when(F.col("op") == "d", before).otherwise(after)
 
 
 def surviving_rows(events: DataFrame, keys: DataFrame, schema: TableSchema) -> DataFrame:
-    """The after-images of the events that `keys` (see `last_changes`) names as last, deletes left out.
+    """Return the after-images of the last events of `keys` (see `last_changes`), without deletes.
 
-    Only keys with several events need a look-up; mostly they are few, and the list that is broadcast is short.
+    Only keys with several events must be looked up; usually they are few, so that the broadcast list is short.
     """
     names = key_names(schema)
-    several = keys.where(F.col("events") > 1).select(*names, F.col("place").alias("last"))
-    rows = events.where(F.col("op") != "d").select(*_row_places(schema.key))
+    several = keys.where(F.col("events") > 1).select(*names, F.col("log_key").alias("last"))
+    rows = events.where(F.col("op") != "d").select(*_keyed_after_image(schema.key))
     survivors = rows.join(F.broadcast(several), names, "left").where(
-        F.col("last").isNull() | (F.col("last") == F.col("place"))
+        F.col("last").isNull() | (F.col("last") == F.col("log_key"))
     )
     return survivors.select(*_after_columns(schema.names))
 
 
 @lru_cache(1024)
-def _row_places(key: tuple[str, ...]) -> tuple[SparkColumn, ...]:
+def _keyed_after_image(key: tuple[str, ...]) -> tuple[SparkColumn, ...]:
     after = F.col("after")
-    return (log_key().alias("place"), after, *(after.getField(c).alias(f"k{i}") for i, c in enumerate(key)))
+    return (log_key().alias("log_key"), after, *(after.getField(c).alias(f"k{i}") for i, c in enumerate(key)))
 
 
 @lru_cache(1024)

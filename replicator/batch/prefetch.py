@@ -1,4 +1,4 @@
-"""The records of all small tables of a batch, fetched together: one question to the log, not one each."""
+"""Fetches the records of all tables with few events in a batch by one request to the log."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,18 +16,21 @@ from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
 
 
 def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list[TableTask]:
-    """`works`; the small ones with their records, which are fetched together: one question to the log, not one each."""
+    """Return `tasks`, the small ones with their records, which are fetched by one request."""
     small = _small(tasks, context.sizes)
     found = _fetch(context.log, context.sizes, small)
-    nothing, chosen = RECORDS.empty_table(), {w.topic for w in small}
-    return [replace(w, records=found.get(w.topic, nothing)) if w.topic in chosen else w for w in tasks]
+    nothing, chosen = RECORDS.empty_table(), {task.topic for task in small}
+    return [
+        replace(task, records=found.get(task.topic, nothing)) if task.topic in chosen else task
+        for task in tasks
+    ]
 
 
 def _small(tasks: Sequence[TableTask], sizes: RecordSizes) -> list[TableTask]:
-    """The works that the driver takes, by number of events and by what their records were so far."""
+    """Return the tasks for the driver, selected by number of events and expected size."""
     small: list[TableTask] = []
     events_left, bytes_left = DRIVER_MAX_BATCH_EVENTS, float(DRIVER_MAX_BYTES)
-    for task in sorted(tasks, key=lambda w: w.count):
+    for task in sorted(tasks, key=lambda task: task.count):
         if task.count > min(DRIVER_MAX_EVENTS, events_left):
             break
         size = sizes.expected(task.topic, task.count)
@@ -40,14 +43,14 @@ def _small(tasks: Sequence[TableTask], sizes: RecordSizes) -> list[TableTask]:
 
 
 def _fetch(log: ChangeLog, sizes: RecordSizes, small: list[TableTask]) -> Mapping[str, pa.Table]:
-    """Topic → records of the works in `small`, which loses those whose records turn out to be too large."""
+    """Return topic → records of the tasks in `small`; tasks whose records are too large are removed from that list."""
     while small:
         found = log.fetch([r for task in small for r in task.ranges], DRIVER_MAX_BYTES)
         if not isinstance(found, TooLarge):
             for topic, records in found.items():
                 sizes.note(topic, records.column("value").nbytes / len(records))
             return found
-        # What was read is lost, but only once: this topic's next records are expected to be of that size.
+        # The request is repeated without this topic, but only once: its next records are expected to have that size.
         sizes.note(found.topic, found.record_bytes)
         small[:] = [task for task in small if task.topic != found.topic]
     return {}

@@ -1,4 +1,4 @@
-"""A source table that has another name now: the lake's tables follow it."""
+"""Renames the lake tables of a source table that was renamed."""
 
 from replicator import failpoints
 from replicator.batch.context import MirrorContext
@@ -7,13 +7,14 @@ from replicator.schema.history import BEGINNING
 
 
 def renamed_to(context: MirrorContext, table: TableId, target_schema_at: int | None = None) -> TableId | None:
-    """What the source's table is called now that the lake has as `table`; None where it is still called so.
+    """Return the new name of a source table that the lake has as `table`; None if it was not renamed.
 
-    None, too, where the mirror leaves out the new name, or has a table of that name. With a place `until`, only
-    renames up to there count, and only where another table has the old name since.
+    The result is also None if the configuration excludes the new name, or if the lake has another table of that name.
+    With `target_schema_at`, only renames up to that binlog key count, and only if another table has had the old name
+    since.
     """
-    there, history = context.ledger.progress(table), context.schemas.history(table)
-    since = BEGINNING if there.schema_at is None else there.schema_at
+    present, history = context.ledger.progress(table), context.schemas.history(table)
+    since = BEGINNING if present.schema_at is None else present.schema_at
     names = [
         v.renamed_to
         for v in history.versions_of_current_name
@@ -25,32 +26,35 @@ def renamed_to(context: MirrorContext, table: TableId, target_schema_at: int | N
         names.append(history.gone.renamed_to)
     if not names or not context.config.includes(str(names[0])):
         return None
-    taken = context.ledger.progress(names[0])
-    left = (there.mirror is not None and taken.mirror is None) or (
-        there.changelog is not None and taken.changelog is None
+    new = context.ledger.progress(names[0])
+    unfinished = (present.mirror is not None and new.mirror is None) or (
+        present.changelog is not None and new.changelog is None
     )
-    return names[0] if left and (not taken.topics or is_half_renamed(context, table, names[0])) else None
+    return names[0] if unfinished and (not new.topics or is_half_renamed(context, table, names[0])) else None
 
 
 def has_left(context: MirrorContext, table: TableId, new: TableId) -> bool:
-    """Whether what the lake has as `table` is of the time after the source's was renamed to `new`."""
+    """Return whether the lake tables called `table` belong to a later source table than the one renamed to `new`."""
     known = context.ledger.progress(table).schema_at
-    moved = context.schemas.history(new).versions_of_current_name[0].at
-    return known is not None and known >= moved
+    renamed_at = context.schemas.history(new).versions_of_current_name[0].at
+    return known is not None and known >= renamed_at
 
 
 def is_half_renamed(context: MirrorContext, table: TableId, new: TableId) -> bool:
-    """Whether a crash left one of the two tables under the old name, and the other under the new one."""
-    there, taken = context.ledger.progress(table), context.ledger.progress(new)
-    return (there.mirror is None and taken.mirror is not None and taken.changelog is None) or (
-        there.changelog is None and taken.changelog is not None and taken.mirror is None
+    """Return whether a crash left one of the two lake tables with the old name and the other with the new one."""
+    old_name, new_name = context.ledger.progress(table), context.ledger.progress(new)
+    return (old_name.mirror is None and new_name.mirror is not None and new_name.changelog is None) or (
+        old_name.changelog is None and new_name.changelog is not None and new_name.mirror is None
     )
 
 
 def rename(context: MirrorContext, table: TableId, new: TableId) -> bool:
-    """Give a table's mirror and changelog the name that the source's has now; whether there was anything to rename.
+    """Rename the mirror and the changelog of `table` to `new`. Return whether either of them existed.
 
-    The lake must have all events of the old name.
+    The lake must have all events of the old name. After a crash it can be repeated.
+
+    Raises:
+        LakeUnavailable: the catalog failed, or cannot rename tables.
     """
     config, found = context.config.lake, False
     for namespace in (config.changes_namespace, config.namespace):

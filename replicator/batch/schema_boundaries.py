@@ -1,4 +1,4 @@
-"""Where a batch is cut, because rows from before a change of the schema and rows from after it must not be mixed."""
+"""Splits tasks into schema segments: at schema changes before and after which rows must not be handled together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,18 +10,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext, TableTask, read_records
-from replicator.decode.events import event_place
-from replicator.errors import (
-    UnsupportedChange,
-)
+from replicator.decode.event_frame import event_position_key
+from replicator.errors import UnsupportedChange
 from replicator.model.table import TableId
 
 _NO_END: Final = 1 << 62
-"""An offset behind all others."""
+"""An offset after all others."""
 
 
 def has_news(context: MirrorContext, table: TableId) -> bool:
-    """Whether the source's schema changed since the version that the lake has, as far as is known."""
+    """Return whether a later schema version than that of the lake is known, or the table's removal."""
     known = context.ledger.progress(table).schema_at
     if known is None:
         return False
@@ -30,10 +28,10 @@ def has_news(context: MirrorContext, table: TableId) -> bool:
 
 
 def newest_known(context: MirrorContext, table: TableId) -> int | None:
-    """The place of the newest version of the source's schema that is known; None where the lake has that already.
+    """Return the binlog key of the newest known schema version; None if the lake has that version.
 
     Raises:
-        UnsupportedChange: rows before it and rows after it must not be mixed.
+        UnsupportedChange: there is a barrier before that version.
     """
     history, known = context.schemas.history(table), context.ledger.progress(table).schema_at
     if known is None or not history.after(known):
@@ -84,11 +82,14 @@ def _first_offsets_after(version: int, starts: Mapping[int, Mapping[int, int]]) 
     return found
 
 
-def _first_offsets(records: DataFrame, places: Sequence[int]) -> dict[int, dict[int, int]]:
-    """Version (by the `places` where versions begin) → partition → the first offset of an event of it."""
-    position_key = event_place(F.col("source"))
+def _first_offsets(records: DataFrame, version_starts: Sequence[int]) -> dict[int, dict[int, int]]:
+    """Return version index → partition → the first offset of an event of it.
+
+    `version_starts` are the binlog keys at which the versions begin.
+    """
+    position_key = event_position_key(F.col("source"))
     version = F.lit(0)
-    for i, at in enumerate(places[1:], start=1):
+    for i, at in enumerate(version_starts[1:], start=1):
         version = F.when(position_key >= at, F.lit(i)).otherwise(version)
     found: dict[int, dict[int, int]] = {}
     events = records.where(F.col("value").isNotNull() & position_key.isNotNull())
@@ -100,7 +101,7 @@ def _first_offsets(records: DataFrame, places: Sequence[int]) -> dict[int, dict[
 
 
 def _cut(task: TableTask, at: Mapping[int, int]) -> tuple[TableTask, TableTask]:
-    """`work` before and from the offsets `at` (partition → offset); partitions that are not named come before."""
+    """Split a task at the offsets `at` (partition → offset); partitions without an offset belong to the first part."""
     before, after = [], []
     for r in task.ranges:
         middle = at.get(r.partition, r.end)

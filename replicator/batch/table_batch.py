@@ -1,4 +1,4 @@
-"""The values that the steps of a batch pass on: decoded events of one table, and what is to be applied of them."""
+"""The values that the steps of a batch share: the decoded events of one table, and the part that is applied."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class BatchSchema:
     @property
     def decoded(self) -> TableSchema:
         """The columns of decoded rows: those of the source, then retired ones."""
-        return self.resolved.frame
+        return self.resolved.decoded_schema
 
     @property
     def mirror(self) -> TableSchema:
@@ -146,21 +146,21 @@ class TableBatch:
         return self.events
 
     def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
-        """Return a TRUNCATE that the mirror has already, if events of this batch may be older."""
+        """Return a TRUNCATE that the mirror contains, if events of this batch may be older."""
         return base.unfinished_truncate(self.task.topic, [r.partition for r in self.task.ranges])
 
     @property
     def is_in_log_order(self) -> bool:
-        """Whether no event is older than events that the lake has of the same partition."""
+        """Whether every event follows all events of its partition that the lake contains."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineReplay(TableBatch):
-    """Events from quarantine, whose offsets the table has passed: later changes of their rows may be in the lake."""
+    """Quarantined events whose offsets the table is already past: the lake may contain later changes of their rows."""
 
     def written_offsets(self, base: CommitMarker | None) -> dict[int, int]:
-        """Return nothing: offsets do not show which of these events the lake has."""
+        """Return nothing: offsets do not show which of these events the lake contains."""
         del base
         return {}
 
@@ -173,7 +173,7 @@ class QuarantineReplay(TableBatch):
         return self.events.frame.join(F.broadcast(recorded.select(*position)), position, "left_anti")
 
     def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
-        """Return the events after which the changelog has no change of the same key."""
+        """Return the events whose keys have no later change in the changelog."""
         lake, schema = self.context.lake, self.schema.mirror
         changelog = lake.load(self.context.config.lake.changes_namespace, self.task.table.name)
         if changelog is None or base is None:
@@ -195,7 +195,7 @@ class QuarantineReplay(TableBatch):
         )
 
     def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
-        """Return the newest TRUNCATE that the mirror has: it may have removed the rows of these events."""
+        """Return the newest TRUNCATE that the mirror contains: it may have removed the rows of these events."""
         return base.known_truncate(self.task.topic)
 
     @property

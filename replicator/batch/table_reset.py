@@ -16,7 +16,7 @@ from replicator.model.truncate import Truncate
 
 @dataclass(frozen=True, slots=True)
 class TableReset:
-    """The events of a batch that remove all earlier rows; false if there are none."""
+    """The events of a batch that remove all earlier rows; falsy if there are none."""
 
     truncates: Sequence[Truncate] = ()
     snapshots: Sequence[SnapshotRead] = ()
@@ -25,7 +25,7 @@ class TableReset:
         return bool(self.truncates or self.snapshots)
 
     def survivors(self, changes: DataFrame) -> DataFrame:
-        """Return the changes that came after all of it: decoded events, or changes of the changelog."""
+        """Return those of `changes` (decoded events or changelog rows) that happened after all of these events."""
         changes = after_truncates(changes, self.truncates)
         for snapshot in self.snapshots:
             changes = since_snapshot(changes, snapshot)
@@ -40,7 +40,7 @@ class ResetPlan:
         reset: what removes the rows that the mirror has.
         effective: `reset`, and an earlier TRUNCATE that may have removed rows of this batch's events.
         snapshot: the snapshot that the mirror contains after the batch; part of its marker.
-        written: partition → next offset of the events of this batch that the mirror has.
+        written: partition → next offset, for the events of this batch that the mirror contains.
     """
 
     reset: TableReset

@@ -170,10 +170,10 @@ def _wanted(
     *,
     resolved: bool = False,
 ) -> "QuarantineFilter":
-    from replicator.model.quarantine import EventPlace, QuarantineFilter
+    from replicator.model.quarantine import LogCoordinate, QuarantineFilter
 
     try:
-        places = tuple(map(EventPlace.parse, ids or ()))
+        places = tuple(map(LogCoordinate.parse, ids or ()))
     except ValueError as error:
         raise UsageError(f"--id: {error}") from error
     return QuarantineFilter(

@@ -9,12 +9,12 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.decode import avro
+from replicator.decode import avro_events
 from replicator.decode.avro_limits import read_record
 from replicator.decode.avro_schema import Writer, key_names, parse_writer_schema, source_names
 from replicator.decode.connect_schema import table_of
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.events import RANGE_END, WriterSchema
+from replicator.decode.event_frame import RANGE_END, WriterSchema
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.document import Document
@@ -30,19 +30,19 @@ class AvroFormat:
 
     Attributes:
         schemas: the writer schemas by id.
-        refuse_defaults: whether schemas with nullable columns that have a default are refused: their NULLs are lost.
+        refuse_defaults: whether to refuse schemas with nullable columns that have a default, because NULLs are lost.
         flattened: whether events are rows and not envelopes; see `model.debezium`.
     """
 
     takes_definitions: ClassVar[bool] = False
-    no_schema: ClassVar[int] = avro.NO_WRITER
+    no_schema: ClassVar[int] = avro_events.NO_WRITER
 
     schemas: WriterSchemas
     refuse_defaults: bool = False
     flattened: bool = False
 
     def schema_id(self, value: SparkColumn) -> SparkColumn:
-        return avro.writer_id(value)
+        return avro_events.writer_id(value)
 
     def carries_schema(self, value: bytes) -> bool:
         return writer_id(value) is not None
@@ -58,12 +58,12 @@ class AvroFormat:
 
     def with_sources(self, records: DataFrame) -> DataFrame:
         given = records.where(F.col("value").isNotNull())
-        found = given.select(avro.writer_id(F.col("value")).alias("writer")).distinct().collect()
-        return avro.with_sources(records, sorted(self._writers(row.writer for row in found).items()))
+        found = given.select(avro_events.writer_id(F.col("value")).alias("writer")).distinct().collect()
+        return avro_events.with_sources(records, sorted(self._writers(row.writer for row in found).items()))
 
     def writer_schema(
         self, table: TableId, carried: CarriedSchema, history: SchemaHistory
-    ) -> avro.AvroWriterSchema:
+    ) -> avro_events.AvroWriterSchema:
         read, columns = parse_writer_schema(self._text(carried.schema_id), flattened=self.flattened)
         if self.refuse_defaults and read.defaulted:
             raise UnsupportedChange(
@@ -75,17 +75,17 @@ class AvroFormat:
         columns = source_names(columns, _declared_names(history, carried.at))
         key = key_names(self._text(_schema_id(carried.key)), columns) if carried.key else ()
         schema = TableSchema(columns, key).without_reserved()
-        return avro.AvroWriterSchema(schema, carried.schema_id, writer=read)
+        return avro_events.AvroWriterSchema(schema, carried.schema_id, writer=read)
 
     def inspect_values(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
     ) -> None:
-        """Learn nothing: a writer schema tells every encoding."""
+        """Do nothing: a writer schema determines every encoding."""
 
     def inspect_records(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
     ) -> None:
-        """Learn nothing: a writer schema tells every encoding."""
+        """Do nothing: a writer schema determines every encoding."""
 
     def with_encodings(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
         del table
@@ -113,7 +113,7 @@ class AvroFormat:
         undecodable: str,
         range_end: int = RANGE_END,
     ) -> DataFrame:
-        return avro.decode(
+        return avro_events.decode(
             records,
             writer_schemas,
             target,
@@ -124,7 +124,7 @@ class AvroFormat:
         )
 
     def _writers(self, ids: Iterable[int]) -> dict[int, Writer]:
-        """Those of the writer schemas that are the schema of a change event."""
+        """Return id → writer schema, for the ids of schemas of change events."""
         found: dict[int, Writer] = {}
         for number in ids:
             with contextlib.suppress(DecodeError):
@@ -143,7 +143,7 @@ class AvroFormat:
 
 
 def _schema_id(data: bytes) -> int:
-    """The id in the header of a key or value. Raises DecodeError if there is none."""
+    """Return the schema id in the header of a key or value. Raises DecodeError if there is none."""
     number = writer_id(data)
     if number is None:
         raise DecodeError("not in Confluent's wire format")
@@ -151,7 +151,7 @@ def _schema_id(data: bytes) -> int:
 
 
 def _declared_names(history: SchemaHistory, at: int | None) -> list[list[str]]:
-    """The source's column names in each declared version: the version at a position first, then the newest first."""
+    """Return the source's column names in each declared version: that at a position first, then the newest first."""
     declared = [(i, v) for i, v in enumerate(history.versions) if v.declared]
     here = None if at is None else history.index_at(at)
     ordered = sorted(declared, key=lambda found: (found[0] != here, -found[0]))

@@ -50,13 +50,13 @@ class Writer:
         written: the writer schema, as Avro JSON.
         wanted: the reader schema: the part of the writer schema that is read.
         defaulted: nullable columns that have a default.
-        marks: the metadata fields of a flattened event; None for an envelope.
+        metadata_fields: the metadata fields of a flattened event; None for an envelope.
     """
 
     written: str
     wanted: str
     defaulted: tuple[str, ...] = ()
-    marks: tuple[str, ...] | None = None
+    metadata_fields: tuple[str, ...] | None = None
 
 
 def parse_writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, tuple[Column, ...]]:
@@ -92,8 +92,8 @@ def parse_writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, 
     checked_schema(written)
     _check_distinct(columns)
     mapping.check_columns(columns)
-    marks = tuple(sorted(METADATA_FIELDS & fields.keys())) if flattened else None
-    return Writer(json.dumps(written), json.dumps(wanted), defaulted, marks), columns
+    metadata_fields = tuple(sorted(METADATA_FIELDS & fields.keys())) if flattened else None
+    return Writer(json.dumps(written), json.dumps(wanted), defaulted, metadata_fields), columns
 
 
 def _wanted(

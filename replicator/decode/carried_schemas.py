@@ -1,38 +1,38 @@
-"""The schemas that the records of a batch carry, found by Spark."""
+"""Finds the schemas that the records of a batch carry, with Spark."""
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.events import event_place
+from replicator.decode.event_frame import event_position_key
 from replicator.jvm.spark import local_frame
 from replicator.model.position import SourcePosition
 
 
 def carried_schemas(records: DataFrame, event_format: EventFormat) -> list[CarriedSchema]:
-    """Find the schemas that raw records carry or name, oldest first; mostly in one pass over the records.
+    """Return the schemas that raw records carry or refer to, oldest first; usually by one pass over the records.
 
-    Records that carry none have an entry too, with `EventFormat.no_schema` as its id. Tombstones are left out.
+    Records without a schema have an entry too, with `EventFormat.no_schema` as its id. Tombstones are ignored.
     """
     schema_id = event_format.schema_id(F.col("value")).alias("schema_id")
     sample = F.struct("key", "value")
     given = records.where(F.col("value").isNotNull()).select("*", schema_id)
     first = given.groupBy("schema_id", "partition").agg(
-        # A truncate has no key. So it is a sample of the table's schema, but not of its key.
+        # A truncate has no key, so it is a sample of the table's schema, but not of its key.
         F.min_by(sample, F.struct(F.col("key").isNull(), "offset")).alias("sample"),
         F.min_by("value", "offset").alias("value"),
         F.min("offset").alias("offset"),
     )
     found = _by_schema(local_frame(records.sparkSession, first.toArrow(), first.schema), event_format)
     if any(row.at is None and row.schema_id != event_format.no_schema for row in found):
-        # The first record of a schema is no event, so it has no position; a later one may have.
+        # The first record of a schema is not a change event and has no position; a later one may have one.
         found = _by_schema(given.withColumn("sample", sample), event_format)
     return [_carried(row) for row in found]
 
 
 def _by_schema(records: DataFrame, event_format: EventFormat) -> list[Row]:
-    """One row for each schema in `records` (schema_id, offset, value, sample), in the order of their positions."""
-    at = event_place(F.col("source"))
+    """Return one row per schema in `records` (schema_id, offset, value, sample), ordered by position."""
+    at = event_position_key(F.col("source"))
     return (
         event_format.with_sources(records)
         .groupBy("schema_id")

@@ -37,7 +37,7 @@ def undecided(columns: Iterable[Column]) -> tuple[Column, ...]:
     return tuple(c for c in columns if c.encoding is Encoding.UNSEEN_DECIMAL)
 
 
-def form_of(
+def decimal_encoding_of(
     values: Iterable[bytes], columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
 ) -> Encoding | None:
     """Return the encoding of `columns` in change events as the log has them; None if no value shows it."""
@@ -73,10 +73,10 @@ def _kind(value: Any) -> str:
     return "text" if len(value) % 4 or "." in value or "-" in value else "both"
 
 
-def telling_events(
+def decisive_events(
     events: DataFrame, columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
 ) -> list[bytes]:
-    """Select up to three events that show the encoding of `columns`.
+    """Return up to three events that show the encoding of `columns`.
 
     `events` has the columns offset and value; all events have a schema, or all have none.
     """

@@ -1,9 +1,9 @@
-"""What the definitions of a table say about the schemas of its events."""
+"""Derives the schemas of a table's events from its definitions."""
 
 from dataclasses import replace
 
-from replicator.decode.events import WriterSchema
-from replicator.decode.schema_resolution import known_as
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.schema_resolution import matching_versions
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import Encoding
 from replicator.schema.history import SchemaHistory
@@ -11,9 +11,9 @@ from replicator.schema.mysql_types import reconciled
 
 
 def declared_writer_schemas(history: SchemaHistory, since: int | None = None) -> list[WriterSchema]:
-    """Return the schemas of events that carry none, one for each declared version, told apart by position.
+    """Return the schemas of events that carry none: one for each declared version, with its range of positions.
 
-    Versions that ended before the position `since` are left out.
+    Versions that ended before the position key `since` are omitted.
     """
     declared = [v for v in history.versions_of_current_name if v.declared]
     writer_schemas: list[WriterSchema] = []
@@ -28,7 +28,7 @@ def declared_writer_schemas(history: SchemaHistory, since: int | None = None) ->
 def completed(
     schema: TableSchema, history: SchemaHistory, at: int | None, last_key: tuple[str, ...]
 ) -> TableSchema:
-    """Add to the schema of an event at a position what only definitions say: fills, and the key if it has none.
+    """Return the schema of an event at a position, completed from definitions: fills, and the key if it has none.
 
     `last_key` is used if the definition has no key either.
     """
@@ -38,12 +38,14 @@ def completed(
 
 
 def _declared_at(history: SchemaHistory, schema: TableSchema, at: int | None) -> TableSchema:
-    """The version that an event at a position was written with, as far as it is known."""
+    """Return the columns of the version that an event at a position was written with, as far as it is known."""
     if not history:
         return TableSchema(())
     own = history.versions[-1 if at is None else history.index_at(at)].schema
-    alike = known_as(history, schema)
-    return own if not alike or set(own.names) == set(schema.names) else history.versions[alike[-1]].schema
+    matching = matching_versions(history, schema)
+    return (
+        own if not matching or set(own.names) == set(schema.names) else history.versions[matching[-1]].schema
+    )
 
 
 def _completed_column(column: Column, declared: Column | None) -> Column:

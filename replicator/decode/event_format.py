@@ -1,4 +1,4 @@
-"""The protocol of a format in which a log has its change events."""
+"""The protocol of a format of change events: JSON and Avro are its implementations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 
-from replicator.decode.events import RANGE_END, WriterSchema
+from replicator.decode.event_frame import RANGE_END, WriterSchema
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition
@@ -17,7 +17,7 @@ from replicator.schema.history import SchemaHistory, TableDefinition
 
 @dataclass(frozen=True, slots=True)
 class CarriedSchema:
-    """A schema that records carry or name, with one of these records as a sample.
+    """A schema that records carry or refer to, with one of these records as a sample.
 
     Attributes:
         schema_id: see `EventFormat.schema_id`.
@@ -48,11 +48,11 @@ class EventFormat(Protocol):
         ...
 
     def schema_id(self, value: SparkColumn) -> SparkColumn:
-        """Return a number (long) for the schema that a record carries or names; `no_schema` if there is none."""
+        """Return the id (long) of the schema that a record carries or refers to; `no_schema` if there is none."""
         ...
 
     def carries_schema(self, value: bytes) -> bool:
-        """Whether a record carries or names its schema."""
+        """Return whether a record carries its schema or refers to it."""
         ...
 
     def table_named_in(self, value: bytes) -> TableId | None:
@@ -72,28 +72,28 @@ class EventFormat(Protocol):
         ...
 
     def writer_schema(self, table: TableId, carried: CarriedSchema, history: SchemaHistory) -> WriterSchema:
-        """Read the schema that events carry or name. Definitions in `history` may tell the source's column names.
+        """Read the schema that events carry or refer to. Definitions in `history` may add the source's column names.
 
         Raises:
             DecodeError: the schema cannot be read.
-            UnsupportedChange: values would be lost or mixed up.
-            LogUnavailable, RegistryRefused: the schema registry cannot be asked.
+            UnsupportedChange: values would be lost or confused.
+            LogUnavailable, RegistryRefused: the schema registry does not answer, or refuses the request.
         """
         ...
 
     def inspect_values(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
     ) -> None:
-        """Learn from a few events without a schema how they encode values, if `writer_schemas` leave it open."""
+        """Learn the encoding of values from a few events without a schema, if `writer_schemas` do not determine it."""
         ...
 
     def inspect_records(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
     ) -> None:
-        """Learn how events of one schema encode values, if it leaves that open.
+        """Learn the encoding of values in events of one schema, if the schema does not determine it.
 
         The schema has the id of the first of `writer_schemas`. `sample` is one of these events. `records` are
-        searched for others only if the sample does not tell.
+        searched for others only if the sample does not show the encoding.
         """
         ...
 
@@ -116,5 +116,5 @@ class EventFormat(Protocol):
         undecodable: str,
         range_end: int = RANGE_END,
     ) -> DataFrame:
-        """Decode records of one table; see `events.decode`."""
+        """Decode records of one table; see `json_events.decode`."""
         ...

@@ -18,10 +18,10 @@ SOURCE_TYPES: Final[Mapping[str, DataType]] = {name: _TYPES[kind] for name, kind
 _REMEDY: Final = "; see `replicator check`"
 
 
-def mark_fields() -> list[StructField]:
+def metadata_fields() -> list[StructField]:
     """Return the metadata fields of a flattened event, as `from_json` reads them."""
-    marks = [StructField("__op", StringType()), StructField("__deleted", StringType())]
-    return marks + [StructField(f"__source_{name}", kind) for name, kind in SOURCE_TYPES.items()]
+    fields = [StructField("__op", StringType()), StructField("__deleted", StringType())]
+    return fields + [StructField(f"__source_{name}", kind) for name, kind in SOURCE_TYPES.items()]
 
 
 def flat_source(event: SparkColumn) -> SparkColumn:
@@ -40,18 +40,18 @@ def envelope_of(
     `METADATA_FIELDS` that the event may have.
     """
 
-    def mark(name: str, kind: DataType) -> SparkColumn:
+    def metadata(name: str, kind: DataType) -> SparkColumn:
         value = event.getField(name) if name in present else F.lit(None)
         return value.cast(kind)
 
     row = F.struct(*[event.getField(c.written).alias(c.written) for c in columns])
-    deleted = mark("__deleted", StringType())
-    source = [mark(f"__source_{name}", kind).alias(name) for name, kind in SOURCE_TYPES.items()]
+    deleted = metadata("__deleted", StringType())
+    source = [metadata(f"__source_{name}", kind).alias(name) for name, kind in SOURCE_TYPES.items()]
     lacking = (
-        F.when(mark("__op", StringType()).isNull(), F.lit(f"no __op in a flattened event{_REMEDY}"))
+        F.when(metadata("__op", StringType()).isNull(), F.lit(f"no __op in a flattened event{_REMEDY}"))
         .when(deleted.isNull(), F.lit(f"no __deleted in a flattened event: deletes would be lost{_REMEDY}"))
         .when(
-            mark("__source_file", StringType()).isNull() | mark("__source_pos", LongType()).isNull(),
+            metadata("__source_file", StringType()).isNull() | metadata("__source_pos", LongType()).isNull(),
             F.lit(f"no position in a flattened event{_REMEDY}"),
         )
     )
@@ -59,7 +59,7 @@ def envelope_of(
         F.when(deleted == "true", row).alias("before"),
         F.when(deleted != "true", row).alias("after"),
         F.struct(*source).alias("source"),
-        mark("__op", StringType()).alias("op"),
+        metadata("__op", StringType()).alias("op"),
         F.struct(F.lit(None).cast(LongType()).alias("total_order")).alias("transaction"),
         lacking.alias("lacking"),
     ]

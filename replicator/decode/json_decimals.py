@@ -1,4 +1,4 @@
-"""How the JSON events of each table encode decimals, as learned from events; see `decimal_encoding`."""
+"""Learns the encoding of decimals in the JSON events of each table; see `decimal_encoding`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -6,14 +6,15 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.decode.decimal_encoding import form_of, telling_events, undecided
-from replicator.decode.events import WriterSchema, fingerprint
+from replicator.decode.decimal_encoding import decimal_encoding_of, decisive_events, undecided
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.json_events import fingerprint
 from replicator.model.table import Column, TableId
 from replicator.model.types import Encoding
 
 
 class DecimalEncodings:
-    """Learns and stores how events encode decimals, for each table and fingerprint of a carried schema.
+    """Learns and stores the encoding of decimals, for each table and fingerprint of a carried schema.
 
     Safe for several threads, one per table.
     """
@@ -32,10 +33,10 @@ class DecimalEncodings:
     def inspect_records(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
     ) -> None:
-        """Learn from events of one schema: from `sample`, or from `records` by a Spark job if it does not tell.
+        """Learn from events of one schema: from `sample`, or by a Spark job from `records` if it is not sufficient.
 
-        An encoding that is already stored came from first events, and later ones may differ: then `records` are
-        searched, whatever the sample tells.
+        If an encoding is stored already, it was learned from the first events, and later ones may differ. Then
+        `records` are searched in any case.
         """
         columns = _undecided(writer_schemas)
         if not columns:
@@ -46,8 +47,8 @@ class DecimalEncodings:
             found = self._encoding_in([sample], columns, schema_id)
         if found is None:
             own = records.where(F.col("value").isNotNull() & (fingerprint(F.col("value")) == schema_id))
-            telling = telling_events(own, columns, with_schema=schema_id != 0, flattened=self._flattened)
-            found = self._encoding_in(telling, columns, schema_id)
+            decisive = decisive_events(own, columns, with_schema=schema_id != 0, flattened=self._flattened)
+            found = self._encoding_in(decisive, columns, schema_id)
         self._note(table, schema_id, found)
 
     def applied(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
@@ -61,7 +62,7 @@ class DecimalEncodings:
     def _encoding_in(
         self, values: Iterable[bytes], columns: Sequence[Column], schema_id: int
     ) -> Encoding | None:
-        return form_of(values, columns, with_schema=schema_id != 0, flattened=self._flattened)
+        return decimal_encoding_of(values, columns, with_schema=schema_id != 0, flattened=self._flattened)
 
     def _note(self, table: TableId, schema_id: int, found: Encoding | None) -> None:
         if found is not None:

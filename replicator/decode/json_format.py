@@ -7,10 +7,10 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.decode import events
+from replicator.decode import json_events
 from replicator.decode.connect_schema import source_table, table_schema
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.events import RANGE_END, SCHEMA_START, WriterSchema
+from replicator.decode.event_frame import RANGE_END, WriterSchema
 from replicator.decode.json_decimals import DecimalEncodings
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
@@ -34,10 +34,10 @@ class JsonFormat:
         self._decimals = DecimalEncodings(flattened=flattened)
 
     def schema_id(self, value: SparkColumn) -> SparkColumn:
-        return events.fingerprint(value)
+        return json_events.fingerprint(value)
 
     def carries_schema(self, value: bytes) -> bool:
-        return value.startswith(SCHEMA_START.encode())
+        return value.startswith(json_events.SCHEMA_START.encode())
 
     def table_named_in(self, value: bytes) -> TableId | None:
         return source_table(value)
@@ -46,12 +46,14 @@ class JsonFormat:
         return table_definitions(value)
 
     def with_sources(self, records: DataFrame) -> DataFrame:
-        return records.withColumn("source", events.event_source(F.col("value"), flattened=self._flattened))
+        return records.withColumn(
+            "source", json_events.event_source(F.col("value"), flattened=self._flattened)
+        )
 
     def writer_schema(self, table: TableId, carried: CarriedSchema, history: SchemaHistory) -> WriterSchema:
         del table, history
         schema = table_schema(carried.value, carried.key, flattened=self._flattened)
-        return WriterSchema(schema, carried.schema_id, events.beginning(carried.value))
+        return WriterSchema(schema, carried.schema_id, json_events.schema_prefix(carried.value))
 
     def inspect_values(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
@@ -84,7 +86,7 @@ class JsonFormat:
         undecodable: str,
         range_end: int = RANGE_END,
     ) -> DataFrame:
-        return events.decode(
+        return json_events.decode(
             records,
             writer_schemas,
             target,

@@ -1,9 +1,9 @@
-"""The last resolved schema of each table."""
+"""Caches the last resolved schema of each table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_resolution import ResolvedSchema, resolve
 from replicator.model.table import TableId
 from replicator.schema.history import SchemaHistory
@@ -21,12 +21,12 @@ class _Resolution:
         self, history: SchemaHistory, writer_schemas: tuple[WriterSchema, ...], first: int, target: int
     ) -> bool:
         # A history is compared by identity: comparing every version would take longer than to resolve again.
-        asked = (writer_schemas, first, target)
-        return self.history is history and (self.writer_schemas, self.first, self.target) == asked
+        arguments = (writer_schemas, first, target)
+        return self.history is history and (self.writer_schemas, self.first, self.target) == arguments
 
 
 class ResolutionCache:
-    """Resolves the schemas of events, mostly to the same result as in the batch before.
+    """Resolves the schemas of events. Usually the result is that of the previous batch, which is cached.
 
     Safe for several threads, one per table.
     """
@@ -42,7 +42,7 @@ class ResolutionCache:
         first: int,
         target: int,
     ) -> ResolvedSchema:
-        """Return how events of the versions from `first` on are decoded to version `target`."""
+        """Resolve the writer schemas of events to version `target`; see `schema_resolution.resolve`."""
         given, last = tuple(writer_schemas), self._last.get(table)
         if last is None or not last.is_of(history, given, first, target):
             resolved = resolve(history, given, first, target)

@@ -1,4 +1,4 @@
-"""Which schemas the events of a table have, as learned from the events."""
+"""Discovers the schemas of a table's events in the events themselves."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -9,22 +9,22 @@ from pyspark.sql import DataFrame
 from replicator.decode.carried_schemas import carried_schemas
 from replicator.decode.declared_schemas import completed, declared_writer_schemas
 from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_histories import SchemaHistories
-from replicator.decode.schema_resolution import known_as
+from replicator.decode.schema_resolution import matching_versions
 from replicator.errors import DecodeError, MissingSchema
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
 from replicator.schema.history import binlog_key
 
 _MAX_WAITS: Final = 2
-"""How often a batch is put off until the definition is there that tells a renamed column from a new one."""
+"""How often a batch is postponed to wait for the definition that distinguishes a renamed column from a new one."""
 
 
 class SchemaDiscovery:
-    """Learns the schemas of events, and remembers the current one of each table.
+    """Learns the schemas of events, and stores the current one of each table.
 
-    A schema that no definition explains becomes an observed version of the table's history. Safe for several threads,
+    A schema that matches no definition becomes an observed version of the table's history. Safe for several threads,
     one per table.
     """
 
@@ -36,7 +36,7 @@ class SchemaDiscovery:
         self._waits: dict[tuple[TableId, int], int] = {}
 
     def knows(self, table: TableId) -> bool:
-        """Whether events of the table can be decoded before any of them is inspected."""
+        """Return whether events of the table can be decoded before any of them is inspected."""
         return table in self._current or (
             self._format.takes_definitions and self._histories.is_defined(table)
         )
@@ -59,21 +59,21 @@ class SchemaDiscovery:
         return self._with_encodings(table, writer_schemas)
 
     def needs_inspection(self, table: TableId) -> bool:
-        """Whether inspecting the table's next events before they are decoded may save decoding them twice."""
+        """Return whether inspecting the table's next events before decoding may avoid decoding them twice."""
         return table not in self._current and table not in self._inspected
 
-    def inspect(self, table: TableId, values: Iterable[bytes]) -> None:
-        """Learn from a few events without a schema how they encode values."""
+    def inspect_values(self, table: TableId, values: Iterable[bytes]) -> None:
+        """Learn the encoding of values from a few events without a schema."""
         self._inspected.add(table)
         self._format.inspect_values(table, self._declared(table), values)
 
     def learn(self, table: TableId, records: DataFrame, *, patient: bool) -> list[WriterSchema]:
         """Return the schemas that `records` (raw records of one table) carry, oldest first.
 
-        Records whose schema cannot be read are left out.
+        Schemas that cannot be read are omitted.
 
         Raises:
-            MissingSchema: there is no schema for any record; or the batch is put off, see `observe`.
+            MissingSchema: there is no schema for any record; or the batch is postponed, see `observe`.
             UnknownWriter: no schema can be read.
             UnsupportedChange, LogUnavailable, RegistryRefused: see `EventFormat.writer_schema`.
         """
@@ -83,22 +83,23 @@ class SchemaDiscovery:
             raise self._format.missing_schema(table, reasons)
         return writer_schemas
 
-    def learn_from_few(self, table: TableId, few: DataFrame, *, patient: bool) -> list[WriterSchema]:
-        """Return the schema that the first few events of each partition carry; mostly all events have it.
+    def learn_from_sample(self, table: TableId, sample: DataFrame, *, patient: bool) -> list[WriterSchema]:
+        """Return the schema that a sample, the first few events of each partition, carries; usually all events have it.
 
-        The result is empty if they have several schemas, or do not tell the key: then all events must be inspected.
+        The result is empty if the sample has several schemas, or does not show the key: then all events must be
+        inspected.
 
         Raises:
-            MissingSchema: the batch is put off, see `observe`.
+            MissingSchema: the batch is postponed, see `observe`.
         """
-        found = carried_schemas(few, self._format)
+        found = carried_schemas(sample, self._format)
         if len(found) != 1 or found[0].schema_id == self._format.no_schema or found[0].key is None:
             return []
-        writer_schemas, _ = self._read(table, found, few, patient)
+        writer_schemas, _ = self._read(table, found, sample, patient)
         return writer_schemas
 
     def writer_schema(self, table: TableId, carried: CarriedSchema) -> WriterSchema:
-        """Read a schema that events carry or name, and complete it from the definitions.
+        """Read a schema that events carry or refer to, and complete it from the definitions.
 
         Raises:
             DecodeError, UnsupportedChange, LogUnavailable, RegistryRefused: see `EventFormat.writer_schema`.
@@ -113,14 +114,14 @@ class SchemaDiscovery:
     ) -> None:
         """Add a schema to the table's history if no version has its columns.
 
-        If columns disappeared while others appeared, only a definition can tell renamed columns from new ones. If
-        `patient`, the batch is put off a few times until the definition is there; then the columns count as new.
+        If columns disappeared while others appeared, only a definition can distinguish renamed columns from new ones.
+        If `patient`, the batch is postponed a few times to wait for the definition; then the columns count as new.
 
         Raises:
-            MissingSchema: the batch is put off.
+            MissingSchema: the batch is postponed.
         """
         history, schema = self._histories.history(table), writer_schema.schema
-        if carried.position is None or known_as(history, schema):
+        if carried.position is None or matching_versions(history, schema):
             return
         if history:
             last, names = set(history.versions[-1].schema.names), set(schema.names)
@@ -139,7 +140,7 @@ class SchemaDiscovery:
     ) -> tuple[list[WriterSchema], list[str]]:
         """Read the schemas that were `found` in `records`; the last one becomes the current one.
 
-        The second result says why others cannot be read.
+        The second result has the reasons why others cannot be read.
         """
         writer_schemas: list[WriterSchema] = []
         reasons: list[str] = []
@@ -155,9 +156,9 @@ class SchemaDiscovery:
     def _writer_schemas_of(
         self, table: TableId, carried: CarriedSchema, records: DataFrame, patient: bool
     ) -> list[WriterSchema]:
-        """The schemas of the events that `carried` stands for. Raises DecodeError if they cannot be read."""
+        """Return the schemas of the events that `carried` represents. Raises DecodeError if they cannot be read."""
         if carried.schema_id == self._format.no_schema:
-            # Every declared version applies; `decode` tells these events from those with a schema.
+            # Every declared version may apply; `decode` distinguishes these events from those with a schema.
             writer_schemas = self._declared(table)
             self._format.inspect_records(table, writer_schemas, carried.value, records)
         else:

@@ -1,7 +1,7 @@
-"""The schema history of each source table, from definitions and from events.
+"""Stores the schema history of each source table, from definitions and from events.
 
-Definitions come from the schema-change topic, or from the source itself. Schemas that only events show are added to
-them as observed versions.
+Definitions are read from the schema-change topic or from the source itself. Schemas without a definition that events
+show are added as observed versions.
 """
 
 import threading
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from replicator.decode.schema_resolution import known_as
+from replicator.decode.schema_resolution import matching_versions
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema, topic_name
 from replicator.schema.history import (
@@ -42,7 +42,7 @@ class SchemaHistories:
         self._lock = threading.Lock()
 
     def apply(self, definitions: Iterable[TableDefinition]) -> None:
-        """Add the definitions of one schema change. A definition that is sent again changes nothing."""
+        """Add the definitions of one schema change. A redelivered definition changes nothing."""
         with self._lock:
             for definition in definitions:
                 if definition.passing:
@@ -57,7 +57,7 @@ class SchemaHistories:
             self._histories.pop(table, None)
 
     def observe(self, table: TableId, position: SourcePosition, ts_ms: int, schema: TableSchema) -> None:
-        """Add a version that only events show, from the first of these events on."""
+        """Add an observed version, which begins at the first event that has it."""
         with self._lock:
             self._observed.setdefault(table, []).append(TableDefinition(table, position, ts_ms, schema))
             self._histories.clear()
@@ -68,7 +68,7 @@ class SchemaHistories:
             return self._history(table)
 
     def is_defined(self, table: TableId) -> bool:
-        """Whether any definition of the table was added, including its removal."""
+        """Return whether any definition of the table was added, including its removal."""
         return table in self._declared
 
     def earlier_names(self, table: TableId) -> frozenset[TableId]:
@@ -104,7 +104,7 @@ class SchemaHistories:
         }
 
     def _add_intermediate_name(self, definition: TableDefinition) -> None:
-        """Note a name that a table has only inside a statement that renames several tables.
+        """Store a name that a table has only inside a statement that renames several tables.
 
         Debezium 3.6 divides such a statement into one record for each table.
         """
@@ -160,7 +160,7 @@ class SchemaHistories:
 
     def _history_until(self, table: TableId, end: int | None) -> SchemaHistory:
         """Build the history up to a position. It continues the history that the table had under an earlier name."""
-        declared, seen = (
+        declared, observations = (
             [d for d in known.get(table, ()) if end is None or d.at < end]
             for known in (self._declared, self._observed)
         )
@@ -169,9 +169,11 @@ class SchemaHistories:
         if first is not None and first.other_name is not None:
             past = self._history_until(first.other_name, first.at)
         history = build_history(declared, past)
-        for d in seen:
-            # A definition of what was observed may have been added since.
+        for d in observations:
+            # The definition of an observed version may have been added since.
             if d.schema is not None and (not history or d.at > history.versions[-1].at):
-                is_declared = history and known_as(history, d.schema)[-1:] == [len(history.versions) - 1]
+                is_declared = history and matching_versions(history, d.schema)[-1:] == [
+                    len(history.versions) - 1
+                ]
                 history = history if is_declared else observed(history, d.position, d.ts_ms, d.schema)
         return history

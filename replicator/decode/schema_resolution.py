@@ -1,13 +1,13 @@
 """Resolve the writer schemas of events against a version of the table's schema.
 
 The columns of a writer schema are renamed to their names in the newest version before anything is decoded, so that a
-column keeps its identity, whatever its name was when the event was written.
+column keeps its identity even if it had another name when the event was written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.model.column_history import ColumnHistory, history_in
 from replicator.model.column_rules import Blank, ColumnRules
 from replicator.model.table import Column, TableSchema
@@ -21,15 +21,15 @@ class ResolvedSchema:
     """The mapping of a batch's writer schemas to one decoded schema.
 
     Attributes:
-        writer_schemas: the writer schemas of the events; their columns have the names in `frame`.
-        frame: the columns of all decoded images: those of `schema`, then `retired` ones.
+        writer_schemas: the writer schemas of the events; their columns have the names in `decoded_schema`.
+        decoded_schema: the columns of all decoded images: those of `schema`, then `retired` ones.
         schema: the schema version at the end of the batch.
         retired: columns that only older events have; a changelog keeps them, a mirror does not.
-        histories: column of `frame` → the names that it has or had in the source.
+        histories: column of `decoded_schema` → the names that it has or had in the source.
     """
 
     writer_schemas: tuple[WriterSchema, ...]
-    frame: TableSchema
+    decoded_schema: TableSchema
     schema: TableSchema
     retired: tuple[str, ...]
     histories: Mapping[str, ColumnHistory] = field(default_factory=dict)
@@ -40,32 +40,34 @@ class ResolvedSchema:
         return replace(
             self,
             writer_schemas=tuple(replace(e, schema=replace(e.schema, key=own)) for e in self.writer_schemas),
-            frame=replace(self.frame, key=own),
+            decoded_schema=replace(self.decoded_schema, key=own),
             schema=replace(self.schema, key=own),
         )
 
-    def ruled(self, rules: ColumnRules, table: str) -> "ResolvedSchema":
+    def with_rules(self, rules: ColumnRules, table: str) -> "ResolvedSchema":
         """Apply column rules: exclude, mask or hash columns.
 
         Raises:
             UnfitColumns: as in `ColumnRules.transformed`.
         """
-        frame = rules.transformed(self.frame, table, self.histories)
+        decoded = rules.transformed(self.decoded_schema, table, self.histories)
         return replace(
             self,
-            writer_schemas=tuple(_read(rules, writer_schema, frame) for writer_schema in self.writer_schemas),
-            frame=frame,
+            writer_schemas=tuple(
+                _restricted(rules, writer_schema, decoded) for writer_schema in self.writer_schemas
+            ),
+            decoded_schema=decoded,
             schema=rules.transformed(self.schema, table, self.histories),
-            retired=tuple(name for name in self.retired if frame.column(name) is not None),
+            retired=tuple(name for name in self.retired if decoded.column(name) is not None),
         )
 
 
-def _read(rules: ColumnRules, writer_schema: WriterSchema, frame: TableSchema) -> WriterSchema:
-    """Restrict a writer schema to the columns that must be read, with the transforms of `frame`.
+def _restricted(rules: ColumnRules, writer_schema: WriterSchema, decoded: TableSchema) -> WriterSchema:
+    """Restrict a writer schema to the columns that must be read, with the transforms of `decoded`.
 
     The rules behind these transforms consider all names of a column.
     """
-    transforms = {c.name: c.transform for c in frame.columns if not isinstance(c.transform, Blank)}
+    transforms = {c.name: c.transform for c in decoded.columns if not isinstance(c.transform, Blank)}
     columns = [
         replace(c, transform=transforms[c.name]) for c in writer_schema.schema.columns if c.name in transforms
     ]
@@ -89,8 +91,8 @@ def resolve(
     versions = column_histories(history)
     histories = dict(versions[target])
     for writer_schema in writer_schemas:
-        for version, own in _placed(history, writer_schema, first, target):
-            found = _as_of(history, version, target, own)
+        for version, own in _by_version(history, writer_schema, first, target):
+            found = _renamed(history, version, target, own)
             _add_histories(histories, versions[version], own, found)
             if version == target:
                 newest = found.schema
@@ -127,20 +129,20 @@ def _continues(last: WriterSchema, found: WriterSchema) -> bool:
     return last.end == found.first and replace(last, first=found.first, end=found.end) == found
 
 
-def known_as(history: SchemaHistory, schema: TableSchema) -> list[int]:
-    """Return the versions that events with this schema may have; if any have the same types, only those."""
+def matching_versions(history: SchemaHistory, schema: TableSchema) -> list[int]:
+    """Return the indexes of the versions with the columns of `schema`; if some have its types too, only those."""
     found = [i for i, v in enumerate(history.versions) if set(v.schema.names) == set(schema.names)]
     types = {c.name: c.type for c in schema.columns}
     exact = [i for i in found if {c.name: c.type for c in history.versions[i].schema.columns} == types]
     return exact or found
 
 
-def _placed(
+def _by_version(
     history: SchemaHistory, writer_schema: WriterSchema, first: int, target: int
 ) -> list[tuple[int, WriterSchema]]:
     """Return (version, writer schema) for each version that its events may have, with disjoint ranges of positions."""
     if writer_schema.fingerprint == 0:
-        # It has the range of its version; one that begins after the target does not concern this batch.
+        # It has the position range of its version; one that begins after the target does not concern this batch.
         version = (
             len(history.versions) - 1
             if writer_schema.end is None
@@ -150,7 +152,7 @@ def _placed(
             return []
         last = version >= target
         return [(min(version, target), replace(writer_schema, end=None) if last else writer_schema)]
-    known = known_as(history, writer_schema.schema)
+    known = matching_versions(history, writer_schema.schema)
     found = [i for i in known if first <= i <= target] or [i for i in known if i <= target][-1:]
     if len(found) < 2:
         return [(found[0] if found else min(first, target), writer_schema)]
@@ -159,7 +161,7 @@ def _placed(
     return [(i, replace(writer_schema, first=a, end=b)) for i, a, b in zip(found, starts, ends, strict=True)]
 
 
-def _as_of(history: SchemaHistory, version: int, target: int, writer_schema: WriterSchema) -> WriterSchema:
+def _renamed(history: SchemaHistory, version: int, target: int, writer_schema: WriterSchema) -> WriterSchema:
     """Rename the columns of a writer schema from `version` to `target`; a dropped column keeps its last name.
 
     A dropped column whose name another column got later is superseded.
@@ -189,9 +191,9 @@ def _target(
     defined = history.versions[target].schema
     added, columns = history.added(target), []
     for column in defined.columns:
-        seen = None if newest is None else newest.column(column.name)
+        observed = None if newest is None else newest.column(column.name)
         filled = added.get(column.name)
-        own = column if seen is None else replace(seen, nullable=column.nullable)
+        own = column if observed is None else replace(observed, nullable=column.nullable)
         columns.append(
             replace(
                 own,

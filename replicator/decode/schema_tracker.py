@@ -1,11 +1,11 @@
-"""The schemas of all source tables and of their events, as one object for the rest of the engine."""
+"""Tracks the schemas of all source tables and of their events; the interface of this package for other packages."""
 
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 
 from replicator.decode.event_format import EventFormat
-from replicator.decode.events import RANGE_END, WriterSchema
+from replicator.decode.event_frame import RANGE_END, WriterSchema
 from replicator.decode.resolution_cache import ResolutionCache
 from replicator.decode.schema_discovery import SchemaDiscovery
 from replicator.decode.schema_histories import SchemaHistories
@@ -19,10 +19,10 @@ from replicator.schema.history import SchemaHistory, TableDefinition, binlog_key
 
 
 class SchemaTracker:
-    """Keeps the histories of all tables, and tells which schemas events have and how they are decoded.
+    """Keeps the schema histories of all tables, and determines the schemas of events and how to decode them.
 
-    Passes each question to the part that answers it: the histories, the discovery of schemas, or the format of the
-    log's events. Safe for several threads, one per table.
+    A facade: methods delegate to the histories, to the discovery of schemas, or to the format of the log's events.
+    Safe for several threads, one per table.
     """
 
     def __init__(self, event_format: EventFormat) -> None:
@@ -44,9 +44,9 @@ class SchemaTracker:
         return self._format.takes_definitions
 
     def add_schema_changes(self, records: Iterable[RawRecord]) -> list[BadRecord]:
-        """Apply records of the schema-change topic, in its order; those that are sent again change nothing.
+        """Apply records of the schema-change topic, in its order; redelivered ones change nothing.
 
-        Return the records that are not schema changes. Records without a value are left out.
+        Return the records that are not schema changes. Tombstones are ignored.
         """
         bad: list[BadRecord] = []
         for record in records:
@@ -98,23 +98,25 @@ class SchemaTracker:
         """See `SchemaDiscovery`. Raises MissingSchema."""
         return self._discovery.writer_schemas(table, since)
 
-    def wants_a_look(self, table: TableId) -> bool:
-        """See `SchemaDiscovery.needs_inspection`."""
+    def needs_inspection(self, table: TableId) -> bool:
+        """See `SchemaDiscovery`."""
         return self._discovery.needs_inspection(table)
 
-    def look_at_decimals(self, table: TableId, values: Iterable[bytes]) -> None:
-        """See `SchemaDiscovery.inspect`."""
-        self._discovery.inspect(table, values)
+    def inspect_values(self, table: TableId, values: Iterable[bytes]) -> None:
+        """See `SchemaDiscovery`."""
+        self._discovery.inspect_values(table, values)
 
     def learn(self, table: TableId, records: DataFrame, *, patient: bool = False) -> list[WriterSchema]:
         """See `SchemaDiscovery`. Raises SchemaError, LogUnavailable, RegistryRefused."""
         return self._discovery.learn(table, records, patient=patient)
 
-    def learn_from_few(self, table: TableId, few: DataFrame, *, patient: bool = False) -> list[WriterSchema]:
+    def learn_from_sample(
+        self, table: TableId, sample: DataFrame, *, patient: bool = False
+    ) -> list[WriterSchema]:
         """See `SchemaDiscovery`. Raises SchemaError, LogUnavailable, RegistryRefused."""
-        return self._discovery.learn_from_few(table, few, patient=patient)
+        return self._discovery.learn_from_sample(table, sample, patient=patient)
 
-    def aligned(
+    def resolve(
         self,
         table: TableId,
         history: SchemaHistory,
@@ -122,9 +124,9 @@ class SchemaTracker:
         since: SourcePosition | None,
         target: int,
     ) -> ResolvedSchema:
-        """Return how events with `writer_schemas` are decoded to version `target` of `history`.
+        """Return how to decode events with `writer_schemas` to version `target` of `history`.
 
-        All events are later than `since`; if it is None, they may have any position.
+        All events are later than `since`; None if they may have any position.
         """
         first = history.own if since is None else max(history.own, history.index_at(binlog_key(since)))
         return self._resolutions.resolve(table, history, writer_schemas, first, target)
@@ -154,7 +156,7 @@ class SchemaTracker:
         undecodable: str,
         range_end: int = RANGE_END,
     ) -> DataFrame:
-        """Decode records of one table; see `events.decode`."""
+        """Decode records of one table; see `json_events.decode`."""
         return self._format.decode(
             records,
             writer_schemas,

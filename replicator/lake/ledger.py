@@ -252,12 +252,13 @@ class Ledger:
         return lake.namespace if role is LakeRole.MIRROR else lake.changes_namespace
 
     def committed(self, table: TableId, role: LakeRole, marker: CommitMarker) -> None:
-        """Record a commit of this process."""
-        known = self._progress[table]
-        mirrored = role is LakeRole.MIRROR
-        self._progress[table] = (
-            replace(known, mirror=marker) if mirrored else replace(known, changelog=marker)
-        )
+        """Record a commit of this process. A table that was not read yet is read when it is needed."""
+        known = self._progress.get(table)
+        if known is not None:
+            mirrored = role is LakeRole.MIRROR
+            self._progress[table] = (
+                replace(known, mirror=marker) if mirrored else replace(known, changelog=marker)
+            )
 
     def evolved(self, table: TableId, role: LakeRole, state: SchemaState) -> None:
         """Record the schema version that this process gave to a lake table."""

@@ -19,7 +19,7 @@ from replicator.lake.table_metadata import ENGINE_PROPERTIES
 from replicator.lake.write_strategies import MirrorChange, Split
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
-from replicator.model.quarantine import RESOLVED_FIELDS, EventPlace, Resolution
+from replicator.model.quarantine import RESOLVED_FIELDS, LogCoordinate, Resolution
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.model.types import LakeType, spark_sql_name
@@ -112,7 +112,7 @@ class Quarantine:
                 self._append(target, local_frame(self._lake.spark, _rows(fresh)), batch)
             return fresh
 
-    def resolve(self, places: Collection[EventPlace], resolution: Resolution) -> int:
+    def resolve(self, places: Collection[LogCoordinate], resolution: Resolution) -> int:
         """Record the resolution of the events at `places` and delete their payload, in one commit.
 
         Resolved events do not change, so the call is idempotent. Return the number of events that were unresolved.
@@ -164,7 +164,7 @@ class Quarantine:
         places = waiting.join(still_bad, ["partition", "offset"], "left_anti").select(*_KEY).collect()
         ends = {r.partition: r for r in ranges}
         taken = [
-            EventPlace(*place)
+            LogCoordinate(*place)
             for place in places
             if (r := ends.get(place.partition)) is not None and r.start <= place.offset < r.end
         ]

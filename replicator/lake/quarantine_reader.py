@@ -7,7 +7,7 @@ from pyiceberg.catalog import Catalog
 
 from replicator.config import Config
 from replicator.lake.reader import open_catalog
-from replicator.model.quarantine import EventPlace, QuarantinedEvent, QuarantineFilter, Resolution
+from replicator.model.quarantine import LogCoordinate, QuarantinedEvent, QuarantineFilter, Resolution
 
 QUARANTINE = "quarantine"
 """The table's name in the `_ops` namespace; repeated here because the writer's module loads Spark."""
@@ -40,7 +40,7 @@ def _events(catalog: Catalog, config: Config, wanted: QuarantineFilter) -> list[
 def _event(row: dict[str, Any]) -> QuarantinedEvent:
     state = row.get("state")
     return QuarantinedEvent(
-        place=EventPlace(row["topic"], row["partition"], row["offset"]),
+        place=LogCoordinate(row["topic"], row["partition"], row["offset"]),
         table=row["table"],
         timestamp_ms=_ms(row["timestamp"]),
         quarantined_ms=_ms(row["quarantined_at"]) or 0,

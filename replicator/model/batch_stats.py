@@ -52,8 +52,7 @@ class BatchStats:
         events: op → number of events, without duplicates and bad events.
         duplicates: offsets of events that were delivered before.
         bad: number of events that must be quarantined.
-        unfamiliar: number of events that carry another schema than the one they were decoded with; if it is not 0, all
-            other fields are invalid.
+        unknown_schema: number of events with the verdict `UNKNOWN_SCHEMA`; if not 0, all other fields are invalid.
         truncates: in offset order.
         progress: partition → its progress after this batch.
         position: the furthest position of the batch; None if it is empty or has only snapshot rows.
@@ -67,7 +66,7 @@ class BatchStats:
     events: Mapping[str, int]
     duplicates: tuple[DuplicateRange, ...]
     bad: int
-    unfamiliar: int
+    unknown_schema: int
     truncates: tuple[Truncate, ...]
     progress: Mapping[int, PartitionProgress]
     position: SourcePosition | None
@@ -113,7 +112,7 @@ def joined(parts: Sequence[BatchStats]) -> BatchStats:
         events,
         tuple(d for p in parts for d in p.duplicates),
         sum(p.bad for p in parts),
-        sum(p.unfamiliar for p in parts),
+        sum(p.unknown_schema for p in parts),
         tuple(t for p in parts for t in p.truncates),
         progress,
         max(positions, default=None),

@@ -50,7 +50,7 @@ class HighWater:
         tx_order: number of the furthest event in its transaction; None if the connector does not count events.
         event_count: events seen at `position`: the rows of one statement, or of a whole transaction if the source
             compresses its transactions.
-        first_hashes: row hashes (`decode.events.row_hash`) of the first events at `position`, in order.
+        first_hashes: row hashes (`decode.row_images.row_hash`) of the first events at `position`, in order.
         last_hashes: row hashes of the last events at `position`, in order.
         rows_ascending: whether the row numbers at `position` ascended, as those of one statement do.
         replayed_count: events at `position` that a restarted connector has sent again so far; None if it is not

@@ -19,7 +19,7 @@ class Resolution(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class EventPlace:
+class LogCoordinate:
     """The log coordinate of an event, which identifies it."""
 
     topic: str
@@ -30,7 +30,7 @@ class EventPlace:
         return f"{self.topic}:{self.partition}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> "EventPlace":
+    def parse(cls, text: str) -> "LogCoordinate":
         """Parse ``TOPIC:PARTITION:OFFSET``.
 
         Raises:
@@ -59,7 +59,7 @@ class QuarantinedEvent:
         resolved_ms: when it was resolved.
     """
 
-    place: EventPlace
+    place: LogCoordinate
     table: str | None
     timestamp_ms: int | None
     quarantined_ms: int
@@ -85,7 +85,7 @@ class QuarantineFilter:
     tables: tuple[str, ...] = ()
     reason: str | None = None
     since_ms: int | None = None
-    places: tuple[EventPlace, ...] = ()
+    places: tuple[LogCoordinate, ...] = ()
     resolved: bool = False
 
     def fits(self, event: QuarantinedEvent) -> bool:
@@ -115,11 +115,11 @@ class ReplayResult:
         refused: events of tables that cannot apply them, with the reason.
     """
 
-    taken: Sequence[EventPlace] = ()
-    bad: Sequence[tuple[EventPlace, str]] = ()
-    ahead: Sequence[EventPlace] = ()
-    gone: Sequence[EventPlace] = ()
-    refused: Sequence[tuple[EventPlace, str]] = ()
+    taken: Sequence[LogCoordinate] = ()
+    bad: Sequence[tuple[LogCoordinate, str]] = ()
+    ahead: Sequence[LogCoordinate] = ()
+    gone: Sequence[LogCoordinate] = ()
+    refused: Sequence[tuple[LogCoordinate, str]] = ()
 
     @property
     def complete(self) -> bool:

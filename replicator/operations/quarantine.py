@@ -16,7 +16,7 @@ from replicator.jvm.spark import running_session
 from replicator.lake.quarantine_reader import read_quarantine
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.quarantine import (
-    EventPlace,
+    LogCoordinate,
     QuarantinedEvent,
     QuarantineFilter,
     ReplayResult,
@@ -55,7 +55,7 @@ def replay_quarantined(config: Config, wanted: QuarantineFilter) -> ReplayResult
             return replay_events(context, events)
 
 
-def drop_quarantined(config: Config, places: Collection[EventPlace]) -> int:
+def drop_quarantined(config: Config, places: Collection[LogCoordinate]) -> int:
     """Drop the quarantined events at `places`. Return how many of them were unresolved.
 
     Raises:
@@ -121,7 +121,7 @@ def _replay_table(
     )
 
 
-def _ranges(topic: str, places: Sequence[EventPlace]) -> tuple[OffsetRange, ...]:
+def _ranges(topic: str, places: Sequence[LogCoordinate]) -> tuple[OffsetRange, ...]:
     """Return one range for each partition, from its first event to its last."""
     offsets: dict[int, list[int]] = {}
     for place in places:
@@ -129,12 +129,12 @@ def _ranges(topic: str, places: Sequence[EventPlace]) -> tuple[OffsetRange, ...]
     return tuple(OffsetRange(topic, p, min(found), max(found) + 1) for p, found in sorted(offsets.items()))
 
 
-def _records(log: ChangeLog, events: Sequence[QuarantinedEvent]) -> tuple[pa.Table, list[EventPlace]]:
+def _records(log: ChangeLog, events: Sequence[QuarantinedEvent]) -> tuple[pa.Table, list[LogCoordinate]]:
     """Read the records from the quarantine, or from the log if it keeps no payload. Also return the missing ones."""
     kept = [e for e in events if e.value is not None]
     rows = [(e.place.partition, e.place.offset, e.timestamp_ms or 0, e.key, e.value) for e in kept]
     tables = [pa.table([list(c) for c in zip(*rows, strict=True)], schema=RECORDS)] if rows else []
-    gone: list[EventPlace] = []
+    gone: list[LogCoordinate] = []
     for event in events:
         if event.value is not None:
             continue

@@ -53,7 +53,19 @@ COLUMNS = {
     "SQL keywords": ("select", "order", "element"),
     "64 letters": ("c" * 64, "ß" * 64),
     "what the engine uses itself": (
-        *("before", "after", "op", "offset", "partition", "k0", "place", "key", "value", "_change"),
+        *(
+            "before",
+            "after",
+            "op",
+            "offset",
+            "partition",
+            "k0",
+            "place",
+            "log_key",
+            "key",
+            "value",
+            "_change",
+        ),
     ),
     "what Iceberg or Spark reserve": (
         *("_file", "_deleted", "_spec_id", "_partition", "_change_type", "_row_id", "_file_"),

@@ -10,7 +10,8 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from replicator.decode.events import WriterSchema, decode
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.json_events import decode
 from replicator.model.batch_stats import OP_CODES, UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition

@@ -12,7 +12,7 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 
-from replicator.decode.avro import AvroWriterSchema, decode
+from replicator.decode.avro_events import AvroWriterSchema, decode
 from replicator.decode.avro_schema import parse_writer_schema
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA

@@ -54,7 +54,7 @@ def test_names_that_mean_something_elsewhere(lake: LakeHarness, strategy: str) -
     """Reserved by Iceberg, used by the engine, or hard to quote."""
     names = [
         *("_file", "_pos", "_spec_id", "_partition", "_deleted", "file_path", "pos", "_change"),
-        *("offset", "partition", "op", "bad", "before", "after", "place", "k0", "row"),
+        *("offset", "partition", "op", "bad", "before", "after", "place", "log_key", "k0", "row"),
         *("a.b", "a`b", 'a"b', "a b", "größe"),
     ]
     columns = [ColumnSpec("k1", "bigint", False), *(ColumnSpec(n, "int") for n in names)]

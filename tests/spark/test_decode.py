@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from replicator.decode.events import WriterSchema, decode
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.json_events import decode
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.model.batch_stats import MESSAGE_CODE, UNDECODABLE, UNKNOWN_SCHEMA

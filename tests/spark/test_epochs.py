@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from replicator.batch.executors import DRIVER
-from replicator.decode.events import WriterSchema, decode
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.json_events import decode
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from replicator.decode.events import decode
+from replicator.decode.json_events import decode
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.model.batch_stats import UNDECODABLE

@@ -7,7 +7,7 @@ import pytest
 
 from replicator.lake import quarantine
 from replicator.lake.quarantine_reader import read_quarantine
-from replicator.model.quarantine import EventPlace, QuarantineFilter, ReplayResult, Resolution
+from replicator.model.quarantine import LogCoordinate, QuarantineFilter, ReplayResult, Resolution
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId
 from replicator.operations.quarantine import replay_events
@@ -142,7 +142,7 @@ def test_newest_first(lake: LakeHarness) -> None:
     lake.catch_up()
     lake.write([WIDENED])
     for offset in (7, 3, 6, 5, 4):
-        done = replayed(lake, wanted=QuarantineFilter(places=(EventPlace(ORDERS, 0, offset),)))
+        done = replayed(lake, wanted=QuarantineFilter(places=(LogCoordinate(ORDERS, 0, offset),)))
         assert [p.offset for p in done.taken] == [offset]
     assert mirrored(lake) == AFTERWARDS
     assert recorded(lake) == CHANGES
@@ -240,7 +240,7 @@ def test_schema_changes_that_cannot_be_read(lake: LakeHarness) -> None:
     lake.write([CREATED, Record("shop", 0, None, b"garbage"), EVENTS[0]])
     lake.catch_up()
     (waiting,) = read_quarantine(lake.config(), QuarantineFilter())
-    assert (waiting.table, waiting.place) == (None, EventPlace("shop", 0, 1))
+    assert (waiting.table, waiting.place) == (None, LogCoordinate("shop", 0, 1))
     assert len(replayed(lake).bad) == 1
     config = lake.config()
     context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))

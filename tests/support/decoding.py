@@ -1,8 +1,9 @@
-"""Build raw records, and decode them with `replicator.decode.events`."""
+"""Build raw records, and decode them with `replicator.decode.json_events`."""
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from replicator.decode.events import WriterSchema, decode
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.json_events import decode
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import Column, TableSchema

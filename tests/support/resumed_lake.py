@@ -5,7 +5,7 @@ from typing import Any
 
 from replicator.config import Config
 from replicator.lake.quarantine_reader import read_quarantine
-from replicator.model.quarantine import EventPlace, QuarantineFilter, Resolution
+from replicator.model.quarantine import LogCoordinate, QuarantineFilter, Resolution
 from replicator.operations.quarantine import replay_events
 from replicator.operations.status import read_status
 from replicator.runner.build import open_context
@@ -30,7 +30,7 @@ def resume(lake: LakeHarness) -> dict[str, str]:
     """Apply the second phase and the quarantined events. Return the paused tables with their reasons."""
     config = golden_config(lake)
     context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))
-    context.quarantine.resolve([EventPlace(*BAD_GUARDED)], Resolution.DROPPED)
+    context.quarantine.resolve([LogCoordinate(*BAD_GUARDED)], Resolution.DROPPED)
     mirror = lake.catch_up(config)
     waiting = read_quarantine(config, QuarantineFilter(tables=("shop.numbers",)))
     replay_events(mirror.context, waiting)

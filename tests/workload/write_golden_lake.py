@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from replicator.model.quarantine import EventPlace, Resolution
+from replicator.model.quarantine import LogCoordinate, Resolution
 from replicator.runner.build import open_context
 from replicator.sources.archive import ArchiveReader
 from replicator.sources.archive.change_log import ArchiveChangeLog
@@ -63,7 +63,7 @@ def _write(lake: LakeHarness) -> None:
     first += _batch(lake, history)
     config = golden_config(lake)
     context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))
-    context.quarantine.resolve([EventPlace(*golden_lake.DROPPED)], Resolution.DROPPED)
+    context.quarantine.resolve([LogCoordinate(*golden_lake.DROPPED)], Resolution.DROPPED)
     for table, point in _CUTS.items():
         golden_lake.interrupted(history, table)
         first += _batch(lake, history, table, cut=point)

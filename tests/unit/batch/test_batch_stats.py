@@ -1,4 +1,4 @@
-"""Duplicates and progress, on arrays; against a reference that looks at one event after the other."""
+"""Redelivered events and progress, on arrays; against a reference that observes one event after the other."""
 
 import itertools
 import json
@@ -19,12 +19,23 @@ from replicator.model.position import FILE_SHIFT, SourcePosition
 from replicator.model.truncate import Truncate
 
 TOPIC = "shop.shop.orders"
-CODES = {"r": 0, "c": 1, "u": 2, "d": 3, "t": 4, "m": 7, "bad": 8, "unfamiliar": 9, "chunk": -1, "last": -2}
+CODES = {
+    "r": 0,
+    "c": 1,
+    "u": 2,
+    "d": 3,
+    "t": 4,
+    "m": 7,
+    "bad": 8,
+    "unknown_schema": 9,
+    "chunk": -1,
+    "last": -2,
+}
 
 
 @dataclass(frozen=True)
 class DecodedEvent:
-    """A decoded event as the census sees it."""
+    """A decoded event as the statistics read it."""
 
     op: str
     file: int
@@ -39,7 +50,7 @@ class DecodedEvent:
 
     @property
     def row_hash(self) -> int:
-        """A hash of op and rows; whatever stands elsewhere has other rows here."""
+        """A hash of op and rows; events at different positions have different rows here."""
         return hash((self.op, self.file, self.pos, self.row, self.content))
 
     @property
@@ -58,7 +69,7 @@ def run(
     partitions: int = 1,
     tail: int = 16,
 ) -> BatchStats:
-    """Count events that stand at rising offsets in the order given, from where `before` ends."""
+    """Collect the statistics of events at ascending offsets in the order given, from the end of `before` on."""
     before = before or {}
     next_offset = {p: before[p].next_offset if p in before else 0 for p in range(partitions)}
     starts = dict(next_offset)
@@ -220,8 +231,8 @@ def test_partitions_do_not_know_of_each_other() -> None:
 
 
 def test_bad_and_unfamiliar_events_are_counted_apart() -> None:
-    found = run([DecodedEvent("bad", 0, 0), DecodedEvent("u", 3, 10), DecodedEvent("unfamiliar", 0, 0)])
-    assert (found.bad, found.unfamiliar, found.events) == (1, 1, {"u": 1})
+    found = run([DecodedEvent("bad", 0, 0), DecodedEvent("u", 3, 10), DecodedEvent("unknown_schema", 0, 0)])
+    assert (found.bad, found.unknown_schema, found.events) == (1, 1, {"u": 1})
 
 
 def test_a_bad_event_between_repeats() -> None:

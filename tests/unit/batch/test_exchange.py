@@ -1,13 +1,11 @@
-"""Two tables of the lake that exchange their names, with a power cut at any step."""
+"""Two lake tables that exchange their names, with a power cut at any step."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from replicator.batch import exchange as module
 from replicator.batch.context import Exchanged
 from replicator.batch.exchange import Exchange, follow_exchange, is_begun
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
@@ -92,14 +90,11 @@ def engine_of(lake: Lake) -> Any:
         config=SimpleNamespace(lake=names),
         ledger=SimpleNamespace(forget=Mock()),
         row_locations=SimpleNamespace(forget=Mock()),
+        writer=SimpleNamespace(
+            commit=lambda target, _, marker: lake.publish(target.table, target.base, marker)
+        ),
         exchanged=Exchanged(standing={(ONE, AT), (OTHER, AT)}),
     )
-
-
-@pytest.fixture(autouse=True)
-def publishing(monkeypatch: pytest.MonkeyPatch) -> None:
-    publish: Callable[..., None] = lambda lake, table, base, marker, _: lake.publish(table, base, marker)  # noqa: E731
-    monkeypatch.setattr(module, "publish", publish)
 
 
 def assert_exchanged(lake: Lake, present: tuple[TableId, ...]) -> None:
@@ -110,7 +105,7 @@ def assert_exchanged(lake: Lake, present: tuple[TableId, ...]) -> None:
         assert kept["content"] == EXCHANGE.partner(TableId("shop", name))
         assert kept[SOURCE_KEY] == f"shop.{name}"
         assert SchemaState.from_json(kept[SCHEMA_KEY]).at == AT
-        # Where each topic is to be read from, whosever it is now.
+        # The offsets at which each topic continues, whichever table it belongs to now.
         reached = {t: partitions[0].next_offset for t, partitions in kept["marker"].progress.items()}
         assert reached == {f"t.{table}": 10 * (1 + present.index(table)) for table in present}
 
@@ -139,7 +134,7 @@ def test_exchange_continues_after_a_power_cut_at_any_step(
         lake.cut = cut
         with pytest.raises(PowerCut):
             follow_exchange(engine_of(lake), EXCHANGE)
-        # A first row_hash tells that it began; before that, nothing changed but what each table knows of the topics.
+        # The first recorded owner shows that it began; before that, only the progress in the topics has changed.
         marked = any(SchemaState.from_json(kept[SCHEMA_KEY]).at == AT for kept in lake.kept.values())
         assert is_begun(engine_of(lake), seen_by) == marked
         follow_exchange(engine_of(lake), seen_by)

@@ -45,7 +45,7 @@ def test_the_last_event_of_each_key_counts_and_the_others_do_not(
         )
     result = last_changes_of_keys(table)
     assert sorted(zip(*(c.to_pylist() for c in result.keys.columns), strict=True)) == sorted(last)
-    assert result.superseded.column("place").to_pylist() == [
+    assert result.superseded.column("log_key").to_pylist() == [
         place for e in shuffled if (place := e[0] << 48 | e[1]) in superseded
     ]
 

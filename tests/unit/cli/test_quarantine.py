@@ -10,7 +10,7 @@ import pytest
 from replicator.cli.quarantine import _since_ms
 from replicator.errors import UsageError
 from replicator.model.quarantine import (
-    EventPlace,
+    LogCoordinate,
     QuarantinedEvent,
     QuarantineFilter,
     ReplayResult,
@@ -18,10 +18,10 @@ from replicator.model.quarantine import (
 )
 from tests.support.command_line import replace_module
 
-PLACE = EventPlace("shop.shop.orders", 0, 17)
+PLACE = LogCoordinate("shop.shop.orders", 0, 17)
 WAITING = QuarantinedEvent(PLACE, "shop.orders", 5, 1_700_000_000_000, "not JSON", b"k", b"garb\xff")
 OLD = QuarantinedEvent(
-    EventPlace("shop", 0, 3),
+    LogCoordinate("shop", 0, 3),
     None,
     5,
     1_600_000_000_000,
@@ -116,9 +116,9 @@ def test_drop_asks_first(
     there: list[QuarantineFilter],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dropped: list[list[EventPlace]] = []
+    dropped: list[list[LogCoordinate]] = []
 
-    def drop(_: Any, places: list[EventPlace]) -> int:
+    def drop(_: Any, places: list[LogCoordinate]) -> int:
         dropped.append(places)
         return len(places)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from replicator.decode.avro_format import AvroFormat
 from replicator.decode.avro_schema import key_names, parse_writer_schema
 from replicator.decode.connect_schema import source_table, table_schema
-from replicator.decode.decimal_encoding import form_of
+from replicator.decode.decimal_encoding import decimal_encoding_of
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.decode.values import parsed_type, spark_type
@@ -199,7 +199,7 @@ def test_any_event_is_inspected(value: bytes) -> None:
     columns = [Column(f"c{i:02}", decimal(10, 2)) for i in range(30)]
     for with_schema in (True, False):
         for flattened in (True, False):
-            form = form_of([value], columns, with_schema=with_schema, flattened=flattened)
+            form = decimal_encoding_of([value], columns, with_schema=with_schema, flattened=flattened)
             assert form is None or isinstance(form, Encoding)
     encoding_of(value)
 

@@ -6,7 +6,7 @@ import pytest
 
 from replicator.decode.avro_format import AvroFormat
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_discovery import SchemaDiscovery
 from replicator.decode.schema_histories import SchemaHistories
 from replicator.decode.schema_resolution import resolve
@@ -109,9 +109,9 @@ def test_rules_hold_for_columns_that_have_other_names_in_avro(told_by: str) -> N
     history = histories.history(ORDERS) or observed(
         SchemaHistory(), SourcePosition("b.000001", 4), 0, writer_schema.schema
     )
-    found = resolve(history, [writer_schema], 0, 0).ruled(RULES, "shop.orders")
+    found = resolve(history, [writer_schema], 0, 0).with_rules(RULES, "shop.orders")
     plain = "a_b" if told_by == "nothing" else "a b"
-    assert found.frame.names == found.schema.names == ("id", plain)
+    assert found.decoded_schema.names == found.schema.names == ("id", plain)
     assert {c.name for c in found.writer_schemas[0].columns} == {"id", plain}
 
 
@@ -130,6 +130,6 @@ def test_writer_schema_has_the_names_of_the_version_at_its_position() -> None:
     writer_schema = read(AvroFormat(GivenSchemas(topics.schemas)), histories, number, None, (1 << 40) + 10)
     assert [c.source_name.name for c in writer_schema.schema.columns] == ["id", "e-mail"]
     for target in (0, 1):
-        assert resolve(histories.history(ORDERS), [writer_schema], 0, target).ruled(
+        assert resolve(histories.history(ORDERS), [writer_schema], 0, target).with_rules(
             RULES, "shop.orders"
-        ).frame.names == ("id",)
+        ).decoded_schema.names == ("id",)

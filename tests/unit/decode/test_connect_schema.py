@@ -171,6 +171,13 @@ def test_what_is_no_envelope(text: bytes) -> None:
         table_schema(text, None)
 
 
+@pytest.mark.parametrize("name", [[], {}, 7, None])
+def test_flattened_field_whose_name_is_not_text_is_refused(name: Any) -> None:
+    value = json.dumps({"schema": {"fields": [{"type": "int32", "field": name}]}, "payload": {}}).encode()
+    with pytest.raises(DecodeError):
+        table_schema(value, None, flattened=True)
+
+
 def test_a_column_has_its_name_in_the_source_if_the_connector_changed_it() -> None:
     parameter = "__debezium.source.column.name"
     changed = column(field="e_mail", type="string", parameters={parameter: "e-mail"})

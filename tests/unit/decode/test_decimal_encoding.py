@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.decimal_encoding import form_of
+from replicator.decode.decimal_encoding import decimal_encoding_of
 from replicator.model.table import Column
 from replicator.model.types import Encoding, decimal
 
@@ -42,15 +42,21 @@ def events(*values: Any, with_schema: bool) -> list[bytes]:
     ],
 )
 def test_forms(values: list[Any], with_schema: bool, form: Encoding | None) -> None:
-    assert form_of(events(*values, with_schema=with_schema), COLUMNS, with_schema=with_schema) is form
+    assert (
+        decimal_encoding_of(events(*values, with_schema=with_schema), COLUMNS, with_schema=with_schema)
+        is form
+    )
 
 
 def test_what_is_no_event_tells_nothing() -> None:
-    assert form_of([b"garbage{", b"[1]", b"7", b'{"after":7}', b"\xff"], COLUMNS, with_schema=False) is None
-    assert form_of([b'{"payload":null}', b"{}"], COLUMNS, with_schema=True) is None
+    assert (
+        decimal_encoding_of([b"garbage{", b"[1]", b"7", b'{"after":7}', b"\xff"], COLUMNS, with_schema=False)
+        is None
+    )
+    assert decimal_encoding_of([b'{"payload":null}', b"{}"], COLUMNS, with_schema=True) is None
 
 
 def test_the_image_before_and_the_source_s_name_of_a_column_count() -> None:
     column = Column("_file_", decimal(12, 2), renamed_from="_file")
     event = json.dumps({"before": {"_file": "AfQ="}, "after": None}).encode()
-    assert form_of([event], [column], with_schema=False) is Encoding.BASE64_DECIMAL
+    assert decimal_encoding_of([event], [column], with_schema=False) is Encoding.BASE64_DECIMAL

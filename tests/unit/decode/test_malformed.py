@@ -11,7 +11,7 @@ import pytest
 from replicator.decode.avro_format import AvroFormat
 from replicator.decode.avro_schema import key_names, parse_writer_schema
 from replicator.decode.connect_schema import source_table, table_schema
-from replicator.decode.decimal_encoding import form_of
+from replicator.decode.decimal_encoding import decimal_encoding_of
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import DecodeError
@@ -237,7 +237,10 @@ def test_source_table_is_unknown_when_the_event_names_no_table(value: bytes) -> 
 
 
 def test_decimal_encoding_is_unknown_when_no_event_can_be_read() -> None:
-    assert form_of([DEEP, b"5", b'{"after":5}'], [Column("x", decimal(10, 2))], with_schema=False) is None
+    assert (
+        decimal_encoding_of([DEEP, b"5", b'{"after":5}'], [Column("x", decimal(10, 2))], with_schema=False)
+        is None
+    )
 
 
 def test_deep_event_has_an_encoding() -> None:

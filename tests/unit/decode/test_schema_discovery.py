@@ -4,7 +4,7 @@ import pytest
 
 from replicator.decode.avro_format import AvroFormat
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_discovery import SchemaDiscovery
 from replicator.decode.schema_histories import SchemaHistories
@@ -95,7 +95,7 @@ def test_definition_is_enough_for_json_and_not_for_avro() -> None:
 def test_decimal_encoding_is_learned_from_inspected_events(prices: list[bytes], encoding: Encoding) -> None:
     discovery = SchemaDiscovery(JsonFormat(), defined(PRICED))
     assert discovery.needs_inspection(TABLE)
-    discovery.inspect(
+    discovery.inspect_values(
         TABLE, [b'{"before": null, "after": {"id": 1, "price": %s}}' % price for price in prices]
     )
     assert not discovery.needs_inspection(TABLE)
@@ -106,6 +106,6 @@ def test_decimal_encoding_is_learned_from_inspected_events(prices: list[bytes], 
 def test_decimal_encoding_is_either_when_later_events_differ() -> None:
     discovery = SchemaDiscovery(JsonFormat(), defined(PRICED))
     for price in (b"12.5", b'"AfQ="'):
-        discovery.inspect(TABLE, [b'{"before": null, "after": {"id": 1, "price": %s}}' % price])
+        discovery.inspect_values(TABLE, [b'{"before": null, "after": {"id": 1, "price": %s}}' % price])
     (found,) = discovery.writer_schemas(TABLE, None)
     assert found.schema.columns[1].encoding is Encoding.EITHER_DECIMAL

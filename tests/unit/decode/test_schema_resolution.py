@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.decode.events import WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_resolution import ResolvedSchema, resolve
 from replicator.errors import UnfitColumns
 from replicator.model.column_rules import Blank, ColumnRules, FixedText, RuleSet
@@ -14,18 +14,22 @@ from replicator.schema.history import SchemaHistory, SchemaVersion
 ID = Column("id", LONG)
 
 
-def ruled(rules: RuleSet, *columns: Column, superseded_columns: tuple[Column, ...] = ()) -> WriterSchema:
+def with_rules(rules: RuleSet, *columns: Column, superseded_columns: tuple[Column, ...] = ()) -> WriterSchema:
     """An epoch under `rules`; the table's columns are called as the epoch's are by now."""
     now = TableSchema((ID, *(Column(c.name, c.type) for c in columns)), ("id",))
     writer_schema = WriterSchema(TableSchema((ID, *columns), ("id",)), superseded_columns=superseded_columns)
     (found,) = (
-        ResolvedSchema((writer_schema,), now, now, ()).ruled(ColumnRules((rules,)), "shop.t").writer_schemas
+        ResolvedSchema((writer_schema,), now, now, ())
+        .with_rules(ColumnRules((rules,)), "shop.t")
+        .writer_schemas
     )
     return found
 
 
 def test_values_are_masked_by_the_name_that_the_column_has_now() -> None:
-    found = ruled(RuleSet(masks=(("mail", FixedText("-")),)), Column("mail", STRING, renamed_from="address"))
+    found = with_rules(
+        RuleSet(masks=(("mail", FixedText("-")),)), Column("mail", STRING, renamed_from="address")
+    )
     assert found.schema.columns[1].transform == FixedText("-")
     assert found.schema.columns[1].written == "address"
 
@@ -33,14 +37,14 @@ def test_values_are_masked_by_the_name_that_the_column_has_now() -> None:
 def test_column_excluded_by_its_current_name_is_not_read() -> None:
     """Not for marks either: a table that was written by another rule pauses, so no mark of such an event is known."""
     for rules in (RuleSet(exclude=("mail",)), RuleSet(masks=(("mail", Blank()),))):
-        found = ruled(rules, Column("mail", STRING, renamed_from="address"))
+        found = with_rules(rules, Column("mail", STRING, renamed_from="address"))
         assert [c.written for c in found.columns] == ["id"]
 
 
 def test_what_is_left_out_is_not_read_for_marks_either() -> None:
     rules = RuleSet(exclude=("secret",), masks=(("mail", FixedText("-")),))
     gone = Column("secret", STRING), Column("mail", STRING)
-    found = ruled(
+    found = with_rules(
         rules, Column("secret", STRING), Column("mail", STRING, renamed_from="m"), superseded_columns=gone
     )
     assert [c.written for c in found.columns] == ["id", "m", "mail"]
@@ -67,7 +71,7 @@ def transformed(
         0,
         target,
     )
-    return found.ruled(ColumnRules((rules,)), "shop.t").frame
+    return found.with_rules(ColumnRules((rules,)), "shop.t").decoded_schema
 
 
 OLD, NEW = Column("email", STRING), Column("contact", STRING)

@@ -77,9 +77,9 @@ class TestSchemaTracker:
         extra = writer_schemas[1].schema.column("extra")
         assert extra is not None
         assert extra.fill == "7"
-        assert resolve(history, writer_schemas, 0, 1).frame.column("extra") == extra
+        assert resolve(history, writer_schemas, 0, 1).decoded_schema.column("extra") == extra
         # Events of the first version alone know nothing of it.
-        assert resolve(history, writer_schemas, 0, 0).frame.names == ("id",)
+        assert resolve(history, writer_schemas, 0, 0).decoded_schema.names == ("id",)
 
     def test_a_snapshot_drops_tables_in_words_only(self) -> None:
         tracker = SchemaTracker(JsonFormat())

@@ -25,7 +25,7 @@ def stats(ends: dict[int, int], **others: Any) -> BatchStats:
         "events": {"c": 1},
         "duplicates": (),
         "bad": 0,
-        "unfamiliar": 0,
+        "unknown_schema": 0,
         "truncates": (),
         "progress": {p: PartitionProgress(end) for p, end in ends.items()},
         "position": None,

@@ -1,7 +1,7 @@
 import pytest
 
 from replicator.model.quarantine import (
-    EventPlace,
+    LogCoordinate,
     QuarantinedEvent,
     QuarantineFilter,
     ReplayResult,
@@ -17,15 +17,15 @@ def event(offset: int, table: str | None = "shop.orders", **other: object) -> Qu
         "key": None,
         "value": b"x",
     }
-    return QuarantinedEvent(EventPlace("shop.shop.orders", 0, offset), table, **given | other)  # type: ignore[arg-type]
+    return QuarantinedEvent(LogCoordinate("shop.shop.orders", 0, offset), table, **given | other)  # type: ignore[arg-type]
 
 
 def test_places_are_read_as_they_are_written() -> None:
-    place = EventPlace("shop.shop.a:b", 3, 17)
-    assert EventPlace.parse(str(place)) == place
+    place = LogCoordinate("shop.shop.a:b", 3, 17)
+    assert LogCoordinate.parse(str(place)) == place
     for text in ("", "topic", "topic:1", "topic:a:1", "topic:1:-2", ":1:2", "topic:1:²"):
         with pytest.raises(ValueError, match="TOPIC:PARTITION:OFFSET"):
-            EventPlace.parse(text)
+            LogCoordinate.parse(text)
 
 
 def test_which_are_meant() -> None:

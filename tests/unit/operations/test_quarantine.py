@@ -12,7 +12,7 @@ from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import DataLossError, UsageError
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.quarantine import EventPlace, QuarantinedEvent, QuarantineFilter, ReplayResult
+from replicator.model.quarantine import LogCoordinate, QuarantinedEvent, QuarantineFilter, ReplayResult
 from replicator.operations.quarantine import (
     _ranges,
     _records,
@@ -29,7 +29,7 @@ from tests.support.config import minimal_config
 
 
 def event(offset: int, value: bytes | None) -> QuarantinedEvent:
-    return QuarantinedEvent(EventPlace("t", 1, offset), "shop.orders", 7, 8, "bad", b"k", value)
+    return QuarantinedEvent(LogCoordinate("t", 1, offset), "shop.orders", 7, 8, "bad", b"k", value)
 
 
 def test_records_without_payload_are_read_from_the_log_as_long_as_it_has_them() -> None:
@@ -63,12 +63,12 @@ def test_schema_changes_are_read_in_the_log_s_own_encoding() -> None:
     assert done.taken == [good.place]
     assert [place.offset for place, _ in done.bad] == [2]
     assert _replay_definitions(SchemaTracker(JsonFormat()), [event(3, change)]).taken == [
-        EventPlace("t", 1, 3)
+        LogCoordinate("t", 1, 3)
     ]
 
 
 def test_one_range_for_each_partition() -> None:
-    places = [EventPlace("t", 1, 9), EventPlace("t", 0, 4), EventPlace("t", 1, 5)]
+    places = [LogCoordinate("t", 1, 9), LogCoordinate("t", 0, 4), LogCoordinate("t", 1, 5)]
     assert _ranges("t", places) == (OffsetRange("t", 0, 4, 5), OffsetRange("t", 1, 5, 10))
 
 

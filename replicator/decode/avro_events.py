@@ -1,7 +1,7 @@
 """Decode raw records whose keys and values are Avro in Confluent's wire format.
 
-A value begins with a zero byte and the four-byte id of its writer schema; the decoded frame is that of `events`. Events
-of several writer schemas are decoded in one pass: each writer schema has its own column for the parsed event, which is
+A value begins with a zero byte and the four-byte id of its writer schema; the frame is that of `event_frame`. Events of
+several writer schemas are decoded in one pass: each writer schema has its own column for the parsed event, which is
 null for events of the others.
 """
 
@@ -16,21 +16,24 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from replicator.decode.avro_schema import Writer
-from replicator.decode.events import (
+from replicator.decode.event_frame import (
+    CACHED_EXPRESSIONS,
     RANGE_END,
     WriterSchema,
-    after_image,
-    before_image,
-    event_place,
+    bad_reason,
+    event_position_key,
     frame_columns,
     in_range_end,
-    judged,
-    number_given,
-    number_read,
-    own_row,
-    row_hash,
 )
 from replicator.decode.flat import envelope_of
+from replicator.decode.row_images import (
+    after_image,
+    before_image,
+    decoded_row,
+    present_values,
+    readable_values,
+    row_hash,
+)
 from replicator.decode.values import row_type
 from replicator.model.batch_stats import UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
@@ -41,7 +44,6 @@ from replicator.sources.schema_registry import HEADER_BYTES
 NO_WRITER: Final = -1
 """Writer schema id of records that are not in Confluent's wire format."""
 
-_EXPRESSIONS: Final = 1024
 _NOT_CONFLUENT: Final = "not in Confluent's wire format"
 
 _NO_SCHEMA: Final = Writer("", "")
@@ -73,7 +75,7 @@ def decode(
     undecodable: str = UNKNOWN_SCHEMA,
     range_end: int = RANGE_END,
 ) -> DataFrame:
-    """Decode records of one table, as `events.decode` does.
+    """Decode records of one table to the decoded frame; arguments as for `json_events.decode`.
 
     Events with a writer schema that is not in `writer_schemas` get the verdict `undecodable`.
     """
@@ -84,10 +86,10 @@ def decode(
     writers = tuple({e.fingerprint: e.writer for e in known}.items())
     parsed = events.select("*", _carried())
     parsed = parsed.select("*", *_parsed(writers))
-    if flat := tuple(e for e in known if e.writer.marks is not None):
+    if flat := tuple(e for e in known if e.writer.metadata_fields is not None):
         parsed = parsed.withColumns(_unflattened(flat))
-    placed = parsed.select("*", *_placed(writers))
-    rows = placed.select(*_own_rows(known, for_changelog))
+    with_metadata = parsed.select("*", *_metadata_columns(writers))
+    rows = with_metadata.select(*_decoded_rows(known, for_changelog))
     images = rows.select("*", *_image_columns(known, target, for_changelog))
     reason = _reason(known, target, undecodable, for_changelog)
     return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
@@ -103,18 +105,17 @@ def with_sources(records: DataFrame, writers: Sequence[tuple[int, Writer]]) -> D
 
 def _source_of(event: SparkColumn, writer: Writer) -> SparkColumn:
     """Return an event's source block; a flattened event has it in separate fields."""
-    if writer.marks is None:
+    if writer.metadata_fields is None:
         block = {name: event.getField("source").getField(name) for name, _ in SOURCE_FIELDS}
     else:
         block = {
-            name: event.getField(f"__source_{name}") if f"__source_{name}" in writer.marks else F.lit(None)
+            name: event.getField(f"__source_{name}")
+            if f"__source_{name}" in writer.metadata_fields
+            else F.lit(None)
             for name, _ in SOURCE_FIELDS
         }
     fields = [block[name].cast(kind).alias(name) for name, kind in SOURCE_FIELDS]
     return F.when(event.isNotNull(), F.struct(*fields))
-
-
-# As in `events`: building an expression takes a JVM call for each part, so expressions are cached.
 
 
 @lru_cache(1)
@@ -122,7 +123,7 @@ def _carried() -> SparkColumn:
     return writer_id(F.col("value")).alias("carried")
 
 
-@lru_cache(_EXPRESSIONS)
+@lru_cache(CACHED_EXPRESSIONS)
 def _parsed(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
     body = F.substr(F.col("value"), F.lit(HEADER_BYTES + 1))
     options = {"mode": "PERMISSIVE"}
@@ -135,13 +136,13 @@ def _parsed(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
     )
 
 
-@lru_cache(_EXPRESSIONS)
+@lru_cache(CACHED_EXPRESSIONS)
 def _unflattened(writer_schemas: tuple[AvroWriterSchema, ...]) -> dict[str, SparkColumn]:
     """Return the columns of flattened events, converted to envelopes."""
     return {
         _event(e.fingerprint): F.when(
             F.col(_event(e.fingerprint)).isNotNull(),
-            F.struct(*envelope_of(F.col(_event(e.fingerprint)), e.columns, e.writer.marks or ())),
+            F.struct(*envelope_of(F.col(_event(e.fingerprint)), e.columns, e.writer.metadata_fields or ())),
         )
         for e in writer_schemas
     }
@@ -152,8 +153,8 @@ def _event(number: int) -> str:
     return f"event{number}"
 
 
-@lru_cache(_EXPRESSIONS)
-def _placed(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
+@lru_cache(CACHED_EXPRESSIONS)
+def _metadata_columns(writers: tuple[tuple[int, Writer], ...]) -> tuple[SparkColumn, ...]:
     """Return `op`, `source` and `tx_order` of events; all are null if Spark cannot parse the event."""
     events = [F.col(_event(number)) for number, _ in writers]
     fields = [
@@ -174,7 +175,7 @@ def _first(values: Sequence[SparkColumn]) -> SparkColumn:
 
 
 def _chosen(writer_schemas: Sequence[AvroWriterSchema], values: Sequence[SparkColumn]) -> SparkColumn:
-    """Choose the value of the writer schema to which an event belongs."""
+    """Return the value in `values` that belongs to the writer schema of an event; null if it has none of these."""
     chosen = F.when(F.lit(False), F.lit(None))
     for writer_schema, value in zip(writer_schemas, values, strict=True):
         chosen = chosen.when(_belongs(writer_schema), value)
@@ -182,27 +183,33 @@ def _chosen(writer_schemas: Sequence[AvroWriterSchema], values: Sequence[SparkCo
 
 
 def _belongs(writer_schema: AvroWriterSchema) -> SparkColumn:
-    own, place = F.col("carried") == writer_schema.fingerprint, event_place(F.col("source"))
+    own, position_key = F.col("carried") == writer_schema.fingerprint, event_position_key(F.col("source"))
     if writer_schema.first is not None:
-        own &= place >= writer_schema.first
+        own &= position_key >= writer_schema.first
     if writer_schema.end is not None:
-        own &= place < writer_schema.end
+        own &= position_key < writer_schema.end
     return own
 
 
-@lru_cache(_EXPRESSIONS)
-def _own_rows(writer_schemas: tuple[AvroWriterSchema, ...], for_changelog: bool) -> tuple[SparkColumn, ...]:
+@lru_cache(CACHED_EXPRESSIONS)
+def _decoded_rows(
+    writer_schemas: tuple[AvroWriterSchema, ...], for_changelog: bool
+) -> tuple[SparkColumn, ...]:
     rows, given = [], []
     for i, writer_schema in enumerate(writer_schemas):
         event = F.col(_event(writer_schema.fingerprint))
         before, after = event.getField("before"), event.getField("after")
         rows.append(
-            own_row(before, writer_schema.before_columns(for_changelog=for_changelog)).alias(f"own_before{i}")
+            decoded_row(before, writer_schema.before_columns(for_changelog=for_changelog)).alias(
+                f"decoded_before{i}"
+            )
         )
-        rows.append(own_row(after, writer_schema.columns).alias(f"own_after{i}"))
-        given.append(number_given(before, after, writer_schema.schema, for_changelog))
+        rows.append(decoded_row(after, writer_schema.columns).alias(f"decoded_after{i}"))
+        given.append(present_values(before, after, writer_schema.schema, for_changelog))
     lacking = [
-        F.col(_event(e.fingerprint)).getField("lacking") for e in writer_schemas if e.writer.marks is not None
+        F.col(_event(e.fingerprint)).getField("lacking")
+        for e in writer_schemas
+        if e.writer.metadata_fields is not None
     ]
     names = (
         "partition",
@@ -219,30 +226,30 @@ def _own_rows(writer_schemas: tuple[AvroWriterSchema, ...], for_changelog: bool)
     return (
         *(F.col(name) for name in names),
         *rows,
-        _chosen(writer_schemas, given).alias("given"),
+        _chosen(writer_schemas, given).alias("present"),
         _first(lacking).cast("string").alias("lacking"),
     )
 
 
-@lru_cache(_EXPRESSIONS)
+@lru_cache(CACHED_EXPRESSIONS)
 def _image_columns(
     writer_schemas: tuple[AvroWriterSchema, ...], target: TableSchema, for_changelog: bool
 ) -> tuple[SparkColumn, ...]:
-    marks, befores, afters = [], [], []
+    hashes, befores, afters = [], [], []
     for i, writer_schema in enumerate(writer_schemas):
-        before, after = F.col(f"own_before{i}"), F.col(f"own_after{i}")
-        marks.append(row_hash(before, after, writer_schema, for_changelog))
+        before, after = F.col(f"decoded_before{i}"), F.col(f"decoded_after{i}")
+        hashes.append(row_hash(before, after, writer_schema, for_changelog))
         befores.append(before_image(before, writer_schema, target, for_changelog))
         afters.append(after_image(after, writer_schema, target))
     before_columns = target.columns if for_changelog else target.key_columns
     return (
-        _chosen(writer_schemas, marks).cast("long").alias("row_hash"),
+        _chosen(writer_schemas, hashes).cast("long").alias("row_hash"),
         _chosen(writer_schemas, befores).cast(row_type(before_columns)).alias("before"),
         _chosen(writer_schemas, afters).cast(row_type(target.columns)).alias("after"),
     )
 
 
-@lru_cache(_EXPRESSIONS)
+@lru_cache(CACHED_EXPRESSIONS)
 def _reason(
     writer_schemas: tuple[AvroWriterSchema, ...], target: TableSchema, undecodable: str, for_changelog: bool
 ) -> SparkColumn:
@@ -251,14 +258,14 @@ def _reason(
         if writer_schemas
         else F.lit(False)
     )
-    reading = [number_read(writer_schema.schema, for_changelog) for writer_schema in writer_schemas]
-    strange = (
+    reading = [readable_values(writer_schema.schema, for_changelog) for writer_schema in writer_schemas]
+    reason = (
         F.when(F.col("carried") == NO_WRITER, F.lit(_NOT_CONFLUENT))
         .when(~known, F.lit(undecodable))
         .when(F.col("lacking").isNotNull(), F.col("lacking"))
         .when(F.col("op").isNull(), F.lit("not Avro of its writer schema"))
         .when(
-            F.col("given") != _chosen(writer_schemas, reading), F.lit("a value that its column cannot hold")
+            F.col("present") != _chosen(writer_schemas, reading), F.lit("a value that its column cannot hold")
         )
     )
-    return judged(strange, target)
+    return bad_reason(reason, target)

@@ -1,0 +1,126 @@
+"""Scans the change events of one partition for redelivered ones, and determines its high-water mark.
+
+If positions only ascend, as they do unless a connector was restarted or the source compresses transactions, no event
+is redelivered. That is visible from the arrays as a whole; otherwise the events are observed one by one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from replicator.batch.event_details import EventDetails, Longs
+from replicator.batch.redelivery import (
+    MAX_ROW_HASHES,
+    MAX_SHORT_HASHES,
+    EventPosition,
+    RedeliveryDetector,
+    short_hash,
+)
+from replicator.model.batch_stats import DuplicateRange
+from replicator.model.commit_marker import HighWater
+from replicator.model.position import PackedPosition
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScan:
+    """The change events of one partition, in offset order, without snapshot rows and bad events.
+
+    Attributes:
+        events: column → values: offset, position_key, row_key, ts_ms, server_id.
+        before: the high-water mark before these events.
+    """
+
+    partition: int
+    events: Mapping[str, Longs]
+    before: HighWater | None
+    details: EventDetails
+
+    def run(self) -> tuple[Flags, HighWater | None]:
+        """Return which events were delivered before, and the high-water mark after them."""
+        none_repeated = np.zeros(len(self.events["offset"]), dtype=bool)
+        if not len(none_repeated):
+            return none_repeated, self.before
+        if self._is_all_new():
+            return none_repeated, self._after_new_events()
+        return self._observe_each()
+
+    def _is_all_new(self) -> bool:
+        """Return whether all events are visibly new: from one server, and at ascending positions after `before`."""
+        position_key, row_key, servers = (self.events[n] for n in ("position_key", "row_key", "server_id"))
+        ascending = (position_key[1:] > position_key[:-1]) | (
+            (position_key[1:] == position_key[:-1]) & (row_key[1:] > row_key[:-1])
+        )
+        return bool((servers == servers[0]).all() and ascending.all()) and self._begins_after_high_water()
+
+    def _begins_after_high_water(self) -> bool:
+        high = self.before
+        if high is None or high.position.server_id != self.events["server_id"][0]:
+            return True
+        first = PackedPosition(int(self.events["position_key"][0]), int(self.events["row_key"][0]))
+        last = PackedPosition.pack(high.position, high.kind)
+        # At the furthest position itself, the row number decides only if rows were ascending and no replay is known.
+        if high.rows_ascending and high.replayed_count is None:
+            return first > last
+        return first.position_key > last.position_key
+
+    def _after_new_events(self) -> HighWater:
+        """Return the high-water mark after events that are all new."""
+        events, high = self.events, self.before
+        offset, position_key, row_key, server_id = (
+            int(events[name][-1]) for name in ("offset", "position_key", "row_key", "server_id")
+        )
+        packed = PackedPosition(position_key, row_key)
+        here = events["offset"][events["position_key"] == position_key]
+        earlier = high if high is not None and _is_at(high, position_key, server_id) else None
+        first = self._row_hashes(here[:MAX_SHORT_HASHES])
+        last = self._row_hashes(here[-MAX_ROW_HASHES:]) if len(here) > MAX_SHORT_HASHES else first
+        count = len(here) + (0 if earlier is None else earlier.event_count)
+        known = () if earlier is None else RedeliveryDetector.from_high_water(earlier).short_hashes
+        short = (*known, *map(short_hash, first))
+        complete = MAX_ROW_HASHES < count <= MAX_SHORT_HASHES and len(short) == count
+        return HighWater(
+            position=self.details.position(self.partition, offset, packed, server_id),
+            kind=packed.kind,
+            ts_ms=max(int(events["ts_ms"].max()), 0 if high is None else high.ts_ms),
+            tx_order=self.details.tx_order(self.partition, offset),
+            event_count=count,
+            first_hashes=((() if earlier is None else earlier.first_hashes) + first)[:MAX_ROW_HASHES],
+            last_hashes=((() if earlier is None else earlier.last_hashes) + last)[-MAX_ROW_HASHES:],
+            short_hashes=short if complete else (),
+        )
+
+    def _row_hashes(self, offsets: Longs) -> tuple[int, ...]:
+        return self.details.row_hashes(self.partition, offsets)
+
+    def _observe_each(self) -> tuple[Flags, HighWater]:
+        """Observe the events one by one."""
+        names = ("position_key", "row_key", "ts_ms", "server_id")
+        columns = (self.events[name].tolist() for name in names)
+        details = self.details.fetched(self.partition, self.events["offset"])
+        events = [EventPosition(*row, *more) for *row, more in zip(*columns, details, strict=True)]
+        repeated = np.zeros(len(events), dtype=bool)
+        if self.before is None:
+            detector, start = RedeliveryDetector.starting_at(events[0]), 1
+        else:
+            detector, start = RedeliveryDetector.from_high_water(self.before), 0
+        for i in range(start, len(events)):
+            repeated[i] = detector.observe(events, i)
+        return repeated, detector.high_water()
+
+
+def duplicate_ranges(partition: int, offsets: Longs, repeated: Flags) -> list[DuplicateRange]:
+    """Return the runs of neighbouring redelivered events among a partition's events, in offset order."""
+    edges = np.flatnonzero(np.diff(repeated.astype(np.int8), prepend=0, append=0))
+    return [
+        DuplicateRange(partition, int(offsets[start]), int(offsets[end - 1]))
+        for start, end in zip(edges[::2], edges[1::2], strict=True)
+    ]
+
+
+def _is_at(high: HighWater, position_key: int, server_id: int) -> bool:
+    furthest = PackedPosition.pack(high.position, high.kind)
+    return high.position.server_id == server_id and furthest.position_key == position_key

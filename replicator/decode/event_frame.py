@@ -1,0 +1,174 @@
+"""The decoded frame: the columns that every event format decodes to, and the schema that an event was written with.
+
+The decoded frame has one row for each record that is not a tombstone, with these columns:
+
+============  =======  ==========================================================================================
+partition     int      partition of the topic
+offset        long     offset in the partition
+op            string   c u d r t m; null if `bad` is set
+code          byte     numeric code of `op`: OP_CODES and the other codes of `model.batch_stats`
+position_key  long     binlog file number << 40 | offset in the file: orders events of one server
+row_key       long     row in the event << 1 | (0 for d and t, else 1): orders rows of one event
+ts_ms         long     source time, milliseconds since the epoch
+server_id     long     server that wrote the event
+file          string   binlog file; without a changelog only if `in_range_end`
+gtid          string   GTID of the transaction; without a changelog only if `in_range_end`
+in_range_end  boolean  whether the event is one of the last of its offset range
+row_hash      long     hash of op and both rows as the event has them, which distinguishes it from its neighbours
+tx_order      long     number of the event in its transaction, if the connector counts events
+before        struct   row before the change, lake types; null for c and r; without a changelog only its key
+after         struct   row after the change, lake types; null for d and t
+bad           string   why the event cannot be applied; null if it can be
+raw_key       binary   the raw record's key; only if `bad` is set
+raw_value     binary   the raw record's value; only if `bad` is set
+timestamp     long     when the record was written to the log, milliseconds since the epoch; only if `bad` is set
+============  =======  ==========================================================================================
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+
+from replicator.jvm.position_columns import position_key, row_key
+from replicator.model.batch_stats import (
+    BAD_CODE,
+    CHUNK_READ_CODE,
+    LAST_READ_CODE,
+    MESSAGE_CODE,
+    OP_CODES,
+    UNKNOWN_SCHEMA,
+    UNKNOWN_SCHEMA_CODE,
+)
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.position import LAST_MS, MOST_FILE_DIGITS, MOST_FILES, MOST_POS
+from replicator.model.table import Column, TableSchema
+
+RANGE_END: Final = 16
+"""Number of offsets at the end of a range whose details even the statistics of a large batch contain."""
+
+EVENT_DETAILS: Final = ("offset", "gtid", "tx_order", "row_hash")
+"""Columns that distinguish events with the same position."""
+
+CACHED_EXPRESSIONS: Final = 1024
+"""Number of Spark expressions that each function caches.
+
+Building an expression takes a JVM call for each part, and the expressions of a table are the same in every batch.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSchema:
+    """The schema with which a group of events was written.
+
+    Attributes:
+        schema: the columns with their current names, and with their types before masking or hashing.
+        fingerprint: hash of the schema in the events; 0 for events without one.
+        schema_prefix: the text of the events up to the payload, which contains their schema; empty for events
+            without one.
+        first: the first position key at which it applies; None if it applies from the beginning.
+        end: the first position key at which it no longer applies; None if it is open.
+        superseded_columns: dropped columns whose name another column has now: images lack them, row hashes include
+            them.
+    """
+
+    schema: TableSchema
+    fingerprint: int = 0
+    schema_prefix: str = ""
+    first: int | None = None
+    end: int | None = None
+    superseded_columns: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of an event that are read."""
+        return (*self.schema.columns, *self.superseded_columns)
+
+    def before_columns(self, *, for_changelog: bool) -> tuple[Column, ...]:
+        """Return the columns that are read of a before-image: all, or without a changelog only the key."""
+        return self.columns if for_changelog else self.schema.key_columns
+
+
+def event_position_key(source: SparkColumn) -> SparkColumn:
+    """Return the position key of an event from its source block; null if its position or time is invalid.
+
+    If it is not null, `binlog_number` accepts the file name, and the key fits into a long.
+    """
+    digits, pos = F.substring_index(source.getField("file"), ".", -1), source.getField("pos")
+    # Casts ignore blanks and signs. A regular expression takes longer than comparing the first and last character.
+    bare = digits.between("0", ":") & F.substring(digits, -1, 1).between("0", "9")
+    number = F.when(bare & (F.length(digits) <= MOST_FILE_DIGITS), digits.cast("long"))
+    time = F.coalesce(source.getField("ts_ms"), F.lit(0))
+    real = (number <= MOST_FILES) & pos.between(0, MOST_POS) & time.between(0, LAST_MS)
+    return F.when(real, position_key(number, pos))
+
+
+def in_range_end(ranges: Sequence[OffsetRange], range_end: int) -> SparkColumn:
+    """Return whether an offset is one of the last `range_end` of its range; markers need the furthest event.
+
+    The ends are a map, because literals would be part of the code that Spark generates, which every batch would then
+    compile again.
+    """
+    ends = F.create_map(*[F.lit(n) for r in ranges for n in (r.partition, r.end - range_end)])
+    return F.coalesce(F.col("offset") >= F.element_at(ends, F.col("partition")), F.lit(False))
+
+
+@lru_cache(CACHED_EXPRESSIONS)
+def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
+    """Return the columns of the decoded frame from images and verdicts; only bad events keep the raw record."""
+    source, op, keep = F.col("source"), F.col("op"), F.col("bad").isNotNull()
+    named = F.lit(True) if for_changelog else F.col("in_range_end")
+    kind = F.when(op.isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
+    return (
+        F.col("partition"),
+        F.col("offset"),
+        F.when(~keep, op).alias("op"),
+        _code().alias("code"),
+        event_position_key(source).alias("position_key"),
+        row_key(F.coalesce(source.getField("row"), F.lit(0)), kind).alias("row_key"),
+        source.getField("ts_ms").alias("ts_ms"),
+        F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
+        F.when(named, source.getField("file")).alias("file"),
+        F.when(named, source.getField("gtid")).alias("gtid"),
+        F.col("in_range_end"),
+        F.col("row_hash"),
+        F.col("tx_order"),
+        F.col("before"),
+        F.col("after"),
+        F.col("bad"),
+        F.when(keep, F.col("key")).alias("raw_key"),
+        F.when(keep, F.col("value")).alias("raw_value"),
+        F.when(keep, F.col("timestamp")).alias("timestamp"),
+    )
+
+
+def _code() -> SparkColumn:
+    bad, op, snapshot = F.col("bad"), F.col("op"), F.col("source").getField("snapshot")
+    code = F.when(bad == UNKNOWN_SCHEMA, F.lit(UNKNOWN_SCHEMA_CODE)).when(bad.isNotNull(), F.lit(BAD_CODE))
+    code = code.when((op == "r") & (snapshot == "incremental"), F.lit(CHUNK_READ_CODE))
+    code = code.when((op == "r") & snapshot.startswith("last"), F.lit(LAST_READ_CODE))
+    code = code.when(op == "m", F.lit(MESSAGE_CODE))
+    for name, number in OP_CODES.items():
+        code = code.when(op == name, F.lit(number))
+    return code.cast("tinyint")
+
+
+def bad_reason(reason: SparkColumn, schema: TableSchema) -> SparkColumn:
+    """Return `reason` (a `when` with errors of the record itself), otherwise why the event cannot be applied."""
+    op, before, after = F.col("op"), F.col("before"), F.col("after")
+    null_key = F.lit(False)
+    for name in schema.key:
+        null_key |= F.when(op == "d", before.getField(name)).otherwise(after.getField(name)).isNull()
+    return (
+        reason.when(op.isNull(), F.lit("no op: not a Debezium change event"))
+        .when(~op.isin(*OP_CODES, "m"), F.concat(F.lit("unknown op "), op))
+        .when(event_position_key(F.col("source")).isNull(), F.lit("no source position"))
+        .when(op.isin("t", "m"), F.lit(None))
+        .when((op == "d") & before.isNull(), F.lit("delete without a before-image"))
+        .when((op != "d") & after.isNull(), F.lit("no after-image"))
+        .when(F.lit(not schema.key) & (op == "u") & before.isNull(), F.lit("update without a before-image"))
+        .when(null_key, F.lit("null in the key"))
+    )

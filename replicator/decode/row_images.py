@@ -1,0 +1,103 @@
+"""The images of an event: parsed rows → decoded rows → the columns of the target schema, as Spark expressions."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.masking import transformed
+from replicator.decode.values import decoded, is_given, may_be_unreadable, spark_type
+from replicator.model.column_rules import stored_type
+from replicator.model.table import Column, TableSchema
+
+
+def decoded_row(row: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
+    """Decode a parsed row and apply column transforms; columns have their names in the event."""
+    fields = []
+    for c in columns:
+        value = transformed(decoded(row.getField(c.written), c), c.type, c.transform)
+        fields.append(value.cast(spark_type(stored_type(c))).alias(c.written))
+    return F.when(row.isNotNull(), F.struct(*fields))
+
+
+def row_hash(
+    before: SparkColumn, after: SparkColumn, writer_schema: WriterSchema, for_changelog: bool
+) -> SparkColumn:
+    """Return a hash of op and of the rows made by `decoded_row`; it does not depend on later schema changes."""
+    rows = (before, writer_schema.before_columns(for_changelog=for_changelog)), (after, writer_schema.columns)
+    names = [(row, name) for row, columns in rows for name in sorted(c.written for c in columns)]
+    # A null does not change the hash, so a constant separates the values.
+    return F.xxhash64("op", *(part for row, name in names for part in (row.getField(name), F.lit(0))))
+
+
+def before_image(
+    row: SparkColumn, writer_schema: WriterSchema, target: TableSchema, for_changelog: bool
+) -> SparkColumn:
+    """Map a before-image made by `decoded_row` to the target's columns."""
+    if for_changelog:
+        return after_image(row, writer_schema, target)
+    return _mapped_row(row, writer_schema.schema.key_columns, target.key_columns)
+
+
+def after_image(row: SparkColumn, writer_schema: WriterSchema, target: TableSchema) -> SparkColumn:
+    """Map an after-image made by `decoded_row` to the target's columns."""
+    return _mapped_row(
+        row, writer_schema.schema.columns, target.columns, whole=not writer_schema.superseded_columns
+    )
+
+
+def _mapped_row(
+    row: SparkColumn, columns: Sequence[Column], target: Sequence[Column], *, whole: bool = True
+) -> SparkColumn:
+    """Map a row to the target's columns; columns that the event lacks are filled as the source fills them.
+
+    `columns` are the row's columns, all of them if `whole`.
+    """
+    if whole and [(c.written, stored_type(c)) for c in columns] == [(c.name, c.type) for c in target]:
+        return row
+    known = {c.name: c for c in columns}
+    fields = []
+    for wanted in target:
+        own = known.get(wanted.name)
+        if own is None:
+            # Spark considers a constant never null, which would not fit a row that is null as a whole.
+            value = F.when(row.isNotNull(), F.lit(wanted.fill)).cast(spark_type(wanted.type))
+        else:
+            # A value written before a type change may arrive late and be invalid for the new type.
+            given = row.getField(own.written)
+            loose = not wanted.type.holds(stored_type(own))
+            value = (given.try_cast if loose else given.cast)(spark_type(wanted.type))
+        fields.append(value.alias(wanted.name))
+    return F.when(row.isNotNull(), F.struct(*fields))
+
+
+def present_values(
+    before: SparkColumn, after: SparkColumn, schema: TableSchema, for_changelog: bool
+) -> SparkColumn:
+    """Count the values in parsed rows that are present and may be unreadable."""
+    checked = [
+        (row.getField(c.written), c) for row, c in _possibly_unreadable(before, after, schema, for_changelog)
+    ]
+    return _count([F.coalesce(is_given(value, c), F.lit(False)) for value, c in checked])
+
+
+def readable_values(schema: TableSchema, for_changelog: bool) -> SparkColumn:
+    """Count the values in images of those that may be unreadable; it equals `present_values` if all were readable."""
+    values = _possibly_unreadable(F.col("before"), F.col("after"), schema, for_changelog)
+    return _count([row.getField(c.name).isNotNull() for row, c in values])
+
+
+def _possibly_unreadable(
+    before: SparkColumn, after: SparkColumn, schema: TableSchema, for_changelog: bool
+) -> list[tuple[SparkColumn, Column]]:
+    columns = [(before, c) for c in (schema.columns if for_changelog else schema.key_columns)]
+    columns += [(after, c) for c in schema.columns]
+    return [(row, c) for row, c in columns if may_be_unreadable(c)]
+
+
+def _count(conditions: Sequence[SparkColumn]) -> SparkColumn:
+    total = F.lit(0)
+    for condition in conditions:
+        total += condition.cast("int")
+    return total

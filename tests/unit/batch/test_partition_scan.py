@@ -1,0 +1,107 @@
+"""Scanning one partition: the result is the same whether events are observed as arrays or one by one."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.batch.event_details import EventDetails
+from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
+from replicator.batch.redelivery import MAX_ROW_HASHES, MAX_SHORT_HASHES, EventPosition, RedeliveryDetector
+from replicator.model.batch_stats import DuplicateRange
+from replicator.model.commit_marker import HighWater
+
+FIELDS = ("position_key", "row_key", "ts_ms", "server_id")
+
+
+def scan(events: list[EventPosition], before: HighWater | None) -> PartitionScan:
+    """Return a scan of one partition, whose offsets begin at 0."""
+    offsets = range(len(events))
+    table = pa.table(
+        {
+            "partition": pa.array([0] * len(events), pa.int64()),
+            "offset": pa.array(offsets, pa.int64()),
+            "file": pa.array([None] * len(events), pa.string()),
+            "gtid": pa.array([e.gtid for e in events], pa.string()),
+            "tx_order": pa.array([e.tx_order for e in events], pa.int64()),
+            "row_hash": pa.array([e.row_hash for e in events], pa.int64()),
+        }
+    )
+    arrays = {name: np.array([getattr(e, name) for e in events], np.int64) for name in FIELDS}
+    arrays["offset"] = np.array(offsets, np.int64)
+    details = EventDetails(table, lambda _, first, last: table.slice(first, last - first + 1))
+    return PartitionScan(0, arrays, before, details)
+
+
+def observed(events: list[EventPosition], before: HighWater | None) -> tuple[list[bool], HighWater]:
+    """Return what the detector finds if it observes each event."""
+    if before is None:
+        detector, flags = RedeliveryDetector.starting_at(events[0]), [False]
+    else:
+        detector, flags = RedeliveryDetector.from_high_water(before), []
+    flags += [detector.observe(events, i) for i in range(len(flags), len(events))]
+    return flags, detector.high_water()
+
+
+def events_with(rows: list[int]) -> list[EventPosition]:
+    """Return events at ascending positions with `rows` rows each."""
+    positions = [(key, row) for key, count in enumerate(rows, start=1) for row in range(count)]
+    return [
+        EventPosition(key, row * 2 + 1, 1000 + key, 1, row_hash=hash((key, row)) & 0xFFFFFFFFFF)
+        for key, row in positions
+    ]
+
+
+@pytest.mark.parametrize(
+    "count", [1, MAX_ROW_HASHES, MAX_ROW_HASHES + 1, MAX_SHORT_HASHES, MAX_SHORT_HASHES + 1]
+)
+@pytest.mark.parametrize("cut", [0, 1, 20])
+def test_high_water_is_the_same_for_arrays_and_single_events(count: int, cut: int) -> None:
+    events = events_with([3, count])
+    first, second = events[:cut], events[cut:]
+    before = scan(first, None).run()[1]
+    flags, high_water = scan(second, before).run()
+    expected_flags, expected = observed(second, observed(first, None)[1] if first else None)
+    assert (flags.tolist(), high_water) == (expected_flags, expected)
+
+
+@given(rows=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
+def test_redelivered_suffix_is_recognized(rows: list[int], data: st.DataObject) -> None:
+    events = events_with(rows)
+    start = data.draw(st.integers(0, len(events) - 1))
+    before = scan(events, None).run()[1]
+    again = [*events[start:], EventPosition(99, 1, 2000, 1)]
+    flags, high_water = scan(again, before).run()
+    assert flags.tolist() == [True] * (len(again) - 1) + [False]
+    assert high_water is not None
+    assert high_water.event_count == 1
+
+
+def test_partition_without_events_keeps_its_high_water() -> None:
+    before = observed(events_with([2]), None)[1]
+    flags, high_water = scan([], before).run()
+    assert (flags.tolist(), high_water) == ([], before)
+
+
+def test_events_at_one_position_are_observed_in_transaction_order_if_it_is_known() -> None:
+    first, second = (EventPosition(1, 1, 1000, 1, tx_order=n, row_hash=7) for n in (1, 2))
+    detector = RedeliveryDetector.starting_at(first)
+    assert [detector.observe([first, second], i) for i in (1, 0, 1)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("repeated", "ranges"),
+    [
+        ([], []),
+        ([False, False], []),
+        ([True], [(10, 10)]),
+        ([True, True, False, True], [(10, 11), (13, 13)]),
+    ],
+)
+def test_duplicate_ranges_are_runs_of_repeated_events(
+    repeated: list[bool], ranges: list[tuple[int, int]]
+) -> None:
+    offsets = np.arange(10, 10 + len(repeated), dtype=np.int64)
+    found = duplicate_ranges(3, offsets, np.array(repeated, dtype=bool))
+    assert found == [DuplicateRange(3, first, last) for first, last in ranges]
