@@ -101,4 +101,4 @@ def test_statements_of_a_compressed_transaction_have_one_position(lake: LakeHarn
         lake.catch_up()
     assert ids(lake) == [1, 3, 9]
     assert len(lake.rows("orders", "shop_changes")) == 7
-    assert lake.mirror().context.ledger.progress(lake.mirror().tables.of(ORDERS)).mirror is not None
+    assert lake.mirror().context.ledger.progress(lake.mirror().tables.table_of(ORDERS)).mirror is not None

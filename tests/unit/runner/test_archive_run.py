@@ -1,6 +1,7 @@
 """How an archive is applied: in chunks, up to its end, until no table waits for a retry."""
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -8,7 +9,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.runner.archive_run import apply_archive, chunk_goals
 
 
-def archive_scheduler(chunks: list[tuple[OffsetRange, ...]], ends: Any) -> Any:
+def archive_scheduler(chunks: Sequence[tuple[OffsetRange, ...]], ends: Any) -> Any:
     scheduler: Any = Mock(stopping=threading.Event(), failing=False)
     scheduler.check_log.return_value = ({"t": {0: 0}}, ends)
     scheduler.unread_chunks.return_value = chunks
