@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from replicator.config import KafkaLog
+from replicator.config import KafkaLog, SecretRef
 from replicator.errors import ConfigError, LogUnavailable, ReplicatorError
 from replicator.sources.kafka_admin import KafkaAdmin
 from replicator.sources.kafka_errors import kafka_errors, translated
@@ -31,7 +31,7 @@ def failing(code: int, times: int, calls: list[int]) -> Callable[..., dict[Topic
     return list_offsets
 
 
-def log(servers: str, **options: str) -> KafkaLog:
+def log(servers: str, **options: str | SecretRef) -> KafkaLog:
     return KafkaLog(kind="kafka", bootstrap_servers=servers, topic_prefix="shop", options=options)
 
 
