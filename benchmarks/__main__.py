@@ -26,7 +26,7 @@ _RESULTS = Path(__file__).parent / "results"
 @app.callback(invoke_without_command=True)
 def everything(context: typer.Context) -> None:
     """Run all benchmarks with their defaults: start, drain, freshness (about 40 minutes on two cores)."""
-    # Told to end, a benchmark still stops what it started.
+    # On SIGTERM, a benchmark still stops what it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if context.invoked_subcommand is None:
         right = [

@@ -16,7 +16,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def broker(bootstrap: str | None = None) -> Iterator[tuple[str, Path]]:
-    """A given broker, or one that runs meanwhile: (its address, folder for what is known of its logs)."""
+    """Provide a broker, the given one or a new one: (its address, folder for facts about its logs)."""
     with broker_and_registry(bootstrap, registry=False) as (address, known, _):
         yield address, known
 

@@ -62,7 +62,7 @@ class Outcome:
 
     The first, because a cold run takes long enough for Flink to make several checkpoints, as in its daily work; a warm
     one may end with a single one, and that leaves nothing for a reader to merge.
-    `stolen` is the share of the machine's time that its host gave to others meanwhile.
+    `stolen` is the share of the machine's time that its host gave to other machines.
     """
 
     case: Case

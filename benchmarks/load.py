@@ -70,7 +70,7 @@ def ensure(bootstrap: str, layout: Layout, state_dir: Path, registry: str = "") 
 
 
 def fill(bootstrap: str, layout: Layout, registry: str = "") -> Load:
-    """Write the layout's log anew, by two processes, each owning whole partitions."""
+    """Write the layout's log with two processes, each for whole partitions. An earlier log is replaced."""
     _recreate_topics(bootstrap, layout, registry)
     with ProcessPoolExecutor(_WRITERS + 1, mp_context=get_context("spawn")) as pool:
         writers = [pool.submit(_write, bootstrap, layout, index, registry) for index in range(_WRITERS)]

@@ -19,7 +19,7 @@ if not CONSOLE.is_terminal:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One figure that must be reached. `at_least` tells on which side of `limit` a good value lies."""
+    """A figure with a goal. `at_least` says whether `limit` is a minimum or a maximum."""
 
     name: str
     value: float

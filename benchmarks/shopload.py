@@ -39,12 +39,12 @@ class Server:
     password: str
 
     def connect(self) -> "pymysql.Connection[Cursor]":
-        """A connection that commits by itself only when told."""
+        """Open a connection without autocommit."""
         return pymysql.connect(host=self.host, port=self.port, user=self.user, password=self.password)
 
 
 def prepare(server: Server) -> None:
-    """Make the database anew, with its tables and their first rows."""
+    """Create the database with its tables and their first rows; an earlier one is dropped."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
         cursor.execute(f"CREATE DATABASE {DATABASE}")

@@ -8,7 +8,7 @@ import typer
 
 from replicator.cli import inspect, quarantine, run, setup, stack
 from replicator.errors import ReplicatorError
-from replicator.jvm.jars import tell_downloads
+from replicator.jvm.jars import report_downloads
 
 DEBUG_VARIABLE = "REPLICATOR_DEBUG"
 
@@ -74,7 +74,7 @@ app.add_typer(stack.app, name="stack", short_help="Start, stop or inspect a loca
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 success, 1 negative result, 2 invalid usage or configuration, 3 failure."""
-    tell_downloads(lambda line: typer.secho(line, err=True))
+    report_downloads(lambda line: typer.secho(line, err=True))
     try:
         app(arguments, prog_name="replicator")
     except KeyboardInterrupt:

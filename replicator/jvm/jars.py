@@ -28,20 +28,20 @@ JAVA_MIN, JAVA_MAX = 17, 22
 """Spark 4.0 needs 17; since 24 (and by default 23) Java refuses a call that Spark's Hadoop client makes."""
 
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
-_tell: Tell = lambda _: None  # noqa: E731
-
-
-def tell_downloads(tell: Tell) -> None:
-    """Report each download to `tell`, as a line for the operator: the first download takes a minute."""
-    global _tell  # noqa: PLW0603 - of the process, as its standard error is
-    _tell = tell
+_report: Report = lambda _: None  # noqa: E731
 
 
-def tell(line: str) -> None:
-    """Report a download to the function that `tell_downloads` set."""
-    _tell(line)
+def report_downloads(report: Report) -> None:
+    """Pass one line per download to `report`, for the operator: the first download takes a minute."""
+    global _report  # noqa: PLW0603 - of the process, as its standard error is
+    _report = report
+
+
+def report_download(line: str) -> None:
+    """Report a download to the function that `report_downloads` set."""
+    _report(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ def _size(folder: Path) -> int:
 
 def _fetch(wanted: JarSet, cache: Path, directory: Path) -> None:
     java = find_java()
-    _tell(f"downloading the Java libraries for {wanted.name} into {cache} (only once)")
+    report_download(f"downloading the Java libraries for {wanted.name} into {cache} (only once)")
     with work_folder(directory) as work:
         (work / "ivy.xml").write_text(wanted.ivy_xml())
         retrieve = ["-retrieve", str(work / "lib" / "[artifact]-[revision](-[classifier]).[ext]")]

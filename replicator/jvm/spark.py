@@ -138,7 +138,7 @@ def running_session(config: Config) -> Iterator[SparkSession]:
     """Provide the session of `build_session` while the block runs; a session that already ran is not stopped.
 
     Raises:
-        JavaGone: the Java process ended meanwhile, whichever error that caused.
+        JavaGone: the Java process ended, whichever error that caused.
     """
     joined = SparkSession.getActiveSession() is not None
     session = build_session(config)

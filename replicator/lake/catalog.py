@@ -119,7 +119,7 @@ class LakeTable:
         return None if text is None else Truncate.from_json(json.loads(text))
 
     def schema_state(self) -> SchemaState | None:
-        """Return the schema version that the table has; None if the engine's version that made it recorded none."""
+        """Return the table's schema version; None if an earlier version of the engine created it without one."""
         text = self.java.properties().get(SCHEMA_KEY)
         return None if text is None else SchemaState.from_json(text)
 

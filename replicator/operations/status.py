@@ -317,9 +317,9 @@ class _Judge:
             return view.log_problem, "check that Kafka is running; run: replicator check"
         if view.source_problem:
             return f"has all of the log; {view.source_problem}", "run: replicator check"
-        told = "the connector is unknown" if view.connector is None else view.connector.told()
+        connector = "the connector is unknown" if view.connector is None else view.connector.describe()
         step = view.connector.next_step() if view.connector else None
-        return f"has all of the log; {told}", step or "run: replicator check"
+        return f"has all of the log; {connector}", step or "run: replicator check"
 
     def _connector_behind(self) -> tuple[str, str]:
         view, seen = self._view, self._view.connector
@@ -332,8 +332,8 @@ class _Judge:
             later = f", {count:,} transactions later" if count else ""
             at = f"the connector has confirmed {view.offset}, the source is at {view.end}{later}"
         step = seen.next_step() if seen else None
-        told = f"{seen.told()}; " if seen and seen.state != "RUNNING" else ""
-        return f"{told}{at}", step or "none: the connector is running, and confirms every few seconds"
+        state = f"{seen.describe()}; " if seen and seen.state != "RUNNING" else ""
+        return f"{state}{at}", step or "none: the connector is running, and confirms every few seconds"
 
     def _lag(self, state: TableState, behind: int | None, watermark_ms: int | None) -> float | None:
         if state in ("current", "gone"):

@@ -183,7 +183,7 @@ class _ConnectorWatch:
                 pass
             case _:
                 _LOG.warning(
-                    "the connector is not running", reason=observed.told(), next=observed.next_step()
+                    "the connector is not running", reason=observed.describe(), next=observed.next_step()
                 )
 
     def _restart(self, observed: Observation) -> None:

@@ -44,7 +44,7 @@ class Observation:
         """Return the worst state of a connector and its tasks."""
         return cls(state.summary, "; ".join(state.failures) or None, state.name)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Describe the state as a clause for a message."""
         match self.state:
             case "MISSING":
@@ -135,15 +135,15 @@ class Patience:
         since = now - self._state_since
         match seen.state:
             case "MISSING" | "PAUSED" | "STOPPED" if since >= _SETTLED_S:
-                return GivenUp(seen.told(), seen.next_step())
+                return GivenUp(seen.describe(), seen.next_step())
             case "UNREACHABLE" if since >= _UNREACHABLE_LIMIT_S:
-                return GivenUp(seen.told(), seen.next_step())
+                return GivenUp(seen.describe(), seen.next_step())
         failed = self._last_failure
         if failed and self._trouble_since is not None and now - self._trouble_since >= _FAILED_LIMIT_S:
-            return GivenUp(failed.told(), failed.next_step())
+            return GivenUp(failed.describe(), failed.next_step())
         if now - self._progress_at >= _SILENT_LIMIT_S:
             return GivenUp(
-                f"{seen.told()}, and its offset has not changed for {now - self._progress_at:.0f} s",
+                f"{seen.describe()}, and its offset has not changed for {now - self._progress_at:.0f} s",
                 "run: replicator connect, which enables heartbeats; otherwise see the log of the Kafka Connect worker",
             )
         return None

@@ -90,7 +90,7 @@ class KafkaConnect:
             return None
 
     def state(self, name: str) -> ConnectorState | None:
-        """Return the state of a connector; None if there is none of that name."""
+        """Return the state of a connector; None if no connector has this name."""
         with self._understood():
             answer = self._ask("GET", f"/connectors/{name}/status", missing_is_fine=True)
             return None if answer is None else self._state(name, answer)
@@ -147,14 +147,14 @@ class KafkaConnect:
     def _state(self, name: str, status: Mapping[str, Any]) -> ConnectorState:
         connector, tasks = status.get("connector", {}), status.get("tasks", [])
         failed = [part for part in (connector, *tasks) if part.get("state") == "FAILED"]
-        told = dict.fromkeys(self.clean(cause(str(part.get("trace") or ""))) for part in failed)
-        if len(told) > 1:
-            told.pop(_NO_REASON, None)
+        reasons = dict.fromkeys(self.clean(cause(str(part.get("trace") or ""))) for part in failed)
+        if len(reasons) > 1:
+            reasons.pop(_NO_REASON, None)
         return ConnectorState(
             name,
             str(connector.get("state", "UNASSIGNED")),
             {int(task["id"]): str(task["state"]) for task in tasks},
-            tuple(told),
+            tuple(reasons),
         )
 
     def _ask(
@@ -216,12 +216,12 @@ class KafkaConnect:
         except (ValueError, AttributeError):
             text = str(answer.reason)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        told = [
+        errors = [
             line
             for line in lines
             if not line.startswith(("Connector configuration is invalid", "You can also find"))
         ]
-        return self.clean("; ".join(told) or text)
+        return self.clean("; ".join(errors) or text)
 
 
 def cause(trace: str) -> str:

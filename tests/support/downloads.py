@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from replicator.jvm.jars import tell_downloads
+from replicator.jvm.jars import report_downloads
 
 
 @contextmanager
 def reported_downloads() -> Iterator[list[str]]:
     """Collect the lines that are reported about downloads while the block runs."""
     lines: list[str] = []
-    tell_downloads(lines.append)
+    report_downloads(lines.append)
     try:
         yield lines
     finally:
-        tell_downloads(lambda _: None)
+        report_downloads(lambda _: None)

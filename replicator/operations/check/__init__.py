@@ -47,10 +47,10 @@ def refuse_losses(config: Config) -> None:
     connector = read_connector(config.log)
     found = {} if connector is None else losses(connector.options, config.log.allow_lossy)
     if found:
-        told = "; ".join(f"{option} = {text}" for option, text in found.items())
+        losing = "; ".join(f"{option} = {text}" for option, text in found.items())
         names = ", ".join(f'"{option}"' for option in found)
         raise CheckFailed(
-            f"the connector loses data: {told}",
+            f"the connector loses data: {losing}",
             f"run: replicator connect, which corrects it; or permit it: allow_lossy = [{names}] in [log]",
         )
 

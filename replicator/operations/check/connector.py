@@ -242,8 +242,8 @@ def _heartbeats(options: Mapping[str, str]) -> CheckResult:
     return warn(
         f"connector: {option}",
         value if option in options else f"{value} (the default)",
-        "set it to 1000: without heartbeats, the connector's position stands still while the mirrored tables are"
-        " idle, and run --until-caught-up cannot tell that it has caught up",
+        "set it to 1000: without heartbeats, the connector's position does not advance while the mirrored tables are"
+        " idle, and run --until-caught-up cannot detect that it has caught up",
     )
 
 

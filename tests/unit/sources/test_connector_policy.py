@@ -86,5 +86,5 @@ def test_reason_says_what_to_do() -> None:
     gone = found.judge(Observation("MISSING"), 1, 6.0)
     assert gone is not None
     assert (gone.reason, gone.next_step) == ("no connector has this topic prefix", "run: replicator connect")
-    assert LOST.told() == "the connector shop is FAILED: Failed to read next byte from position 651"
+    assert LOST.describe() == "the connector shop is FAILED: Failed to read next byte from position 651"
     assert "MySQL is running" in (LOST.next_step() or "")
