@@ -36,22 +36,6 @@ driver_memory = "512m"
 conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
 """
 
-# Instead of going through the archive it keeps Spark at work until it is to stop; then Spark must still be there.
-PROGRAM = """
-from replicator.runner import process
-from replicator.cli import main
-
-def work(mirror, _on_progress):
-    spark = mirror.context.spark
-    print("ready", spark.range(3).count(), flush=True)
-    while not mirror.stopping.is_set():
-        spark.range(10**8).selectExpr("max(hash(id))").collect()
-    print("counted", spark.range(3).count(), flush=True)
-
-process.apply_archive = work
-main(["replay", "-c", "replicator.toml", "--from", "archive"])
-"""
-
 
 @contextmanager
 def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
@@ -59,7 +43,7 @@ def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proces
     (folder / "replicator.toml").write_text(CONFIG)
     with ArchiveWriter(folder / "archive", topic_prefix="shop", encoding="json"):
         pass
-    command = [sys.executable, "-c", PROGRAM]
+    command = [sys.executable, "-m", "tests.programs.busy_mirror"]
     pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # The code that the other tests import.
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
