@@ -1,15 +1,28 @@
 """The limits up to which the driver itself processes the events of a table, and the record sizes that matter for it."""
 
-from typing import Final
+from dataclasses import dataclass
 
-DRIVER_MAX_EVENTS: Final = 10_000
-"""Maximum number of events of one table in a batch that the driver processes."""
+from replicator.config import ApplyConfig
 
-DRIVER_MAX_BATCH_EVENTS: Final = 40_000
-"""Maximum number of events of all tables of a batch that the driver processes."""
 
-DRIVER_MAX_BYTES: Final = 32 << 20
-"""Maximum size of the values in a batch that the driver processes, in bytes."""
+@dataclass(frozen=True, slots=True)
+class DriverLimits:
+    """The limits of one batch for processing on the driver.
+
+    Attributes:
+        table_events: maximum number of events of one table.
+        batch_events: maximum number of events of all tables.
+        batch_bytes: maximum size of the values of all tables, in bytes.
+    """
+
+    table_events: int = 10_000
+    batch_events: int = 40_000
+    batch_bytes: int = 32 << 20
+
+    @classmethod
+    def of(cls, apply: ApplyConfig) -> "DriverLimits":
+        """Return the configured limits."""
+        return cls(apply.driver_max_events, 4 * apply.driver_max_events)
 
 
 class RecordSizes:

@@ -13,7 +13,6 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.batch.driver_limits import DRIVER_MAX_EVENTS
 from replicator.batch.net_changes import driver_last_changes, last_changes
 from replicator.decode.event_frame import RANGE_END
 from replicator.jvm.spark import local_frame
@@ -154,10 +153,14 @@ class SparkExecutor:
         return self.materialize(last_changes(keyed))
 
 
+_WHOLE_RANGE: Final = 1 << 40
+"""More events than any range has."""
+
+
 class DriverExecutor:
     """Executes on the driver, with Arrow."""
 
-    range_end = DRIVER_MAX_EVENTS
+    range_end = _WHOLE_RANGE
     write_deletes: DeleteWriter = staticmethod(write_deletes_on_driver)
     locates_rows = True
 

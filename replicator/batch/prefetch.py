@@ -6,19 +6,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from replicator.batch.context import MirrorContext, TableTask
-from replicator.batch.driver_limits import (
-    DRIVER_MAX_BATCH_EVENTS,
-    DRIVER_MAX_BYTES,
-    DRIVER_MAX_EVENTS,
-    RecordSizes,
-)
+from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
 
 
 def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list[TableTask]:
     """Return `tasks`, the small ones with their records, which are fetched by one request."""
-    small = _small(tasks, context.sizes)
-    found = _fetch(context.log, context.sizes, small)
+    small = _small(tasks, context.driver_limits, context.sizes)
+    found = _fetch(context.log, context.driver_limits, context.sizes, small)
     nothing, chosen = RECORDS.empty_table(), {task.topic for task in small}
     return [
         replace(task, records=found.get(task.topic, nothing)) if task.topic in chosen else task
@@ -26,12 +21,12 @@ def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list
     ]
 
 
-def _small(tasks: Sequence[TableTask], sizes: RecordSizes) -> list[TableTask]:
+def _small(tasks: Sequence[TableTask], limits: DriverLimits, sizes: RecordSizes) -> list[TableTask]:
     """Return the tasks for the driver, selected by number of events and expected size."""
     small: list[TableTask] = []
-    events_left, bytes_left = DRIVER_MAX_BATCH_EVENTS, float(DRIVER_MAX_BYTES)
+    events_left, bytes_left = limits.batch_events, float(limits.batch_bytes)
     for task in sorted(tasks, key=lambda task: task.count):
-        if task.count > min(DRIVER_MAX_EVENTS, events_left):
+        if task.count > min(limits.table_events, events_left):
             break
         size = sizes.expected(task.topic, task.count)
         if size > bytes_left:
@@ -42,10 +37,12 @@ def _small(tasks: Sequence[TableTask], sizes: RecordSizes) -> list[TableTask]:
     return small
 
 
-def _fetch(log: ChangeLog, sizes: RecordSizes, small: list[TableTask]) -> Mapping[str, pa.Table]:
+def _fetch(
+    log: ChangeLog, limits: DriverLimits, sizes: RecordSizes, small: list[TableTask]
+) -> Mapping[str, pa.Table]:
     """Return topic → records of the tasks in `small`; tasks whose records are too large are removed from that list."""
     while small:
-        found = log.fetch([r for task in small for r in task.ranges], DRIVER_MAX_BYTES)
+        found = log.fetch([r for task in small for r in task.ranges], limits.batch_bytes)
         if not isinstance(found, TooLarge):
             for topic, records in found.items():
                 sizes.note(topic, records.column("value").nbytes / len(records))

@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
-from replicator.batch.driver_limits import RecordSizes
+from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.config import ColumnRuleBook, Config, KafkaLog
 from replicator.decode.avro_format import AvroFormat
 from replicator.decode.event_format import EventFormat
@@ -53,6 +53,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         schemas=SchemaTracker(event_format(config, log)),
         quarantine=quarantine,
         row_locations=RowLocationCache(),
+        driver_limits=DriverLimits.of(config.apply),
         sizes=RecordSizes(),
         rules=rules,
     )

@@ -136,11 +136,8 @@ class TableStates:
         if source.url is None or table in self._asked_source or not self._context.schemas.takes_definitions:
             return False
         self._asked_source.add(table)
-        # SQLAlchemy takes a second to import, and most mirrors do not need it.
-        from replicator.sources.mysql.definitions import source_definition  # noqa: PLC0415
-
         try:
-            schema = source_definition(source, table)
+            schema = self._context.read_definition(source, table)
         except SourceError as error:
             _LOG.warning(
                 "the definition could not be read from the source", table=str(table), reason=error.message

@@ -23,10 +23,8 @@ from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, assert_equal
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
 @pytest.mark.parametrize("partition", [("bucket(3, id)", "truncate(2, `a name`)"), ("days(seen)",)])
 @pytest.mark.parametrize("few", [0, 10_000])
-def test_partitioned_tables(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, strategy: str, partition: tuple[str, ...], few: int
-) -> None:
-    monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
+def test_partitioned_tables(lake: LakeHarness, strategy: str, partition: tuple[str, ...], few: int) -> None:
+    lake.driver_max_events = few
     source = Source(11, truncates=False)
     source.start(["bigint"], rows=15)
     source.run(40)

@@ -79,7 +79,7 @@ def test_protected_values_are_not_written(
     lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int, strategy: str, schemas: bool
 ) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
-    monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
+    lake.driver_max_events = few
     config = lake.config(
         columns={"hash": ["email"], "hash_key": {"env": "HASH_KEY"}},
         table=[{"name": "shop.users", "columns": RULES | {"hash": ["id"]}}],

@@ -1,6 +1,6 @@
 """Events without a schema, of a table that the log has no definition of."""
 
-import pytest
+from dataclasses import replace
 
 from replicator.config import SourceConfig
 from replicator.errors import SourceUnavailable
@@ -12,35 +12,35 @@ from tests.support.orders_table import DEFINITION, created
 SOURCE = {"source": {"url": "mysql://reader@db.example/shop", "tables": ["shop.*"]}}
 
 
-def test_source_defines_what_the_log_lacks(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_defines_what_the_log_lacks(lake: LakeHarness) -> None:
     asked = []
 
     def definition(source: SourceConfig, table: TableId) -> TableSchema:
         asked.append((str(source.server().host), table))
         return TableSchema((Column("id", LONG), Column("name", STRING)), ("id",))
 
-    monkeypatch.setattr("replicator.sources.mysql.definitions.source_definition", definition)
+    lake.adapt = lambda context: replace(context, read_definition=definition)
     lake.write([created(1, "Ada"), created(2, "Olga")])
     lake.catch_up(lake.config(**SOURCE))
     assert asked == [("db.example", TableId("shop", "orders"))]
     assert sorted((r["id"], r["name"]) for r in lake.rows("orders")) == [(1, "Ada"), (2, "Olga")]
 
 
-def test_without_an_answer_the_table_pauses(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_answer_the_table_pauses(lake: LakeHarness) -> None:
     def refuse(source: SourceConfig, table: TableId) -> TableSchema:
         raise SourceUnavailable("cannot be reached")
 
-    monkeypatch.setattr("replicator.sources.mysql.definitions.source_definition", refuse)
+    lake.adapt = lambda context: replace(context, read_definition=refuse)
     lake.write([created(1)])
     mirror = lake.catch_up(lake.config(**SOURCE))
     assert "no definition" in mirror.summary().paused["shop.orders"]
 
 
-def test_the_log_comes_first(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_comes_first(lake: LakeHarness) -> None:
     def never(source: SourceConfig, table: TableId) -> TableSchema:
         raise AssertionError("nobody has to be asked")
 
-    monkeypatch.setattr("replicator.sources.mysql.definitions.source_definition", never)
+    lake.adapt = lambda context: replace(context, read_definition=never)
     lake.write([DEFINITION, created(1)])
     lake.catch_up(lake.config(**SOURCE))
     assert [r["id"] for r in lake.rows("orders")] == [1]

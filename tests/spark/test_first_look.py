@@ -1,12 +1,16 @@
 """A process that meets a table: what it has to read before it knows the schema of its events, and what it finds."""
 
-from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
-from replicator.batch import decode_batch
+from replicator.batch import MirrorContext, decode_batch
+from replicator.decode.event_format import EventFormat
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_tracker import SchemaTracker
+from replicator.runner.build import event_format
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.avro import AvroTopics
 from tests.oracle.events import ColumnSpec
@@ -20,22 +24,32 @@ MANY = decode_batch._FIRST_EVENTS * 2
 few_or_many = pytest.mark.parametrize("few", [0, 10_000], ids=["by Spark", "by the driver"])
 
 
+class CountingTracker(SchemaTracker):
+    """A tracker that notes what is done with all records of a batch: "decode" and "learn"."""
+
+    def __init__(self, event_format: EventFormat, done: list[str]) -> None:
+        super().__init__(event_format)
+        self._done = done
+
+    def decode(self, *args: Any, **options: Any) -> DataFrame:
+        self._done.append("decode")
+        return super().decode(*args, **options)
+
+    def learn(self, *args: Any, **options: Any) -> list[WriterSchema]:
+        self._done.append("learn")
+        return super().learn(*args, **options)
+
+
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is done with all records of a batch: "decode" and "learn"."""
+def passes(lake: LakeHarness) -> list[str]:
+    """The passes over all records of a batch, of every mirror of `lake`."""
     done: list[str] = []
-    decode, learn = SchemaTracker.decode, SchemaTracker.learn
 
-    def decoding(schemas: SchemaTracker, *args: object, **options: object) -> DataFrame:
-        done.append("decode")
-        return decode(schemas, *args, **options)  # type: ignore[arg-type]
+    def counting(context: MirrorContext) -> MirrorContext:
+        tracker = CountingTracker(event_format(context.config, context.log), done)
+        return replace(context, schemas=tracker)
 
-    def learning(schemas: SchemaTracker, *args: object, **options: object) -> Sequence[object]:
-        done.append("learn")
-        return learn(schemas, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(SchemaTracker, "decode", decoding)
-    monkeypatch.setattr(SchemaTracker, "learn", learning)
+    lake.adapt = counting
     return done
 
 
@@ -54,11 +68,9 @@ def catch_up(lake: LakeHarness) -> Scheduler:
 
 @few_or_many
 @pytest.mark.parametrize("encoding", ["json", "json with schemas", "avro"])
-def test_a_batch_is_decoded_once(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, passes: list[str], few: int, encoding: str
-) -> None:
+def test_a_batch_is_decoded_once(lake: LakeHarness, passes: list[str], few: int, encoding: str) -> None:
     """In the first process, which has all to learn, as in the next one."""
-    monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
+    lake.driver_max_events = few
     records = scenario_of(MANY, with_schemas=encoding != "json").records
     avro = None
     if encoding == "avro":
@@ -75,10 +87,8 @@ def test_a_batch_is_decoded_once(
 
 
 @few_or_many
-def test_a_schema_that_only_later_events_have(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int
-) -> None:
-    monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
+def test_a_schema_that_only_later_events_have(lake: LakeHarness, few: int) -> None:
+    lake.driver_max_events = few
     scenario = scenario_of(MANY)
     scenario.define("ALTER TABLE orders ADD n INT", [*scenario.columns, ColumnSpec("n", "int")])
     scenario.insert(id=MANY, price=1.5, n=7)
@@ -91,9 +101,9 @@ def test_a_schema_that_only_later_events_have(
 
 
 @few_or_many
-def test_first_events_without_the_key(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+def test_first_events_without_the_key(lake: LakeHarness, few: int) -> None:
     """Those of a truncate have none; and no definition is there to tell it."""
-    monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
+    lake.driver_max_events = few
     scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=True)
     for _ in range(decode_batch._FIRST_EVENTS):
         scenario.change("t")
@@ -107,9 +117,9 @@ def test_first_events_without_the_key(lake: LakeHarness, monkeypatch: pytest.Mon
 @few_or_many
 @pytest.mark.parametrize("first", [b'{"schema":{"type":"struct"},"payload":{}}', b'{"schema":', b"{}", None])
 def test_first_events_without_information_about_the_schema(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int, first: bytes | None
+    lake: LakeHarness, few: int, first: bytes | None
 ) -> None:
-    monkeypatch.setattr("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few)
+    lake.driver_max_events = few
     scenario = scenario_of(3)
     strange = [Record(ORDERS, 0, b"?", first)] * decode_batch._FIRST_EVENTS
     lake.write([*strange, *scenario.records])

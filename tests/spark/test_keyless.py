@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -52,14 +51,14 @@ C: Row = (None, 3)
 @pytest.mark.parametrize("few", [0, 10_000])
 def test_equal_rows_are_counted(lake: LakeHarness, few: int) -> None:
     lake.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A), event("r", 10, after=B)])
-    with patch("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few):
-        lake.catch_up()
-        assert mirrored(lake) == {A: 2, B: 1}
-        lake.write([event("c", 20, after=A), event("u", 30, B, C), event("d", 40, before=A)])
-        lake.catch_up()
-        assert mirrored(lake) == {A: 2, C: 1}
-        lake.write([event("d", 50, before=A), event("u", 60, A, B), event("c", 70, after=C)])
-        assert lake.catch_up().summary().paused == {}
+    lake.driver_max_events = few
+    lake.catch_up()
+    assert mirrored(lake) == {A: 2, B: 1}
+    lake.write([event("c", 20, after=A), event("u", 30, B, C), event("d", 40, before=A)])
+    lake.catch_up()
+    assert mirrored(lake) == {A: 2, C: 1}
+    lake.write([event("d", 50, before=A), event("u", 60, A, B), event("c", 70, after=C)])
+    assert lake.catch_up().summary().paused == {}
     assert mirrored(lake) == {B: 1, C: 2}
     kinds = Counter(row["_change"]["kind"] for row in lake.rows("visits", "shop_changes"))
     assert kinds == {"INSERT": 5, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2, "DELETE": 2}

@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -117,8 +116,8 @@ def live(lake: LakeHarness, scenario: LoadScenario) -> Source:
 
 
 def assert_law(lake: LakeHarness, scenario: LoadScenario) -> None:
-    with patch("replicator.batch.prefetch.DRIVER_MAX_EVENTS", scenario.few):
-        source = live(lake, scenario)
+    lake.driver_max_events = scenario.few
+    source = live(lake, scenario)
     with lake.catalog() as catalog:
         for table in source.tables:
             assert_mirror_equals(catalog, "shop", table)

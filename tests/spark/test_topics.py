@@ -1,7 +1,6 @@
-"""Topics that are deleted and made anew, or that lose their end, and events of compressed transactions."""
+"""Topics that are deleted and recreated, or that lose their end, and events of compressed transactions."""
 
 import shutil
-from unittest.mock import patch
 
 import pytest
 
@@ -12,15 +11,21 @@ from tests.support.orders_table import DEFINITION, ORDERS, created, event, ids, 
 
 
 @pytest.fixture
-def topic_id(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def topic_id(lake: LakeHarness) -> list[str]:
     """The id of every topic, as its only item."""
     found = ["first"]
-    monkeypatch.setattr(ArchiveChangeLog, "topic_id", lambda *_: found[0])
-    monkeypatch.setattr(ArchiveChangeLog, "grows", True)
+
+    class GrowingLog(ArchiveChangeLog):
+        grows = True
+
+        def topic_id(self, topic: str) -> str:  # noqa: ARG002
+            return found[0]
+
+    lake.open_log = GrowingLog
     return found
 
 
-def made_anew(lake: LakeHarness, topic_id: list[str]) -> None:
+def recreate_topic(lake: LakeHarness, topic_id: list[str]) -> None:
     shutil.rmtree(lake.folder / "archive")
     topic_id[0] = "second"
 
@@ -30,7 +35,7 @@ def test_recreated_topic_that_begins_with_a_snapshot_replaces_the_rows(
 ) -> None:
     lake.write([DEFINITION, created(1), created(2), created(3)])
     lake.catch_up()
-    made_anew(lake, topic_id)
+    recreate_topic(lake, topic_id)
     lake.write(
         [
             DEFINITION,
@@ -57,7 +62,7 @@ def test_recreated_topic_that_begins_with_changes_pauses_its_table(
 ) -> None:
     lake.write([DEFINITION, created(1), created(2)])
     lake.catch_up()
-    made_anew(lake, topic_id)
+    recreate_topic(lake, topic_id)
     lake.write([DEFINITION, created(7)])
     lake.write([created(10 + n) for n in range(more)])
     for _ in range(2):
@@ -87,18 +92,18 @@ def test_statements_of_a_compressed_transaction_have_one_position(lake: LakeHarn
         event("u", 100, before=row, after=changed),
         event("d", 100, before={"id": 2, "name": "x"}),
     ]
-    with patch("replicator.batch.prefetch.DRIVER_MAX_EVENTS", few):
-        lake.write([DEFINITION, *transaction])
-        mirror = lake.mirror()
-        mirror.advance({ORDERS: {0: 2}})
-        mirror.advance({ORDERS: {0: 5}})
-        assert [(r["id"], r["name"]) for r in sorted(lake.rows("orders"), key=lambda r: r["id"])] == [
-            (1, "b"),
-            (3, "x"),
-        ]
-        # A connector that starts again sends the end of it once more, or all.
-        lake.write([*transaction[3:], event("m", 105), *transaction, created(9)])
-        lake.catch_up()
+    lake.driver_max_events = few
+    lake.write([DEFINITION, *transaction])
+    mirror = lake.mirror()
+    mirror.advance({ORDERS: {0: 2}})
+    mirror.advance({ORDERS: {0: 5}})
+    assert [(r["id"], r["name"]) for r in sorted(lake.rows("orders"), key=lambda r: r["id"])] == [
+        (1, "b"),
+        (3, "x"),
+    ]
+    # A connector that starts again sends the end of it once more, or all.
+    lake.write([*transaction[3:], event("m", 105), *transaction, created(9)])
+    lake.catch_up()
     assert ids(lake) == [1, 3, 9]
     assert len(lake.rows("orders", "shop_changes")) == 7
     assert lake.mirror().context.ledger.progress(lake.mirror().tables.table_of(ORDERS)).mirror is not None

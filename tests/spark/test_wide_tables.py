@@ -1,7 +1,6 @@
 """A table of 300 columns, and a batch of many schemas of it."""
 
 from typing import Any
-from unittest.mock import patch
 
 from tests.oracle.events import (
     ColumnSpec,
@@ -49,8 +48,7 @@ def test_300_columns(lake: LakeHarness) -> None:
     definition = schema_change_event(Place(1, 4), "wide", COLUMNS, ["id"], kind="CREATE")
     lake.write([Record("shop", 0, None, definition)])
     lake.write([record("c", n, 100 + n, with_schema=False) for n in range(400)])
-    with patch("replicator.batch.prefetch.DRIVER_MAX_EVENTS", 0):
-        lake.catch_up()
+    lake.catch_up(lake.config(apply={"driver_max_events": 0}))
     lake.write([record("u", n, 1000 + n, with_schema=True) for n in range(100)])
     lake.write([record("d", n, 2000 + n, with_schema=True) for n in range(300, 400)])
     lake.catch_up(lake.config(apply={"strategy": "merge"}))

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
+from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError
 from replicator.lake.commit import Staged, publish
 from replicator.lake.data_files import matching_positions
@@ -63,7 +64,7 @@ def test_a_commit_from_elsewhere_in_between_is_planned_around(lake: LakeHarness)
                 assert table is not None
                 mirror.context.lake.set_properties(table, {"somebody": "else"})
 
-    with patch("replicator.failpoints.reach", reach):
+    with failpoints.on_reach(reach):
         mirror.advance({ORDERS: {0: 2}})
     assert disturbed
     assert sorted(r["id"] for r in lake.rows("orders")) == [1, 2]

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from unittest.mock import patch
+
+from replicator import failpoints
 
 
 class PowerCut(BaseException):
@@ -20,5 +21,5 @@ def power_cut(at: int) -> Iterator[None]:
         if reached == at:
             raise PowerCut
 
-    with patch("replicator.failpoints.reach", reach):
+    with failpoints.on_reach(reach):
         yield

@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
+from replicator.batch import MirrorContext
 from replicator.config import Config
 from replicator.jvm.spark import build_session, catalog_conf
 from replicator.lake.reader import open_catalog
@@ -45,13 +46,24 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 @dataclass
 class LakeHarness:
-    """Keep the lake of one test, the archive that fills it and its configuration in `folder`."""
+    """Keep the lake of one test, the archive that fills it and its configuration in `folder`.
+
+    Attributes:
+        driver_max_events: `apply.driver_max_events` of every configuration; None for the default.
+        open_log: opens the archive as a log.
+        adapt: replaces services of every mirror's context.
+    """
 
     base: SparkSession
     folder: Path
+    driver_max_events: int | None = None
+    open_log: Callable[[Path], ArchiveChangeLog] = ArchiveChangeLog
+    adapt: Callable[[MirrorContext], MirrorContext] = lambda context: context
 
     def config(self, **sections: Any) -> Config:
         """Return the minimal configuration with other `sections`, for this folder."""
+        if self.driver_max_events is not None:
+            sections["apply"] = sections.get("apply", {}) | {"driver_max_events": self.driver_max_events}
         return minimal_config(self.folder, **sections)
 
     def session(self, config: Config) -> SparkSession:
@@ -89,8 +101,8 @@ class LakeHarness:
     def mirror(self, config: Config | None = None) -> Scheduler:
         """Create a mirror as a new process would, after the check of its log."""
         config = config or self.config()
-        log = ArchiveChangeLog(self.folder / "archive")
-        mirror = open_scheduler(open_context(config, log, self.session(config)))
+        log = self.open_log(self.folder / "archive")
+        mirror = open_scheduler(self.adapt(open_context(config, log, self.session(config))))
         mirror.check_log()
         return mirror
 

@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from unittest.mock import patch
 
+from replicator import failpoints
 from replicator.model.quarantine import LogCoordinate, Resolution
 from replicator.runner.build import open_context
 from replicator.sources.archive import ArchiveReader
@@ -94,7 +94,7 @@ def _killed_at(point: str | None) -> Iterator[None]:
         if reached == point:
             raise PowerCut
 
-    with patch("replicator.failpoints.reach", reach):
+    with failpoints.on_reach(reach):
         yield
 
 

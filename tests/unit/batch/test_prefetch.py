@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from replicator.batch import TableTask, prefetch_records
-from replicator.batch import prefetch as fetch
-from replicator.batch.driver_limits import RecordSizes
+from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 from replicator.sources.archive import ArchiveWriter, Event
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.change_log import ChangeLog
 
 SMALL, LARGE = "shop.shop.small", "shop.shop.large"
 EVENTS = 20
@@ -44,29 +44,41 @@ def task(topic: str, start: int, end: int) -> TableTask:
     return TableTask(table, topic, None, (OffsetRange(topic, 0, start, end),), 1)
 
 
+def prefetching(log: ChangeLog, limits: DriverLimits | None = None) -> Any:
+    """Return a context with the services that `prefetch_records` uses."""
+    return SimpleNamespace(log=log, driver_limits=limits or DriverLimits(), sizes=RecordSizes())
+
+
 def with_records(context: Any, *tasks: TableTask) -> dict[str, int]:
     """Topic → number of records fetched, of those that were."""
     return {w.topic: len(w.records) for w in prefetch_records(context, tasks) if w.records is not None}
 
 
-def test_all_small_tables_are_fetched_together(log: CountingLog) -> None:
-    context = SimpleNamespace(log=log, sizes=RecordSizes())
+def test_prefetch_fetches_all_small_tables_together(log: CountingLog) -> None:
+    context = prefetching(log)
     assert with_records(context, task(SMALL, 0, 5), task(LARGE, 2, 5)) == {SMALL: 5, LARGE: 3}
     assert log.asked == [{SMALL, LARGE}]
 
 
-def test_a_table_with_large_rows_does_not_spoil_the_others(
-    log: CountingLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "DRIVER_MAX_BYTES", 5_000)
-    context = SimpleNamespace(log=log, sizes=RecordSizes())
+def test_prefetch_leaves_tables_with_many_events_to_spark(log: CountingLog) -> None:
+    limits = DriverLimits(table_events=8, batch_events=10)
+    assert with_records(prefetching(log, limits), task(SMALL, 0, 9), task(LARGE, 0, 8)) == {LARGE: 8}
+    assert with_records(prefetching(log, limits), task(SMALL, 0, 5), task(LARGE, 0, 6)) == {SMALL: 5}
+
+
+def test_prefetch_fetches_nothing_when_the_limit_is_zero(log: CountingLog) -> None:
+    assert with_records(prefetching(log, DriverLimits(0, 0)), task(SMALL, 0, 1)) == {}
+    assert log.asked == []
+
+
+def test_prefetch_skips_a_table_with_large_rows(log: CountingLog) -> None:
+    context = prefetching(log, DriverLimits(batch_bytes=5_000))
     assert with_records(context, task(SMALL, 0, 10), task(LARGE, 0, 10)) == {SMALL: 10}
     assert log.asked == [{SMALL, LARGE}, {SMALL}]
 
 
-def test_large_rows_are_fetched_once_to_know_them(log: CountingLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "DRIVER_MAX_BYTES", 5_000)
-    context: Any = SimpleNamespace(log=log, sizes=RecordSizes())
+def test_prefetch_fetches_large_rows_only_once(log: CountingLog) -> None:
+    context = prefetching(log, DriverLimits(batch_bytes=5_000))
     prefetch_records(context, [task(LARGE, 0, 10)])
     log.asked.clear()
     assert with_records(context, task(SMALL, 0, 10), task(LARGE, 10, 20)) == {SMALL: 10}
