@@ -41,7 +41,7 @@ def test_every_commented_default_is_valid_and_is_the_default(tmp_path: Path) -> 
     plain, full = tmp_path / "plain.toml", tmp_path / "full.toml"
     plain.write_text(text)
     full.write_text(opened)
-    assert len(tomllib.loads(opened)["apply"]) == 7
+    assert len(tomllib.loads(opened)["apply"]) == 8
     before, after = load(plain), load(full)
     assert after.apply == before.apply
     assert after.mirror == before.mirror
