@@ -22,7 +22,8 @@ ShowProgress = Callable[[str, int, int], None]
 def progress_bar(text: str, console: Console | None = None) -> Iterator[ShowProgress]:
     """Show a bar while the block runs, with `text` until the first progress is shown.
 
-    The bar is drawn on `console`, by default standard error. It is removed at the end, and is not drawn if the console is not a terminal.
+    The bar is drawn on `console`, by default standard error, and is removed at the end. It is not drawn if the console
+    is not a terminal.
     """
     columns = (
         SpinnerColumn(),

@@ -290,7 +290,8 @@ class LocalStack:
         return [debezium_plugin_dir(self.options.cache), converter_plugin_dir(self.options.cache)]
 
     def _registry(self, state: StackState) -> list[str]:
-        return registry.server_command(self.folder / "registry", state.ports["registry"], self.options.cache)
+        folder, jar = self.folder / "registry", registry_jar(self.options.cache)
+        return registry.server_command(folder, state.ports["registry"], find_java(), jar)
 
     # Looking and stopping
 

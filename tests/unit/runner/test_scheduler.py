@@ -320,7 +320,7 @@ def test_table_continues_when_its_definition_arrives(harness: SchedulerHarness) 
     assert harness.mirror.summary().paused == {}
 
 
-UNMATCHED = {
+UNMATCHED: dict[str, Any] = {
     "source": {"tables": ["shop.*", "crm.*"], "exclude": ["shop.tmp_*"]},
     "columns": {"exclude": ["e?mail", "card[1]"]},
     "table": [{"name": "shop.orders", "columns": {"mask": {"nmae": {"null": True}}}}, {"name": "shop.gone"}],
@@ -349,7 +349,7 @@ def test_check_log_warns_once_of_patterns_that_match_no_table(tmp_path: Path) ->
 
 
 def test_check_log_does_not_warn_of_names_from_before_a_change(tmp_path: Path) -> None:
-    sections = {"source": {"tables": ["shop.*"]}, "columns": {"exclude": ["email"]}}
+    sections: dict[str, Any] = {"source": {"tables": ["shop.*"]}, "columns": {"exclude": ["email"]}}
     harness = SchedulerHarness(tmp_path, **sections)
     for at, column, kind in ((4, "email", "CREATE"), (9, "mail", "ALTER")):
         ddl = "ALTER TABLE orders RENAME COLUMN email TO mail" if kind == "ALTER" else None

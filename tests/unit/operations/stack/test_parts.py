@@ -53,12 +53,8 @@ def test_the_broker_keeps_events_and_runs_transactions_alone() -> None:
     assert {value for name, value in settings.items() if name.endswith("replication.factor")} == {"1"}
 
 
-def test_the_registry_keeps_its_schemas_in_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "find_java", lambda: Path("/java"))
-    monkeypatch.setattr(registry, "registry_jar", lambda _cache: Path("/app-runner.jar"))
-    command = registry.server_command(tmp_path, 8080, None)
+def test_the_registry_keeps_its_schemas_in_the_folder(tmp_path: Path) -> None:
+    command = registry.server_command(tmp_path, 8080, Path("/java"), Path("/app-runner.jar"))
     assert command[-2:] == ["-jar", "/app-runner.jar"]
     assert f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{tmp_path}/data/registry" in command
     assert registry.api(8080) == "http://127.0.0.1:8080/apis/ccompat/v7"
