@@ -147,7 +147,10 @@ def test_a_folder_belongs_to_one_kind_of_stack(tmp_path: Path, monkeypatch: pyte
     save_state(tmp_path, StackState("docker", "a", "b", ports={"mysql": 1, "kafka": 2, "connect": 3}))
     with pytest.raises(StackError, match="contains a Docker stack"):
         LocalStack(tmp_path).up()
-    monkeypatch.setattr("replicator.operations.stack.docker.docker_answers", lambda: True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     save_state(tmp_path, StackState("local", "a", "b"))
     with pytest.raises(StackError, match="contains a local stack"):
         DockerStack(tmp_path).up()
