@@ -59,6 +59,7 @@ class Scheduler:
         tables: TableStates | None = None,
         apply: ApplyTask | None = None,
     ) -> None:
+        """Use `tables` and `apply`; by default `TableStates(context)` and `apply_task`."""
         self.context = context
         self.tables = TableStates(context) if tables is None else tables
         self._apply_once = apply_task if apply is None else apply

@@ -16,6 +16,7 @@ from replicator.telemetry import get_logger
 _LOG: Final = get_logger("replicator.runner")
 
 ReadDefinition = Callable[[SourceConfig, TableId], TableSchema | None]
+"""Reads the current definition of a table from the source; None if the source has no such table."""
 
 
 def _read_definition(source: SourceConfig, table: TableId) -> TableSchema | None:
