@@ -1,6 +1,5 @@
 """The services that batches use, and the task of one table in a batch."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -8,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.executors import DRIVER, SPARK, BatchExecutor
-from replicator.config import ColumnRuleBook, Config, SourceConfig
+from replicator.config import ColumnRuleBook, Config
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake
@@ -18,7 +17,7 @@ from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.table_writer import TableWriter
 from replicator.model.column_rules import ColumnRules
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import TableId
 from replicator.sources.change_log import ChangeLog
 
 
@@ -39,23 +38,9 @@ class Exchanged:
         return any(waiting == table for waiting, _ in self.standing)
 
 
-ReadDefinition = Callable[[SourceConfig, TableId], TableSchema | None]
-
-
-def _read_definition(source: SourceConfig, table: TableId) -> TableSchema | None:
-    # SQLAlchemy takes a second to import, and most mirrors do not need it.
-    from replicator.sources.mysql.definitions import source_definition  # noqa: PLC0415
-
-    return source_definition(source, table)
-
-
 @dataclass(frozen=True, slots=True)
 class MirrorContext:
-    """The services that batches use; one for the life of a mirror process.
-
-    Attributes:
-        read_definition: reads a table's definition from the source; None if the source has no such table.
-    """
+    """The services that batches use; one for the life of a mirror process."""
 
     spark: SparkSession
     config: Config
@@ -68,7 +53,6 @@ class MirrorContext:
     driver_limits: DriverLimits
     sizes: RecordSizes
     rules: ColumnRuleBook
-    read_definition: ReadDefinition = _read_definition
     exchanged: Exchanged = field(default_factory=Exchanged)
 
     @property

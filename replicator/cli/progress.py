@@ -19,10 +19,11 @@ ShowProgress = Callable[[str, int, int], None]
 
 
 @contextmanager
-def progress_bar(text: str) -> Iterator[ShowProgress]:
-    """Show a bar on standard error while the block runs, with `text` until the first progress is shown.
+def progress_bar(text: str, console: Console | None = None) -> Iterator[ShowProgress]:
+    """Show a bar while the block runs, with `text` until the first progress is shown.
 
-    The bar is removed at the end, and is not drawn if standard error is not a terminal.
+    The bar is drawn on `console`, by default standard error, and is removed at the end. It is not drawn if the console
+    is not a terminal.
     """
     columns = (
         SpinnerColumn(),
@@ -33,7 +34,7 @@ def progress_bar(text: str) -> Iterator[ShowProgress]:
         TextColumn("eta"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console or Console(stderr=True), transient=True) as progress:
         task = progress.add_task(text, total=None)
 
         def show(said: str, done: int, total: int) -> None:

@@ -92,12 +92,18 @@ class WriterSchema:
         return self.columns if for_changelog else self.schema.key_columns
 
 
-def event_position_key(source: SparkColumn) -> SparkColumn:
+def file_digits(source: SparkColumn) -> SparkColumn:
+    """Return the number of the binlog file, as text, from an event's source block."""
+    return F.substring_index(source.getField("file"), ".", -1)
+
+
+def event_position_key(source: SparkColumn, digits: SparkColumn | None = None) -> SparkColumn:
     """Return the position key of an event from its source block; null if its position or time is invalid.
 
-    If it is not null, `binlog_number` accepts the file name, and the key fits into a long.
+    If it is not null, `binlog_number` accepts the file name, and the key fits into a long. `digits` is a column with
+    `file_digits`: without it, Spark computes them for each of their uses.
     """
-    digits, pos = F.substring_index(source.getField("file"), ".", -1), source.getField("pos")
+    digits, pos = file_digits(source) if digits is None else digits, source.getField("pos")
     # Casts ignore blanks and signs. A regular expression takes longer than comparing the first and last character.
     bare = digits.between("0", ":") & F.substring(digits, -1, 1).between("0", "9")
     number = F.when(bare & (F.length(digits) <= MOST_FILE_DIGITS), digits.cast("long"))
@@ -118,7 +124,10 @@ def in_range_end(ranges: Sequence[OffsetRange], range_end: int) -> SparkColumn:
 
 @lru_cache(CACHED_EXPRESSIONS)
 def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
-    """Return the columns of the decoded frame from images and verdicts; only bad events keep the raw record."""
+    """Return the columns of the decoded frame from images, position keys and verdicts.
+
+    Only bad events keep the raw record.
+    """
     source, op, keep = F.col("source"), F.col("op"), F.col("bad").isNotNull()
     named = F.lit(True) if for_changelog else F.col("in_range_end")
     kind = F.when(op.isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
@@ -127,7 +136,7 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         F.col("offset"),
         F.when(~keep, op).alias("op"),
         _code().alias("code"),
-        event_position_key(source).alias("position_key"),
+        F.col("position_key"),
         row_key(F.coalesce(source.getField("row"), F.lit(0)), kind).alias("row_key"),
         source.getField("ts_ms").alias("ts_ms"),
         F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
@@ -165,7 +174,7 @@ def bad_reason(reason: SparkColumn, schema: TableSchema) -> SparkColumn:
     return (
         reason.when(op.isNull(), F.lit("no op: not a Debezium change event"))
         .when(~op.isin(*OP_CODES, "m"), F.concat(F.lit("unknown op "), op))
-        .when(event_position_key(F.col("source")).isNull(), F.lit("no source position"))
+        .when(F.col("position_key").isNull(), F.lit("no source position"))
         .when(op.isin("t", "m"), F.lit(None))
         .when((op == "d") & before.isNull(), F.lit("delete without a before-image"))
         .when((op != "d") & after.isNull(), F.lit("no after-image"))

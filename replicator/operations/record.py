@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
@@ -20,13 +20,30 @@ from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_errors import kafka_errors, translated
 from replicator.sources.schema_registry import Registry, writer_id
 
-# How long a recording without progress waits for an unavailable broker.
-PATIENCE_SECONDS = 60.0
-REFRESH_SECONDS = 30.0
 BATCH = 5_000
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTimes:
+    """The times of a recording, in seconds.
+
+    Attributes:
+        flush: archived events are made durable at least this often.
+        refresh: a recording that follows the topics looks for new ones this often.
+        request: the limit of a request about topics.
+        outage: how long a recording without progress waits for an unavailable broker.
+    """
+
+    flush: float = 60.0
+    refresh: float = 30.0
+    request: float = PATIENT_S
+    outage: float = 60.0
+
+
+_TIMES: Final = RecordTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +62,13 @@ def record(
     until_caught_up: bool,
     on_progress: Callable[[RecordProgress], None] | None = None,
     stop: threading.Event | None = None,
-    flush_seconds: float = 60.0,
+    times: RecordTimes = _TIMES,
 ) -> RecordProgress:
     """Append the events of the mirror's topics to the archive at `to`, from the archive's end.
 
     With `until_caught_up`, it ends at the high watermarks that the topics had at the start; otherwise it follows
     them, and topics that appear later, until `stop` is set. It reads committed events only, joins no
-    consumer group and commits no offsets. Archived events are made durable at least every `flush_seconds`.
+    consumer group and commits no offsets. Archived events are made durable at least every `times.flush` seconds.
 
     Raises:
         ConfigError: the configuration names an archive as its log, or no topic has the prefix.
@@ -62,14 +79,14 @@ def record(
     if not isinstance(config.log, KafkaLog):
         raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
     manifest = load_manifest(to) if (to / MANIFEST_NAME).exists() else None
-    with _Source(config.log, manifest) as source:
+    with _Source(config.log, manifest, times) as source:
         if until_caught_up and not source.targets:
             raise ConfigError(
                 f"no topic of {config.log.bootstrap_servers} starts with {config.log.topic_prefix!r}",
                 "Check log.topic_prefix, and that the connector is running.",
             )
-        recorder = _Recorder(source, config.log, to, on_progress or (lambda _: None))
-        return recorder.run(until_caught_up, stop or threading.Event(), flush_seconds)
+        recorder = _Recorder(source, config.log, to, times, on_progress or (lambda _: None))
+        return recorder.run(until_caught_up, stop or threading.Event())
 
 
 def recorded_topics(names: Iterable[str], prefix: str) -> list[str]:
@@ -99,10 +116,11 @@ def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
 class _Source:
     """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks."""
 
-    def __init__(self, log: KafkaLog, manifest: Manifest | None) -> None:
+    def __init__(self, log: KafkaLog, manifest: Manifest | None, times: RecordTimes) -> None:
         self._prefix = log.topic_prefix
         self._servers = log.bootstrap_servers
         self._manifest = manifest
+        self._outage = times.outage
         self._last_error: KafkaError | None = None
         self._moved = time.monotonic()
         self.ends: dict[PartitionKey, int] = {}
@@ -118,7 +136,7 @@ class _Source:
             "isolation.level": "read_committed",
             "error_cb": self._on_error,
         }
-        self._admin = KafkaAdmin(log, timeout_s=PATIENT_S)
+        self._admin = KafkaAdmin(log, timeout_s=times.request)
         with kafka_errors(self._servers):
             self._consumer = Consumer(settings, logger=_log)
 
@@ -187,7 +205,7 @@ class _Source:
         now = time.monotonic()
         if moved:
             self._moved, self._last_error = now, None
-        elif self._last_error is not None and now - self._moved > PATIENCE_SECONDS:
+        elif self._last_error is not None and now - self._moved > self._outage:
             raise _translated(self._last_error, self._servers)
 
     def remaining(self) -> int:
@@ -197,17 +215,23 @@ class _Source:
 
 class _Recorder:
     def __init__(
-        self, source: _Source, log: KafkaLog, to: Path, on_progress: Callable[[RecordProgress], None]
+        self,
+        source: _Source,
+        log: KafkaLog,
+        to: Path,
+        times: RecordTimes,
+        on_progress: Callable[[RecordProgress], None],
     ) -> None:
         self._source = source
         self._log = log
         self._registry = Registry.of(log) if log.format == "avro" else None
         self._strange: set[int] = set()
         self._to = to
+        self._times = times
         self._on_progress = on_progress
         self._events = self._bytes = 0
 
-    def run(self, until_caught_up: bool, stop: threading.Event, flush_seconds: float) -> RecordProgress:
+    def run(self, until_caught_up: bool, stop: threading.Event) -> RecordProgress:
         first: list[Any] = []
         while not first and not self._finished(until_caught_up, stop):
             first = self._source.poll()
@@ -219,10 +243,10 @@ class _Recorder:
             while not self._finished(until_caught_up, stop):
                 self._append(writer, self._source.poll(), until_caught_up)
                 now = time.monotonic()
-                if now - flushed > flush_seconds:
+                if now - flushed > self._times.flush:
                     self._flush(writer, until_caught_up)
                     flushed = now
-                if not until_caught_up and now - refreshed > REFRESH_SECONDS:
+                if not until_caught_up and now - refreshed > self._times.refresh:
                     self._source.refresh()
                     refreshed = now
             self._flush(writer, until_caught_up)

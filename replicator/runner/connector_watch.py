@@ -8,13 +8,22 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, ConnectError, NotCaughtUp, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.sources.connector_policy import MISSING, UNREACHABLE, Observation, Patience, RestartPolicy
+from replicator.sources.connector_policy import (
+    LIMITS,
+    MISSING,
+    UNREACHABLE,
+    Observation,
+    Patience,
+    RestartPolicy,
+    WaitLimits,
+)
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_connect import KafkaConnect, failure_hint
 from replicator.telemetry import get_logger
@@ -23,7 +32,6 @@ _LOG: Final = get_logger("replicator.watch")
 _INTERVAL_S: Final = 2.0
 _READ_TIMEOUT_S: Final = 10
 _LONGEST_PAUSE_S: Final = 30.0
-_SOURCE_LIMIT_S: Final = 30.0
 
 
 class SourceGoal:
@@ -32,9 +40,10 @@ class SourceGoal:
     The monitoring threads report their observations; the run waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: WaitLimits = LIMITS) -> None:
+        self._limits = limits
         self._began = time.monotonic()
-        self._patience = Patience(self._began)
+        self._patience = Patience(self._began, limits)
         self._reached = threading.Event()
         self._observed = Observation("UNASSIGNED")
         self._end: BinlogEnd | None = None
@@ -80,7 +89,7 @@ class SourceGoal:
 
     def _check(self, events: int, now: float) -> None:
         if self._end is None:
-            if now - self._began >= _SOURCE_LIMIT_S:
+            if now - self._began >= self._limits.source:
                 raise NotCaughtUp(
                     f"caught up with the topics; whether also with the source is unknown: {self._problem}",
                     "run: replicator check, which inspects the source",
@@ -96,52 +105,68 @@ class SourceGoal:
 
 
 @contextlib.contextmanager
-def watching(config: Config, *, until_caught_up: bool) -> Iterator[SourceGoal | None]:
-    """Monitor the configured servers while the block runs. Provides the goal of a run `until_caught_up`.
+def watching(
+    config: Config, *, until_caught_up: bool, interval: float = _INTERVAL_S, limits: WaitLimits = LIMITS
+) -> Iterator[SourceGoal | None]:
+    """Monitor the configured servers every `interval` seconds while the block runs.
+
+    Provides the goal of a run `until_caught_up`, which waits no longer than `limits` say.
 
     The goal is None without Kafka Connect's address, because only Kafka Connect knows what the connector has read:
     such a run ends at the end of the topics.
     """
-    stop = threading.Event()
+    rounds = _Rounds(threading.Event(), interval)
     client = connect_client(config)
-    goal = SourceGoal() if until_caught_up and client is not None else None
+    goal = SourceGoal(limits) if until_caught_up and client is not None else None
     if until_caught_up and client is None:
         _LOG.warning("caught up means up to the end of the topics: log.connect_url is not set")
-    tasks: list[Callable[[], None]] = [_ServerWatch(config, stop).run]
+    tasks: list[Callable[[], None]] = [_ServerWatch(config, rounds).run]
     if client is not None and isinstance(config.log, KafkaLog):
-        tasks.append(_ConnectorWatch(client, config.log.topic_prefix, stop, goal).run)
-        tasks.append(_SourceWatch(config, stop, goal).run)
+        tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal).run)
+        tasks.append(_SourceWatch(config, rounds, goal).run)
     for task in tasks:
         threading.Thread(target=task, name="watch", daemon=True).start()
     try:
         yield goal
     finally:
         # Do not wait for the threads: one may be in a request.
-        stop.set()
+        rounds.stop.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounds:
+    """The rounds of the threads: one every `interval` seconds until `stop` is set."""
+
+    stop: threading.Event
+    interval: float
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the next round, or `seconds`. Return whether the thread must stop."""
+        return self.stop.wait(self.interval if seconds is None else seconds)
 
 
 class _ConnectorWatch:
     """Monitors the connector: restarts failed tasks, and logs each change of its state."""
 
     def __init__(
-        self, client: KafkaConnect, topic_prefix: str, stop: threading.Event, goal: SourceGoal | None
+        self, client: KafkaConnect, topic_prefix: str, rounds: _Rounds, goal: SourceGoal | None
     ) -> None:
         self._client = client
         self._topic_prefix = topic_prefix
-        self._stop = stop
+        self._rounds = rounds
         self._goal = goal
         self._name: str | None = None
         self._last: tuple[str, str | None] = ("RUNNING", None)
         self._restarts = RestartPolicy()
 
     def run(self) -> None:
-        while not self._stop.is_set():
+        while not self._rounds.stop.is_set():
             observed, offset = self._observe()
             self._log(observed)
             self._restart(observed)
             if self._goal is not None:
                 self._goal.connector_observed(observed, offset)
-            self._stop.wait(_INTERVAL_S)
+            self._rounds.wait()
 
     def _observe(self) -> tuple[Observation, ConnectorOffset | None]:
         try:
@@ -205,15 +230,15 @@ class _ConnectorWatch:
 class _SourceWatch:
     """Keeps one connection to MySQL, and so notices within seconds if the server becomes unavailable."""
 
-    def __init__(self, config: Config, stop: threading.Event, goal: SourceGoal | None) -> None:
+    def __init__(self, config: Config, rounds: _Rounds, goal: SourceGoal | None) -> None:
         self._config = config
-        self._stop = stop
+        self._rounds = rounds
         self._goal = goal
         self._server = _ServerState("MySQL", str(config.source.url))
 
     def run(self) -> None:
-        pause = _INTERVAL_S
-        while not self._stop.is_set():
+        pause = self._rounds.interval
+        while not self._rounds.stop.is_set():
             try:
                 self._stay_connected()
             except ConfigError as error:
@@ -221,9 +246,9 @@ class _SourceWatch:
                 self._fail(error)
                 return
             except (ReplicatorError, ValueError) as error:
-                pause = _INTERVAL_S if self._server.answers else min(2 * pause, _LONGEST_PAUSE_S)
+                pause = self._rounds.interval if self._server.answers else min(2 * pause, _LONGEST_PAUSE_S)
                 self._fail(error)
-            self._stop.wait(pause)
+            self._rounds.wait(pause)
 
     def _fail(self, error: Exception) -> None:
         reason = error.message if isinstance(error, ReplicatorError) else str(error)
@@ -242,15 +267,15 @@ class _SourceWatch:
             if self._goal is not None and self._goal.needs_end:
                 self._goal.set_end(read_binlog_end(connection))
             self._server.answered()
-            while not self._stop.wait(_INTERVAL_S):
+            while not self._rounds.wait():
                 connection.execute(text("DO 1"))
 
 
 class _ServerWatch:
     """Monitors the servers to which a connection needs no login: Kafka and the schema registry."""
 
-    def __init__(self, config: Config, stop: threading.Event) -> None:
-        self._stop = stop
+    def __init__(self, config: Config, rounds: _Rounds) -> None:
+        self._rounds = rounds
         self._servers: list[tuple[_ServerState, list[tuple[str, int]]]] = []
         if isinstance(log := config.log, KafkaLog):
             names = (name.rpartition("://")[2] for name in log.bootstrap_servers.split(","))
@@ -261,14 +286,14 @@ class _ServerWatch:
                 self._servers.append((registry, [_address(log.registry_url, 80)]))
 
     def run(self) -> None:
-        while not self._stop.is_set():
+        while not self._rounds.stop.is_set():
             for server, addresses in self._servers:
-                reasons = [_connect_error(address) for address in addresses]
+                reasons = [_connect_error(address, self._rounds.interval) for address in addresses]
                 if all(reasons):
                     server.failed(str(reasons[0]))
                 else:
                     server.answered()
-            self._stop.wait(_INTERVAL_S)
+            self._rounds.wait()
 
 
 class _ServerState:
@@ -298,10 +323,10 @@ def _address(url: str, port: int) -> tuple[str, int]:
     return parts.hostname or "", parts.port or default
 
 
-def _connect_error(address: tuple[str, int]) -> str | None:
-    """Connect to a server. Return why that fails; None if it succeeds."""
+def _connect_error(address: tuple[str, int], timeout: float) -> str | None:
+    """Connect to a server within `timeout` seconds. Return why that fails; None if it succeeds."""
     try:
-        with socket.create_connection(address, timeout=_INTERVAL_S):
+        with socket.create_connection(address, timeout=timeout):
             return None
     except OSError as error:
         return error.strerror or str(error)

@@ -1,13 +1,14 @@
 """Schedule the retries of failed tables."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from replicator.model.table import TableId
 
 RETRY_S: Final = (2.0, 30.0)
-"""Seconds before each retry of a failed table. If the last one fails, the table is paused."""
+"""The delays of `Retries`, if no others are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,14 @@ class _Failing:
 
 
 class Retries:
-    """The failed tables that will be retried. True if there are any."""
+    """The failed tables that will be retried. True if there are any.
 
-    def __init__(self) -> None:
+    Attributes:
+        delays: seconds before each retry of a failed table. If the last one fails, the table is paused.
+    """
+
+    def __init__(self, delays: Sequence[float] | None = None) -> None:
+        self.delays = RETRY_S if delays is None else tuple(delays)
         self._failing: dict[TableId, _Failing] = {}
 
     def __bool__(self) -> bool:
@@ -43,16 +49,16 @@ class Retries:
     def failed(self, table: TableId) -> float | None:
         """Count a failure, and return the seconds until the retry; None after the last one, which resets the count."""
         times = self._failing[table].times + 1 if table in self._failing else 1
-        if times > len(RETRY_S):
+        if times > len(self.delays):
             del self._failing[table]
             return None
-        delay = RETRY_S[times - 1]
+        delay = self.delays[times - 1]
         self._failing[table] = _Failing(times, time.monotonic() + delay)
         return delay
 
     def retry_now(self, table: TableId) -> None:
         """Make one last retry of a table due immediately."""
-        self._failing[table] = _Failing(len(RETRY_S), time.monotonic())
+        self._failing[table] = _Failing(len(self.delays), time.monotonic())
 
     def forget(self, table: TableId) -> None:
         """Forget a table's failures."""

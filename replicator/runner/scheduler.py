@@ -30,6 +30,8 @@ _COMMIT_ATTEMPTS: Final = 3
 _INTERPRETED: Final = 5_000
 """Batches of at most this many events are not worth compiling plans; see `compile_plans`."""
 
+ApplyTask = Callable[[MirrorContext, TableTask, Stopwatch], BatchStats]
+"""Brings one table up to the end of its task, as `apply_task` does."""
 OnBatch = Callable[[BatchReport], None]
 OnEvents = Callable[[int], None]
 """Called with the number of events that a thread has just finished."""
@@ -49,9 +51,18 @@ class Scheduler:
         stopping: if set, no further task is started.
     """
 
-    def __init__(self, context: MirrorContext, on_batch: OnBatch | None = None) -> None:
+    def __init__(
+        self,
+        context: MirrorContext,
+        on_batch: OnBatch | None = None,
+        *,
+        tables: TableStates | None = None,
+        apply: ApplyTask | None = None,
+    ) -> None:
+        """Use `tables` and `apply`; by default `TableStates(context)` and `apply_task`."""
         self.context = context
-        self.tables = TableStates(context)
+        self.tables = TableStates(context) if tables is None else tables
+        self._apply_once = apply_task if apply is None else apply
         self.stopping = threading.Event()
         self._on_batch = on_batch
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
@@ -309,7 +320,7 @@ class Scheduler:
         attempts = 0
         while True:
             try:
-                return apply_task(self.context, task, watch)
+                return self._apply_once(self.context, task, watch)
             except CommitConflict as error:
                 # Another writer, such as table maintenance, committed in between: plan again on top of its commit.
                 _LOG.warning("commit conflict, retrying", table=str(task.table), reason=error.message)

@@ -34,16 +34,19 @@ _GOAL_WAIT_S: Final = 10.0
 """How long to wait for the connector before the events that arrived meanwhile are applied."""
 
 
-def follow(stream: "KafkaStream", goal: SourceGoal | None = None) -> None:
+def follow(
+    stream: "KafkaStream", goal: SourceGoal | None = None, *, first_retry_s: float = _FIRST_RETRY_S
+) -> None:
     """Run the stream until the mirror must stop or has caught up; restart it after an outage of log or lake.
 
+    The first restart comes after `first_retry_s` seconds, each further one after twice as many, up to a limit.
     With a `goal`, a stream `until_caught_up` is repeated until the lake has all events up to the goal.
 
     Raises:
         NotCaughtUp: the goal cannot be reached.
         LakeUnavailable, CommitConflict: the lake failed while the stream was running `until_caught_up`.
     """
-    scheduler, wait = stream.scheduler, _FIRST_RETRY_S
+    scheduler, wait = stream.scheduler, first_retry_s
     while not scheduler.stopping.is_set():
         started = time.monotonic()
         # If the goal is reached only after the stream has read the topics' ends, its last events may be missing.
@@ -55,7 +58,7 @@ def follow(stream: "KafkaStream", goal: SourceGoal | None = None) -> None:
             if stream.until_caught_up and not isinstance(error, LogUnavailable):
                 raise
             if time.monotonic() - started > _STABLE_S:
-                wait = _FIRST_RETRY_S
+                wait = first_retry_s
             _LOG.warning("the stream stopped, restarting it", reason=first_line(error), in_seconds=wait)
             scheduler.stopping.wait(wait)
             wait = min(2 * wait, _LONGEST_RETRY_S)

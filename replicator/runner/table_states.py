@@ -1,18 +1,29 @@
 """Track which tables a mirror has, and which of them are paused or wait for a retry."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from replicator.batch import MirrorContext
+from replicator.config import SourceConfig
 from replicator.errors import LakeUnavailable, MissingSchema, ReplicatorError, SharedTopic, SourceError
 from replicator.jvm.spark import first_line
-from replicator.model.table import TableId
-from replicator.runner.retries import RETRY_S, Retries
+from replicator.model.table import TableId, TableSchema
+from replicator.runner.retries import Retries
 from replicator.runner.topic_tables import TopicTables
 from replicator.sources.change_log import Offsets, data_topic
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")
+
+ReadDefinition = Callable[[SourceConfig, TableId], TableSchema | None]
+"""Reads the current definition of a table from the source; None if the source has no such table."""
+
+
+def _read_definition(source: SourceConfig, table: TableId) -> TableSchema | None:
+    # SQLAlchemy takes a second to import, and most mirrors do not need it.
+    from replicator.sources.mysql.definitions import source_definition  # noqa: PLC0415
+
+    return source_definition(source, table)
 
 
 class TableStates:
@@ -23,12 +34,18 @@ class TableStates:
         retries: the failed tables that will be retried.
     """
 
-    def __init__(self, context: MirrorContext) -> None:
+    def __init__(
+        self,
+        context: MirrorContext,
+        retries: Retries | None = None,
+        read_definition: ReadDefinition = _read_definition,
+    ) -> None:
         self._context = context
         self._topics = TopicTables(context.log, context.schemas, context.config.includes)
         self._included: dict[TableId, bool] = {}
         self.paused: dict[TableId, str] = {}
-        self.retries = Retries()
+        self.retries = Retries() if retries is None else retries
+        self._read_definition = read_definition
         self._owners: dict[str, TableId] = {}
         self._asked_source: set[TableId] = set()
         self._recorded_failures: set[TableId] = set()
@@ -99,7 +116,7 @@ class TableStates:
         if isinstance(error, MissingSchema) and self.defined_by_source(table):
             self.retries.retry_now(table)
             return
-        hint = f"it failed {len(RETRY_S) + 1} times in a row; fix the cause, then start the mirror again"
+        hint = f"it failed {len(self.retries.delays) + 1} times in a row; fix the cause, then start the mirror again"
         if isinstance(error, ReplicatorError) and error.hint and not isinstance(error, LakeUnavailable):
             hint = error.hint
         self.pause(table, reason, hint)
@@ -137,7 +154,7 @@ class TableStates:
             return False
         self._asked_source.add(table)
         try:
-            schema = self._context.read_definition(source, table)
+            schema = self._read_definition(source, table)
         except SourceError as error:
             _LOG.warning(
                 "the definition could not be read from the source", table=str(table), reason=error.message

@@ -17,12 +17,28 @@ _FAILED_S: Final = (5.0, 10.0, 30.0, 60.0, 300.0)
 _STABLE_S: Final = 60.0
 """A connector that runs this long without a failure has recovered."""
 
-_SETTLED_S: Final = 5.0
-"""States during a restart or a rebalance last no longer than this."""
-_FAILED_LIMIT_S: Final = 60.0
-_UNREACHABLE_LIMIT_S: Final = 30.0
-_SILENT_LIMIT_S: Final = 150.0
-"""Twice the default interval at which Connect commits offsets, plus some seconds for the next heartbeat."""
+
+@dataclass(frozen=True, slots=True)
+class WaitLimits:
+    """How many seconds a run waits until it gives up.
+
+    Attributes:
+        source: for the first answer of MySQL.
+        settled: for a connector that is missing, paused or stopped; states during a restart or a rebalance are shorter.
+        failed: for progress after a failure of the connector.
+        unreachable: for an answer of Kafka Connect.
+        silent: for any progress. The default is twice the default interval at which Connect commits offsets, plus
+            some seconds for the next heartbeat.
+    """
+
+    source: float = 30.0
+    settled: float = 5.0
+    failed: float = 60.0
+    unreachable: float = 30.0
+    silent: float = 150.0
+
+
+LIMITS: Final = WaitLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +127,8 @@ class GivenUp:
 class Patience:
     """Decide how long a run waits for the connector to reach a position: as long as progress is made or likely."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, limits: WaitLimits = LIMITS) -> None:
+        self._limits = limits
         self._state: str | None = None
         self._state_since = now
         self._progress: object = None
@@ -132,16 +149,16 @@ class Patience:
         return self._given_up(seen, now)
 
     def _given_up(self, seen: Observation, now: float) -> GivenUp | None:
-        since = now - self._state_since
+        since, limits = now - self._state_since, self._limits
         match seen.state:
-            case "MISSING" | "PAUSED" | "STOPPED" if since >= _SETTLED_S:
+            case "MISSING" | "PAUSED" | "STOPPED" if since >= limits.settled:
                 return GivenUp(seen.describe(), seen.next_step())
-            case "UNREACHABLE" if since >= _UNREACHABLE_LIMIT_S:
+            case "UNREACHABLE" if since >= limits.unreachable:
                 return GivenUp(seen.describe(), seen.next_step())
         failed = self._last_failure
-        if failed and self._trouble_since is not None and now - self._trouble_since >= _FAILED_LIMIT_S:
+        if failed and self._trouble_since is not None and now - self._trouble_since >= limits.failed:
             return GivenUp(failed.describe(), failed.next_step())
-        if now - self._progress_at >= _SILENT_LIMIT_S:
+        if now - self._progress_at >= limits.silent:
             return GivenUp(
                 f"{seen.describe()}, and its offset has not changed for {now - self._progress_at:.0f} s",
                 "run: replicator connect, which enables heartbeats; otherwise see the log of the Kafka Connect worker",

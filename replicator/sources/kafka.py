@@ -65,10 +65,10 @@ class KafkaChangeLog:
 
     grows = True
 
-    def __init__(self, log: KafkaLog) -> None:
+    def __init__(self, log: KafkaLog, admin: KafkaAdmin | None = None) -> None:
         self._log = log
         self.topic_prefix = log.topic_prefix
-        self._admin = KafkaAdmin(log, timeout_s=PATIENT_S)
+        self._admin = KafkaAdmin(log, timeout_s=PATIENT_S) if admin is None else admin
         self._consumer: Consumer | None = None
         self._schema_offsets: dict[int, int] = {}
         self._topic_ids: dict[str, str] = {}

@@ -39,7 +39,8 @@ _REMEMBERED: Final = 16
 class KafkaAdmin:
     """An admin client with one timeout for all requests. Thread-safe. Raises what `kafka_errors` raises."""
 
-    def __init__(self, log: KafkaLog, *, timeout_s: float) -> None:
+    def __init__(self, log: KafkaLog, *, timeout_s: float, client: AdminClient | None = None) -> None:
+        """Use `client`; if None, create one with the settings of `log`."""
         self._servers = log.bootstrap_servers
         self._timeout_s = timeout_s
         self._attempts: deque[KafkaError] = deque(maxlen=_REMEMBERED)
@@ -50,9 +51,12 @@ class KafkaAdmin:
             stop=stop_after_delay(timeout_s),
             reraise=True,
         )
-        own = {"socket.timeout.ms": round(timeout_s * 1000), "error_cb": self._attempts.append}
+        self._client = self._connected(log) if client is None else client
+
+    def _connected(self, log: KafkaLog) -> AdminClient:
+        own = {"socket.timeout.ms": round(self._timeout_s * 1000), "error_cb": self._attempts.append}
         with kafka_errors(self._servers):
-            self._client = AdminClient(log.client_options() | dict(QUIET) | own)
+            return AdminClient(log.client_options() | dict(QUIET) | own)
 
     def partitions(self) -> dict[str, list[int]]:
         """Return the partitions of every topic that is available."""

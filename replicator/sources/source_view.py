@@ -70,23 +70,23 @@ class SourceView:
         return self.offset.covers(self.end)
 
 
-def read_source(config: Config) -> SourceView:
+def read_source(config: Config, *, kafka_timeout_s: float = QUICK_S) -> SourceView:
     """Query all servers. A server that cannot be reached is recorded and raises no error."""
     client = connect_client(config)
     if not isinstance(config.log, KafkaLog) or client is None:
-        return _with_log(SourceView(""), config)
+        return _with_log(SourceView(""), config, kafka_timeout_s)
     prefix = config.log.topic_prefix
     view = SourceView("", is_asked=True)
     try:
         with connect(config.source, read_timeout=_SLOW_S) as connection:
             view = replace(view, end=read_binlog_end(connection))
             tables = _tables(connection, config)
-            view = _with_log(_with_connector(view, client, prefix), config)
+            view = _with_log(_with_connector(view, client, prefix), config, kafka_timeout_s)
             return _with_missing(view, connection, tables)
     except (ReplicatorError, ValueError) as error:
         problem = error.message if isinstance(error, ReplicatorError) else str(error)
         view = replace(view, source_problem=problem)
-    return _with_log(_with_connector(view, client, prefix), config)
+    return _with_log(_with_connector(view, client, prefix), config, kafka_timeout_s)
 
 
 def _with_connector(view: SourceView, client: KafkaConnect, topic_prefix: str) -> SourceView:
@@ -103,12 +103,12 @@ def _with_connector(view: SourceView, client: KafkaConnect, topic_prefix: str) -
         return view
 
 
-def _with_log(view: SourceView, config: Config) -> SourceView:
+def _with_log(view: SourceView, config: Config, kafka_timeout_s: float) -> SourceView:
     log = config.log
     try:
         if isinstance(log, KafkaLog):
             view = replace(view, prefix=f"{log.topic_prefix}.")
-            return replace(view, ends=_kafka_ends(log))
+            return replace(view, ends=_kafka_ends(log, kafka_timeout_s))
         view = replace(view, prefix=f"{log.topic_prefix}." if log.topic_prefix else "")
         archive = ArchiveReader(log.path)
         prefix = log.topic_prefix or archive.manifest.topic_prefix
@@ -117,8 +117,8 @@ def _with_log(view: SourceView, config: Config) -> SourceView:
         return replace(view, log_problem=error.message)
 
 
-def _kafka_ends(log: KafkaLog) -> Ends:
-    admin = KafkaAdmin(log, timeout_s=QUICK_S)
+def _kafka_ends(log: KafkaLog, timeout_s: float) -> Ends:
+    admin = KafkaAdmin(log, timeout_s=timeout_s)
     topics = {name: ps for name, ps in admin.partitions().items() if name.startswith(f"{log.topic_prefix}.")}
     return admin.end_offsets((name, partition) for name, ps in topics.items() for partition in ps)
 

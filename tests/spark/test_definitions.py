@@ -1,15 +1,19 @@
 """Events without a schema, of a table that the log has no definition of."""
 
-from dataclasses import replace
-
 from replicator.config import SourceConfig
 from replicator.errors import SourceUnavailable
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
+from replicator.runner.scheduler import Scheduler
+from replicator.runner.table_states import ReadDefinition, TableStates
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, created
 
 SOURCE = {"source": {"url": "mysql://reader@db.example/shop", "tables": ["shop.*"]}}
+
+
+def read_definitions_with(lake: LakeHarness, read: ReadDefinition) -> None:
+    lake.schedule = lambda context: Scheduler(context, tables=TableStates(context, read_definition=read))
 
 
 def test_source_defines_what_the_log_lacks(lake: LakeHarness) -> None:
@@ -19,7 +23,7 @@ def test_source_defines_what_the_log_lacks(lake: LakeHarness) -> None:
         asked.append((str(source.server().host), table))
         return TableSchema((Column("id", LONG), Column("name", STRING)), ("id",))
 
-    lake.adapt = lambda context: replace(context, read_definition=definition)
+    read_definitions_with(lake, definition)
     lake.write([created(1, "Ada"), created(2, "Olga")])
     lake.catch_up(lake.config(**SOURCE))
     assert asked == [("db.example", TableId("shop", "orders"))]
@@ -30,7 +34,7 @@ def test_without_an_answer_the_table_pauses(lake: LakeHarness) -> None:
     def refuse(source: SourceConfig, table: TableId) -> TableSchema:
         raise SourceUnavailable("cannot be reached")
 
-    lake.adapt = lambda context: replace(context, read_definition=refuse)
+    read_definitions_with(lake, refuse)
     lake.write([created(1)])
     mirror = lake.catch_up(lake.config(**SOURCE))
     assert "no definition" in mirror.summary().paused["shop.orders"]
@@ -40,7 +44,7 @@ def test_the_log_comes_first(lake: LakeHarness) -> None:
     def never(source: SourceConfig, table: TableId) -> TableSchema:
         raise AssertionError("nobody has to be asked")
 
-    lake.adapt = lambda context: replace(context, read_definition=never)
+    read_definitions_with(lake, never)
     lake.write([DEFINITION, created(1)])
     lake.catch_up(lake.config(**SOURCE))
     assert [r["id"] for r in lake.rows("orders")] == [1]

@@ -4,14 +4,18 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
+from structlog.testing import capture_logs
 
 from replicator.batch import MirrorContext, TableTask, apply_task
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.runner.archive_run import apply_archive
+from replicator.runner.build import open_scheduler
+from replicator.runner.retries import Retries
+from replicator.runner.scheduler import Scheduler
+from replicator.runner.table_states import TableStates
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.telemetry import Stopwatch
 from tests.oracle.events import (
@@ -24,6 +28,12 @@ from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, created, event, priced
+
+
+def without_delays(context: MirrorContext) -> TableStates:
+    """Return the states of the tables, which are retried at once."""
+    return TableStates(context, Retries((0.0, 0.0)))
+
 
 GARBAGE = [Record(ORDERS, 0, b"k", b"garbage{"), Record(ORDERS, 0, None, b'{"schema":{},"payload":{}}')]
 
@@ -67,10 +77,10 @@ def test_bad_schema_changes_are_quarantined_once_and_stop_no_table(lake: LakeHar
         lake.write([created(2)])
         lake.catch_up()
     lake.write([bad[0]])
-    with patch("replicator.runner.scheduler._LOG") as log:
+    with capture_logs() as logged:
         assert lake.catch_up().summary().quarantined == 1
-    ((event,), fields) = log.warning.call_args
-    assert "schema change" in event
+    (fields,) = [entry for entry in logged if entry["log_level"] == "warning"]
+    assert "schema change" in fields["event"]
     assert (fields["topic"], fields["partition"], fields["offset"]) == ("shop", 0, 5)
     assert len(lake.rows("quarantine", "shop_ops")) == 4
 
@@ -118,9 +128,7 @@ def test_tables_that_cannot_be_mirrored_pause_alone(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("kind", ["spark", "java"])
-def test_a_table_whose_work_fails_pauses_alone(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_table_whose_work_fails_pauses_alone(lake: LakeHarness, kind: str) -> None:
     def failing(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
         if task.table.name != "orders":
             return apply_task(context, task, watch)
@@ -130,8 +138,7 @@ def test_a_table_whose_work_fails_pauses_alone(
         jvm.java.util.ArrayDeque().pop()
         raise AssertionError
 
-    monkeypatch.setattr("replicator.runner.scheduler.apply_task", failing)
-    monkeypatch.setattr("replicator.runner.retries.RETRY_S", (0.0, 0.0))
+    lake.schedule = lambda context: Scheduler(context, tables=without_delays(context), apply=failing)
     others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
     row = {"id": 5, "name": "x"}
     lake.write([DEFINITION, Record("shop", 0, None, others), created(1)])
@@ -141,7 +148,7 @@ def test_a_table_whose_work_fails_pauses_alone(
     (reason,) = mirror.summary().paused.values()
     assert ("this is odd" if kind == "spark" else "java.util.NoSuchElementException") in reason
     assert lake.rows("others") == [row]
-    monkeypatch.undo()
+    lake.schedule = open_scheduler
     assert lake.catch_up().summary().paused == {}
     assert [r["id"] for r in lake.rows("orders")] == [1]
 
@@ -199,10 +206,8 @@ def test_garbage_alone_after_a_restart_is_passed_over(lake: LakeHarness) -> None
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_table_that_the_lake_cannot_read_pauses_alone(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, restarted: bool
-) -> None:
-    monkeypatch.setattr("replicator.runner.retries.RETRY_S", (0.0, 0.0))
+def test_a_table_that_the_lake_cannot_read_pauses_alone(lake: LakeHarness, restarted: bool) -> None:
+    lake.schedule = lambda context: Scheduler(context, tables=without_delays(context))
     others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
     lake.write([DEFINITION, Record("shop", 0, None, others), created(1)])
     other = [change_event("c", Place(1, 9 + n), "others", after={"id": n, "name": "x"}) for n in (1, 2)]

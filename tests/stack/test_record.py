@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from replicator.config import Config
 from replicator.errors import ConfigError, DataLossError
-from replicator.operations import record as module
-from replicator.operations.record import RecordProgress, record
+from replicator.operations.record import RecordProgress, RecordTimes, record
 from replicator.operations.stack import LocalStack
 from replicator.sources.archive import ArchiveReader, Event
 from tests.support.config import minimal_config
@@ -135,10 +134,7 @@ def test_only_committed_events_are_recorded(broker: Broker, tmp_path: Path) -> N
     assert [e.offset for e in events(tmp_path / "a", orders)] == [0, 1, 6]
 
 
-def test_following_sees_topics_that_appear(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.5)
+def test_following_sees_topics_that_appear(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.send(orders, [b"a"])
     stop, seen = threading.Event(), threading.Semaphore(0)
@@ -153,10 +149,9 @@ def test_following_sees_topics_that_appear(
 
     def run() -> None:
         config = broker.config(tmp_path)
+        times = RecordTimes(flush=0, refresh=0.5)
         result.append(
-            record(
-                config, tmp_path / "a", until_caught_up=False, on_progress=count, stop=stop, flush_seconds=0
-            )
+            record(config, tmp_path / "a", until_caught_up=False, on_progress=count, stop=stop, times=times)
         )
 
     thread = threading.Thread(target=run)

@@ -52,6 +52,7 @@ class LakeHarness:
         driver_max_events: `apply.driver_max_events` of every configuration; None for the default.
         open_log: opens the archive as a log.
         adapt: replaces services of every mirror's context.
+        schedule: creates the scheduler of every mirror.
     """
 
     base: SparkSession
@@ -59,6 +60,7 @@ class LakeHarness:
     driver_max_events: int | None = None
     open_log: Callable[[Path], ArchiveChangeLog] = ArchiveChangeLog
     adapt: Callable[[MirrorContext], MirrorContext] = lambda context: context
+    schedule: Callable[[MirrorContext], Scheduler] = open_scheduler
 
     def config(self, **sections: Any) -> Config:
         """Return the minimal configuration with other `sections`, for this folder."""
@@ -102,7 +104,7 @@ class LakeHarness:
         """Create a mirror as a new process would, after the check of its log."""
         config = config or self.config()
         log = self.open_log(self.folder / "archive")
-        mirror = open_scheduler(self.adapt(open_context(config, log, self.session(config))))
+        mirror = self.schedule(self.adapt(open_context(config, log, self.session(config))))
         mirror.check_log()
         return mirror
 

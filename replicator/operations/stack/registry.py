@@ -4,8 +4,6 @@ from pathlib import Path
 
 import requests
 
-from replicator.jvm.jars import find_java, registry_jar
-
 PATH = "/apis/ccompat/v7"
 
 
@@ -14,8 +12,8 @@ def api(port: int) -> str:
     return f"http://127.0.0.1:{port}{PATH}"
 
 
-def server_command(folder: Path, port: int, cache: Path | None) -> list[str]:
-    """Return the command line of the registry, with its database in `folder`."""
+def server_command(folder: Path, port: int, java: Path, jar: Path) -> list[str]:
+    """Return the command line of the registry, whose program is `jar`, with its database in `folder`."""
     settings = {
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": str(port),
@@ -25,13 +23,13 @@ def server_command(folder: Path, port: int, cache: Path | None) -> list[str]:
         "quarkus.datasource.jdbc.min-size": "1",
     }
     return [
-        str(find_java()),
+        str(java),
         "-Xmx256m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         *(f"-D{name}={value}" for name, value in settings.items()),
         "-jar",
-        str(registry_jar(cache)),
+        str(jar),
     ]
 
 

@@ -3,13 +3,12 @@
 import pytest
 from rich.console import Console
 
-from replicator.cli import progress
+from replicator.cli.progress import progress_bar
 
 
-def test_bar_shows_text_and_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_shows_text_and_events() -> None:
     console = Console(record=True, force_terminal=True, width=100)
-    monkeypatch.setattr(progress, "Console", lambda **_: console)
-    with progress.progress_bar("starting Spark") as show:
+    with progress_bar("starting Spark", console) as show:
         assert "starting Spark" in console.export_text()
         show("replaying", 30, 1200)
     assert "replaying" in (text := console.export_text())
@@ -17,6 +16,6 @@ def test_bar_shows_text_and_events(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bar_writes_to_standard_error_only(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.progress_bar("starting Spark") as show:
+    with progress_bar("starting Spark") as show:
         show("replaying", 1, 2)
     assert capsys.readouterr().out == ""

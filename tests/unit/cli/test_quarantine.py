@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from replicator.cli import app
 from replicator.cli.quarantine import _since_ms
 from replicator.errors import UsageError
 from replicator.model.quarantine import (
@@ -123,8 +125,8 @@ def test_drop_asks_first(
         return len(places)
 
     replace_module(monkeypatch, "replicator.operations.quarantine", drop_quarantined=drop)
-    monkeypatch.setattr("typer.confirm", lambda _: False)
-    assert cli("quarantine", "drop").code == 1
+    asked = CliRunner().invoke(app, ["quarantine", "drop"], input="n\n")
+    assert (asked.exit_code, "Drop 1 event permanently?" in asked.output) == (1, True)
     assert dropped == []
     ran = cli("quarantine", "drop", "--yes")
     assert (ran.code, "1 event dropped." in ran.out) == (0, True)

@@ -8,8 +8,7 @@ import pytest
 
 from replicator.config import Config
 from replicator.errors import ConfigError, LogUnavailable
-from replicator.operations import record as module
-from replicator.operations.record import encoding_of, record, recorded_topics
+from replicator.operations.record import RecordTimes, encoding_of, record, recorded_topics
 from replicator.sources.archive import ArchiveReader, ArchiveWriter
 from tests.support.config import minimal_config
 from tests.support.mock_broker import MockBroker
@@ -55,14 +54,14 @@ def test_an_archive_cannot_be_recorded(tmp_path: Path) -> None:
         record(config(tmp_path, {"kind": "archive", "path": "a"}), tmp_path / "to", until_caught_up=True)
 
 
-def test_no_broker_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENT_S", 0.5)
+def test_no_broker_is_one_clear_error(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{taken.getsockname()[1]}"
         log = {"kind": "kafka", "bootstrap_servers": servers, "topic_prefix": "shop"}
+        settings = config(tmp_path, log)
         with pytest.raises(LogUnavailable, match=servers) as caught:
-            record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+            record(settings, tmp_path / "to", until_caught_up=True, times=RecordTimes(request=0.5))
     assert caught.value.hint
     assert not (tmp_path / "to").exists()
 

@@ -1,5 +1,6 @@
 """What watches the servers around a mirror: restarts of the connector, log lines, the goal of a run."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -12,9 +13,8 @@ import structlog
 from replicator.config import Config
 from replicator.errors import NotCaughtUp
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.runner import connector_watch as module
 from replicator.runner.connector_watch import SourceGoal, watching
-from replicator.sources.connector_policy import Observation
+from replicator.sources.connector_policy import Observation, WaitLimits
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
 from tests.support.mirror import until
@@ -26,9 +26,8 @@ PASSWORD = "hunter2-secret"
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
-    monkeypatch.setattr(module, "_INTERVAL_S", 0.02)
 
 
 @pytest.fixture
@@ -44,10 +43,9 @@ def broker() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    found = structlog.testing.LogCapture()
-    monkeypatch.setattr(module, "_LOG", structlog.wrap_logger(None, processors=[found]))
-    return found.entries  # type: ignore[return-value]
+def lines() -> Iterator[list[dict[str, Any]]]:
+    with structlog.testing.capture_logs() as found:
+        yield found  # type: ignore[misc]
 
 
 def config(connect: Connect | None, broker: socket.socket) -> Config:
@@ -64,6 +62,13 @@ def config(connect: Connect | None, broker: socket.socket) -> Config:
         },
         log=log | ({"connect_url": connect.url} if connect else {}),
     )
+
+
+def quickly_watching(
+    config: Config, *, until_caught_up: bool
+) -> contextlib.AbstractContextManager[SourceGoal | None]:
+    limits = WaitLimits(source=0.5)
+    return watching(config, until_caught_up=until_caught_up, interval=0.02, limits=limits)
 
 
 def status(state: str, trace: str | None = None) -> dict[str, Any]:
@@ -94,7 +99,7 @@ def test_failed_task_is_restarted_and_its_cause_logged_without_secrets(
     connect.reply(STATUS, 200, status("FAILED", trace))
     connect.reply(STATUS, 200, status("RUNNING"))
     connect.reply(RESTART, 204)
-    with watching(config(connect, broker), until_caught_up=False) as goal:
+    with quickly_watching(config(connect, broker), until_caught_up=False) as goal:
         assert goal is None
         failed = event(lines, "the connector failed")
         assert event(lines, "restarting the connector")["attempt"] == 1
@@ -108,7 +113,7 @@ def test_missing_connector_and_unreachable_worker_are_logged_once(
     connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     connect.reply(FIND, 200, {})
-    with watching(config(connect, broker), until_caught_up=False):
+    with quickly_watching(config(connect, broker), until_caught_up=False):
         until(lambda: connect.count(FIND) > 5, seconds=10, doing="look at Connect")
     [line] = [line for line in lines if line.get("server") != "MySQL"]
     assert (line["reason"], line["next"]) == ("no connector has this topic prefix", "run: replicator connect")
@@ -122,7 +127,7 @@ def test_unavailable_broker_is_logged_and_its_return_too(
     with socket.create_server(("127.0.0.1", 0)) as broker:
         address = broker.getsockname()
         settings = config(connect, broker)
-    with watching(settings, until_caught_up=False):
+    with quickly_watching(settings, until_caught_up=False):
         event(lines, "a server does not answer", server="Kafka")
         with socket.create_server(address):
             event(lines, "a server answers again", server="Kafka")
@@ -130,12 +135,11 @@ def test_unavailable_broker_is_logged_and_its_return_too(
 
 
 def test_goal_is_unknown_when_the_source_is_unavailable(
-    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(module, "_SOURCE_LIMIT_S", 0.5)
     registered(connect)
     connect.reply(STATUS, 200, status("RUNNING"))
-    with watching(config(connect, broker), until_caught_up=True) as goal:
+    with quickly_watching(config(connect, broker), until_caught_up=True) as goal:
         assert goal is not None
         assert PASSWORD not in str(event(lines, "a server does not answer", server="MySQL"))
         with pytest.raises(NotCaughtUp, match="with the source is unknown: cannot reach MySQL") as caught:
@@ -146,7 +150,7 @@ def test_goal_is_unknown_when_the_source_is_unavailable(
 def test_run_without_kafka_connect_says_what_caught_up_means(
     broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
-    with watching(config(None, broker), until_caught_up=True) as goal:
+    with quickly_watching(config(None, broker), until_caught_up=True) as goal:
         assert goal is None
     assert "the end of the topics" in lines[0]["event"]
 
@@ -167,9 +171,8 @@ def test_goal_is_reached_by_an_offset_behind_it() -> None:
     goal.wait(threading.Event(), 0, 60)
 
 
-def test_goal_of_a_stopped_connector_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.sources.connector_policy._SETTLED_S", 0.3)
-    goal = SourceGoal()
+def test_goal_of_a_stopped_connector_is_given_up() -> None:
+    goal = SourceGoal(WaitLimits(settled=0.3))
     goal.set_end(BinlogEnd("mysql-bin.000001", 500))
     goal.connector_observed(Observation("STOPPED", name="shop"), offset(100))
     with pytest.raises(NotCaughtUp) as caught:

@@ -4,13 +4,16 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import PySparkException
+from structlog.testing import capture_logs
 
-from replicator.batch import TableTask
+from replicator.batch import MirrorContext, TableTask
 from replicator.batch.context import Exchanged
+from replicator.batch.driver_limits import RecordSizes
+from replicator.config import SourceConfig
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema, TablePaused, UnsupportedChange
@@ -20,10 +23,11 @@ from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
-from replicator.runner import retries
-from replicator.runner import scheduler as module
-from replicator.runner.scheduler import Scheduler
+from replicator.runner.retries import Retries
+from replicator.runner.scheduler import ApplyTask, Scheduler
+from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
+from replicator.telemetry import Stopwatch
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.support.config import minimal_config
 
@@ -33,7 +37,9 @@ ENDS: Offsets = {"shop.shop.orders": {0: 5}, "shop.shop.users": {0: 5}}
 class SchedulerHarness:
     """A mirror on a log and a lake that are made up; `broken` has the tables whose work fails, and how."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, **sections: Any) -> None:
+    def __init__(
+        self, tmp_path: Path, *, retry_delays: tuple[float, ...] = (0.0, 0.0), **sections: Any
+    ) -> None:
         self.broken: dict[str, Exception] = {}
         self.done: list[str] = []
         self.markers: dict[str, CommitMarker] = {}
@@ -44,6 +50,7 @@ class SchedulerHarness:
         self.ledger.resume_marker_for = lambda table, _topic: self._progress(table).resume_marker
         self.log = Mock(topic_prefix="shop", schema_changes=lambda: ())
         self.log.offsets.return_value = ({topic: {0: 0} for topic in ENDS}, ENDS)
+        self.log.fetch.return_value = {}
         self.lake = Mock()
         context: Any = SimpleNamespace(
             spark=Mock(),
@@ -54,11 +61,21 @@ class SchedulerHarness:
             schemas=SchemaTracker(JsonFormat()),
             quarantine=Mock(),
             exchanged=Exchanged(),
+            sizes=RecordSizes(),
         )
-        monkeypatch.setattr(module, "apply_task", self._process)
-        monkeypatch.setattr(module, "prefetch_records", lambda _, tasks: tasks)
-        monkeypatch.setattr(retries, "RETRY_S", (0.0, 0.0))
-        self.mirror = Scheduler(context)
+        self.work: ApplyTask = self._process
+        tables = TableStates(context, Retries(retry_delays), self._source_definition)
+        self.mirror = Scheduler(context, tables=tables, apply=self._work)
+
+    def _work(self, context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
+        return self.work(context, task, watch)
+
+    def _source_definition(self, _source: SourceConfig, table: TableId) -> TableSchema | None:
+        """The definition of a table that fails because it has none; from then on its work succeeds."""
+        known = isinstance(self.broken.get(str(table)), MissingSchema)
+        if known:
+            del self.broken[str(table)]
+        return TableSchema((Column("id", LONG),)) if known else None
 
     def _progress(self, table: TableId) -> Progress:
         marker = self.markers.get(table.name)
@@ -74,8 +91,8 @@ class SchedulerHarness:
 
 
 @pytest.fixture
-def harness(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> SchedulerHarness:
-    return SchedulerHarness(monkeypatch, tmp_path)
+def harness(tmp_path: Path) -> SchedulerHarness:
+    return SchedulerHarness(tmp_path)
 
 
 def spark_error(text: str = "this file is odd\nand so on") -> PySparkException:
@@ -157,8 +174,8 @@ def test_success_resets_the_count_of_failures(harness: SchedulerHarness) -> None
     assert not harness.mirror.failing
 
 
-def test_a_failing_table_waits_a_while(harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "RETRY_S", (1000.0, 1000.0))
+def test_a_failing_table_waits_a_while(tmp_path: Path) -> None:
+    harness = SchedulerHarness(tmp_path, retry_delays=(1000.0, 1000.0))
     harness.broken["shop.orders"] = spark_error()
     harness.mirror.advance(ENDS)
     assert harness.mirror.advance(ENDS) is None
@@ -174,16 +191,10 @@ def test_where_every_table_fails_it_is_not_the_tables(harness: SchedulerHarness)
     assert harness.mirror.summary().paused == {}
 
 
-def test_a_definition_from_the_source_is_tried_at_once(
-    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_definition_from_the_source_is_tried_at_once(tmp_path: Path) -> None:
     """The log has nothing of the table, so nothing else would wake it."""
+    harness = SchedulerHarness(tmp_path, source={"tables": ["*.*"], "url": "mysql://cdc@127.0.0.1/shop"})
     harness.broken["shop.orders"] = MissingSchema("no definition")
-    monkeypatch.setattr(
-        harness.mirror.tables,
-        "defined_by_source",
-        lambda _: harness.broken.pop("shop.orders", None) is not None,
-    )
     for _ in range(3):
         harness.mirror.advance(ENDS)
     assert harness.mirror.failing
@@ -265,9 +276,7 @@ def test_errors_that_are_no_tables_leave_at_once(harness: SchedulerHarness, erro
     assert not harness.mirror.failing
 
 
-def test_no_table_is_at_work_any_more_when_a_batch_fails(
-    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_table_is_at_work_any_more_when_a_batch_fails(harness: SchedulerHarness) -> None:
     """The caller tries again, and two threads must never write one table."""
     failed, done = threading.Event(), threading.Event()
 
@@ -281,7 +290,7 @@ def test_no_table_is_at_work_any_more_when_a_batch_fails(
         done.set()
         return BatchStats({}, (), 0, 0, (), {}, None, None)
 
-    monkeypatch.setattr(module, "apply_task", task)
+    harness.work = task
     with pytest.raises(LogUnavailable):
         harness.mirror.advance(ENDS)
     assert done.is_set()
@@ -311,7 +320,7 @@ def test_table_continues_when_its_definition_arrives(harness: SchedulerHarness) 
     assert harness.mirror.summary().paused == {}
 
 
-UNMATCHED = {
+UNMATCHED: dict[str, Any] = {
     "source": {"tables": ["shop.*", "crm.*"], "exclude": ["shop.tmp_*"]},
     "columns": {"exclude": ["e?mail", "card[1]"]},
     "table": [{"name": "shop.orders", "columns": {"mask": {"nmae": {"null": True}}}}, {"name": "shop.gone"}],
@@ -320,32 +329,28 @@ UNMATCHED = {
 
 def warned(harness: SchedulerHarness) -> list[str]:
     """The patterns that two starts of the stream warn of."""
-    with patch.object(module, "_LOG") as log:
+    with capture_logs() as lines:
         for _ in range(2):
             harness.mirror.check_log()
-    return [call.kwargs["patterns"] for call in log.warning.call_args_list]
+    return [line["patterns"] for line in lines if line["log_level"] == "warning"]
 
 
-def test_check_log_warns_once_of_patterns_that_match_no_table(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    harness = SchedulerHarness(monkeypatch, tmp_path, **UNMATCHED)
+def test_check_log_warns_once_of_patterns_that_match_no_table(tmp_path: Path) -> None:
+    harness = SchedulerHarness(tmp_path, **UNMATCHED)
     define(harness, "orders", "id", "E-Mail")
     tables = 'source.tables "crm.*", [[table]] "shop.gone"'
     # Nothing is known of the columns of one table, which the rules may be for.
     assert warned(harness) == [tables]
-    harness = SchedulerHarness(monkeypatch, tmp_path, **UNMATCHED)
+    harness = SchedulerHarness(tmp_path, **UNMATCHED)
     define(harness, "orders", "id", "E-Mail")
     define(harness, "users", "id")
     columns = 'columns.exclude "card[1]", [[table]] "shop.orders" columns.mask "nmae"'
     assert warned(harness) == [f"{tables}, {columns}"]
 
 
-def test_check_log_does_not_warn_of_names_from_before_a_change(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    sections = {"source": {"tables": ["shop.*"]}, "columns": {"exclude": ["email"]}}
-    harness = SchedulerHarness(monkeypatch, tmp_path, **sections)
+def test_check_log_does_not_warn_of_names_from_before_a_change(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {"source": {"tables": ["shop.*"]}, "columns": {"exclude": ["email"]}}
+    harness = SchedulerHarness(tmp_path, **sections)
     for at, column, kind in ((4, "email", "CREATE"), (9, "mail", "ALTER")):
         ddl = "ALTER TABLE orders RENAME COLUMN email TO mail" if kind == "ALTER" else None
         value = schema_change_event(
@@ -359,10 +364,8 @@ def test_check_log_does_not_warn_of_names_from_before_a_change(
     assert warned(harness) == []
 
 
-def test_check_log_warns_of_no_pattern_when_the_log_defines_no_table(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert warned(SchedulerHarness(monkeypatch, tmp_path, **UNMATCHED)) == []
+def test_check_log_warns_of_no_pattern_when_the_log_defines_no_table(tmp_path: Path) -> None:
+    assert warned(SchedulerHarness(tmp_path, **UNMATCHED)) == []
 
 
 def define(harness: SchedulerHarness, table: str, *columns: str) -> None:
@@ -372,7 +375,7 @@ def define(harness: SchedulerHarness, table: str, *columns: str) -> None:
 
 
 def test_first_retry_of_a_table_comes_after_two_seconds() -> None:
-    failing = retries.Retries()
+    failing = Retries()
     table = TableId("shop", "orders")
     assert failing.failed(table) == 2.0
     assert failing.must_wait(table)
@@ -411,8 +414,8 @@ def test_paused_table_is_not_retried(harness: SchedulerHarness) -> None:
     assert not harness.mirror.failing
 
 
-def test_unread_chunks_have_what_the_lake_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    harness = SchedulerHarness(monkeypatch, tmp_path, apply={"max_events": 4})
+def test_unread_chunks_have_what_the_lake_lacks(tmp_path: Path) -> None:
+    harness = SchedulerHarness(tmp_path, apply={"max_events": 4})
     topic = "shop.shop.orders"
     harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
     found = harness.mirror.unread_chunks(*harness.mirror.check_log())

@@ -1,7 +1,10 @@
 """When a stream is started again, and when following ends."""
 
 import json
+import subprocess
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -12,55 +15,66 @@ from pyspark.errors import PySparkException
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import JavaGone, LakeUnavailable, LogUnavailable, NotCaughtUp
-from replicator.runner import stream as module
 from replicator.runner.scheduler import Scheduler
+from replicator.runner.stream import KafkaStream, follow, starting_offsets
+from replicator.sources.change_log import Offsets
 from tests.support.config import minimal_config
 
 
-class Streams:
-    """Streams that end one after the other as `ends` says; None is a quiet end."""
+@dataclass(frozen=True, slots=True)
+class ScriptedStream(KafkaStream):
+    """A stream whose runs are calls of `once`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: Exception | None) -> None:
+    once: Callable[[], Offsets]
+
+    def run(self) -> Offsets:
+        return self.once()
+
+
+class Streams:
+    """Streams that end one after the other as `ends` says; None is a quiet end. `java` is their Java process."""
+
+    def __init__(self, *ends: Exception | None, java: "subprocess.Popen[bytes] | None" = None) -> None:
         self.ends = list(ends)
         self.mirror: Any = Mock(stopping=threading.Event(), failing=False)
-        monkeypatch.setattr(module.KafkaStream, "run", self._once)
-        monkeypatch.setattr(module, "check_java", lambda _: None)
-        monkeypatch.setattr(module, "_FIRST_RETRY_S", 0.0)
-        monkeypatch.setattr(module, "_LOG", Mock())
+        self.context: Any = Mock()
+        self.context.spark.sparkContext._gateway.proc = java
 
-    def _once(self, *_: Any, **__: Any) -> None:
+    def _once(self) -> Offsets:
         end = self.ends.pop(0)
         if end is not None:
             raise end
+        return {}
 
     def follow(self, *, until_caught_up: bool = False) -> None:
-        module.follow(module.KafkaStream(Mock(), Mock(), self.mirror, until_caught_up))
+        stream = ScriptedStream(self.context, Mock(), self.mirror, until_caught_up, self._once)
+        follow(stream, first_retry_s=0.0)
 
 
-def test_outages_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outages_are_waited_for() -> None:
     ends = (LogUnavailable("x"), LakeUnavailable("x"), PySparkException(""), PySparkException("a\nb"), None)
-    streams = Streams(monkeypatch, *ends)
+    streams = Streams(*ends)
     streams.follow()
     assert streams.ends == []
 
 
-def test_only_the_log_is_waited_for_where_the_end_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = Streams(monkeypatch, LogUnavailable("x"), LakeUnavailable("x"), None)
+def test_only_the_log_is_waited_for_where_the_end_is_wanted() -> None:
+    streams = Streams(LogUnavailable("x"), LakeUnavailable("x"), None)
     with pytest.raises(LakeUnavailable):
         streams.follow(until_caught_up=True)
     assert streams.ends == [None]
 
 
-def test_a_stream_without_java_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = Streams(monkeypatch, LakeUnavailable("the Java side is gone"), None)
-    monkeypatch.setattr(module, "check_java", Mock(side_effect=JavaGone("ended")))
+def test_a_stream_without_java_is_not_started_again() -> None:
+    ended = subprocess.Popen(["true"])
+    streams = Streams(LakeUnavailable("the Java side is gone"), None, java=ended)
     with pytest.raises(JavaGone):
         streams.follow()
     assert streams.ends == [None]
 
 
-def test_tables_that_failed_are_tried_again_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = Streams(monkeypatch, None, None, None)
+def test_tables_that_failed_are_tried_again_before_the_end() -> None:
+    streams = Streams(None, None, None)
     waits: list[int] = []
 
     def await_retry() -> None:
@@ -72,8 +86,8 @@ def test_tables_that_failed_are_tried_again_before_the_end(monkeypatch: pytest.M
     assert (waits, streams.ends) == ([2, 1], [])
 
 
-def test_a_stop_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    streams = Streams(monkeypatch, None)
+def test_a_stop_ends_it() -> None:
+    streams = Streams(None)
     streams.mirror.stopping.set()
     streams.follow()
     assert streams.ends == [None]
@@ -89,9 +103,9 @@ def test_a_stream_starts_behind_topics_that_are_left_out(tmp_path: Path) -> None
     context.log.offsets.return_value = ({}, {})
     context.ledger.next_offsets.return_value = {"p.shop.orders": {0: 7}}
     scheduler = Scheduler(context)
-    starts = module.starting_offsets(scheduler, r"^p\.(?:shop\..*)$", first, ends)
+    starts = starting_offsets(scheduler, r"^p\.(?:shop\..*)$", first, ends)
     assert json.loads(starts) == {"p.shop.orders": {"0": 7, "1": 0}, "p.shop.log_2024": {"0": 8}}
-    assert module.starting_offsets(scheduler, "^q", first, ends) == "earliest"
+    assert starting_offsets(scheduler, "^q", first, ends) == "earliest"
 
 
 class Goal:
@@ -110,7 +124,7 @@ class Goal:
         self.left -= 1
 
 
-def follow_to(monkeypatch: pytest.MonkeyPatch, goal: Goal, ends: list[dict[str, dict[int, int]]]) -> int:
+def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]]) -> int:
     """Follow topics that end so at each look; how many streams that took."""
     mirror: Any = Mock(stopping=threading.Event(), failing=False)
     context: Any = Mock()
@@ -118,33 +132,32 @@ def follow_to(monkeypatch: pytest.MonkeyPatch, goal: Goal, ends: list[dict[str, 
     context.log.offsets.side_effect = lambda: ({}, next(looks))
     streams = []
 
-    def stream(*_: Any, **__: Any) -> Any:
+    def once() -> Offsets:
         streams.append(1)
-        return context.log.offsets()[1]
+        ends: Offsets = context.log.offsets()[1]
+        return ends
 
-    monkeypatch.setattr(module.KafkaStream, "run", stream)
-    module.follow(module.KafkaStream(context, Mock(), mirror, until_caught_up=True), goal)  # type: ignore[arg-type]
+    stream = ScriptedStream(context, Mock(), mirror, until_caught_up=True, once=once)
+    follow(stream, goal)  # type: ignore[arg-type]
     return len(streams)
 
 
 OLD, NEW = {"t": {0: 5}}, {"t": {0: 6}}
 
 
-def test_run_ends_when_the_goal_was_reached_before_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert follow_to(monkeypatch, Goal(waits=0), [OLD]) == 1
+def test_run_ends_when_the_goal_was_reached_before_the_stream() -> None:
+    assert follow_to(Goal(waits=0), [OLD]) == 1
 
 
-def test_run_waits_for_the_goal_and_takes_in_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert follow_to(monkeypatch, Goal(waits=1), [OLD, NEW, NEW]) == 2
-    assert follow_to(monkeypatch, Goal(waits=3), [OLD, NEW, NEW, NEW]) == 3
+def test_run_waits_for_the_goal_and_takes_in_what_came_meanwhile() -> None:
+    assert follow_to(Goal(waits=1), [OLD, NEW, NEW]) == 2
+    assert follow_to(Goal(waits=3), [OLD, NEW, NEW, NEW]) == 3
 
 
-def test_run_starts_no_further_stream_when_no_event_preceded_the_goal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert follow_to(monkeypatch, Goal(waits=1), [OLD, OLD]) == 1
+def test_run_starts_no_further_stream_when_no_event_preceded_the_goal() -> None:
+    assert follow_to(Goal(waits=1), [OLD, OLD]) == 1
 
 
-def test_run_that_cannot_reach_its_goal_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_cannot_reach_its_goal_fails() -> None:
     with pytest.raises(NotCaughtUp):
-        follow_to(monkeypatch, Goal(waits=1, error=NotCaughtUp("no")), [OLD])
+        follow_to(Goal(waits=1, error=NotCaughtUp("no")), [OLD])

@@ -1,6 +1,6 @@
 """The Kafka log, on a broker inside the client library."""
 
-from typing import Any
+from collections.abc import Collection
 
 import pytest
 
@@ -10,19 +10,22 @@ from replicator.sources.kafka_admin import KafkaAdmin
 from tests.support.mock_broker import MockBroker
 
 
+class AdminWithIds(KafkaAdmin):
+    """Makes up the ids of topics: the broker inside the client library has none."""
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: f"id of {topic}" for topic in topics}
+
+
 @pytest.fixture
 def broker() -> MockBroker:
     return MockBroker()
 
 
 @pytest.fixture
-def log(broker: MockBroker, monkeypatch: pytest.MonkeyPatch) -> KafkaChangeLog:
-    def ids(_: KafkaAdmin, topics: Any) -> dict[str, str]:
-        return {topic: f"id of {topic}" for topic in topics}
-
-    monkeypatch.setattr(KafkaAdmin, "topic_ids", ids)
+def log(broker: MockBroker) -> KafkaChangeLog:
     settings = KafkaLog(kind="kafka", bootstrap_servers=broker.servers, topic_prefix="shop")
-    return KafkaChangeLog(settings)
+    return KafkaChangeLog(settings, AdminWithIds(settings, timeout_s=20))
 
 
 def test_offsets_are_those_of_data_topics(log: KafkaChangeLog, broker: MockBroker) -> None:

@@ -35,25 +35,23 @@ def log(servers: str, **options: str | SecretRef) -> KafkaLog:
     return KafkaLog(kind="kafka", bootstrap_servers=servers, topic_prefix="shop", options=options)
 
 
-@pytest.fixture
-def admin() -> KafkaAdmin:
-    return KafkaAdmin(log("127.0.0.1:1"), timeout_s=20)
+def admin_with(answer: Callable[..., Any]) -> KafkaAdmin:
+    """An admin whose client answers questions about offsets so."""
+    client: Any = SimpleNamespace(list_offsets=answer, poll=lambda _: 0)
+    return KafkaAdmin(log("127.0.0.1:1"), timeout_s=20, client=client)
 
 
-def test_a_partition_without_a_leader_is_asked_again(
-    admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_without_a_leader_is_asked_again() -> None:
     calls: list[int] = []
     answer = failing(KafkaError.NOT_LEADER_FOR_PARTITION, 2, calls)
-    monkeypatch.setattr(admin, "_client", SimpleNamespace(list_offsets=answer, poll=lambda _: 0))
-    assert admin.end_offsets([("t", 0)]) == {("t", 0): 7}
+    assert admin_with(answer).end_offsets([("t", 0)]) == {("t", 0): 7}
     assert len(calls) == 3
 
 
-def test_a_refusal_is_final(admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_final() -> None:
     calls: list[int] = []
     answer = failing(KafkaError.TOPIC_AUTHORIZATION_FAILED, 9, calls)
-    monkeypatch.setattr(admin, "_client", SimpleNamespace(list_offsets=answer, poll=lambda _: 0))
+    admin = admin_with(answer)
     with pytest.raises(LogUnavailable, match=r"Kafka at 127\.0\.0\.1:1 refused"):
         admin.end_offsets([("t", 0)])
     assert len(calls) == 1
@@ -70,7 +68,8 @@ def test_partitions_and_offsets_of_a_broker(committed: bool) -> None:
     assert admin.end_offsets(asked, committed=committed) == {asked[0]: 0, asked[1]: 3}
 
 
-def test_nothing_is_asked_about_nothing(admin: KafkaAdmin) -> None:
+def test_nothing_is_asked_about_nothing() -> None:
+    admin = KafkaAdmin(log("127.0.0.1:1"), timeout_s=20)
     for answer in (admin.end_offsets([]), admin.first_offsets([]), admin.topic_ids([]), admin.settings([])):
         assert not answer
 

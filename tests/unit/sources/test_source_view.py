@@ -17,9 +17,8 @@ FIND = "GET /connectors?expand=info&expand=status"
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "hunter2-secret")
-    monkeypatch.setattr("replicator.sources.source_view.QUICK_S", 1)
 
 
 @pytest.fixture
@@ -45,13 +44,13 @@ def config(connect_url: str | None) -> Config:
 
 def test_each_server_that_does_not_answer_is_noted(connect: Connect) -> None:
     connect.reply(FIND, 200, {})
-    found = read_source(config(connect.url))
+    found = read_source(config(connect.url), kafka_timeout_s=1)
     assert "cannot reach MySQL" in (found.source_problem or "")
     assert "cannot reach Kafka" in (found.log_problem or "")
     assert found.connector is not None
     assert found.connector.state == MISSING
     assert found.log_is_complete is None
-    found = read_source(config("http://127.0.0.1:9"))
+    found = read_source(config("http://127.0.0.1:9"), kafka_timeout_s=1)
     assert found.connector is not None
     assert found.connector.state == UNREACHABLE
 
@@ -64,7 +63,7 @@ def test_connector_is_read_when_mysql_is_unavailable(connect: Connect) -> None:
     )
     offset = {"file": "b.000001", "pos": 4}
     connect.reply("GET /connectors/mine/offsets", 200, {"offsets": [{"offset": offset}]})
-    found = read_source(config(connect.url))
+    found = read_source(config(connect.url), kafka_timeout_s=1)
     assert found.offset == ConnectorOffset("b.000001", 4)
     assert found.connector is not None
     assert (found.connector.state, found.connector.reason) == ("FAILED", "Connection refused ***")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replicator.config.resources import resource
-from replicator.operations.stack import docker
+from replicator.jvm.jars import CONVERTER, DEBEZIUM, MARKER
 from replicator.operations.stack.docker import COMPOSE, DockerStack
 
 
@@ -21,13 +21,23 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-    monkeypatch.setattr(docker, "debezium_plugin_dir", lambda _cache: tmp_path / "plugins")
-    monkeypatch.setattr(docker, "converter_plugin_dir", lambda _cache: tmp_path / "converters")
     return calls
 
 
-def test_up_and_down_run_the_compose_file(engine: Path, tmp_path: Path) -> None:
-    stack = DockerStack(tmp_path / "stack")
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache that has the plugins of Connect already, as empty jars."""
+    folder = tmp_path / "cache"
+    for plugin in (DEBEZIUM, CONVERTER):
+        jar = plugin.directory(folder) / "lib" / "plugin.jar"
+        jar.parent.mkdir(parents=True)
+        jar.touch()
+        (plugin.directory(folder) / MARKER).write_text(json.dumps({jar.name: 0}))
+    return folder
+
+
+def test_up_and_down_run_the_compose_file(engine: Path, cache: Path, tmp_path: Path) -> None:
+    stack = DockerStack(tmp_path / "stack", cache=cache)
     found = stack.up()
     assert found.mysql_root_password
     assert (

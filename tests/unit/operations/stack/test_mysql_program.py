@@ -1,13 +1,18 @@
 """Which server is chosen; servers are shell scripts that tell their version."""
 
-import os
+import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from replicator.errors import StackError
-from replicator.operations.stack import mysql_dist, mysql_program
+from replicator.operations.stack import mysql_dist
+from replicator.operations.stack.machine import Machine
 from replicator.operations.stack.mysql_program import MySqlProgram, find_mysqld, program_in, series
+
+Find = Callable[..., MySqlProgram]
 
 
 def script(path: Path, text: str) -> Path:
@@ -30,64 +35,70 @@ def debian_root(root: Path, version: str = "9.7.0") -> Path:
     return root
 
 
+def machine(tmp_path: Path, *, is_root: bool = False) -> Machine:
+    """A machine that has only the programs in `bin`."""
+    folder = str(tmp_path / "bin")
+    return Machine(is_root, "x86_64", lambda name: shutil.which(Path(name).name, path=folder))
+
+
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache of an ordinary user of a machine without any server, that has MySQL's release already."""
-    monkeypatch.setattr(mysql_program, "NAMES", (str(tmp_path / "bin/mysqld"),))
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    folder = tmp_path / "cache"
-    release = folder / "mysql" / "release"
-    server(release / "bin/mysqld", mysql_dist.VERSION)
-    monkeypatch.setattr(mysql_dist, "mysql_distribution", lambda _cache, _report: release)
+def release(tmp_path: Path) -> Path:
+    """MySQL's release, which is in the cache already."""
+    folder = tmp_path / "cache" / "mysql" / f"{mysql_dist.VERSION}-linux-x86_64"
+    server(folder / "bin/mysqld", mysql_dist.VERSION)
     return folder
 
 
-def test_the_systems_server_comes_first(tmp_path: Path, cache: Path) -> None:
+@pytest.fixture
+def cache(tmp_path: Path, release: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def find(tmp_path: Path, cache: Path) -> Find:
+    """`find_mysqld` for an ordinary user of a machine without any server."""
+    return partial(find_mysqld, cache=cache, machine=machine(tmp_path))
+
+
+def test_the_systems_server_comes_first(tmp_path: Path, cache: Path, find: Find) -> None:
     own = server(tmp_path / "bin/mysqld", "8.4.2")
     debian_root(cache / "mysql-root")
-    assert find_mysqld(cache=cache) == MySqlProgram((str(own),), version="8.4.2")
+    assert find() == MySqlProgram((str(own),), version="8.4.2")
 
 
-def test_mariadb_is_not_taken_for_mysql(tmp_path: Path, cache: Path) -> None:
+def test_mariadb_is_not_taken_for_mysql(tmp_path: Path, find: Find) -> None:
     maria = script(tmp_path / "bin/mysqld", "echo 'mysqld  Ver 10.11.6-MariaDB for debian-linux-gnu'")
-    assert find_mysqld(cache=cache).version == mysql_dist.VERSION
+    assert find().version == mysql_dist.VERSION
     with pytest.raises(StackError, match="is not a MySQL server that runs here"):
-        find_mysqld(str(maria), cache=cache)
+        find(str(maria))
 
 
-def test_the_debian_system_in_the_cache_comes_before_the_release(cache: Path) -> None:
+def test_the_debian_system_in_the_cache_comes_before_the_release(cache: Path, find: Find) -> None:
     root = debian_root(cache / "mysql-root")
-    found = find_mysqld(cache=cache)
+    found = find()
     assert (found.version, found.command[-1]) == ("9.7.0", str(root / "usr/sbin/mysqld"))
 
 
-def test_an_ordinary_user_without_a_server_gets_the_release(cache: Path) -> None:
-    found = find_mysqld(cache=cache)
-    folder = cache / "mysql" / "release"
-    assert found == MySqlProgram((str(folder / "bin/mysqld"),), (f"--basedir={folder}",), mysql_dist.VERSION)
+def test_an_ordinary_user_without_a_server_gets_the_release(release: Path, find: Find) -> None:
+    found = find()
+    command, files = (str(release / "bin/mysqld"),), (f"--basedir={release}",)
+    assert found == MySqlProgram(command, files, mysql_dist.VERSION)
 
 
-def test_root_with_debootstrap_gets_the_newest(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+def test_root_with_debootstrap_gets_the_newest(tmp_path: Path, find: Find) -> None:
     made = debian_root(tmp_path / "made")
-    tool = script(tmp_path / "tools/debootstrap", f'for last; do :; done; /bin/cp -r {made} "$last"')
-    monkeypatch.setattr(mysql_program, "_debootstrap", lambda: str(tool))
+    script(tmp_path / "bin/debootstrap", f'for last; do :; done; /bin/cp -r {made} "$last"')
+    find = partial(find, machine=machine(tmp_path, is_root=True))
     said: list[str] = []
-    assert find_mysqld(cache=cache, report=said.append).version == "9.7.0"
+    assert find(report=said.append).version == "9.7.0"
     assert said == ["creating a Debian system with MySQL"]
-    assert find_mysqld(mysql_dist.VERSION, cache=cache).version == mysql_dist.VERSION
+    assert find(mysql_dist.VERSION).version == mysql_dist.VERSION
 
 
-def test_a_failed_debootstrap_names_the_release_as_a_way_out(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    tool = script(tmp_path / "tools/debootstrap", "echo 'E: no mirror answers'; exit 1")
-    monkeypatch.setattr(mysql_program, "_debootstrap", lambda: str(tool))
+def test_a_failed_debootstrap_names_the_release_as_a_way_out(tmp_path: Path, cache: Path, find: Find) -> None:
+    script(tmp_path / "bin/debootstrap", "echo 'E: no mirror answers'; exit 1")
     with pytest.raises(StackError, match="could not be fetched with debootstrap") as caught:
-        find_mysqld(cache=cache)
+        find(machine=machine(tmp_path, is_root=True))
     assert f"--mysql {mysql_dist.VERSION}" in (caught.value.hint or "")
     assert "no mirror answers" in (caught.value.hint or "")
     assert not (cache / "mysql-root").exists()
@@ -96,39 +107,41 @@ def test_a_failed_debootstrap_names_the_release_as_a_way_out(
 @pytest.mark.parametrize(
     ("choice", "version"), [("8.0", "8.0.33"), ("8.0.33", "8.0.33"), ("9", "9.7.0"), ("8.4", "8.4.2")]
 )
-def test_a_version_or_its_beginning_selects(tmp_path: Path, cache: Path, choice: str, version: str) -> None:
+def test_a_version_or_its_beginning_selects(
+    tmp_path: Path, cache: Path, choice: str, version: str, find: Find
+) -> None:
     server(tmp_path / "bin/mysqld", "8.4.2")
     debian_root(cache / "mysql-root")
-    assert find_mysqld(choice, cache=cache).version == version
+    assert find(choice).version == version
 
 
-def test_unavailable_mysql_version_names_the_available_ones(tmp_path: Path, cache: Path) -> None:
+def test_unavailable_mysql_version_names_the_available_ones(tmp_path: Path, find: Find) -> None:
     server(tmp_path / "bin/mysqld", "8.4.2")
     with pytest.raises(StackError, match=r"MySQL 8\.04 is not available here, only 8\.4\.2 \(.*\), 8\.0\.33"):
-        find_mysqld("8.04", cache=cache)
+        find("8.04")
     with pytest.raises(StackError, match="newest is neither a MySQL version nor a path") as caught:
-        find_mysqld("newest", cache=cache)
+        find("newest")
     assert "with a slash" in (caught.value.hint or "")
 
 
-def test_a_path_selects(tmp_path: Path, cache: Path) -> None:
+def test_a_path_selects(tmp_path: Path, find: Find) -> None:
     chosen = server(tmp_path / "opt/bin/mysqld", "8.4.9")
-    assert find_mysqld(str(chosen), cache=cache) == MySqlProgram((str(chosen),), version="8.4.9")
+    assert find(str(chosen)) == MySqlProgram((str(chosen),), version="8.4.9")
     folder = tmp_path / "opt"
-    assert find_mysqld(str(folder), cache=cache).files == (f"--basedir={folder}",)
+    assert find(str(folder)).files == (f"--basedir={folder}",)
     root = debian_root(tmp_path / "root")
-    assert find_mysqld(str(root), cache=cache).command[-1] == str(root / "usr/sbin/mysqld")
+    assert find(str(root)).command[-1] == str(root / "usr/sbin/mysqld")
     with pytest.raises(StackError, match="no mysqld found in"):
-        find_mysqld(str(tmp_path / "nothing"), cache=cache)
+        find(str(tmp_path / "nothing"))
 
 
-def test_data_are_opened_by_the_series_that_wrote_them(tmp_path: Path, cache: Path) -> None:
+def test_data_are_opened_by_the_series_that_wrote_them(tmp_path: Path, find: Find) -> None:
     own = server(tmp_path / "bin/mysqld", "9.7.0")
-    assert find_mysqld(last="8.0.33", cache=cache).version == "8.0.33"
-    assert find_mysqld(last="9.7.4", cache=cache).version == "9.7.0"
+    assert find(last="8.0.33").version == "8.0.33"
+    assert find(last="9.7.4").version == "9.7.0"
     # A system that went on from 9.6 has no older server. MySQL itself decides whether it can read the data.
-    assert find_mysqld(last="9.6.1", cache=cache).version == "9.7.0"
-    assert find_mysqld(str(own), last="8.0.33", cache=cache).version == "9.7.0"
+    assert find(last="9.6.1").version == "9.7.0"
+    assert find(str(own), last="8.0.33").version == "9.7.0"
     assert series("8.0.33") == "8.0"
 
 

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +18,57 @@ from replicator.operations.stack import LocalStack, Options, kafka, mysql, regis
 from replicator.operations.stack.docker import DockerStack
 from replicator.operations.stack.mysql_program import MySqlProgram
 from replicator.operations.stack.process import Child
+from replicator.operations.stack.programs import Programs
 from replicator.operations.stack.state import PartState, StackState, load_state, save_state
+from tests.support.mirror import until
+
+SLEEPING_SERVER = r"""#!/bin/sh
+for word; do case "$word" in --datadir=*) data="${word#--datadir=}";; --initialize*) make=1;; esac; done
+if [ "$make" ]; then mkdir "$data"; else exec sleep 60; fi
+"""
+
+
+class SleepingPrograms(Programs):
+    """Programs that sleep and count as responding. `asked` has how MySQL was asked for: (choice, last version)."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked: list[tuple[str, str]] = []
+        self._server = folder / "mysqld"
+
+    def fetch(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def find_mysql(self, choice: str, last: str, *_: Any, **__: Any) -> MySqlProgram:
+        self.asked.append((choice, last))
+        self._server.write_text(SLEEPING_SERVER)
+        self._server.chmod(0o755)
+        return MySqlProgram((str(self._server),), version="8.0.33")
+
+    def java_command(self, *_: Any, **__: Any) -> list[str]:
+        return [sys.executable, "-c", "import time; time.sleep(60)"]
+
+    def responds(self, *_: Any, **__: Any) -> bool:
+        return True
+
+
+class NoMySql(SleepingPrograms):
+    """Programs without MySQL, which is found missing once the broker is running, and a broker that never responds."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.broker = 0
+
+    def find_mysql(self, *_: Any, **__: Any) -> MySqlProgram:
+        self.broker = until(self._started_broker, seconds=20, doing="start the broker")
+        raise StackError("no mysqld on this machine")
+
+    def _started_broker(self) -> int | None:
+        state = load_state(self._folder)
+        return state.parts["kafka"].child.pid if state and "kafka" in state.parts else None
+
+    def responds(self, *_: Any, **__: Any) -> bool:
+        return False
 
 
 def test_mysqld_writes_what_change_capture_needs(tmp_path: Path) -> None:
@@ -53,12 +104,8 @@ def test_the_broker_keeps_events_and_runs_transactions_alone() -> None:
     assert {value for name, value in settings.items() if name.endswith("replication.factor")} == {"1"}
 
 
-def test_the_registry_keeps_its_schemas_in_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "find_java", lambda: Path("/java"))
-    monkeypatch.setattr(registry, "registry_jar", lambda _cache: Path("/app-runner.jar"))
-    command = registry.server_command(tmp_path, 8080, None)
+def test_the_registry_keeps_its_schemas_in_the_folder(tmp_path: Path) -> None:
+    command = registry.server_command(tmp_path, 8080, Path("/java"), Path("/app-runner.jar"))
     assert command[-2:] == ["-jar", "/app-runner.jar"]
     assert f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{tmp_path}/data/registry" in command
     assert registry.api(8080) == "http://127.0.0.1:8080/apis/ccompat/v7"
@@ -110,32 +157,14 @@ def test_used_port_is_one_line_and_no_part_is_started(tmp_path: Path) -> None:
     assert stack.down() == []
 
 
-def test_where_one_part_fails_the_others_are_stopped_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[int] = []
-
-    def no_mysqld(stack: LocalStack, state: StackState) -> list[str]:
-        deadline = time.monotonic() + 20
-        while not (found := load_state(stack.folder)) or "kafka" not in found.parts:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        started.append(found.parts["kafka"].child.pid)
-        raise StackError("no mysqld on this machine")
-
-    monkeypatch.setattr("replicator.operations.stack.local.find_java", lambda: Path("/java"))
-    monkeypatch.setattr("replicator.operations.stack.local.kafka_jars", lambda _cache: [])
-    monkeypatch.setattr(LocalStack, "_plugins", lambda _stack: [])
-    monkeypatch.setattr(LocalStack, "_mysql", no_mysqld)
-    monkeypatch.setattr(
-        LocalStack, "_kafka", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"]
-    )
-    stack = LocalStack(tmp_path)
+def test_where_one_part_fails_the_others_are_stopped_at_once(tmp_path: Path) -> None:
+    programs = NoMySql(tmp_path)
+    stack = LocalStack(tmp_path, programs=programs)
     before = time.monotonic()
     with pytest.raises(StackError, match="no mysqld"):
         stack.up({"mysql", "kafka"})
     assert time.monotonic() - before < 30
-    assert not psutil.pid_exists(started[0])
+    assert not psutil.pid_exists(programs.broker)
     assert not any(part.running for part in stack.status())
 
 
@@ -151,7 +180,10 @@ def test_a_folder_belongs_to_one_kind_of_stack(tmp_path: Path, monkeypatch: pyte
     save_state(tmp_path, StackState("docker", "a", "b", ports={"mysql": 1, "kafka": 2, "connect": 3}))
     with pytest.raises(StackError, match="contains a Docker stack"):
         LocalStack(tmp_path).up()
-    monkeypatch.setattr("replicator.operations.stack.docker.docker_answers", lambda: True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     save_state(tmp_path, StackState("local", "a", "b"))
     with pytest.raises(StackError, match="contains a local stack"):
         DockerStack(tmp_path).up()
@@ -164,12 +196,9 @@ def test_no_docker_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert not (tmp_path / "stack").exists()
 
 
-def test_up_restarts_a_part_that_is_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_restarts_a_part_that_is_stopping(tmp_path: Path) -> None:
     """A killed `down` leaves a server that ends, but answers for a moment more."""
-    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
-    monkeypatch.setattr(LocalStack, "_mysql", lambda *_: sleeper)
-    monkeypatch.setattr("replicator.operations.stack.local.responds", lambda *_: True)
-    stack = LocalStack(tmp_path)
+    stack = LocalStack(tmp_path, programs=SleepingPrograms(tmp_path))
     stack.up({"mysql"})
     state = load_state(tmp_path)
     assert state is not None
@@ -184,27 +213,13 @@ def test_up_restarts_a_part_that_is_stopping(tmp_path: Path, monkeypatch: pytest
     stack.down()
 
 
-def test_up_asks_for_the_version_that_wrote_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = tmp_path / "mysqld"
-    server.write_text(
-        "#!/bin/sh\n"
-        'for word; do case "$word" in --datadir=*) data="${word#--datadir=}";; --initialize*) make=1;; esac; done\n'
-        'if [ "$make" ]; then mkdir "$data"; else exec sleep 60; fi\n'
-    )
-    server.chmod(0o755)
-    asked: list[tuple[str, str]] = []
-
-    def find(choice: str, *, last: str, **_: object) -> MySqlProgram:
-        asked.append((choice, last))
-        return MySqlProgram((str(server),), version="8.0.33")
-
-    monkeypatch.setattr("replicator.operations.stack.local.find_mysqld", find)
-    monkeypatch.setattr("replicator.operations.stack.local.responds", lambda *_: True)
-    stack = LocalStack(tmp_path / "own", Options(mysql="8.0"))
+def test_up_asks_for_the_version_that_wrote_the_data(tmp_path: Path) -> None:
+    programs = SleepingPrograms(tmp_path)
+    stack = LocalStack(tmp_path / "own", Options(mysql="8.0"), programs)
     assert stack.up({"mysql"}).mysql_version == "8.0.33"
     stack.down()
     assert stack.endpoints.mysql_version == ""
-    later = LocalStack(tmp_path / "own")
+    later = LocalStack(tmp_path / "own", programs=programs)
     later.up({"mysql"})
     later.remove()
-    assert asked == [("8.0", ""), ("", "8.0.33")]
+    assert programs.asked == [("8.0", ""), ("", "8.0.33")]

@@ -1,0 +1,72 @@
+"""The programs of a stack on this machine: where they come from, how they are run, and whether they respond."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
+from replicator.operations.stack import health, kafka, registry
+from replicator.operations.stack.mysql_program import MySqlProgram, find_mysqld
+from replicator.operations.stack.state import Part, StackState
+
+Report = Callable[[str], None]
+
+
+class Programs:
+    """The programs of the parts, whose settings and data are below `folder`.
+
+    Methods raise StackError, JavaMissing if no usable Java is found, or ReplicatorError if a download fails.
+    """
+
+    def __init__(self, folder: Path, cache: Path | None = None) -> None:
+        self._folder = folder
+        self._cache = cache
+
+    def fetch(self, parts: Collection[Part], report: Report) -> None:
+        """Download the Java programs of `parts` that are not yet in the cache."""
+        if set(parts) != {"mysql"}:
+            find_java()
+            report("fetching what is not yet in the cache")
+        if {"kafka", "connect"} & set(parts):
+            kafka_jars(self._cache)
+            self._plugins()
+        if "registry" in parts:
+            registry_jar(self._cache)
+
+    def find_mysql(self, choice: str, last: str, report: Report) -> MySqlProgram:
+        """Return the MySQL server to run; see `find_mysqld`."""
+        return find_mysqld(choice, last=last, cache=self._cache, report=report)
+
+    def java_command(self, part: Part, state: StackState, log: Path) -> list[str]:
+        """Write the settings of a part other than MySQL, and return its command line."""
+        match part:
+            case "kafka":
+                return self._kafka(state, log)
+            case "connect":
+                return self._connect(state)
+            case "registry":
+                folder, jar = self._folder / "registry", registry_jar(self._cache)
+                return registry.server_command(folder, state.ports["registry"], find_java(), jar)
+        raise ValueError(part)
+
+    def responds(self, part: Part, state: StackState) -> bool:
+        """Return whether a part responds on its port, as its clients need it to."""
+        return health.responds(part, state)
+
+    def _kafka(self, state: StackState, log: Path) -> list[str]:
+        folder = self._folder / "kafka"
+        properties = folder / "broker.properties"
+        settings = kafka.broker_settings(folder, state.ports["kafka"], state.ports["kafka_controller"])
+        kafka.write_properties(properties, settings)
+        kafka.format_storage(folder, properties, log, self._cache)
+        return kafka.broker_command(folder, properties, self._cache)
+
+    def _connect(self, state: StackState) -> list[str]:
+        folder = self._folder / "connect"
+        properties = folder / "worker.properties"
+        broker = f"127.0.0.1:{state.ports['kafka']}"
+        settings = kafka.worker_settings(state.ports["connect"], broker, self._plugins())
+        kafka.write_properties(properties, settings)
+        return kafka.worker_command(folder, properties, self._cache)
+
+    def _plugins(self) -> list[Path]:
+        return [debezium_plugin_dir(self._cache), converter_plugin_dir(self._cache)]
