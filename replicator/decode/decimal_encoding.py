@@ -9,6 +9,9 @@ the quotes are lost. So one encoding is determined for all events of a schema, f
 - Events without schemas: a value that is not a number is base64, a quoted one that is not base64 is text. If all quoted
   values are ambiguous, which is improbable for base64 of several values, they are taken as text.
 
+If all values are numbers, those of few digits are read fast, as doubles (`Encoding.NUMBER`); a later text is then an
+unreadable value. Otherwise numbers and their text are read alike (`Encoding.PLAIN`).
+
 If both encodings occur, each value is decoded by its own (`Encoding.EITHER_DECIMAL`), which costs more. While all
 values are null, the encoding remains open (`Encoding.UNSEEN_DECIMAL`). The first value after that causes the whole
 batch to be examined again, and so does a value that cannot be read because the connector's settings were changed.
@@ -25,8 +28,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from replicator.errors import DecodeError
 from replicator.model.document import Document
-from replicator.model.table import Column
-from replicator.model.types import Encoding
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import DOUBLE_DIGITS, Encoding
 
 NUMBER: Final = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
 _IMAGES: Final = ("before", "after")
@@ -52,7 +55,29 @@ def decimal_encoding_of(
     base64 = bool(seen & {"base64", "text", "both"}) if with_schema else "base64" in seen and not text
     if base64:
         return Encoding.EITHER_DECIMAL if number else Encoding.BASE64_DECIMAL
+    if seen == {"number"}:
+        return Encoding.NUMBER
     return Encoding.PLAIN if seen else None
+
+
+def combined(known: Encoding, found: Encoding) -> Encoding:
+    """Return the encoding of a log in which both occur."""
+    if known is found:
+        return found
+    return Encoding.PLAIN if {known, found} == {Encoding.PLAIN, Encoding.NUMBER} else Encoding.EITHER_DECIMAL
+
+
+def with_encoding(schema: TableSchema, encoding: Encoding) -> TableSchema:
+    """Return `schema` with `encoding` for the columns whose encoding is not yet known.
+
+    Numbers with more digits than a double has are read as plain values.
+    """
+    columns = undecided(schema.columns)
+    if encoding is not Encoding.NUMBER:
+        return schema.with_wire([c.name for c in columns], encoding)
+    short = [c.name for c in columns if c.type.name == "decimal" and c.type.precision <= DOUBLE_DIGITS]
+    others = [c.name for c in columns if c.name not in short]
+    return schema.with_wire(short, encoding).with_wire(others, Encoding.PLAIN)
 
 
 def _decimals(value: bytes, names: Sequence[str], with_schema: bool, flattened: bool) -> list[Any]:

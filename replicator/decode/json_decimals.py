@@ -6,7 +6,13 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.decode.decimal_encoding import decimal_encoding_of, decisive_events, undecided
+from replicator.decode.decimal_encoding import (
+    combined,
+    decimal_encoding_of,
+    decisive_events,
+    undecided,
+    with_encoding,
+)
 from replicator.decode.event_frame import WriterSchema
 from replicator.decode.json_events import fingerprint
 from replicator.model.table import Column, TableId
@@ -54,10 +60,9 @@ class DecimalEncodings:
     def applied(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
         """Return `writer_schema` with the encoding that was learned for its events."""
         encoding = self._encodings.get((table, writer_schema.fingerprint))
-        names = [c.name for c in _undecided([writer_schema])]
-        if encoding is None or not names:
+        if encoding is None or not undecided(writer_schema.schema.columns):
             return writer_schema
-        return replace(writer_schema, schema=writer_schema.schema.with_wire(names, encoding))
+        return replace(writer_schema, schema=with_encoding(writer_schema.schema, encoding))
 
     def _encoding_in(
         self, values: Iterable[bytes], columns: Sequence[Column], schema_id: int
@@ -67,8 +72,8 @@ class DecimalEncodings:
     def _note(self, table: TableId, schema_id: int, found: Encoding | None) -> None:
         if found is not None:
             # If another encoding was found before, the log has both.
-            known = self._encodings.setdefault((table, schema_id), found)
-            self._encodings[table, schema_id] = found if found is known else Encoding.EITHER_DECIMAL
+            known = self._encodings.get((table, schema_id), found)
+            self._encodings[table, schema_id] = combined(known, found)
 
 
 def _undecided(writer_schemas: Iterable[WriterSchema]) -> tuple[Column, ...]:

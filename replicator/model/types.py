@@ -101,6 +101,10 @@ def spark_sql_name(lake_type: LakeType) -> str:
     return _SPARK_SQL_NAMES.get(lake_type.name, str(lake_type))
 
 
+DOUBLE_DIGITS: Final = 15
+"""A double represents every decimal with at most this number of digits; IEEE 754, binary64."""
+
+
 class Encoding(StrEnum):
     """The encoding of a value in events.
 
@@ -118,6 +122,8 @@ class Encoding(StrEnum):
     """Nanoseconds since 1970-01-01 00:00 of a local date and time."""
     BASE64_DECIMAL = "base64-decimal"
     """Unscaled value as big-endian two's complement bytes in base64."""
+    NUMBER = "number"
+    """A decimal of at most `DOUBLE_DIGITS` digits that is always an unquoted number in JSON."""
     UNSEEN_DECIMAL = "unseen-decimal"
     """A decimal whose encoding no observed value has shown yet."""
     EITHER_DECIMAL = "either-decimal"

@@ -57,6 +57,7 @@ COLUMNS = (
     Column("vector", VECTOR),
     Column("latin", BINARY, Encoding.LATIN1, size=4),
     Column("plain", decimal(6, 2)),
+    Column("number", decimal(6, 2), Encoding.NUMBER),
     Column("packed", decimal(6, 2), Encoding.BASE64_DECIMAL),
     Column("either", decimal(38, 10), Encoding.EITHER_DECIMAL),
     Column("wide", STRING, Encoding.EITHER_DECIMAL, size=30),

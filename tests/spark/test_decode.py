@@ -66,6 +66,10 @@ CASES: list[tuple[LakeType, Encoding, Any, Any]] = [
     (decimal(12, 2), Encoding.PLAIN, 7, Decimal("7.00")),
     (decimal(20, 0), Encoding.PLAIN, 2**64 - 1, Decimal(2**64 - 1)),
     (decimal(38, 0), Encoding.PLAIN, BIG, Decimal(BIG)),
+    (decimal(12, 2), Encoding.NUMBER, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Encoding.NUMBER, 7, Decimal("7.00")),
+    (decimal(15, 0), Encoding.NUMBER, 10**15 - 1, Decimal(10**15 - 1)),
+    (decimal(15, 15), Encoding.NUMBER, -1e-15, Decimal("-1E-15")),
     (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(1234), Decimal("12.34")),
     (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(-1), Decimal("-0.01")),
     (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(0), Decimal("0.00")),
@@ -325,6 +329,11 @@ def test_bad_events(spark: SparkSession, value: bytes, reason: str) -> None:
         (decimal(6, 2), Encoding.EITHER_DECIMAL, {"a": 1}),
         (decimal(6, 2), Encoding.PLAIN, unscaled(-1)),
         (decimal(6, 2), Encoding.UNSEEN_DECIMAL, 1.5),
+        (decimal(6, 2), Encoding.NUMBER, 123456.78),
+        (decimal(6, 2), Encoding.NUMBER, "12.34"),
+        (decimal(6, 2), Encoding.NUMBER, unscaled(-1)),
+        (decimal(6, 2), Encoding.NUMBER, float("inf")),
+        (decimal(6, 2), Encoding.NUMBER, True),
     ],
 )
 def test_decimals_that_cannot_be_read_are_reported(

@@ -1,13 +1,13 @@
-"""How events write decimals, told from a few of them."""
+"""Detection of the encoding of decimals from a few events."""
 
 import json
 from typing import Any
 
 import pytest
 
-from replicator.decode.decimal_encoding import decimal_encoding_of
-from replicator.model.table import Column
-from replicator.model.types import Encoding, decimal
+from replicator.decode.decimal_encoding import combined, decimal_encoding_of, with_encoding
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import STRING, Encoding, decimal
 
 COLUMNS = [Column("a", decimal(12, 2)), Column("b", decimal(20, 0))]
 
@@ -23,8 +23,8 @@ def events(*values: Any, with_schema: bool) -> list[bytes]:
         ([], False, None),
         ([None], False, None),
         ([None], True, None),
-        ([None, 12.5], False, Encoding.PLAIN),
-        ([0], True, Encoding.PLAIN),
+        ([None, 12.5], False, Encoding.NUMBER),
+        ([0], True, Encoding.NUMBER),
         (["AfQ="], True, Encoding.BASE64_DECIMAL),
         (["AfQ="], False, Encoding.BASE64_DECIMAL),
         # Base64 of three bytes, and a number.
@@ -46,6 +46,20 @@ def test_forms(values: list[Any], with_schema: bool, form: Encoding | None) -> N
         decimal_encoding_of(events(*values, with_schema=with_schema), COLUMNS, with_schema=with_schema)
         is form
     )
+
+
+def test_encoding_of_numbers_and_their_text_is_plain() -> None:
+    assert combined(Encoding.NUMBER, Encoding.NUMBER) is Encoding.NUMBER
+    assert combined(Encoding.NUMBER, Encoding.PLAIN) is Encoding.PLAIN
+    assert combined(Encoding.PLAIN, Encoding.NUMBER) is Encoding.PLAIN
+    assert combined(Encoding.NUMBER, Encoding.BASE64_DECIMAL) is Encoding.EITHER_DECIMAL
+
+
+def test_numbers_with_more_digits_than_a_double_are_plain() -> None:
+    types = (decimal(15, 2), decimal(16, 2), STRING)
+    schema = TableSchema(tuple(Column(f"c{i}", t, Encoding.UNSEEN_DECIMAL) for i, t in enumerate(types)))
+    encodings = [c.encoding for c in with_encoding(schema, Encoding.NUMBER).columns]
+    assert encodings == [Encoding.NUMBER, Encoding.PLAIN, Encoding.PLAIN]
 
 
 def test_what_is_no_event_tells_nothing() -> None:

@@ -87,7 +87,7 @@ def test_definition_is_enough_for_json_and_not_for_avro() -> None:
     ("prices", "encoding"),
     [
         ([b"null"], Encoding.UNSEEN_DECIMAL),
-        ([b"12.5"], Encoding.PLAIN),
+        ([b"12.5"], Encoding.NUMBER),
         ([b'"AfQ="'], Encoding.BASE64_DECIMAL),
         ([b"12.5", b'"AfQ="'], Encoding.EITHER_DECIMAL),
     ],
