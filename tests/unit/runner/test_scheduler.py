@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from replicator.batch import MirrorContext, TableTask
 from replicator.batch.context import Exchanged
-from replicator.batch.driver_limits import RecordSizes
+from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.config import SourceConfig
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
@@ -61,6 +61,7 @@ class SchedulerHarness:
             schemas=SchemaTracker(JsonFormat()),
             quarantine=Mock(),
             exchanged=Exchanged(),
+            driver_limits=DriverLimits(),
             sizes=RecordSizes(),
         )
         self.work: ApplyTask = self._process
