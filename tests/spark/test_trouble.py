@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from replicator.batch import MirrorContext, TableTask, apply_task
 from replicator.model.batch_stats import BatchStats
@@ -27,6 +26,7 @@ from tests.oracle.events import (
 from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
+from tests.support.logs import captured_logs
 from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, created, event, priced
 
 
@@ -77,7 +77,7 @@ def test_bad_schema_changes_are_quarantined_once_and_stop_no_table(lake: LakeHar
         lake.write([created(2)])
         lake.catch_up()
     lake.write([bad[0]])
-    with capture_logs() as logged:
+    with captured_logs() as logged:
         assert lake.catch_up().summary().quarantined == 1
     (fields,) = [entry for entry in logged if entry["log_level"] == "warning"]
     assert "schema change" in fields["event"]
