@@ -375,5 +375,5 @@ def test_table_definitions_refuse_a_record_that_is_no_schema_change(text: bytes)
         ('"shop"."te', TableId("shop", '"te')),
     ],
 )
-def test_table_id_parses_quoted_names(text: str, table: TableId) -> None:
+def test_table_id_parses_quoted_and_unquoted_names(text: str, table: TableId) -> None:
     assert table_id(text) == table
