@@ -8,7 +8,7 @@ import replicator
 PACKAGE = Path(replicator.__file__).parent
 
 
-def test_failpoints_are_reached_through_their_module() -> None:
+def test_failpoints_are_called_through_their_module() -> None:
     calls = 0
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")

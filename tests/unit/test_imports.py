@@ -48,7 +48,7 @@ def test_errors_import_only_the_standard_library() -> None:
     assert _beyond(_ROOT / "errors.py", ()) == []
 
 
-def test_other_imports_are_found(tmp_path: Path) -> None:
+def test_import_check_finds_forbidden_imports(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(
         "import json\ndef f():\n    import pyarrow.compute\nfrom replicator.lake import x\n"

@@ -28,7 +28,7 @@ def test_lock_names_its_holder_at_every_attempt(tmp_path: Path) -> None:
     FileLock(path, wait=False).release()
 
 
-def test_holder_is_unknown_if_the_file_does_not_name_it(tmp_path: Path) -> None:
+def test_lock_holder_is_unknown_when_the_file_does_not_name_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with FileLock(path, wait=False):
         for text in ("", "x" * 100):
@@ -38,7 +38,7 @@ def test_holder_is_unknown_if_the_file_does_not_name_it(tmp_path: Path) -> None:
             assert held.value.holder is None
 
 
-def test_process_that_ends_releases_its_lock(tmp_path: Path) -> None:
+def test_lock_is_released_when_its_process_ends(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     subprocess.run([sys.executable, "-c", HOLD, str(path)], check=True)
     assert path.read_text().isdecimal()

@@ -29,7 +29,7 @@ def _as_it_was() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def test_a_line_of_json_where_there_is_no_terminal() -> None:
+def test_setup_logging_writes_json_when_there_is_no_terminal() -> None:
     stream = io.StringIO()
     setup_logging(stream)
     get_logger("replicator.test").info("started", mirror="shop")
@@ -38,7 +38,7 @@ def test_a_line_of_json_where_there_is_no_terminal() -> None:
     assert line == {"event": "started", "level": "info", "logger": "replicator.test", "mirror": "shop"}
 
 
-def test_plain_text_on_a_terminal() -> None:
+def test_setup_logging_writes_plain_text_on_a_terminal() -> None:
     stream = Terminal()
     setup_logging(stream)
     get_logger("replicator.test").info("started", mirror="shop")
@@ -46,7 +46,7 @@ def test_plain_text_on_a_terminal() -> None:
     assert not stream.getvalue().startswith("{")
 
 
-def test_secrets_are_never_written() -> None:
+def test_log_lines_never_contain_secrets() -> None:
     stream = io.StringIO()
     setup_logging(stream)
     get_logger("replicator.test").info(
@@ -60,7 +60,7 @@ def test_secrets_are_never_written() -> None:
     assert line["password"] == line["options"]["sasl.jaas.config"] == "(hidden)"
 
 
-def test_lines_of_other_libraries_come_along_as_warnings_only() -> None:
+def test_log_shows_only_warnings_of_other_libraries() -> None:
     stream = io.StringIO()
     setup_logging(stream)
     logging.getLogger("py4j").info("chatter")
@@ -69,7 +69,7 @@ def test_lines_of_other_libraries_come_along_as_warnings_only() -> None:
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["trouble 7", "ours"]
 
 
-def test_one_line_per_batch() -> None:
+def test_log_batch_writes_one_line_per_batch() -> None:
     stream = io.StringIO()
     setup_logging(stream)
     times = StageTimes({"decode": 0.25, "apply": 1.00049}, wall=2.0)
@@ -94,7 +94,7 @@ def test_one_line_per_batch() -> None:
     assert second["lag_seconds"] is None
 
 
-def test_a_stopwatch_adds_up_across_threads_and_errors() -> None:
+def test_stopwatch_adds_times_across_threads_and_errors() -> None:
     watch = Stopwatch()
     barrier = threading.Barrier(2)
 

@@ -115,7 +115,7 @@ def changes(*positions: int) -> list[DecodedEvent]:
     return [DecodedEvent("u", 3, pos, ts_ms=1000 + pos) for pos in positions]
 
 
-def test_empty_batch() -> None:
+def test_batch_stats_are_empty_when_the_batch_has_no_events() -> None:
     found = run([])
     assert found.events == {}
     assert found.progress == {0: PartitionProgress(0)}
@@ -123,7 +123,7 @@ def test_empty_batch() -> None:
     assert found.watermark_ms is None
 
 
-def test_rising_events_are_all_new() -> None:
+def test_batch_stats_count_events_as_new_when_positions_increase() -> None:
     found = run(
         [DecodedEvent("c", 3, 10), DecodedEvent("u", 3, 20, ts_ms=1500), DecodedEvent("d", 4, 4, ts_ms=1400)]
     )
@@ -136,13 +136,13 @@ def test_rising_events_are_all_new() -> None:
     assert (high.position, high.kind, high.ts_ms) == (SourcePosition("mysql-bin.000004", 4), 0, 1500)
 
 
-def test_a_suffix_sent_again_in_the_same_batch() -> None:
+def test_redelivered_suffix_is_detected_in_the_same_batch() -> None:
     found = run([*changes(10, 20, 30), *changes(20, 30), *changes(40)])
     assert found.events == {"u": 4}
     assert found.duplicates == (DuplicateRange(0, 3, 4),)
 
 
-def test_a_suffix_sent_again_and_cut_by_the_batch_end() -> None:
+def test_redelivered_suffix_is_detected_when_the_batch_end_divides_it() -> None:
     first = run([*changes(10, 20, 30), *changes(20)])
     assert first.duplicates == (DuplicateRange(0, 3, 3),)
     second = run([*changes(30), *changes(40)], dict(first.progress))
@@ -163,7 +163,7 @@ def test_high_water_is_unchanged_when_all_events_are_redelivered() -> None:
     assert second.watermark_ms is None
 
 
-def test_a_key_update_is_two_events_of_one_position() -> None:
+def test_key_update_is_counted_as_two_events_of_one_position() -> None:
     both = [DecodedEvent("d", 3, 10), DecodedEvent("c", 3, 10)]
     assert run(both).events == {"c": 1, "d": 1}
     first = run(both[:1])
@@ -172,7 +172,7 @@ def test_a_key_update_is_two_events_of_one_position() -> None:
     assert second.duplicates == (DuplicateRange(0, 2, 3),)
 
 
-def test_rows_of_one_event() -> None:
+def test_redelivered_rows_of_one_event_are_detected_by_row_number() -> None:
     rows = [DecodedEvent("u", 3, 10, row=i) for i in range(3)]
     first = run(rows[:2])
     second = run(rows, dict(first.progress))
@@ -180,7 +180,7 @@ def test_rows_of_one_event() -> None:
     assert second.duplicates == (DuplicateRange(0, 2, 3),)
 
 
-def test_binlog_names_outgrow_their_padding() -> None:
+def test_binlog_names_are_ordered_by_number_when_they_outgrow_the_padding() -> None:
     found = run([DecodedEvent("u", 999_999, 900), DecodedEvent("u", 1_000_000, 4)])
     assert found.events == {"u": 2}
     assert found.position == SourcePosition("mysql-bin.1000000", 4)
@@ -198,7 +198,7 @@ def test_no_event_is_a_redelivery_after_a_failover() -> None:
     assert third.events == {}
 
 
-def test_binlogs_that_count_from_one_again() -> None:
+def test_binlog_reset_to_number_one_makes_no_event_a_redelivery() -> None:
     first = run([DecodedEvent("u", 9, 900, ts_ms=5000)])
     second = run(
         [DecodedEvent("u", 1, 100, ts_ms=6000), DecodedEvent("u", 1, 200, ts_ms=6001)], dict(first.progress)
@@ -209,7 +209,7 @@ def test_binlogs_that_count_from_one_again() -> None:
     assert (high.position, high.kind, high.ts_ms) == (SourcePosition("mysql-bin.000001", 200), 1, 6001)
 
 
-def test_snapshot_rows_share_a_position_and_never_repeat() -> None:
+def test_snapshot_rows_of_one_position_are_no_redelivery() -> None:
     snapshot = [DecodedEvent("r", 3, 10)] * 3
     found = run([*snapshot, DecodedEvent("c", 3, 11), *snapshot])
     assert found.events == {"r": 6, "c": 1}
@@ -217,12 +217,12 @@ def test_snapshot_rows_share_a_position_and_never_repeat() -> None:
     assert run(snapshot).progress[0].high_water is None
 
 
-def test_source_time_may_go_back_a_little() -> None:
+def test_event_is_new_when_its_source_time_decreases_slightly() -> None:
     """A long transaction commits after a short one that began later."""
     assert run([DecodedEvent("u", 3, 10, ts_ms=1000), DecodedEvent("u", 3, 20, ts_ms=900)]).events == {"u": 2}
 
 
-def test_partitions_do_not_know_of_each_other() -> None:
+def test_redelivery_is_detected_for_each_partition_separately() -> None:
     events = [replace(e, partition=p) for p in (0, 1) for e in changes(10, 20)]
     found = run([*events, replace(events[0], partition=1)], partitions=2)
     assert found.events == {"u": 4}
@@ -230,18 +230,18 @@ def test_partitions_do_not_know_of_each_other() -> None:
     assert {p: progress.next_offset for p, progress in found.progress.items()} == {0: 2, 1: 3}
 
 
-def test_bad_and_unfamiliar_events_are_counted_apart() -> None:
+def test_batch_stats_count_bad_and_unknown_schema_events_separately() -> None:
     found = run([DecodedEvent("bad", 0, 0), DecodedEvent("u", 3, 10), DecodedEvent("unknown_schema", 0, 0)])
     assert (found.bad, found.unknown_schema, found.events) == (1, 1, {"u": 1})
 
 
-def test_a_bad_event_between_repeats() -> None:
+def test_duplicate_ranges_are_divided_by_a_bad_event() -> None:
     found = run([*changes(10, 20), *changes(10), DecodedEvent("bad", 0, 0), *changes(20)])
     assert found.events == {"u": 2}
     assert found.duplicates == (DuplicateRange(0, 2, 2), DuplicateRange(0, 4, 4))
 
 
-def test_truncates_are_reported_once() -> None:
+def test_batch_stats_report_a_redelivered_truncate_once() -> None:
     truncate = DecodedEvent("t", 3, 20)
     found = run([DecodedEvent("c", 3, 10), truncate, DecodedEvent("c", 3, 30), truncate])
     assert found.truncates == (Truncate(0, 1, SourcePosition("mysql-bin.000003", 20), 1000),)
@@ -251,7 +251,7 @@ def test_truncates_are_reported_once() -> None:
     )
 
 
-def test_a_later_transaction_is_new_whatever_its_position() -> None:
+def test_event_of_a_later_transaction_is_new_at_any_position() -> None:
     """After a fail-over the events still name the server that committed them first, but stand elsewhere."""
     first = run([DecodedEvent("u", 9, 900, ts_ms=5000, gtid="a:7")])
     second = run(
@@ -265,7 +265,7 @@ def test_a_later_transaction_is_new_whatever_its_position() -> None:
     assert second.duplicates == (DuplicateRange(0, 1, 1),)
 
 
-def test_what_an_incremental_snapshot_read_is_no_snapshot_of_the_whole_table() -> None:
+def test_incremental_snapshot_is_no_snapshot_of_the_whole_table() -> None:
     found = run(
         [
             DecodedEvent("r", 3, 10, server_id=0),
@@ -280,7 +280,7 @@ def test_what_an_incremental_snapshot_read_is_no_snapshot_of_the_whole_table() -
     assert not run([DecodedEvent("chunk", 3, 30)]).begins_with_snapshot
 
 
-def test_messages_are_passed_over() -> None:
+def test_batch_stats_count_messages_separately() -> None:
     found = run([DecodedEvent("c", 3, 10), DecodedEvent("m", 3, 20)])
     assert (found.events, found.messages, found.all_to_apply) == ({"c": 1}, 1, False)
 
@@ -291,18 +291,18 @@ def statements(*rows: int, pos: int = 10) -> list[DecodedEvent]:
     return [DecodedEvent("c", 3, pos, row=row, content=i) for i, row in enumerate(places)]
 
 
-def test_all_statements_of_a_compressed_transaction_count() -> None:
+def test_batch_stats_count_all_statements_of_a_compressed_transaction() -> None:
     assert run(statements(1, 1, 2, 1)).events == {"c": 5}
 
 
-def test_a_compressed_transaction_over_two_batches() -> None:
+def test_compressed_transaction_is_counted_whole_when_two_batches_divide_it() -> None:
     events = statements(1, 1, 2, 1)
     for cut in range(1, len(events)):
         first = run(events[:cut])
         assert run(events[cut:], dict(first.progress)).events == {"c": len(events) - cut}
 
 
-def test_a_compressed_transaction_sent_again() -> None:
+def test_compressed_transaction_is_detected_when_it_is_redelivered() -> None:
     events = [*changes(5), *statements(1, 1, 2, 1)]
     for start in range(len(events)):
         first = run(events)
@@ -310,20 +310,20 @@ def test_a_compressed_transaction_sent_again() -> None:
         assert again.events == {"u": 1}, f"sent again from event {start}"
 
 
-def test_rows_of_a_long_statement_sent_again_are_known_by_their_numbers() -> None:
+def test_redelivered_rows_of_a_long_statement_are_detected_by_row_number() -> None:
     rows = [DecodedEvent("c", 3, 10, row=i, content=i) for i in range(200)]
     for start in (0, 1, 50, 150, 199):
         first = run(rows)
         assert run([*rows[start:], *changes(20)], dict(first.progress)).events == {"u": 1}
 
 
-def test_a_long_statement_and_the_next_one_of_a_compressed_transaction() -> None:
+def test_statement_after_a_long_one_is_new_in_a_compressed_transaction() -> None:
     events = statements(100, 100, 1)
     assert run(events).events == {"c": 201}
     assert run(events[100:], dict(run(events[:100]).progress)).events == {"c": 101}
 
 
-def test_a_statement_whose_first_row_went_to_another_partition() -> None:
+def test_statement_is_counted_when_its_first_row_is_in_another_partition() -> None:
     (row, *more) = (DecodedEvent("c", 3, 10, row=i, content=c) for i, c in [(0, 1), (1, 2), (1, 3), (2, 4)])
     assert run([row, *more]).events == {"c": 4}
     for cut in range(1, 4):
@@ -378,7 +378,7 @@ def happened(case: RedeliveryCase) -> list[DecodedEvent]:
         partitions=st.integers(1, 3),
     )
 )
-def test_no_change_is_lost_and_none_counts_twice(case: RedeliveryCase) -> None:
+def test_batch_stats_count_each_change_once_for_any_batches_and_redelivery(case: RedeliveryCase) -> None:
     """However the log is cut into batches, and whatever suffix is sent again.
 
     Only of a compressed transaction whose events are not numbered some may count twice.

@@ -111,7 +111,7 @@ def assert_exchanged(lake: Lake, present: tuple[TableId, ...]) -> None:
 
 
 @pytest.mark.parametrize("present", [(ONE, OTHER), (ONE,), (OTHER,), ()])
-def test_tables_exchange_their_names(present: tuple[TableId, ...]) -> None:
+def test_follow_exchange_swaps_the_names_of_two_tables(present: tuple[TableId, ...]) -> None:
     lake = Lake(present)
     context = engine_of(lake)
     assert not is_begun(context, EXCHANGE)
@@ -123,7 +123,7 @@ def test_tables_exchange_their_names(present: tuple[TableId, ...]) -> None:
 
 @pytest.mark.parametrize("seen_by", [EXCHANGE, Exchange(OTHER, ONE, EXCHANGE.version)])
 @pytest.mark.parametrize("present", [(ONE, OTHER), (ONE,), (OTHER,)])
-def test_exchange_continues_after_a_power_cut_at_any_step(
+def test_follow_exchange_continues_after_a_power_cut_at_any_step(
     present: tuple[TableId, ...], seen_by: Exchange
 ) -> None:
     whole = Lake(present)
@@ -141,7 +141,7 @@ def test_exchange_continues_after_a_power_cut_at_any_step(
         assert_exchanged(lake, present)
 
 
-def test_tables_that_exchanged_their_names_twice_have_their_own_again() -> None:
+def test_follow_exchange_restores_the_names_when_tables_exchange_them_twice() -> None:
     lake = Lake((ONE, OTHER))
     context: Any = None
     for at in (AT, AT + 10):

@@ -24,7 +24,7 @@ keys = st.one_of(
 
 
 @given(keys, st.data())
-def test_the_last_event_of_each_key_counts_and_the_others_do_not(
+def test_net_changes_keep_only_the_last_event_of_each_key(
     found: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     """All events of a key are in one partition; those of several partitions come in any order."""
@@ -60,7 +60,9 @@ def test_the_last_event_of_each_key_counts_and_the_others_do_not(
         ((), False),
     ],
 )
-def test_only_short_keys_come_to_the_driver(types: tuple[LakeType, ...], held: bool) -> None:
+def test_has_short_key_accepts_only_short_types_with_exact_equality(
+    types: tuple[LakeType, ...], held: bool
+) -> None:
     """Long ones would fill its memory; numbers with a point are equal where their bytes are not."""
     names = tuple(f"c{i}" for i in range(len(types)))
     schema = TableSchema(tuple(Column(n, t) for n, t in zip(names, types, strict=True)), names)

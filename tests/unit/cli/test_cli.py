@@ -38,7 +38,7 @@ def summary(paused: dict[str, str] | None = None) -> Any:
     )
 
 
-def test_help_lists_every_command_and_teaches_the_first_steps(cli: Any) -> None:
+def test_help_lists_every_command_and_the_first_steps(cli: Any) -> None:
     shown = cli("--help")
     assert shown.code == 0
     for command in COMMANDS:
@@ -49,24 +49,24 @@ def test_help_lists_every_command_and_teaches_the_first_steps(cli: Any) -> None:
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("quarantine", "stack")])
-def test_every_command_has_an_example(cli: Any, command: str) -> None:
+def test_command_help_has_an_example(cli: Any, command: str) -> None:
     shown = cli(command, "--help")
     assert shown.code == 0
     assert f"\n    replicator {command} " in shown.out
 
 
-def test_no_command_is_a_question_for_help(cli: Any) -> None:
+def test_cli_shows_usage_when_there_is_no_command(cli: Any) -> None:
     shown = cli()
     assert shown.code == 2
     assert "Usage: replicator" in shown.out + shown.err
 
 
-def test_version(cli: Any) -> None:
+def test_version_option_prints_the_version(cli: Any) -> None:
     assert cli("--version").out.startswith("replicator ")
 
 
 @pytest.mark.parametrize("arguments", [("rnu",), ("run", "--fast"), ("record",), ("replay", "-c", "x")])
-def test_wrong_use_exits_with_2(cli: Any, arguments: tuple[str, ...]) -> None:
+def test_cli_exits_with_2_when_arguments_are_wrong(cli: Any, arguments: tuple[str, ...]) -> None:
     ran = cli(*arguments)
     assert ran.code == 2
     assert "Traceback" not in ran.err
@@ -76,7 +76,7 @@ def test_wrong_use_exits_with_2(cli: Any, arguments: tuple[str, ...]) -> None:
     "command",
     ["check", "connect", "run", "status", "record --to x", "replay --from x", "quarantine list"],
 )
-def test_every_command_says_where_a_configuration_comes_from(cli: Any, command: str) -> None:
+def test_command_suggests_init_when_the_configuration_is_missing(cli: Any, command: str) -> None:
     ran = cli(*command.split(), "-c", "missing.toml")
     assert ran.code == 2
     assert ran.err.splitlines() == [
@@ -85,7 +85,7 @@ def test_every_command_says_where_a_configuration_comes_from(cli: Any, command: 
     ]
 
 
-def test_a_mistake_in_the_configuration_is_one_line(cli: Any, config: Path) -> None:
+def test_cli_reports_a_configuration_mistake_in_one_line(cli: Any, config: Path) -> None:
     config.write_text(config.read_text().replace("tables", "tabels"))
     ran = cli("status")
     assert ran.code == 2
@@ -104,7 +104,7 @@ def test_a_mistake_in_the_configuration_is_one_line(cli: Any, config: Path) -> N
         (UsageError("wrong", "mend it"), 2),
     ],
 )
-def test_errors_are_a_line_a_next_step_and_a_code(
+def test_cli_reports_an_error_as_message_next_step_and_exit_code(
     cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError, code: int
 ) -> None:
     def run(*_: Any, **__: Any) -> None:
@@ -116,7 +116,7 @@ def test_errors_are_a_line_a_next_step_and_a_code(
     assert ran.err.splitlines() == [f"error: {error.message}", f"next:  {error.hint}"]
 
 
-def test_an_unforeseen_error_is_still_one_line(
+def test_cli_reports_an_unforeseen_error_in_one_line(
     cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*_: Any, **__: Any) -> None:
@@ -131,7 +131,9 @@ def test_an_unforeseen_error_is_still_one_line(
         main(["run"])
 
 
-def test_ctrl_c(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_exits_with_130_when_it_is_interrupted(
+    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
@@ -141,7 +143,9 @@ def test_ctrl_c(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "Traceback" not in ran.err
 
 
-def test_run_hands_the_configuration_over(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_passes_the_configuration_to_the_runner(
+    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[tuple[Config, dict[str, Any]]] = []
 
     def run(settings: Config, **options: Any) -> Any:
@@ -156,7 +160,9 @@ def test_run_hands_the_configuration_over(cli: Any, config: Path, monkeypatch: p
     assert options["until_caught_up"] is True
 
 
-def test_a_paused_table_has_not_caught_up(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_until_caught_up_exits_with_1_when_a_table_is_paused(
+    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replace_module(
         monkeypatch, "replicator.runner.process", run=lambda *_, **__: summary({"shop.log": "no key"})
     )
@@ -165,7 +171,7 @@ def test_a_paused_table_has_not_caught_up(cli: Any, config: Path, monkeypatch: p
     assert cli("run").code == 0
 
 
-def test_connect_hands_the_configuration_over(
+def test_connect_passes_the_configuration_to_register(
     cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Config] = []
@@ -180,7 +186,7 @@ def test_connect_hands_the_configuration_over(
     assert calls == [load(config)]
 
 
-def test_replay_and_demo_take_folders(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_and_demo_accept_folders(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     def replay(_: Config, archive: Path, *, on_progress: Any) -> Any:
@@ -199,7 +205,7 @@ def test_replay_and_demo_take_folders(cli: Any, config: Path, monkeypatch: pytes
     assert calls == [Path("recorded"), (Path("there"), True)]
 
 
-def test_record_reports_what_it_did(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_reports_events_and_bytes(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def record(_: Config, to: Path, *, until_caught_up: bool, on_progress: Any, stop: Any) -> Any:
         assert until_caught_up
         assert not stop.is_set()
@@ -286,7 +292,7 @@ def test_init_refuses_a_password(cli: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_check_answers_by_its_exit_code(cli: Any, config: Path, tmp_path: Path) -> None:
+def test_check_exits_with_a_code_for_its_result(cli: Any, config: Path, tmp_path: Path) -> None:
     fit = cli("check", "--json")
     report = json.loads(fit.out)
     assert (fit.code, report["version"], report["status"] in ("ok", "warn")) == (0, 1, True)
@@ -301,14 +307,14 @@ def test_check_answers_by_its_exit_code(cli: Any, config: Path, tmp_path: Path) 
     assert "Some checks failed" in unfit.out
 
 
-def test_status_before_the_first_run(cli: Any, config: Path) -> None:
+def test_status_is_empty_before_the_first_run(cli: Any, config: Path) -> None:
     plain = cli("status")
     assert (plain.code, plain.out.startswith("The lake has no table")) == (0, True)
     report = json.loads(cli("status", "--json").out)
     assert (report["mirror"], report["tables"], report["log_problem"]) == ("shop", [], None)
 
 
-def test_help_is_quick() -> None:
+def test_help_starts_quickly() -> None:
     command = [sys.executable, "-c", "from replicator.cli import main; main(['--help'])"]
     fastest = float("inf")
     for _ in range(3):
@@ -327,7 +333,7 @@ def test_help_is_quick() -> None:
     assert fastest < 2
 
 
-def test_a_mirror_starts_without_what_only_looking_needs() -> None:
+def test_run_imports_no_library_that_only_inspection_requires() -> None:
     """SQLAlchemy and PyIceberg take more than a second to import."""
     program = (
         "import sys; from replicator.operations.check import refuse_losses; import replicator.runner.process; "

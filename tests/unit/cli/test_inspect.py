@@ -66,7 +66,7 @@ def entry(**fields: object) -> TableStatus:
 
 @pytest.mark.parametrize("command", ["status", "check", "connect"])
 @pytest.mark.parametrize("log", ["kafka", "archive"])
-def test_command_that_only_looks_loads_no_spark(tmp_path: Path, command: str, log: str) -> None:
+def test_inspection_command_loads_no_spark(tmp_path: Path, command: str, log: str) -> None:
     with ArchiveWriter(tmp_path / "recorded", topic_prefix="p", encoding="json") as writer:
         writer.append(Event("p.shop.orders", 0, 0, 0, None, b"{}", ()))
     source = 'url = "mysql://cdc@127.0.0.1:9/shop"' if log == "kafka" else ""
@@ -86,7 +86,7 @@ def test_command_that_only_looks_loads_no_spark(tmp_path: Path, command: str, lo
     assert code in {"None", "0", "1", "2", "3"}
 
 
-def test_piped_report_cuts_and_folds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_report_has_no_truncated_or_folded_lines(capsys: pytest.CaptureFixture[str]) -> None:
     reason = "a reason of many words " * 30
     name = "n" * 250
     table = entry(table=f"shop.{name}", source=f"shop.{name}", reason=reason, next_step="do\nthat")

@@ -48,7 +48,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> list[QuarantineFilter]:
     return asked
 
 
-def test_list(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
+def test_quarantine_list_shows_unresolved_events(
+    cli: Any, config: Path, there: list[QuarantineFilter]
+) -> None:
     ran = cli("quarantine", "list", "--payload")
     assert ran.code == 0
     for shown in ("shop.shop.orders:0:17", "shop.orders", "not JSON", "garb\ufffd"):
@@ -61,7 +63,7 @@ def test_list(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
     assert "No matching event" in cli("quarantine", "list", "--table", "shop.other").out
 
 
-def test_list_for_programs(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
+def test_quarantine_list_writes_json(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
     found = json.loads(cli("quarantine", "list", "--json", "--all").out)
     assert (found["version"], found["total"]) == (1, 2)
     old, waiting = found["events"]
@@ -70,7 +72,7 @@ def test_list_for_programs(cli: Any, config: Path, there: list[QuarantineFilter]
     assert waiting["value_base64"] == "Z2FyYv8="
 
 
-def test_filters(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
+def test_quarantine_list_passes_the_filters(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
     options = ["--table", "shop.orders", "--table", "shop.b", "--reason", "json", "--id", str(PLACE)]
     cli("quarantine", "list", *options, "--since", "2020-01-31T12:00")
     at = round(datetime(2020, 1, 31, 12, tzinfo=UTC).timestamp() * 1000)
@@ -79,7 +81,7 @@ def test_filters(cli: Any, config: Path, there: list[QuarantineFilter]) -> None:
     assert (ran.code, "TOPIC:PARTITION:OFFSET" in ran.err) == (2, True)
 
 
-def test_times() -> None:
+def test_since_option_accepts_ages_and_times() -> None:
     now = datetime.now(UTC).timestamp() * 1000
     assert abs(now - 7_200_000 - _since_ms("2 hours")) < 5000
     assert abs(now - 86_400_000 - _since_ms("1 day")) < 5000
@@ -88,7 +90,7 @@ def test_times() -> None:
         _since_ms("soon")
 
 
-def test_replay(
+def test_quarantine_replay_reports_each_result(
     cli: Any, config: Path, there: list[QuarantineFilter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [
@@ -112,7 +114,7 @@ def test_replay(
     assert found == {"version": 1, "replayed": [str(PLACE)], "ahead": [str(PLACE)], "left": []}
 
 
-def test_drop_asks_first(
+def test_quarantine_drop_requires_confirmation(
     cli: Any,
     config: Path,
     there: list[QuarantineFilter],

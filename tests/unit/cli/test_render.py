@@ -17,11 +17,11 @@ from replicator.operations.status import MirrorStatus, TableStatus
         (90_000, "1 d 1 h"),
     ],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_duration_is_rendered_as_text(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_row_per_table_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_status_writes_a_row_per_table_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     table = TableStatus(
         table="shop.orders",
         source="shop.orders",

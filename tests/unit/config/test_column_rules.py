@@ -24,7 +24,9 @@ columns = { include = ["id", "e*"], mask = { "n?te" = { text = "***" }, born = {
 """
 
 
-def test_column_rules_and_their_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_rule_book_requires_a_hash_key_of_16_bytes(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = load_text(file, GOOD + COLUMNS)
     with pytest.raises(ConfigError, match="HASH_KEY is not set"):
         ColumnRuleBook(config)
@@ -59,7 +61,7 @@ columns = { unlisted = "allow" }
 """
 
 
-def test_unlisted_columns_pause_a_table_when_it_or_the_mirror_is_configured_so(file: Path) -> None:
+def test_column_rule_book_lists_unlisted_columns_when_configured(file: Path) -> None:
     book = ColumnRuleBook(load_text(file, GOOD + UNLISTED))
     names = [SourceName(name, name) for name in ("id", "Note", "no")]
     assert book.of("shop.users").unlisted(names) == ["no"]
@@ -70,7 +72,7 @@ def test_unlisted_columns_pause_a_table_when_it_or_the_mirror_is_configured_so(f
 
 
 @pytest.mark.parametrize("word", ["wait", "fail", True])
-def test_unlisted_is_one_of_two_words(word: object) -> None:
+def test_parse_refuses_an_unknown_value_of_unlisted(word: object) -> None:
     with pytest.raises(ConfigError, match="unlisted"):
         parse(tomllib.loads(GOOD) | {"columns": {"unlisted": word}}, base=Path("/mirrors"))
 
@@ -93,7 +95,7 @@ def test_unlisted_is_one_of_two_words(word: object) -> None:
         ("mask = { ID = { keep_last = 1 } }", 'column "id" is in the key'),
     ],
 )
-def test_mistakes_in_column_rules(file: Path, rules: str, expected: str) -> None:
+def test_load_reports_mistakes_in_column_rules_without_secrets(file: Path, rules: str, expected: str) -> None:
     keyed = '[[table]]\nname = "shop.users"\nkey = ["id"]\n'
     (line,) = mistakes_in(file, f"{GOOD}\n[columns]\n{rules}\n{keyed}")
     assert expected in line

@@ -13,7 +13,7 @@ from replicator.model.partitioning import PartitionField
 from tests.support.config_files import GOOD, load_text
 
 
-def test_a_good_file_becomes_typed_values(file: Path) -> None:
+def test_load_returns_typed_values(file: Path) -> None:
     config = load_text(file, GOOD)
     assert config.source.server().host == "db"
     assert config.source.server().port == 3307
@@ -25,7 +25,7 @@ def test_a_good_file_becomes_typed_values(file: Path) -> None:
     assert config.lake.ops_namespace == "shop_ops"
 
 
-def test_table_options_are_merged_with_the_defaults(file: Path) -> None:
+def test_config_table_merges_options_with_the_defaults(file: Path) -> None:
     config = load_text(file, GOOD)
     orders = config.table("shop.orders")
     assert orders.partition == (PartitionField("bucket", "id", 16), PartitionField("days", "created at"))
@@ -45,17 +45,17 @@ def test_table_options_are_merged_with_the_defaults(file: Path) -> None:
         ("shop.a.b", True),
     ],
 )
-def test_includes(file: Path, table: str, included: bool) -> None:
+def test_config_includes_tables_that_match_the_patterns(file: Path, table: str, included: bool) -> None:
     assert load_text(file, GOOD).includes(table) is included
 
 
-def test_values_are_frozen(file: Path) -> None:
+def test_config_values_are_frozen(file: Path) -> None:
     config = load_text(file, GOOD)
     with pytest.raises(ValueError, match="frozen"):
         config.apply.max_events = 1
 
 
-def test_an_archive_needs_no_server(tmp_path: Path) -> None:
+def test_parse_requires_no_server_when_the_log_is_an_archive(tmp_path: Path) -> None:
     values: dict[str, Any] = tomllib.loads(GOOD)
     del values["source"]["url"], values["source"]["password"]
     with pytest.raises(ConfigError, match=r"source\.url is required"):
@@ -78,7 +78,7 @@ def test_an_archive_needs_no_server(tmp_path: Path) -> None:
         ("continuous", 0.0),
     ],
 )
-def test_triggers(file: Path, text: str, seconds: float) -> None:
+def test_apply_trigger_is_read_in_seconds(file: Path, text: str, seconds: float) -> None:
     assert load_text(file, GOOD.replace("10 seconds", text)).apply.trigger == seconds
 
 
@@ -90,12 +90,12 @@ def test_triggers(file: Path, text: str, seconds: float) -> None:
         ("mysql://a%40b@[::1]:3306/db", "mysql://a@b@[::1]:3306/db"),
     ],
 )
-def test_source_addresses(file: Path, url: str, expected: str) -> None:
+def test_source_server_is_read_from_the_url(file: Path, url: str, expected: str) -> None:
     config = load_text(file, GOOD.replace("mysql://replicator@db:3307/shop", url))
     assert str(config.source.server()) == expected
 
 
-def test_remote_addresses_are_not_changed(file: Path) -> None:
+def test_lake_addresses_are_unchanged_when_they_are_remote(file: Path) -> None:
     text = GOOD.replace('catalog = "jdbc"', 'catalog = "rest"').replace(
         "jdbc:sqlite:lake/catalog.db", "https://c/api"
     )
@@ -103,7 +103,7 @@ def test_remote_addresses_are_not_changed(file: Path) -> None:
     assert (config.lake.uri, config.lake.warehouse) == ("https://c/api", "s3://bucket/lake")
 
 
-def test_helper_tables_and_the_signal_table_are_left_out() -> None:
+def test_source_config_excludes_helper_tables_and_the_signal_table() -> None:
     def source(**more: Any) -> SourceConfig:
         return SourceConfig(tables=("shop.*",), **more)
 
@@ -123,7 +123,7 @@ def test_helper_tables_and_the_signal_table_are_left_out() -> None:
     assert source(signal_table="shop.s?gnal*").includes("shop.signals")
 
 
-def test_table_patterns_have_no_character_classes() -> None:
+def test_source_config_patterns_have_no_character_classes() -> None:
     source = SourceConfig(tables=("shop.*",), exclude=("shop.card[1]",))
     assert not source.includes("shop.card[1]")
     assert source.includes("shop.card1")

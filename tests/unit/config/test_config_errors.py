@@ -104,17 +104,17 @@ BUKKET = (
         ('uri = "jdbc:sqlite:lake/catalog.db"\n', "", '15: lake: uri is required with catalog = "jdbc"'),
     ],
 )
-def test_a_mistake_names_line_key_and_remedy(file: Path, replaced: str, by: str, expected: str) -> None:
+def test_config_error_names_line_key_and_remedy(file: Path, replaced: str, by: str, expected: str) -> None:
     assert replaced in GOOD
     assert mistakes_in(file, GOOD.replace(replaced, by, 1)) == [expected]
 
 
-def test_errors_are_reported_together_in_the_order_of_the_file(file: Path) -> None:
+def test_config_errors_are_reported_together_in_the_order_of_the_file(file: Path) -> None:
     text = GOOD.replace("exclude", "exlude").replace('"10 seconds"', "10").replace("changelog", "changlog")
     assert [line.partition(":")[0] for line in mistakes_in(file, text)] == ["8", "22", "31"]
 
 
-def test_rules_across_sections(file: Path) -> None:
+def test_load_refuses_table_sections_without_effect_or_repeated(file: Path) -> None:
     assert mistakes_in(file, GOOD.replace('"shop.items"', '"crm.items"')) == [
         '[[table]] "crm.items" does not match source.tables, so it would have no effect'
     ]
@@ -123,7 +123,7 @@ def test_rules_across_sections(file: Path) -> None:
     ]
 
 
-def test_file_is_refused_when_it_is_missing_or_not_toml(file: Path) -> None:
+def test_load_refuses_a_file_that_is_missing_or_not_toml(file: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(file)
     assert (caught.value.message, caught.value.hint) == (
@@ -141,7 +141,7 @@ def test_file_is_refused_when_it_is_missing_or_not_toml(file: Path) -> None:
 @pytest.mark.parametrize(
     "url", ["postgres://u@h/d", "mysql://h/d", "mysql://u@", "mysql://u@h:x/d", "mysql://u@h/d?a=b"]
 )
-def test_source_address_is_refused_when_it_is_not_a_mysql_url(file: Path, url: str) -> None:
+def test_load_refuses_a_source_url_that_is_not_a_mysql_url(file: Path, url: str) -> None:
     [line] = mistakes_in(file, GOOD.replace("mysql://replicator@db:3307/shop", url))
     assert line.startswith("5: source.url: ")
     assert 'write it as "mysql://user@host:3306/database"' in line
@@ -154,6 +154,6 @@ def test_source_address_is_refused_when_it_is_not_a_mysql_url(file: Path, url: s
         {"table": [{"name": "shop.a", "keyless": "changelog", "changelog": False}]},
     ],
 )
-def test_a_table_without_a_key_needs_a_mirror_or_a_changelog(settings: dict[str, Any]) -> None:
+def test_parse_refuses_settings_that_leave_neither_mirror_nor_changelog(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="keep one"):
         parse(tomllib.loads(GOOD) | settings, base=Path("/mirrors"))

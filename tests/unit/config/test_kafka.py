@@ -33,13 +33,15 @@ URL = 'registry_url = "http://127.0.0.1:8081"\n'
         ),
     ],
 )
-def test_what_a_registry_needs(file: Path, log: str, expected: str) -> None:
+def test_load_reports_mistakes_in_registry_settings_without_secrets(
+    file: Path, log: str, expected: str
+) -> None:
     (found,) = mistakes_in(file, GOOD.replace('topic_prefix = "shop"\n', f'topic_prefix = "shop"\n{log}'))
     assert found.endswith(expected)
     assert "secret" not in found
 
 
-def test_the_login_of_a_registry(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registry_login_is_read_from_user_and_password(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P", "sesame")
     log = f'format = "avro"\n{URL}'
     login = 'registry_user = "me"\nregistry_password = { env = "P" }\n'
@@ -50,7 +52,7 @@ def test_the_login_of_a_registry(file: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert "sesame" not in repr(config)
 
 
-def test_kafka_options_for_both_clients(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_options_are_translated_for_both_clients(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", 'a"b')
     config = load_text(
         file,

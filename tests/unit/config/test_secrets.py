@@ -21,14 +21,16 @@ from tests.support.config_files import GOOD, load_text, mistakes_in
         GOOD.replace("password =", "passwort = 'hunter2'\n#"),
     ],
 )
-def test_a_literal_secret_is_refused_and_never_repeated(file: Path, text: str) -> None:
+def test_literal_secret_is_refused_and_absent_from_the_error(file: Path, text: str) -> None:
     assert "hunter2" in text
     lines = mistakes_in(file, text)
     assert lines
     assert "hunter2" not in "".join(lines)
 
 
-def test_secrets_are_read_when_they_are_needed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_is_read_from_the_environment_when_it_is_revealed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SHOP_PASSWORD", raising=False)
     config = load_text(file, GOOD)
     password = config.source.password
@@ -40,7 +42,7 @@ def test_secrets_are_read_when_they_are_needed(file: Path, monkeypatch: pytest.M
     assert "hunter2" not in repr(password.reveal())
 
 
-def test_a_secret_from_a_file_beside_the_configuration(file: Path) -> None:
+def test_secret_is_read_from_a_file_relative_to_the_configuration(file: Path) -> None:
     config = load_text(file, GOOD.replace('{ env = "SHOP_PASSWORD" }', '{ file = "secret.txt" }'))
     password = config.source.password
     assert password is not None

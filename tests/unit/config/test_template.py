@@ -23,7 +23,7 @@ ANSWERS = Answers(
 )
 
 
-def test_what_is_written_loads_again(tmp_path: Path) -> None:
+def test_write_config_writes_a_file_that_load_accepts(tmp_path: Path) -> None:
     file = tmp_path / "new" / "shop.toml"
     write_config(file, ANSWERS)
     config = load(file)
@@ -33,7 +33,7 @@ def test_what_is_written_loads_again(tmp_path: Path) -> None:
     assert config.lake.uri == f"jdbc:sqlite:{file.parent}/lake/catalog.db"
 
 
-def test_every_commented_default_is_valid_and_is_the_default(tmp_path: Path) -> None:
+def test_render_config_shows_each_default_in_a_valid_comment(tmp_path: Path) -> None:
     text = render_config(ANSWERS)
     # A line of the form `# key = value` is an example that works once the mark is taken away.
     opened = re.sub(r'^# (?=\[|"?[a-z._]+"? = )', "", text, flags=re.MULTILINE)
@@ -48,7 +48,7 @@ def test_every_commented_default_is_valid_and_is_the_default(tmp_path: Path) -> 
     assert after.tables[0].name == "shop.orders"
 
 
-def test_an_existing_file_is_kept(tmp_path: Path) -> None:
+def test_write_config_keeps_an_existing_file(tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"
     file.write_text("mine")
     with pytest.raises(UsageError, match="already exists"):
@@ -58,6 +58,6 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     assert load(file).mirror.name == "shop"
 
 
-def test_an_answer_that_does_not_fit_is_a_usage_error() -> None:
+def test_render_config_refuses_an_invalid_answer() -> None:
     with pytest.raises(UsageError, match="namespace"):
         render_config(Answers(**{**{f: getattr(ANSWERS, f) for f in Answers.__slots__}, "namespace": "a b"}))

@@ -38,5 +38,5 @@ partition = [
         (("nothing",), None),
     ],
 )
-def test_line_of(location: tuple[int | str, ...], line: int | None) -> None:
+def test_line_of_returns_the_line_of_a_location(location: tuple[int | str, ...], line: int | None) -> None:
     assert line_of(TEXT, location) == line

@@ -164,7 +164,7 @@ def assert_usable(schema: TableSchema) -> None:
 
 
 @given(ANY_BYTES | mutated(DEFINITIONS).map(encoded))
-def test_any_schema_change(value: bytes) -> None:
+def test_schema_tracker_accepts_or_quarantines_any_schema_change(value: bytes) -> None:
     book = SchemaTracker(JsonFormat())
     bad = book.add_schema_changes([RawRecord("zoo", 0, 1, 0, None, value)])
     if bad:
@@ -184,7 +184,7 @@ def test_any_schema_change(value: bytes) -> None:
 
 @given(ANY_BYTES | mutated([json.loads(v) for _, v in WITH_SCHEMA]).map(encoded), ANY_BYTES | st.none())
 @pytest.mark.parametrize("flattened", [False, True])
-def test_any_event_with_a_schema(flattened: bool, value: bytes, key: bytes | None) -> None:
+def test_table_schema_reads_or_refuses_any_event(flattened: bool, value: bytes, key: bytes | None) -> None:
     with refused_in_few_words():
         schema = table_schema(value, key, flattened=flattened)
         assert_usable(schema)
@@ -192,7 +192,7 @@ def test_any_event_with_a_schema(flattened: bool, value: bytes, key: bytes | Non
 
 
 @given(ANY_BYTES | mutated([json.loads(v) for _, v in EVENTS]).map(encoded))
-def test_any_event_is_inspected(value: bytes) -> None:
+def test_inspection_accepts_any_event(value: bytes) -> None:
     table = source_table(value)
     if table is not None:
         str(table).encode()
@@ -206,7 +206,7 @@ def test_any_event_is_inspected(value: bytes) -> None:
 
 @given(ANY_BYTES.map(lambda b: b.decode("latin-1")) | mutated([json.loads(AVRO_VALUE)]).map(json.dumps))
 @pytest.mark.parametrize("flattened", [False, True])
-def test_any_writer_schema(flattened: bool, text: str) -> None:
+def test_parse_writer_schema_reads_or_refuses_any_text(flattened: bool, text: str) -> None:
     with refused_in_few_words():
         read, columns = parse_writer_schema(text, flattened=flattened)
         assert_usable(TableSchema(columns))
@@ -215,7 +215,7 @@ def test_any_writer_schema(flattened: bool, text: str) -> None:
 
 
 @given(ANY_BYTES.map(lambda b: b.decode("latin-1")) | mutated([json.loads(AVRO_KEY)]).map(json.dumps))
-def test_any_writer_schema_of_a_key(text: str) -> None:
+def test_key_names_reads_or_refuses_any_text(text: str) -> None:
     with refused_in_few_words():
         assert all(isinstance(name, str) for name in key_names(text, ()))
 
@@ -244,7 +244,7 @@ AVRO, CHANGE = _avro_change()
         ),
     )
 )
-def test_any_schema_change_in_avro(value: bytes) -> None:
+def test_schema_tracker_accepts_or_quarantines_any_avro_schema_change(value: bytes) -> None:
     book = SchemaTracker(AvroFormat(GivenSchemas(AVRO.schemas)))
     bad = book.add_schema_changes([RawRecord("shop", 0, 1, 0, None, value)])
     assert all(len(b.reason) < 1000 for b in bad)
@@ -252,7 +252,7 @@ def test_any_schema_change_in_avro(value: bytes) -> None:
 
 
 @given(mutated([SCHEMA_CHANGE]).map(json.dumps), st.binary(max_size=40))
-def test_any_writer_schema_of_a_schema_change(text: str, body: bytes) -> None:
+def test_schema_tracker_accepts_any_writer_schema_of_a_schema_change(text: str, body: bytes) -> None:
     book = SchemaTracker(AvroFormat(GivenSchemas({1: text})))
     for data in (body, CHANGE[5:]):
         book.add_schema_changes([RawRecord("shop", 0, 1, 0, None, b"\0\0\0\0\1" + data)])

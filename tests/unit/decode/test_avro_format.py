@@ -98,7 +98,7 @@ def changed(
 
 
 @pytest.mark.parametrize("told_by", ["parameter", "definition", "nothing"])
-def test_rules_hold_for_columns_that_have_other_names_in_avro(told_by: str) -> None:
+def test_column_rules_apply_to_columns_with_other_names_in_avro(told_by: str) -> None:
     topics = AvroTopics(names=told_by == "parameter")
     columns = (*COLUMNS, *(ColumnSpec(name, "varchar") for name in SECRET))
     number = writer_of(topics, *columns)

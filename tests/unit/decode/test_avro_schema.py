@@ -17,7 +17,7 @@ from replicator.model.types import INT, Encoding
 from tests.support.golden import AVRO_KEY, AVRO_VALUE
 
 
-def test_columns_of_a_real_table() -> None:
+def test_parse_writer_schema_returns_the_columns_of_a_real_table() -> None:
     _, columns = parse_writer_schema(AVRO_VALUE)
     found = {c.name: (str(c.type), c.encoding, c.nullable) for c in columns}
     assert found["id"] == ("decimal(20, 0)", Encoding.BASE64_DECIMAL, False)
@@ -43,13 +43,13 @@ def test_columns_of_a_real_table() -> None:
     assert by_name["e"].respelt == (("b\\,c", "b,c"),)
 
 
-def test_names_that_avro_does_not_allow_are_those_of_the_source() -> None:
+def test_parse_writer_schema_restores_names_that_avro_does_not_allow() -> None:
     _, columns = parse_writer_schema(AVRO_VALUE)
     (odd,) = (c for c in columns if c.renamed_from)
     assert (odd.name, odd.written) == ("größe x", "gr__e_x")
 
 
-def test_what_is_read_is_a_part_of_what_was_written_and_has_no_logical_types() -> None:
+def test_reader_schema_is_part_of_the_writer_schema_without_logical_types() -> None:
     writer, _ = parse_writer_schema(AVRO_VALUE)
     wanted = json.loads(writer.wanted)
     assert [f["name"] for f in wanted["fields"]] == ["before", "after", "op", "source", "transaction"]
@@ -63,11 +63,11 @@ def test_what_is_read_is_a_part_of_what_was_written_and_has_no_logical_types() -
         assert word not in writer.written
 
 
-def test_nullable_columns_with_defaults_are_named() -> None:
+def test_parse_writer_schema_names_nullable_columns_with_defaults() -> None:
     assert parse_writer_schema(AVRO_VALUE)[0].defaulted == ("nd", "ni", "en")
 
 
-def test_key_names() -> None:
+def test_key_names_returns_the_source_names_of_the_key() -> None:
     _, columns = parse_writer_schema(AVRO_VALUE)
     assert key_names(AVRO_KEY, columns) == ("k2", "id")
     adjusted_key = json.dumps(
@@ -81,11 +81,11 @@ def test_key_names() -> None:
 @pytest.mark.parametrize(
     ("name", "wanted"), [("a_b", "a_b"), ("größe x", "gr__e_x"), ("1st", "_st"), ("a.b", "a_b"), ("A9", "A9")]
 )
-def test_adjusted_names(name: str, wanted: str) -> None:
+def test_adjusted_replaces_what_avro_does_not_allow(name: str, wanted: str) -> None:
     assert adjusted(name) == wanted
 
 
-def test_names_found_by_the_definition() -> None:
+def test_source_names_are_found_in_the_definition() -> None:
     columns = (Column("id", INT), Column("gr__e_x", INT, source_known=False), Column("gone", INT))
     found = source_names(columns, [("id", "größe x", "new")])
     assert [(c.name, c.written) for c in found] == [("id", "id"), ("größe x", "gr__e_x"), ("gone", "gone")]
@@ -93,7 +93,7 @@ def test_names_found_by_the_definition() -> None:
     assert all(c.source_name.known for c in found)
 
 
-def test_names_are_those_of_the_definition_of_the_events() -> None:
+def test_source_names_are_those_of_the_definition_of_the_events() -> None:
     columns = (Column("e_mail", INT, source_known=False), Column("old_x", INT, source_known=False))
     found = source_names(
         (*columns, Column("a_b", INT, source_known=False)), [("e-mail",), ("e_mail", "old x")]
@@ -102,7 +102,7 @@ def test_names_are_those_of_the_definition_of_the_events() -> None:
     assert [c.source_name.known for c in found] == [True, True, False]
 
 
-def test_a_name_without_an_underscore_is_known_to_be_that_of_the_source() -> None:
+def test_source_name_is_known_when_it_has_no_underscore() -> None:
     document = json.loads(AVRO_VALUE)
     fields = document["fields"][0]["type"][1]["fields"]
     for field in fields:
@@ -114,7 +114,7 @@ def test_a_name_without_an_underscore_is_known_to_be_that_of_the_source() -> Non
     assert {c.name for c in columns if not c.source_name.known} == {"gr__e_x", "a_b"}
 
 
-def test_columns_that_share_a_name_in_avro_are_refused() -> None:
+def test_source_names_refuse_columns_that_share_a_name_in_avro() -> None:
     with pytest.raises(UnsupportedChange, match="a b and a-b have the same name in Avro, a_b"):
         source_names((Column("a_b", INT, source_known=False),), [("a b", "a-b")])
     document = json.loads(AVRO_VALUE)
@@ -143,7 +143,7 @@ def changed(**parts: Any) -> str:
         changed(fields=[{"name": "after"}]),
     ],
 )
-def test_other_schemas_are_no_change_events(text: str) -> None:
+def test_parse_writer_schema_refuses_a_schema_of_other_records(text: str) -> None:
     with pytest.raises(DecodeError, match="not that of a Debezium change event"):
         parse_writer_schema(text)
 
@@ -173,7 +173,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.booleans())
-def test_any_schema_is_read_or_refused(schema: Any, flattened: bool) -> None:
+def test_parse_writer_schema_reads_or_refuses_any_schema(schema: Any, flattened: bool) -> None:
     with contextlib.suppress(DecodeError, UnsupportedChange):
         parse_writer_schema(json.dumps(schema), flattened=flattened)
     with contextlib.suppress(DecodeError):
@@ -190,7 +190,9 @@ def paths(document: Any) -> Iterator[tuple[Any, ...]]:
 
 
 @given(JSON, st.sampled_from(list(paths(json.loads(AVRO_VALUE)))))
-def test_a_good_schema_with_any_part_in_it_is_read_or_refused(part: Any, path: tuple[Any, ...]) -> None:
+def test_parse_writer_schema_reads_or_refuses_a_schema_with_any_part_replaced(
+    part: Any, path: tuple[Any, ...]
+) -> None:
     document = json.loads(AVRO_VALUE)
     binlog_key = document
     for step in path[:-1]:
@@ -200,7 +202,7 @@ def test_a_good_schema_with_any_part_in_it_is_read_or_refused(part: Any, path: t
         parse_writer_schema(json.dumps(document))
 
 
-def test_schemas_that_cannot_be_read_right_are_refused() -> None:
+def test_parse_writer_schema_refuses_ambiguous_schemas() -> None:
     with pytest.raises(UnsupportedChange, match=r"Connect's type names") as caught:
         parse_writer_schema(changed(**{"connect.name": ...}))
     assert "connect.meta.data" in (caught.value.hint or "")

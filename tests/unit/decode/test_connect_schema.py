@@ -94,12 +94,14 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
         ),
     ],
 )
-def test_types(field: dict[str, Any], lake_type: LakeType, encoding: Encoding) -> None:
+def test_column_has_lake_type_and_encoding(
+    field: dict[str, Any], lake_type: LakeType, encoding: Encoding
+) -> None:
     found = column(**field)
     assert (found.type, found.encoding) == (lake_type, encoding)
 
 
-def test_a_wide_decimal_keeps_its_scale() -> None:
+def test_column_keeps_the_scale_of_a_wide_decimal() -> None:
     parameters = {"scale": "5", "connect.decimal.precision": "65"}
     assert column(type="bytes", name=DECIMAL, parameters=parameters).size == 5
 
@@ -118,17 +120,19 @@ def test_a_wide_decimal_keeps_its_scale() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["Enum", "EnumSet"])
-def test_labels_that_events_write_differently(kind: str, allowed: str, respelt: tuple[Any, ...]) -> None:
+def test_column_lists_labels_that_events_write_differently(
+    kind: str, allowed: str, respelt: tuple[Any, ...]
+) -> None:
     found = column(type="string", name=f"io.debezium.data.{kind}", parameters={"allowed": allowed})
     assert found.respelt == respelt
 
 
-def test_times_as_iso_text_are_refused() -> None:
+def test_column_refuses_times_as_iso_text() -> None:
     with pytest.raises(DecodeError, match="IsoTime"):
         column(type="string", name="io.debezium.time.IsoTime")
 
 
-def test_null_is_allowed_where_the_schema_says_so() -> None:
+def test_column_is_nullable_when_the_schema_declares_it_optional() -> None:
     assert column(type="int32", optional=True).nullable
     assert not column(type="int32").nullable
 
@@ -147,7 +151,7 @@ def test_null_is_allowed_where_the_schema_says_so() -> None:
         (b"no json", ()),
     ],
 )
-def test_key(key: bytes | None, names: tuple[str, ...]) -> None:
+def test_table_schema_has_the_columns_of_the_key(key: bytes | None, names: tuple[str, ...]) -> None:
     fields = ({"field": name, "type": "int32"} for name in ("a", "b"))
     assert table_schema(value(*fields), key).key == names
 
@@ -166,19 +170,19 @@ def test_key(key: bytes | None, names: tuple[str, ...]) -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_is_no_envelope(text: bytes) -> None:
+def test_table_schema_refuses_a_value_that_is_no_envelope(text: bytes) -> None:
     with pytest.raises(DecodeError):
         table_schema(text, None)
 
 
 @pytest.mark.parametrize("name", [[], {}, 7, None])
-def test_flattened_field_whose_name_is_not_text_is_refused(name: Any) -> None:
+def test_table_schema_refuses_a_flattened_field_whose_name_is_not_text(name: Any) -> None:
     value = json.dumps({"schema": {"fields": [{"type": "int32", "field": name}]}, "payload": {}}).encode()
     with pytest.raises(DecodeError):
         table_schema(value, None, flattened=True)
 
 
-def test_a_column_has_its_name_in_the_source_if_the_connector_changed_it() -> None:
+def test_column_has_its_source_name_when_the_connector_changed_it() -> None:
     parameter = "__debezium.source.column.name"
     changed = column(field="e_mail", type="string", parameters={parameter: "e-mail"})
     assert (changed.name, changed.written, changed.source_name.name) == ("e_mail", "e_mail", "e-mail")

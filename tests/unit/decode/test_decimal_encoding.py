@@ -41,28 +41,30 @@ def events(*values: Any, with_schema: bool) -> list[bytes]:
         ([7, "7.00"], False, Encoding.PLAIN),
     ],
 )
-def test_forms(values: list[Any], with_schema: bool, form: Encoding | None) -> None:
+def test_decimal_encoding_is_recognized_from_values(
+    values: list[Any], with_schema: bool, form: Encoding | None
+) -> None:
     assert (
         decimal_encoding_of(events(*values, with_schema=with_schema), COLUMNS, with_schema=with_schema)
         is form
     )
 
 
-def test_encoding_of_numbers_and_their_text_is_plain() -> None:
+def test_combined_encoding_of_numbers_and_their_text_is_plain() -> None:
     assert combined(Encoding.NUMBER, Encoding.NUMBER) is Encoding.NUMBER
     assert combined(Encoding.NUMBER, Encoding.PLAIN) is Encoding.PLAIN
     assert combined(Encoding.PLAIN, Encoding.NUMBER) is Encoding.PLAIN
     assert combined(Encoding.NUMBER, Encoding.BASE64_DECIMAL) is Encoding.EITHER_DECIMAL
 
 
-def test_numbers_with_more_digits_than_a_double_are_plain() -> None:
+def test_with_encoding_is_plain_when_a_decimal_exceeds_a_double() -> None:
     types = (decimal(15, 2), decimal(16, 2), STRING)
     schema = TableSchema(tuple(Column(f"c{i}", t, Encoding.UNSEEN_DECIMAL) for i, t in enumerate(types)))
     encodings = [c.encoding for c in with_encoding(schema, Encoding.NUMBER).columns]
     assert encodings == [Encoding.NUMBER, Encoding.PLAIN, Encoding.PLAIN]
 
 
-def test_what_is_no_event_tells_nothing() -> None:
+def test_decimal_encoding_is_unknown_when_no_value_is_an_event() -> None:
     assert (
         decimal_encoding_of([b"garbage{", b"[1]", b"7", b'{"after":7}', b"\xff"], COLUMNS, with_schema=False)
         is None
@@ -70,7 +72,7 @@ def test_what_is_no_event_tells_nothing() -> None:
     assert decimal_encoding_of([b'{"payload":null}', b"{}"], COLUMNS, with_schema=True) is None
 
 
-def test_the_image_before_and_the_source_s_name_of_a_column_count() -> None:
+def test_decimal_encoding_considers_the_before_image_and_the_source_name() -> None:
     column = Column("_file_", decimal(12, 2), renamed_from="_file")
     event = json.dumps({"before": {"_file": "AfQ="}, "after": None}).encode()
     assert decimal_encoding_of([event], [column], with_schema=False) is Encoding.BASE64_DECIMAL

@@ -81,7 +81,7 @@ def test_event_names_its_table_and_carries_its_schema(written: Written) -> None:
         assert written.event_format.table_named_in(other) is None
 
 
-def test_record_without_a_schema(written: Written) -> None:
+def test_carries_schema_is_false_when_the_record_has_none(written: Written) -> None:
     assert not written.event_format.carries_schema(change_event("c", Place(1, 4), "notes", after={"id": 1}))
 
 

@@ -17,7 +17,7 @@ PATHS = pytest.mark.parametrize("path", golden_files(), ids=lambda p: p.stem)
 
 
 @PATHS
-def test_an_event_s_schema_is_the_definition_s(path: Path) -> None:
+def test_event_schema_equals_the_definition(path: Path) -> None:
     golden = json.loads(path.read_text(encoding="utf-8"))
     (definition,) = table_definitions(golden["definition"].encode())
     assert definition.schema is not None
@@ -38,7 +38,7 @@ def test_an_event_s_schema_is_the_definition_s(path: Path) -> None:
 
 
 @PATHS
-def test_the_oracle_reads_what_the_source_shows(path: Path) -> None:
+def test_oracle_returns_the_values_of_the_source(path: Path) -> None:
     golden = json.loads(path.read_text(encoding="utf-8"))
     (definition,) = table_definitions(golden["definition"].encode())
     assert definition.schema is not None
@@ -55,5 +55,5 @@ def test_the_oracle_reads_what_the_source_shows(path: Path) -> None:
             assert column.name in golden["known"] or shown == wanted, column.name
 
 
-def test_there_are_golden_files() -> None:
+def test_golden_files_exist() -> None:
     assert len(golden_files()) >= 10, "run: make conformance"

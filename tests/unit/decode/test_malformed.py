@@ -76,7 +76,7 @@ def soon() -> Iterator[None]:
         event_with({"field": "x", "type": "string", "name": ENUM, "parameters": "a"}),
     ],
 )
-def test_schema_of_an_event_is_refused(value: bytes) -> None:
+def test_table_schema_refuses_a_malformed_event(value: bytes) -> None:
     with soon(), pytest.raises(DecodeError):
         table_schema(value, None)
 
@@ -183,7 +183,7 @@ def test_schema_change_is_refused_when_its_position_is_invalid(
         ({"typeName": "INT", "defaultValueExpression": "1" * 1000}, None, True),
     ],
 )
-def test_default_that_no_column_can_have_is_unknown(
+def test_default_is_unknown_when_no_column_can_have_it(
     fields: dict[str, Any], fill: str | None, unknown: bool
 ) -> None:
     with soon():
@@ -202,7 +202,7 @@ def test_default_that_no_column_can_have_is_unknown(
         "ALTER TABLE orders ADD x INT AS (1) " + "\"'" * 200_000 + "\\",
     ],
 )
-def test_expressions_are_searched_in_linear_time(ddl: str) -> None:
+def test_computed_columns_are_found_in_linear_time(ddl: str) -> None:
     with soon():
         computed = computed_columns(parse(ddl))
         assert len({f"c{i}" in computed for i in range(1000)}) == 1, "all of them, or none"
@@ -223,7 +223,7 @@ def test_expressions_are_searched_in_linear_time(ddl: str) -> None:
         ("ALTER TABLE t ADD x INT DEFAULT (1) COMMENT 'not closed", True),
     ],
 )
-def test_expression_of_a_column_is_found(ddl: str, computed: bool) -> None:
+def test_computed_column_is_found(ddl: str, computed: bool) -> None:
     (found,) = table_definitions(definition(ddl=ddl))
     assert found.schema is not None
     assert found.schema.columns[1].fill_unknown is computed
@@ -243,7 +243,7 @@ def test_decimal_encoding_is_unknown_when_no_event_can_be_read() -> None:
     )
 
 
-def test_deep_event_has_an_encoding() -> None:
+def test_encoding_of_a_deep_event_is_json() -> None:
     assert encoding_of(DEEP) == "json"
 
 
@@ -256,7 +256,9 @@ def test_deep_event_has_an_encoding() -> None:
         (AVRO_EMPTY, b"\x02\0\0"),
     ],
 )
-def test_avro_that_grows_when_it_is_read_is_refused(schema: dict[str, Any], body: bytes) -> None:
+def test_avro_format_refuses_a_record_that_expands_when_it_is_read(
+    schema: dict[str, Any], body: bytes
+) -> None:
     book = AvroFormat(GivenSchemas({1: json.dumps(schema)}))
     with soon(), pytest.raises(DecodeError):
         book.definitions_in(b"\0\0\0\0\1" + body)
@@ -274,13 +276,13 @@ def test_avro_that_grows_when_it_is_read_is_refused(schema: dict[str, Any], body
         AVRO_VALUE.replace('"id"', '"\\ud800"'),
     ],
 )
-def test_writer_schema_is_refused(text: str) -> None:
+def test_parse_writer_schema_refuses_a_malformed_schema(text: str) -> None:
     assert text != AVRO_VALUE
     with soon(), pytest.raises(DecodeError):
         parse_writer_schema(text)
 
 
-def test_writer_schema_of_a_key_is_refused() -> None:
+def test_key_names_refuses_a_malformed_schema() -> None:
     for text in (DEEP.decode(), "5", "[]", '{"fields":5}', '{"fields":[5]}', '{"fields":[{"name":5}]}'):
         with pytest.raises(DecodeError):
             key_names(text, ())

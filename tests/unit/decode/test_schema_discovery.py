@@ -43,7 +43,7 @@ def observed_columns(histories: SchemaHistories) -> list[tuple[str, ...]]:
     return [v.schema.names for v in histories.history(TABLE).versions if not v.declared]
 
 
-def test_batch_is_put_off_twice_when_columns_may_be_renamed() -> None:
+def test_batch_is_postponed_twice_when_columns_may_be_renamed() -> None:
     histories = defined()
     discovery = SchemaDiscovery(JsonFormat(), histories)
     for _ in range(2):
@@ -54,13 +54,13 @@ def test_batch_is_put_off_twice_when_columns_may_be_renamed() -> None:
     assert observed_columns(histories) == [("id", "title")]
 
 
-def test_batch_is_not_put_off_when_no_definition_can_come() -> None:
+def test_batch_is_not_postponed_when_no_definition_can_arrive() -> None:
     histories = defined()
     observe(SchemaDiscovery(JsonFormat(), histories), RENAMED, patient=False)
     assert observed_columns(histories) == [("id", "title")]
 
 
-def test_batch_is_not_put_off_when_columns_were_only_added() -> None:
+def test_batch_is_not_postponed_when_columns_were_only_added() -> None:
     histories = defined()
     observe(SchemaDiscovery(JsonFormat(), histories), GROWN, patient=True)
     assert observed_columns(histories) == [("id", "name", "n")]
@@ -74,7 +74,7 @@ def test_version_is_not_observed_when_declared_or_without_position() -> None:
     assert observed_columns(histories) == []
 
 
-def test_definition_is_enough_for_json_and_not_for_avro() -> None:
+def test_definition_is_sufficient_for_json_but_not_for_avro() -> None:
     json, avro = (SchemaDiscovery(f, defined()) for f in (JsonFormat(), AvroFormat(GivenSchemas({}))))
     assert json.knows(TABLE)
     assert [e.schema for e in json.writer_schemas(TABLE, None)] == [OLD]

@@ -26,7 +26,7 @@ def with_rules(rules: RuleSet, *columns: Column, superseded_columns: tuple[Colum
     return found
 
 
-def test_values_are_masked_by_the_name_that_the_column_has_now() -> None:
+def test_masks_apply_by_the_current_name_of_a_column() -> None:
     found = with_rules(
         RuleSet(masks=(("mail", FixedText("-")),)), Column("mail", STRING, renamed_from="address")
     )
@@ -34,14 +34,14 @@ def test_values_are_masked_by_the_name_that_the_column_has_now() -> None:
     assert found.schema.columns[1].written == "address"
 
 
-def test_column_excluded_by_its_current_name_is_not_read() -> None:
+def test_excluded_column_is_not_read_when_only_its_current_name_matches() -> None:
     """Not for marks either: a table that was written by another rule pauses, so no mark of such an event is known."""
     for rules in (RuleSet(exclude=("mail",)), RuleSet(masks=(("mail", Blank()),))):
         found = with_rules(rules, Column("mail", STRING, renamed_from="address"))
         assert [c.written for c in found.columns] == ["id"]
 
 
-def test_what_is_left_out_is_not_read_for_marks_either() -> None:
+def test_excluded_column_is_not_read_for_marks() -> None:
     rules = RuleSet(exclude=("secret",), masks=(("mail", FixedText("-")),))
     gone = Column("secret", STRING), Column("mail", STRING)
     found = with_rules(
@@ -81,14 +81,14 @@ LOST = SchemaHistory((version(1, OLD, carried={}), version(2, NEW, carried={}, u
 
 @pytest.mark.parametrize("target", [0, 1])
 @pytest.mark.parametrize("named", ["email", "contact"])
-def test_rules_hold_for_earlier_and_later_names(target: int, named: str) -> None:
+def test_column_rules_apply_to_earlier_and_later_names(target: int, named: str) -> None:
     schemas = [v.schema for v in RENAMED.versions[: target + 1]]
     assert transformed(RENAMED, target, RuleSet(exclude=(named,)), *schemas).names == ("id",)
     found = transformed(RENAMED, target, RuleSet(masks=((named, FixedText("-")),)), *schemas)
     assert found.columns[1].transform == FixedText("-")
 
 
-def test_include_has_to_name_a_column_by_all_its_names() -> None:
+def test_include_must_list_all_names_of_a_column() -> None:
     schemas = [v.schema for v in RENAMED.versions]
     assert transformed(RENAMED, 1, RuleSet(include=("id", "contact")), *schemas).names == ("id",)
     assert transformed(RENAMED, 1, RuleSet(include=("id", "contact", "email")), *schemas).names == (
@@ -97,7 +97,7 @@ def test_include_has_to_name_a_column_by_all_its_names() -> None:
     )
 
 
-def test_a_column_that_may_be_a_protected_one_is_refused() -> None:
+def test_column_is_refused_when_it_may_be_a_protected_one() -> None:
     with pytest.raises(
         UnfitColumns, match=r"column contact of shop\.t appeared when email disappeared"
     ) as caught:
@@ -108,7 +108,7 @@ def test_a_column_that_may_be_a_protected_one_is_refused() -> None:
     assert transformed(LOST, 0, RuleSet(exclude=("email",))).names == ("id",)
 
 
-def test_a_column_that_no_version_has_may_be_any_that_its_events_lack() -> None:
+def test_column_without_a_version_may_be_any_that_its_events_lack() -> None:
     unknown = TableSchema((ID, NEW), ("id",))
     with pytest.raises(UnfitColumns, match=r"column contact of shop\.t appeared when email disappeared"):
         transformed(SchemaHistory(LOST.versions[:1]), 0, RuleSet(exclude=("email",)), unknown)

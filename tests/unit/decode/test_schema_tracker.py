@@ -35,7 +35,7 @@ class TestSchemaTracker:
     ) -> list[tuple[Any, Any, int]]:
         return [(e.first, e.end, len(e.schema.columns)) for e in tracker.writer_schemas(self.TABLE, since)]
 
-    def test_what_is_no_schema_change_is_handed_back(self) -> None:
+    def test_tracker_returns_records_that_are_no_schema_change(self) -> None:
         values = (
             b"garbage{",
             None,
@@ -51,14 +51,14 @@ class TestSchemaTracker:
         assert all("not a schema-change event" in b.reason for b in bad)
         assert self.spans(tracker) == [(None, None, 1)]
 
-    def test_tracker_without_definitions(self) -> None:
+    def test_tracker_raises_missing_schema_when_there_is_no_definition(self) -> None:
         with pytest.raises(MissingSchema):
             SchemaTracker(JsonFormat()).writer_schemas(self.TABLE, None)
 
-    def test_one_definition_holds_always(self) -> None:
+    def test_tracker_applies_a_single_definition_to_all_positions(self) -> None:
         assert self.spans(self.tracker((Place(1, 5), self.FIRST))) == [(None, None, 1)]
 
-    def test_an_alter_makes_two_epochs(self) -> None:
+    def test_tracker_has_two_epochs_after_an_alter(self) -> None:
         tracker = self.tracker((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
         at = (1 << 40) + 90
         assert self.spans(tracker) == [(None, at, 1), (at, None, 2)]
@@ -66,12 +66,12 @@ class TestSchemaTracker:
         # What lies behind the alter needs the newer one only.
         assert self.spans(tracker, SourcePosition("b.000001", 90)) == [(None, None, 2)]
 
-    def test_repeats_and_equal_definitions_change_nothing(self) -> None:
+    def test_tracker_ignores_repeated_and_equal_definitions(self) -> None:
         known = (Place(1, 5), self.FIRST), (Place(1, 9), self.FIRST), (Place(1, 90), self.SECOND)
         assert self.spans(self.tracker(*known, *known)) == self.spans(self.tracker(*known))
         assert len(self.spans(self.tracker(*known))) == 2
 
-    def test_columns_filled_later_are_part_of_earlier_schemas_too(self) -> None:
+    def test_tracker_adds_columns_with_a_later_fill_to_earlier_schemas(self) -> None:
         tracker = self.tracker((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
         history, writer_schemas = tracker.history(self.TABLE), tracker.writer_schemas(self.TABLE, None)
         extra = writer_schemas[1].schema.column("extra")
@@ -81,7 +81,7 @@ class TestSchemaTracker:
         # Events of the first version alone know nothing of it.
         assert resolve(history, writer_schemas, 0, 0).decoded_schema.names == ("id",)
 
-    def test_a_snapshot_drops_tables_in_words_only(self) -> None:
+    def test_tracker_ignores_drops_of_a_snapshot(self) -> None:
         tracker = SchemaTracker(JsonFormat())
         first, again = (
             schema_change_event(binlog_key, "t", self.FIRST, ["id"], kind="CREATE")
@@ -126,23 +126,23 @@ class TestExchangedNames:
             self.record("ALTER", "b", 90, "RENAME TABLE `shop`.`tmp` TO `shop`.`b`"),
         ]
 
-    def test_one_statement_for_each_table(self) -> None:
+    def test_exchange_is_recognized_in_one_statement_for_each_table(self) -> None:
         assert self.exchanged(self.tracker(*self.divided())) == [[None, "b"], [None, "a"]]
 
-    def test_the_whole_statement(self) -> None:
+    def test_exchange_is_recognized_in_the_whole_statement(self) -> None:
         ddl = "RENAME TABLE a TO tmp, b TO a, tmp TO b"
         records = [self.record("ALTER", name, 90, ddl) for name in ("a", "b")]
         assert self.exchanged(self.tracker(*records)) == [[None, "b"], [None, "a"]]
 
-    def test_redelivered_schema_changes(self) -> None:
+    def test_exchange_is_recognized_when_schema_changes_are_redelivered(self) -> None:
         assert self.exchanged(self.tracker(*self.divided(), *self.divided())) == [[None, "b"], [None, "a"]]
 
-    def test_copy_that_takes_over_the_name_of_a_table(self) -> None:
+    def test_exchange_is_not_assumed_when_a_copy_replaces_a_table(self) -> None:
         ddl = "RENAME TABLE a TO a_old, b TO a"
         records = [self.record("ALTER", name, 90, ddl) for name in ("a_old", "a")]
         assert self.exchanged(self.tracker(*records)) == [[None, None], [None]]
 
-    def test_a_name_in_the_middle_counts_for_its_own_statement_only(self) -> None:
+    def test_exchange_uses_an_intermediate_name_only_in_its_own_statement(self) -> None:
         first = self.divided()[0]
         later = self.record("ALTER", "b", 95, "RENAME TABLE shop.tmp TO shop.b")
         history = self.tracker(first, later).history(TableId("shop", "b"))

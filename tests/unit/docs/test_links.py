@@ -12,7 +12,7 @@ _LINK: Final = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s
 
 
 @pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md"])
-def test_links_lead_to_files(page: str) -> None:
+def test_links_point_to_existing_files(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = [m["target"] for m in _LINK.finditer(text) if "://" not in m["target"]]
     assert targets
@@ -24,7 +24,7 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_README
 
 
-def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
+def test_navigation_lists_every_page_of_the_documentation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert {page for page in pages if f" {page}\n" not in navigation} == set()

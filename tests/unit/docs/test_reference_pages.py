@@ -46,6 +46,6 @@ def test_log_lines_page_lists_the_events_of_the_code() -> None:
     assert "`table paused`" in PAGES["log-lines.md"]()
 
 
-def test_every_environment_variable_of_the_code_is_described() -> None:
+def test_reference_describes_every_environment_variable_of_the_code() -> None:
     for_tests = {"REPLICATOR_CRASH_AT"}
     assert used_variables() - for_tests <= VARIABLES.keys()

@@ -27,7 +27,7 @@ echo "$WORD in $(basename $PWD)"
 """
 
 
-def test_steps_are_the_blocks_that_a_reader_executes() -> None:
+def test_steps_returns_the_blocks_that_a_reader_executes() -> None:
     assert [step.kind for step in steps(PAGE)] == ["bash", "sql", "bash"]
 
 
@@ -46,7 +46,7 @@ def test_run_fails_when_a_command_fails(tmp_path: Path) -> None:
         run([Step("bash", "echo first\n(exit 3)\necho second\n")], folder)
 
 
-def test_every_tutorial_begins_with_a_clone_and_has_commands() -> None:
+def test_tutorial_begins_with_a_clone_and_has_commands() -> None:
     names = sorted(path.stem for path in FOLDER.glob("*.md"))
     assert names == ["first-look", "first-mirror", "local-stack"]
     for name in names:

@@ -23,7 +23,7 @@ def start(archive: ClassArchive, program: str = "org.apache.ivy.Main") -> "subpr
     )
 
 
-def test_the_first_process_writes_it_and_the_next_uses_it(tmp_path: Path) -> None:
+def test_class_archive_is_written_by_the_first_process_and_used_by_the_next(tmp_path: Path) -> None:
     archive = class_archive(find_java(), [IVY], tmp_path / "a cache")
     archive.keep(start(archive))
     assert archive.path.exists()
@@ -42,7 +42,7 @@ def test_class_archive_is_absent_when_its_process_fails(tmp_path: Path) -> None:
     assert list(archive.path.parent.iterdir()) == []
 
 
-def test_two_processes_at_once_leave_one(tmp_path: Path) -> None:
+def test_class_archive_exists_once_when_two_processes_write_it(tmp_path: Path) -> None:
     first = class_archive(find_java(), [IVY], tmp_path)
     with start(first) as java:
         first.path.write_bytes(b"another process was sooner")
@@ -63,7 +63,7 @@ def test_unused_class_archives_are_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["other.jar", "newer"])
-def test_other_libraries_have_another_one(tmp_path: Path, change: str) -> None:
+def test_class_archive_has_another_path_when_a_library_changes(tmp_path: Path, change: str) -> None:
     library = tmp_path / "some.jar"
     library.write_bytes(b"1")
     before = class_archive(find_java(), [library], tmp_path)

@@ -46,7 +46,7 @@ def runs(tmp_path: Path) -> int:
 
 
 @pytest.mark.parametrize("jar_set", [SPARK, KAFKA, DEBEZIUM, CONVERTER], ids=lambda jar_set: jar_set.name)
-def test_each_request_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) -> None:
+def test_jar_set_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) -> None:
     module = ET.fromstring(jar_set.ivy_xml())
     found = [f"{d.get('org')}:{d.get('name')}:{d.get('rev')}" for d in module.iter("dependency")]
     assert tuple(found) == jar_set.roots
@@ -57,12 +57,12 @@ def test_each_request_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) ->
     assert len(list(module.iter("exclude"))) == len(jar_set.exclude)
 
 
-def test_another_version_gets_another_folder(tmp_path: Path) -> None:
+def test_jar_set_directory_changes_with_the_version(tmp_path: Path) -> None:
     newer = JarSet("small", ("org.example:alpha:1.1",), SMALL.exclude)
     assert SMALL.directory(tmp_path) != newer.directory(tmp_path)
 
 
-def test_a_distribution_is_unpacked_and_services_are_announced(tmp_path: Path, java_home: Path) -> None:
+def test_jars_unpacks_a_distribution_and_registers_its_services(tmp_path: Path, java_home: Path) -> None:
     wanted = JarSet(
         "whole",
         ("org.example:alpha:1.0",),
@@ -90,7 +90,7 @@ tar czf app-1.0-all.tar.gz -C deep . ; rm -r deep""",
     assert found["lib/dep.jar"].exists()
 
 
-def test_a_distribution_with_a_file_outside_its_folder_is_refused(tmp_path: Path, java_home: Path) -> None:
+def test_jars_refuses_a_distribution_with_a_file_outside_its_folder(tmp_path: Path, java_home: Path) -> None:
     program(
         java_home / "bin" / "java",
         f"""[ "$1" = -version ] && {{ echo '{VERSION_17}' >&2; exit 0; }}
@@ -103,7 +103,7 @@ tar czPf ../app-1.0-all.tar.gz ../../outside.jar; rm ../../outside.jar""",
     assert [path.name for path in (tmp_path / "jars").iterdir()] == ["whole.lock"]
 
 
-def test_jars_are_fetched_once_and_the_download_is_reported(tmp_path: Path, java_home: Path) -> None:
+def test_jars_downloads_a_set_once_and_reports_the_download(tmp_path: Path, java_home: Path) -> None:
     with reported_downloads() as reported:
         first = jars.jars(SMALL, tmp_path)
         assert [path.name for path in first] == ["alpha-1.0.jar"]
@@ -113,7 +113,7 @@ def test_jars_are_fetched_once_and_the_download_is_reported(tmp_path: Path, java
     assert reported == [f"downloading the Java libraries for small into {tmp_path} (only once)"]
 
 
-def test_a_damaged_set_is_fetched_again(tmp_path: Path, java_home: Path) -> None:
+def test_jars_downloads_a_damaged_set_again(tmp_path: Path, java_home: Path) -> None:
     first = jars.jars(SMALL, tmp_path)
     first[0].write_text("cut")
     assert jars.jars(SMALL, tmp_path)[0].read_text() == "content\n"
@@ -122,7 +122,7 @@ def test_a_damaged_set_is_fetched_again(tmp_path: Path, java_home: Path) -> None
     assert runs(tmp_path) == 3
 
 
-def test_two_at_once_fetch_once(tmp_path: Path, java_home: Path) -> None:
+def test_jars_downloads_a_set_once_when_several_threads_request_it(tmp_path: Path, java_home: Path) -> None:
     threads = [threading.Thread(target=jars.jars, args=(SMALL, tmp_path)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -133,7 +133,9 @@ def test_two_at_once_fetch_once(tmp_path: Path, java_home: Path) -> None:
     assert leftovers == [SMALL.directory(tmp_path).name]
 
 
-def test_failed_download_names_the_cause_and_leaves_no_files(tmp_path: Path, java_home: Path) -> None:
+def test_jars_names_the_cause_and_leaves_no_files_when_the_download_fails(
+    tmp_path: Path, java_home: Path
+) -> None:
     program(
         java_home / "bin" / "java",
         f"""[ "$1" = -version ] && {{ echo '{VERSION_17}' >&2; exit 0; }}
@@ -147,7 +149,7 @@ exit 1""",
     assert [path.name for path in (tmp_path / "jars").iterdir()] == ["small.lock"]
 
 
-def test_the_plugin_folder_holds_the_folder_with_the_jars(tmp_path: Path) -> None:
+def test_debezium_plugin_dir_returns_the_folder_of_the_jar_set(tmp_path: Path) -> None:
     directory = DEBEZIUM.directory(tmp_path)
     (directory / "lib").mkdir(parents=True)
     (directory / "lib" / "connector.jar").write_text("x")
@@ -164,13 +166,13 @@ def test_the_plugin_folder_holds_the_folder_with_the_jars(tmp_path: Path) -> Non
         ("what?", None),
     ],
 )
-def test_java_versions(tmp_path: Path, shown: str, version: int | None) -> None:
+def test_java_version_parses_the_output_of_java(tmp_path: Path, shown: str, version: int | None) -> None:
     java = program(tmp_path / "java", f"echo '{shown}' >&2")
     assert jars.java_version(java) == version
     assert jars.java_version(tmp_path / "absent") is None
 
 
-def test_without_a_usable_java_the_error_says_what_to_install(tmp_path: Path) -> None:
+def test_find_java_names_the_package_to_install_when_no_java_is_usable(tmp_path: Path) -> None:
     old = program(tmp_path / "old" / "bin" / "java", "echo 'openjdk version \"11.0.2\"' >&2")
     with pytest.raises(JavaMissing, match=f"{old} is Java 11") as caught:
         jars.find_java([old])
@@ -179,11 +181,13 @@ def test_without_a_usable_java_the_error_says_what_to_install(tmp_path: Path) ->
         jars.find_java([])
 
 
-def test_java_home_comes_first(java_home: Path) -> None:
+def test_find_java_prefers_java_home(java_home: Path) -> None:
     assert jars.find_java() == java_home / "bin" / "java"
 
 
-def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_cache_follows_the_environment_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REPLICATOR_CACHE", str(tmp_path))
     assert jars.default_cache() == tmp_path
     monkeypatch.delenv("REPLICATOR_CACHE")

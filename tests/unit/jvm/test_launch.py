@@ -14,7 +14,7 @@ from replicator.jvm.launch import hide_java_options, properties_text, vm_options
 DEFAULT, EXTRA = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
 
 
-def test_java_options_that_may_hold_a_secret_are_read_from_a_file(tmp_path: Path) -> None:
+def test_hide_java_options_moves_options_with_possible_secrets_to_a_file(tmp_path: Path) -> None:
     file = tmp_path / "a folder" / "java.options"
     conf = {
         "spark.a": "b",
@@ -30,17 +30,17 @@ def test_java_options_that_may_hold_a_secret_are_read_from_a_file(tmp_path: Path
     }
 
 
-def test_no_file_is_read_when_no_java_option_is_hidden(tmp_path: Path) -> None:
+def test_hide_java_options_adds_no_file_when_no_option_is_hidden(tmp_path: Path) -> None:
     assert hide_java_options({EXTRA: "-Xss2m"}, tmp_path / "f") == ({EXTRA: "-Xss2m"}, [])
 
 
-def test_unclosed_quote_is_an_error_that_does_not_repeat_the_text(tmp_path: Path) -> None:
+def test_hide_java_options_refuses_an_unclosed_quote_without_repeating_the_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a quote is not closed") as caught:
         hide_java_options({EXTRA: "-Dpassword='hunter2"}, tmp_path / "f")
     assert "hunter2" not in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_java_reads_hidden_options_as_they_were_written(tmp_path: Path) -> None:
+def test_vm_options_text_is_read_back_unchanged_by_java(tmp_path: Path) -> None:
     values = {
         "plain": "a",
         "spaces": "a b  c",
@@ -59,12 +59,12 @@ def test_java_reads_hidden_options_as_they_were_written(tmp_path: Path) -> None:
     )
 
 
-def test_properties_have_a_line_each() -> None:
+def test_properties_text_has_one_line_for_each_property() -> None:
     assert properties_text({"a b": " c=d:e#f!", "g": "h\\i\nj"}) == (
         "a\\ b=\\ c\\=d\\:e\\#f\\!\ng=h\\\\i\\nj\n"
     )
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_properties_break_no_line(settings: dict[str, str]) -> None:
+def test_properties_text_escapes_line_breaks(settings: dict[str, str]) -> None:
     assert properties_text(settings).count("\n") == len(settings)

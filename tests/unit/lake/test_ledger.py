@@ -34,11 +34,11 @@ def stats(ends: dict[int, int], **others: Any) -> BatchStats:
     return BatchStats(**values | others)
 
 
-def test_ledger_reads_from_the_beginning_when_the_lake_is_empty() -> None:
+def test_ranges_to_read_start_at_the_beginning_when_the_lake_is_empty() -> None:
     assert ranges_to_read(TOPIC, None, {0: 3, 1: 0}, {0: 5, 1: 0}) == (OffsetRange(TOPIC, 0, 3, 5),)
 
 
-def test_reads_on_from_the_marker_and_new_partitions_from_their_beginning() -> None:
+def test_ranges_to_read_continue_at_the_marker_and_include_new_partitions() -> None:
     resume_marker = marker(p0=7)
     assert ranges_to_read(TOPIC, resume_marker, {0: 3, 1: 2}, {0: 9, 1: 4}) == (
         OffsetRange(TOPIC, 0, 7, 9),
@@ -51,7 +51,7 @@ def test_reads_on_from_the_marker_and_new_partitions_from_their_beginning() -> N
     spans=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=4),
     max_events=st.integers(1, 60),
 )
-def test_chunks_are_the_ranges_in_order_without_gaps_or_empty_pieces(
+def test_chunks_cover_the_ranges_in_order_without_gaps_or_empty_pieces(
     spans: list[tuple[int, int]], max_events: int
 ) -> None:
     ranges = tuple(OffsetRange(TOPIC, p, start, start + n) for p, (start, n) in enumerate(spans) if n)
@@ -68,14 +68,14 @@ def test_chunks_are_the_ranges_in_order_without_gaps_or_empty_pieces(
         assert sum(r.count for r in cut) <= max_events + len(ranges)
 
 
-def test_first_marker() -> None:
+def test_next_marker_has_sequence_1_when_there_is_no_base() -> None:
     at = SourcePosition("binlog.000003", 10)
     found = next_marker("shop", 4, TOPIC, None, None, stats({0: 5}, position=at, watermark_ms=99))
     assert (found.sequence, found.batch, found.position, found.watermark_ms) == (1, 4, at, 99)
     assert found.progress == {TOPIC: {0: PartitionProgress(5)}}
 
 
-def test_marker_keeps_what_the_batch_does_not_touch() -> None:
+def test_next_marker_keeps_the_progress_that_the_batch_does_not_change() -> None:
     at = SourcePosition("binlog.000003", 10)
     base = CommitMarker(
         "shop", 8, 2, {TOPIC: {0: PartitionProgress(5), 1: PartitionProgress(6)}, "other": {0: PartitionProgress(1)}},
@@ -90,7 +90,7 @@ def test_marker_keeps_what_the_batch_does_not_touch() -> None:
     assert (found.position, found.watermark_ms) == (at, 99)
 
 
-def test_marker_of_a_table_that_is_ahead_does_not_go_back() -> None:
+def test_next_marker_never_decreases_when_the_table_is_ahead() -> None:
     """After a crash between the commits the changelog has more than the next, differently cut, batch brings."""
     far = SourcePosition("binlog.000003", 900)
     base = CommitMarker(
@@ -103,7 +103,7 @@ def test_marker_of_a_table_that_is_ahead_does_not_go_back() -> None:
     assert (found.position, found.watermark_ms) == (far, 7)
 
 
-def test_behind_is_the_table_that_has_less() -> None:
+def test_resume_marker_is_that_of_the_table_with_less_progress() -> None:
     less, more = marker(p0=3, p1=3), marker(p0=3, p1=4)
     assert Progress(less, more, changelog_wanted=True).resume_marker == less
     assert Progress(more, less, changelog_wanted=True).resume_marker == less

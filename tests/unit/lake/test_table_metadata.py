@@ -27,12 +27,12 @@ SCHEMA = TableSchema(
 )
 
 
-def test_names_are_quoted() -> None:
+def test_quoted_escapes_backquotes_in_names() -> None:
     assert quoted("plain") == "`plain`"
     assert quoted("a`b. c", "d") == "`a``b. c`.`d`"
 
 
-def test_merge() -> None:
+def test_merge_statement_updates_inserts_and_deletes_by_key() -> None:
     text = sql.merge("`lake`.`ns`.`t`", "net`1", ["id", "a`b"], ["a`b", "id"])
     assert text == (
         "MERGE INTO `lake`.`ns`.`t` t USING `net``1` s ON t.`a``b` = s.k0 AND t.`id` = s.k1 "
@@ -42,13 +42,13 @@ def test_merge() -> None:
     )
 
 
-def test_fill_binds_values() -> None:
+def test_fill_statement_binds_values() -> None:
     assert sql.fill("t", [("a`b", "string"), ("n", "decimal(3, 1)")]) == (
         "UPDATE t SET `a``b` = CAST(:v0 AS string), `n` = CAST(:v1 AS decimal(3, 1))"
     )
 
 
-def test_table_schema() -> None:
+def test_table_schema_requires_the_key_columns() -> None:
     found = json.loads(table_schema(SCHEMA))
     assert found["identifier-field-ids"] == [2, 1]
     assert [(f["id"], f["name"], f["required"], f["type"]) for f in found["fields"]] == [
@@ -59,12 +59,12 @@ def test_table_schema() -> None:
     ]
 
 
-def test_floating_point_key_does_not_identify_rows() -> None:
+def test_table_schema_has_no_identifier_fields_when_the_key_is_floating_point() -> None:
     found = json.loads(table_schema(TableSchema((Column("x", DOUBLE),), ("x",))))
     assert found["identifier-field-ids"] == []
 
 
-def test_changelog_schema() -> None:
+def test_changelog_schema_adds_the_change_column_and_requires_no_field() -> None:
     found = json.loads(changelog_schema(SCHEMA, "_change"))
     assert not any(f["required"] for f in found["fields"])
     struct = found["fields"][-1]
@@ -81,7 +81,7 @@ def test_changelog_schema() -> None:
     assert len(set(found_ids)) == len(found_ids)
 
 
-def test_the_change_column_gives_way_to_the_source() -> None:
+def test_change_column_gets_an_underscore_when_the_source_has_its_name() -> None:
     assert change_column(["id"]) == "_change"
     assert change_column(["_Change", "__change"]) == "___change"
 
@@ -98,7 +98,9 @@ def test_the_change_column_gives_way_to_the_source() -> None:
         ("id", "id", "identity", 1),
     ],
 )
-def test_partition_fields(text: str, name: str, transform: str, source: int) -> None:
+def test_partition_spec_has_the_configured_transform(
+    text: str, name: str, transform: str, source: int
+) -> None:
     found = json.loads(partition_spec(SCHEMA, [parse_partition(text)]))
     assert found == {
         "spec-id": 0,
@@ -106,18 +108,18 @@ def test_partition_fields(text: str, name: str, transform: str, source: int) -> 
     }
 
 
-def test_a_partition_of_no_column() -> None:
+def test_partition_spec_refuses_an_unknown_column() -> None:
     with pytest.raises(UnfitColumns, match="no column nope"):
         partition_spec(TableSchema((Column("id", INT),), ("id",)), [parse_partition("days(nope)")])
 
 
 @pytest.mark.parametrize("text", ["days(id)", "hours(price)", "months(`a``b. c`)", "truncate(3, at)"])
-def test_a_partition_of_another_type(text: str) -> None:
+def test_partition_spec_refuses_a_transform_that_does_not_accept_the_type(text: str) -> None:
     with pytest.raises(UnfitColumns, match="does not accept"):
         partition_spec(SCHEMA, [parse_partition(text)])
 
 
-def test_partitions_go_by_the_names_of_the_source() -> None:
+def test_partition_spec_finds_columns_by_their_source_names() -> None:
     """A reserved name is another one in the lake, and a field's name gives way to a column's."""
     names = ("_pos", "_pos_", "_pos___bucket", "id", "id_bucket")
     schema = TableSchema(tuple(Column(name, INT) for name in names), ("id",)).without_reserved()
@@ -134,14 +136,14 @@ def test_partitions_go_by_the_names_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("name", ["orders", "Orders_2", "a.b-c", "_x"])
-def test_plain_names_need_no_folder_of_their_own(name: str) -> None:
+def test_folder_name_is_none_when_the_name_is_plain(name: str) -> None:
     assert folder_name(name) is None
 
 
 @pytest.mark.parametrize(
     "name", ["a b", "a/b", "..", ".", "größe", "日本語", "a?b", "a#b", "-a", "", "x" + chr(10)]
 )
-def test_other_names_get_a_folder_that_fits_every_store(name: str) -> None:
+def test_folder_name_is_portable_and_unique_when_the_name_is_not_plain(name: str) -> None:
     folder = folder_name(name)
     assert folder is not None
     assert re.fullmatch(r"[A-Za-z0-9_-]+", folder)

@@ -48,7 +48,7 @@ def test_gtid_set_refuses_other_texts(text: str) -> None:
         gtids(text)
 
 
-def test_offset_covers_by_position_when_the_server_numbers_no_transactions() -> None:
+def test_offset_is_compared_by_position_when_the_server_has_no_gtids() -> None:
     end = BinlogEnd("mysql-bin.000009", 500)
     assert not offset(499).covers(end)
     assert offset(500).covers(end)
@@ -57,13 +57,13 @@ def test_offset_covers_by_position_when_the_server_numbers_no_transactions() -> 
     assert offset(4).covers(BinlogEnd("mysql-bin.000008", 4, gtids("A:1-9")))
 
 
-def test_offset_covers_by_gtids_whatever_the_files_are_called() -> None:
+def test_offset_is_compared_by_gtids_when_the_file_names_differ() -> None:
     other_server = BinlogEnd("mysql-bin.000001", 4, gtids("A:1-9,B:1-5"))
     assert offset(9_000, "A:1-9,B:1-5").covers(other_server)
     assert not offset(9_000, "A:1-9,B:1-2").covers(other_server)
 
 
-def test_offset_covers_a_last_statement_that_is_in_no_transaction() -> None:
+def test_offset_covers_a_last_statement_without_a_transaction() -> None:
     """Debezium adds DDL to the set only with the next transaction; the position has it at once."""
     end = BinlogEnd("mysql-bin.000009", 500, gtids("A:1-9"))
     assert offset(500, "A:1-8").covers(end)

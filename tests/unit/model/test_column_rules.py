@@ -40,13 +40,13 @@ USERS = TableSchema(
 
 
 @given(st.binary(min_size=1, max_size=200), st.text(max_size=200))
-def test_the_pads_make_an_hmac(key: bytes, text: str) -> None:
+def test_keyed_hash_equals_hmac_sha256(key: bytes, text: str) -> None:
     inner, outer = KeyedHash(key).pads
     made = hashlib.sha256(outer + hashlib.sha256(inner + text.encode()).digest()).hexdigest()
     assert made == hmac.new(key, text.encode(), "sha256").hexdigest() == KeyedHash(key).of_text(text)
 
 
-def test_a_key_never_shows() -> None:
+def test_hash_key_is_absent_from_every_representation() -> None:
     rules = ColumnRules((RuleSet(hashes=("email",), key=KEY),))
     transform = rules.transform("email")
     assert isinstance(transform, KeyedHash)
@@ -58,11 +58,11 @@ def test_a_key_never_shows() -> None:
 @pytest.mark.parametrize(
     ("text", "kept"), [("4111111111111234", "************1234"), ("1234", "****"), ("12", "**"), ("", "")]
 )
-def test_the_last_letters_stay_where_there_are_more(text: str, kept: str) -> None:
+def test_keep_last_keeps_the_last_letters_when_the_text_is_longer(text: str, kept: str) -> None:
     assert KeepLast(4).of_text(text) == kept
 
 
-def test_rules_of_table_and_mirror() -> None:
+def test_column_rules_of_the_table_precede_those_of_the_mirror() -> None:
     table = RuleSet(include=("id", "e*", "phone", "born"), masks=(("phone", KeepLast(2)),))
     mirror = RuleSet(
         exclude=("BORN",), hashes=("email",), masks=(("phone", Blank()), ("*", FixedText("x"))), key=KEY
@@ -75,13 +75,13 @@ def test_rules_of_table_and_mirror() -> None:
     assert not ColumnRules()
 
 
-def test_rule_has_no_character_classes() -> None:
+def test_rule_set_patterns_have_no_character_classes() -> None:
     rules = RuleSet(exclude=("card[1]",))
     assert rules.leaves_out("Card[1]")
     assert not rules.leaves_out("card1")
 
 
-def test_what_the_lake_has_of_a_table() -> None:
+def test_transformed_returns_the_schema_of_the_lake() -> None:
     masks = (("phone", Blank()), ("note", FixedText("***")))
     rules = ColumnRules((RuleSet(exclude=("born",), hashes=("id", "email"), masks=masks, key=KEY),))
     schema = rules.transformed(USERS, "shop.users")
@@ -106,7 +106,7 @@ def test_what_the_lake_has_of_a_table() -> None:
     "rules",
     [RuleSet(exclude=("id",)), RuleSet(include=("note",)), RuleSet(masks=(("i?", FixedText("x")),))],
 )
-def test_a_key_cannot_be_left_out_or_masked(rules: RuleSet) -> None:
+def test_transformed_refuses_rules_that_exclude_or_mask_a_key(rules: RuleSet) -> None:
     with pytest.raises(UnfitColumns, match=r"column id of shop\.users is in the key"):
         ColumnRules((rules,)).transformed(USERS, "shop.users")
 
@@ -121,14 +121,14 @@ def test_a_key_cannot_be_left_out_or_masked(rules: RuleSet) -> None:
         (RuleSet(masks=(("note", KeepLast(3)),)), RuleSet(masks=(("note", KeepLast(4)),))),
     ],
 )
-def test_rules_for_what_is_there_cannot_change(before: RuleSet, after: RuleSet) -> None:
+def test_check_unchanged_refuses_changed_rules_of_an_existing_column(before: RuleSet, after: RuleSet) -> None:
     old = ColumnRules((before,)).transformed(USERS, "shop.users")
     new = ColumnRules((after,)).transformed(USERS, "shop.users")
     with pytest.raises(UnfitColumns, match="note"):
         check_unchanged(rules_in_force(old), old.names, new, "shop.users")
 
 
-def test_rules_for_a_new_column_are_added() -> None:
+def test_check_unchanged_adds_the_rules_of_a_new_column() -> None:
     newer = TableSchema((*USERS.columns, Column("secret", STRING)), USERS.key)
     rules = ColumnRules((RuleSet(exclude=("secret",), hashes=("email",), key=KEY),))
     old = rules.transformed(USERS, "shop.users")
@@ -152,7 +152,9 @@ def test_rules_for_a_new_column_are_added() -> None:
         ("1", DOUBLE, None),
     ],
 )
-def test_constants_are_hashed_as_values_are(constant: str, kind: LakeType, text: str | None) -> None:
+def test_canonical_text_of_a_constant_equals_that_of_the_value(
+    constant: str, kind: LakeType, text: str | None
+) -> None:
     assert canonical_text(constant, kind) == text
 
 
@@ -172,7 +174,7 @@ PROTECTED = (
 
 
 @pytest.mark.parametrize(("name", "in_avro"), PROTECTED)
-def test_rules_go_by_the_name_in_the_source_and_cover_what_it_may_be(name: str, in_avro: str) -> None:
+def test_rule_matches_the_source_name_and_any_possible_source_name(name: str, in_avro: str) -> None:
     for pattern in (name, name.replace("ß", "ẞ").upper().replace("ẞ", "ß"), f"{name[:1]}*"):
         rules = ColumnRules((RuleSet(exclude=(pattern,)),))
         assert str(rules.rule([avro(name, in_avro)])) == "exclude"
@@ -187,7 +189,7 @@ def test_rules_go_by_the_name_in_the_source_and_cover_what_it_may_be(name: str, 
     assert str(ColumnRules((RuleSet(include=(in_avro,)),)).rule([avro(name, in_avro)])) == "exclude"
 
 
-def test_an_escaped_name_may_be_that_of_the_source() -> None:
+def test_rule_matches_an_escaped_name_when_the_source_name_is_unknown() -> None:
     rules = ColumnRules((RuleSet(masks=(("e-m?il", Blank()),)),))
     assert rules.rule([avro("e_u002dmail", "e_u002dmail", known=False)]) == Blank()
 
@@ -204,7 +206,7 @@ STRICT = (
 
 
 @given(st.integers(0, len(STRICT) - 1), st.integers(0, len(STRICT) - 1), st.booleans())
-def test_of_two_names_the_stricter_rule_counts(one: int, other: int, two_tables: bool) -> None:
+def test_rule_is_the_stricter_one_when_a_column_has_two_names(one: int, other: int, two_tables: bool) -> None:
     def named(rules: RuleSet, name: str) -> RuleSet:
         renamed = replace(rules, masks=tuple((name, mask) for _, mask in rules.masks))
         return replace(renamed, exclude=(name,) * len(rules.exclude), hashes=(name,) * len(rules.hashes))
@@ -217,7 +219,7 @@ def test_of_two_names_the_stricter_rule_counts(one: int, other: int, two_tables:
     assert rules.rule([avro("a", "a"), avro("b", "b")]) == strictest
 
 
-def test_a_column_that_no_rule_lists_is_waited_for() -> None:
+def test_transformed_refuses_an_unlisted_column_when_unlisted_columns_pause() -> None:
     rules = ColumnRules((RuleSet(plain=("id", "e*", "born"), exclude=("phone",)),), unlisted_wait=True)
     with pytest.raises(UnfitColumns, match=r"no column rule of shop\.users lists note") as caught:
         rules.transformed(USERS, "shop.users")
@@ -227,7 +229,7 @@ def test_a_column_that_no_rule_lists_is_waited_for() -> None:
     assert ColumnRules(unlisted_wait=True), "a table may wait without any other rule"
 
 
-def test_a_new_column_may_be_one_whose_definition_is_not_known_any_more() -> None:
+def test_check_known_refuses_a_new_column_that_may_be_a_protected_one() -> None:
     recorded, present = {"email": "exclude", "note": "hash 12345678"}, ("id", "note")
     now = TableSchema((Column("id", LONG), Column("contact", STRING)), ("id",))
 

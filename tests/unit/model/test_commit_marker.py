@@ -64,7 +64,7 @@ markers = st.builds(
 
 
 @given(marker=markers)
-def test_a_marker_survives_its_text(marker: CommitMarker) -> None:
+def test_commit_marker_is_unchanged_after_a_json_round_trip(marker: CommitMarker) -> None:
     text = marker.to_json()
     assert "\n" not in text
     found = CommitMarker.from_json(text)
@@ -73,13 +73,13 @@ def test_a_marker_survives_its_text(marker: CommitMarker) -> None:
     assert found.to_json() == text
 
 
-def test_a_marker_of_another_version_is_refused() -> None:
+def test_commit_marker_of_another_version_is_refused() -> None:
     text = json.dumps(json.loads(CommitMarker("m", 1, 1).to_json()) | {"version": 2})
     with pytest.raises(ValueError, match="version 2"):
         CommitMarker.from_json(text)
 
 
-def test_positions_order_by_number_and_not_by_name() -> None:
+def test_source_positions_are_ordered_by_binlog_number() -> None:
     ordered = [
         SourcePosition("", 0),
         SourcePosition("mysql-bin.000009", 4),
@@ -93,7 +93,7 @@ def test_positions_order_by_number_and_not_by_name() -> None:
     assert binlog_number("name.with.dots.000123") == 123
 
 
-def test_gtid_and_server_are_carried_but_do_not_order() -> None:
+def test_source_positions_are_equal_when_only_gtid_and_server_differ() -> None:
     left = SourcePosition("b.1", 2, 3, server_id=1, gtid="x:1")
     right = SourcePosition("b.000001", 2, 3, server_id=2)
     assert left == right

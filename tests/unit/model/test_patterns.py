@@ -48,7 +48,7 @@ def test_pattern_matches_as_defined(pattern: str, name: str) -> None:
 
 
 @given(name=names)
-def test_literal_matches_itself_alone(name: str) -> None:
+def test_literal_regex_matches_only_the_name_itself(name: str) -> None:
     assert re.fullmatch(literal_regex(name), name)
     assert not re.fullmatch(literal_regex(name), name + "a")
     assert has_wildcard(name) is (to_regex(name) != literal_regex(name))

@@ -20,7 +20,7 @@ def event(offset: int, table: str | None = "shop.orders", **other: object) -> Qu
     return QuarantinedEvent(LogCoordinate("shop.shop.orders", 0, offset), table, **given | other)  # type: ignore[arg-type]
 
 
-def test_places_are_read_as_they_are_written() -> None:
+def test_log_coordinate_is_unchanged_after_a_text_round_trip() -> None:
     place = LogCoordinate("shop.shop.a:b", 3, 17)
     assert LogCoordinate.parse(str(place)) == place
     for text in ("", "topic", "topic:1", "topic:a:1", "topic:1:-2", ":1:2", "topic:1:²"):
@@ -28,7 +28,7 @@ def test_places_are_read_as_they_are_written() -> None:
             LogCoordinate.parse(text)
 
 
-def test_which_are_meant() -> None:
+def test_quarantine_filter_selects_events_in_order() -> None:
     first, other = event(1), event(2, "shop.items", reason="no key")
     dropped, none = event(3, resolution=Resolution.DROPPED), event(4, None)
     events = [first, other, dropped, none]
@@ -40,7 +40,7 @@ def test_which_are_meant() -> None:
     assert QuarantineFilter(places=(first.place, dropped.place)).of(events) == [first]
 
 
-def test_replays_add_up() -> None:
+def test_replay_results_are_added() -> None:
     place = event(1).place
     done = ReplayResult(taken=[place]) + ReplayResult(ahead=[place])
     assert (done.taken, done.ahead, done.complete) == ([place], [place], True)

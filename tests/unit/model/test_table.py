@@ -4,7 +4,7 @@ from replicator.model.table import Column, TableSchema, lake_names
 from replicator.model.types import INT, LONG
 
 
-def test_names_in_the_lake() -> None:
+def test_lake_names_add_an_underscore_to_reserved_names() -> None:
     assert lake_names(["id", "_file", "_pos", "_pos_"]) == {
         "id": "id",
         "_file": "_file_",
@@ -13,7 +13,7 @@ def test_names_in_the_lake() -> None:
     }
 
 
-def test_reserved_names_get_an_underscore() -> None:
+def test_without_reserved_adds_an_underscore_to_reserved_columns() -> None:
     columns = (Column("_file", LONG), Column("_pos", INT), Column("_pos_", INT), Column("pos", INT))
     found = TableSchema(columns, ("_file", "pos")).without_reserved()
     assert found.names == ("_file_", "_pos__", "_pos_", "pos")

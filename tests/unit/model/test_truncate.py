@@ -124,7 +124,7 @@ def source(events: list[LogEvent]) -> dict[int, int]:
 
 @settings(max_examples=500)
 @given(seed=st.integers(0, 2**32))
-def test_whatever_the_batches_the_mirror_ends_as_the_source(seed: int) -> None:
+def test_truncate_leaves_the_mirror_equal_to_the_source_for_any_batches(seed: int) -> None:
     chance = random.Random(seed)
     events = history(chance)
     mirror, done = Mirror(), dict.fromkeys(range(PARTITIONS), 0)
@@ -142,7 +142,7 @@ def test_whatever_the_batches_the_mirror_ends_as_the_source(seed: int) -> None:
 AT = Truncate(0, 5, SourcePosition("b.000009", 500, 0, 7), DAY_MS)
 
 
-def test_positions_decide_and_time_only_where_they_cannot() -> None:
+def test_truncate_is_ordered_by_time_only_when_positions_are_not_comparable() -> None:
     earlier, later = (SourcePosition("b.000009", pos, 3, 7) for pos in (499, 501))
     assert AT.undoes(earlier, 1, DAY_MS + 5000)
     assert not AT.undoes(later, 0, DAY_MS - 5000)
@@ -155,7 +155,7 @@ def test_positions_decide_and_time_only_where_they_cannot() -> None:
     assert not AT.undoes(SourcePosition("b.000001", 4, 0, 8), 1, DAY_MS + 1)
 
 
-def test_the_newest_is_the_one_that_undoes_the_others() -> None:
+def test_newest_returns_the_truncate_that_undoes_the_others() -> None:
     older = Truncate(2, 90, SourcePosition("b.000009", 400, 0, 7), DAY_MS - 10)
     assert newest([]) is None
     assert newest([older, AT]) == newest([AT, older]) == AT
@@ -166,7 +166,7 @@ def marker(truncate: Truncate | None, **progress: PartitionProgress) -> CommitMa
     return CommitMarker("m", 1, 1, {TOPIC: by_partition}, watermark_ms=DAY_MS, truncate=truncate)
 
 
-def test_a_truncate_is_finished_where_every_partition_is_beyond_it() -> None:
+def test_truncate_is_finished_when_every_partition_is_beyond_it() -> None:
     beyond = PartitionProgress(9, HighWater(SourcePosition("b.000009", 600, 0, 7), 1, DAY_MS))
     behind = PartitionProgress(9, HighWater(SourcePosition("b.000009", 400, 0, 7), 1, DAY_MS))
     assert marker(AT, p0=behind, p1=beyond).unfinished_truncate(TOPIC, [0, 1]) is None
@@ -179,7 +179,7 @@ def test_a_truncate_is_finished_where_every_partition_is_beyond_it() -> None:
     assert not marker(AT, p0=beyond, p1=behind).may_reach_beyond(TOPIC, AT)
 
 
-def test_markers_of_older_engines_have_no_truncate() -> None:
+def test_commit_marker_has_no_truncate_when_an_older_engine_wrote_it() -> None:
     document = json.loads(marker(AT).to_json())
     assert CommitMarker.from_json(json.dumps(document)).truncate == AT
     del document["truncate"]

@@ -47,7 +47,7 @@ def config(extra: str = "", log: str = "") -> Config:
     return parse(tomllib.loads(text), base=Path("/mirrors"))
 
 
-def test_flattened_events_come_from_the_connector() -> None:
+def test_connector_config_flattens_events_when_configured() -> None:
     """All of what `model.flat` wants; without the section, `connect` would undo what makes them."""
     plain, settings = connector_config(config()), connector_config(config(log="flattened = true"))
     assert "transforms" not in plain
@@ -58,7 +58,7 @@ def test_flattened_events_come_from_the_connector() -> None:
     assert settings["transforms.unwrap.delete.tombstone.handling.mode"] == "rewrite"
 
 
-def test_no_setting_loses_data() -> None:
+def test_connector_config_has_no_setting_that_loses_data() -> None:
     settings = connector_config(config())
     assert settings["skipped.operations"] == "none"
     assert settings["decimal.handling.mode"] == "precise"
@@ -70,7 +70,7 @@ def test_no_setting_loses_data() -> None:
     assert settings["tombstones.on.delete"] == "true"
 
 
-def test_connector_gets_the_signal_table_and_numbered_transactions() -> None:
+def test_connector_config_has_signal_table_and_transactions_when_configured() -> None:
     plain = connector_config(config())
     assert "signal.data.collection" not in plain
     assert "provide.transaction.metadata" not in plain
@@ -82,7 +82,7 @@ def test_connector_gets_the_signal_table_and_numbered_transactions() -> None:
     assert settings["provide.transaction.metadata"] == "true"
 
 
-def test_the_mirrors_own_values() -> None:
+def test_connector_config_has_the_values_of_the_mirror() -> None:
     settings = connector_config(config(log="schemas = true\npartitions = 3"))
     assert settings["database.hostname"] == "db.example"
     assert settings["database.port"] == "3307"
@@ -103,7 +103,9 @@ CONFLUENT = 'format = "avro"\nregistry_url = "http://registry:8081"\n'
 LOGIN = 'registry_user = "cdc"\nregistry_password = { env = "REGISTRY_PASSWORD" }\n'
 
 
-def test_the_registry_that_is_configured_has_its_own_converter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connector_config_has_the_converter_of_the_configured_registry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "sesame")
     for side in ("key.converter", "value.converter"):
         apicurio = connector_config(config(log=APICURIO))
@@ -123,7 +125,7 @@ def test_the_registry_that_is_configured_has_its_own_converter(monkeypatch: pyte
         assert not any("json" in value.lower() for value in settings.values())
 
 
-def test_columns_whose_names_avro_does_not_allow_carry_their_own() -> None:
+def test_connector_config_propagates_column_names_that_avro_does_not_allow() -> None:
     patterns = connector_config(config(log=APICURIO))["column.propagate.source.type"].split(",")
     names = {
         "shop.t.größe": True,
@@ -135,13 +137,13 @@ def test_columns_whose_names_avro_does_not_allow_carry_their_own() -> None:
     assert {name: any(re.fullmatch(p, name, re.ASCII) for p in patterns) for name in names} == names
 
 
-def test_the_replica_id_is_stable_and_valid() -> None:
+def test_connector_config_has_a_stable_and_valid_replica_id() -> None:
     first = connector_config(config())["database.server.id"]
     assert connector_config(config())["database.server.id"] == first
     assert 0 < int(first) < 2**32
 
 
-def test_table_patterns_match_what_the_mirror_includes() -> None:
+def test_table_patterns_match_the_included_tables() -> None:
     include, exclude = ("shop.*", "crm.client_?", "odd.a,b"), ("shop.tmp_*", "shop.log")
     patterns = re.split(r"(?<!\\),", table_patterns(include, exclude))
     names = [
@@ -158,14 +160,14 @@ def test_table_patterns_match_what_the_mirror_includes() -> None:
     assert matched == ["shop.orders", "shop.logs", "crm.client_1", "odd.a,b"]
 
 
-def test_table_patterns_exclude_in_the_same_letter_case_alone() -> None:
+def test_table_patterns_exclude_only_names_of_the_same_letter_case() -> None:
     # Debezium matches its patterns in any letter case.
     (pattern,) = [re.compile(table_patterns(["shop.*"], ["shop.Log", "shop.a[1]"]), re.IGNORECASE)]
     names = ["shop.Log", "shop.log", "shop.a[1]", "shop.a1"]
     assert [name for name in names if pattern.fullmatch(name)] == ["shop.log", "shop.a1"]
 
 
-def test_every_dot_may_end_the_database() -> None:
+def test_connector_config_includes_a_database_for_every_dot_of_a_pattern() -> None:
     dotted = connector_config(
         config().model_copy(
             update={"source": SourceConfig(url=config().source.url, tables=("my.shop.*", "shop.t"))}
@@ -174,13 +176,13 @@ def test_every_dot_may_end_the_database() -> None:
     assert dotted["database.include.list"] == r"my,my\.shop,shop"
 
 
-def test_keys_of_the_configuration_become_message_keys() -> None:
+def test_connector_config_has_message_keys_for_configured_keys() -> None:
     assert "message.key.columns" not in connector_config(config())
     keyed = config('[[table]]\nname = "shop.visits"\nkey = ["day", "page"]\n')
     assert connector_config(keyed)["message.key.columns"] == r"shop\.visits:day,page"
 
 
-def test_the_schema_history_uses_the_same_security() -> None:
+def test_connector_config_uses_the_same_security_for_the_schema_history() -> None:
     settings = connector_config(config())
     assert not any("security" in name for name in settings)
     secured = config('[log.options]\n"security.protocol" = "SASL_SSL"\n')
@@ -210,7 +212,7 @@ def there(connect: Connect, log: str = "") -> Config:
     return config(log=f'connect_url = "{connect.url}/"\n{log}')
 
 
-def test_a_new_connector_is_put_and_waited_for(connect: Connect) -> None:
+def test_register_creates_a_connector_and_waits_until_it_runs(connect: Connect) -> None:
     connect.reply(STATUS, 404, {"message": "No status found"})
     connect.reply(STATUS, 200, {"connector": {"state": "UNASSIGNED"}, "tasks": []})
     connect.reply(STATUS, 200, state("RUNNING"))
@@ -222,7 +224,7 @@ def test_a_new_connector_is_put_and_waited_for(connect: Connect) -> None:
     assert puts == [connector_config(config())] * 2
 
 
-def test_a_failed_task_of_before_is_started_again(connect: Connect) -> None:
+def test_register_restarts_a_task_that_failed_before(connect: Connect) -> None:
     connect.reply(STATUS, 200, state("FAILED", "org.apache.X: gone"))
     connect.reply(STATUS, 200, state("RUNNING"))
     connect.reply(PUT, 200, {})
@@ -231,7 +233,7 @@ def test_a_failed_task_of_before_is_started_again(connect: Connect) -> None:
     assert [request for request, _ in connect.asked].count(restart) == 1
 
 
-def test_a_task_that_fails_shows_the_first_line_and_the_root_cause(connect: Connect) -> None:
+def test_register_shows_first_line_and_root_cause_when_a_task_fails(connect: Connect) -> None:
     trace = (
         "org.apache.kafka.connect.errors.ConnectException: An exception occurred.\n"
         "\tat io.debezium.X(X.java:1)\n"
@@ -248,7 +250,7 @@ def test_a_task_that_fails_shows_the_first_line_and_the_root_cause(connect: Conn
     assert "RELOAD" in (caught.value.hint or "")
 
 
-def test_refused_settings_are_one_line_without_the_password(connect: Connect) -> None:
+def test_register_reports_refused_settings_in_one_line_without_the_password(connect: Connect) -> None:
     connect.reply(STATUS, 404)
     message = (
         "Connector configuration is invalid and contains the following 1 error(s):\n"
@@ -263,7 +265,9 @@ def test_refused_settings_are_one_line_without_the_password(connect: Connect) ->
     )
 
 
-def test_no_other_secret_is_repeated_either(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_reports_no_secret_of_the_registry(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "sesame")
     connect.reply(STATUS, 404)
     connect.reply(PUT, 400, {"message": f"Invalid value cdc:sesame, or sesame, beside {PASSWORD}"})
@@ -272,7 +276,7 @@ def test_no_other_secret_is_repeated_either(connect: Connect, monkeypatch: pytes
     assert caught.value.message.endswith("Invalid value ***, or ***, beside ***")
 
 
-def test_preflight_names_the_cause_when_connect_fails_while_answering(connect: Connect) -> None:
+def test_register_names_the_cause_found_by_validation_when_connect_fails(connect: Connect) -> None:
     connect.reply(STATUS, 404)
     connect.reply(PUT, 500, {"message": 'Cannot invoke "ConfigValueInfo.errors()" because it is null'})
     found = {"name": "database.hostname", "errors": ["Access denied for user 'cdc' (using password: YES)"]}
@@ -289,7 +293,7 @@ def test_preflight_names_the_cause_when_connect_fails_while_answering(connect: C
     assert "source.password" in (caught.value.hint or "")
 
 
-def test_a_worker_without_the_connector_says_what_to_install(connect: Connect) -> None:
+def test_register_fails_when_the_worker_has_no_debezium_connector(connect: Connect) -> None:
     connect.reply(STATUS, 404)
     connect.reply(
         PUT, 500, {"message": "Failed to find any class that implements Connector and which name matches"}
@@ -298,7 +302,7 @@ def test_a_worker_without_the_connector_says_what_to_install(connect: Connect) -
         register(there(connect))
 
 
-def test_a_connector_that_never_runs(connect: Connect) -> None:
+def test_register_fails_when_the_connector_never_runs(connect: Connect) -> None:
     connect.reply(STATUS, 404)
     connect.reply(STATUS, 200, {"connector": {"state": "UNASSIGNED"}, "tasks": []})
     connect.reply(PUT, 201, {})
@@ -306,7 +310,7 @@ def test_a_connector_that_never_runs(connect: Connect) -> None:
         register(there(connect), seconds=0.1)
 
 
-def test_an_unreachable_worker_and_a_missing_address() -> None:
+def test_register_fails_when_the_worker_is_unreachable_or_not_configured() -> None:
     with pytest.raises(ConnectError, match="cannot reach Kafka Connect at"):
         register(config(log='connect_url = "http://127.0.0.1:9"'))
     with pytest.raises(ConfigError, match=r"log\.connect_url is not set"):

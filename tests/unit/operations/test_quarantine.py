@@ -32,7 +32,7 @@ def event(offset: int, value: bytes | None) -> QuarantinedEvent:
     return QuarantinedEvent(LogCoordinate("t", 1, offset), "shop.orders", 7, 8, "bad", b"k", value)
 
 
-def test_records_without_payload_are_read_from_the_log_as_long_as_it_has_them() -> None:
+def test_replay_reads_records_without_payload_from_the_log() -> None:
     def fetch(ranges: list[OffsetRange], _: int) -> dict[str, pa.Table]:
         (r,) = ranges
         if r.start == 3:
@@ -52,7 +52,7 @@ def test_records_without_payload_are_read_from_the_log_as_long_as_it_has_them() 
     assert _records(Mock(), [])[0].num_rows == 0
 
 
-def test_schema_changes_are_read_in_the_log_s_own_encoding() -> None:
+def test_replay_reads_schema_changes_in_the_encoding_of_the_log() -> None:
     topics = AvroTopics()
     change = schema_change_event(
         Place(1, 4), "orders", [ColumnSpec("id", "bigint", False)], ["id"], kind="CREATE"
@@ -67,7 +67,7 @@ def test_schema_changes_are_read_in_the_log_s_own_encoding() -> None:
     ]
 
 
-def test_one_range_for_each_partition() -> None:
+def test_replay_reads_one_range_for_each_partition() -> None:
     places = [LogCoordinate("t", 1, 9), LogCoordinate("t", 0, 4), LogCoordinate("t", 1, 5)]
     assert _ranges("t", places) == (OffsetRange("t", 0, 4, 5), OffsetRange("t", 1, 5, 10))
 

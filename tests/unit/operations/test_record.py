@@ -19,7 +19,7 @@ def config(tmp_path: Path, log: Mapping[str, object]) -> Config:
     return minimal_config(tmp_path, source=source, log=log)
 
 
-def test_topics_without_rows_are_left_out() -> None:
+def test_recorded_topics_exclude_topics_without_rows() -> None:
     names = [
         "shop.shop.orders",
         "shop.shop.a.b",
@@ -44,17 +44,17 @@ def test_topics_without_rows_are_left_out() -> None:
         (b"[1]", "json"),
     ],
 )
-def test_schemas_are_found_in_the_event(value: bytes, encoding: str) -> None:
+def test_encoding_of_recognizes_events_with_schemas(value: bytes, encoding: str) -> None:
     assert encoding_of(value) == encoding
 
 
-def test_an_archive_cannot_be_recorded(tmp_path: Path) -> None:
+def test_record_refuses_an_archive_as_the_log(tmp_path: Path) -> None:
     ArchiveWriter(tmp_path / "a", topic_prefix="shop", encoding="json").close()
     with pytest.raises(ConfigError, match="needs the topics of a broker"):
         record(config(tmp_path, {"kind": "archive", "path": "a"}), tmp_path / "to", until_caught_up=True)
 
 
-def test_no_broker_is_one_clear_error(tmp_path: Path) -> None:
+def test_record_reports_one_error_when_the_broker_is_unavailable(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -66,7 +66,7 @@ def test_no_broker_is_one_clear_error(tmp_path: Path) -> None:
     assert not (tmp_path / "to").exists()
 
 
-def test_a_wrong_client_setting_is_one_clear_error(tmp_path: Path) -> None:
+def test_record_reports_one_error_when_a_client_setting_is_wrong(tmp_path: Path) -> None:
     log = {
         "kind": "kafka",
         "bootstrap_servers": "127.0.0.1:1",
@@ -77,7 +77,7 @@ def test_a_wrong_client_setting_is_one_clear_error(tmp_path: Path) -> None:
         record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
 
 
-def test_events_of_a_broker_are_recorded_once(tmp_path: Path) -> None:
+def test_record_stores_each_event_of_the_broker_once(tmp_path: Path) -> None:
     broker = MockBroker()
     log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
     broker.send("shop.shop.t", b'{"a":1}', b'{"a":2}', partition=3)

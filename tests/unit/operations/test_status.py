@@ -76,7 +76,9 @@ def write(
     table.append(data, snapshot_properties={} if stamp is None else {MARKER_KEY: stamp.to_json()})
 
 
-def test_a_mirror_that_has_not_run(config: Config, tmp_path: Path) -> None:
+def test_status_lists_tables_as_not_started_when_the_mirror_has_not_run(
+    config: Config, tmp_path: Path
+) -> None:
     found = read_status(config)
     assert found.tables == ()
     assert found.not_started == ("shop.new", "shop.orders")
@@ -108,7 +110,7 @@ def test_status_of_a_current_table(config: Config, lake: SqlCatalog) -> None:
     assert (table.state, table.events_behind, table.lag_seconds, table.changes) == ("current", 0, 0.0, None)
 
 
-def test_the_newer_of_property_and_snapshot_counts(config: Config, lake: SqlCatalog) -> None:
+def test_status_uses_the_newer_marker_of_property_and_snapshot(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(3, sequence=2))
     table = lake.load_table(("shop", "orders"))
     with table.transaction() as change:
@@ -119,18 +121,18 @@ def test_the_newer_of_property_and_snapshot_counts(config: Config, lake: SqlCata
     assert read_status(config).tables[0].commits == 2
 
 
-def test_maintenance_commit_without_marker_does_not_hide_progress(config: Config, lake: SqlCatalog) -> None:
+def test_status_ignores_a_maintenance_commit_without_marker(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     lake.load_table(("shop", "orders")).append(pa.table({"id": [2]}))
     assert read_status(config).tables[0].state == "current"
 
 
-def test_tables_of_others_are_left_out(config: Config, lake: SqlCatalog) -> None:
+def test_status_excludes_tables_without_a_marker(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "by_hand"), {"id": [1]}, None)
     assert read_status(config).tables == ()
 
 
-def test_quarantine_and_pauses(config: Config, lake: SqlCatalog) -> None:
+def test_status_shows_quarantined_events_and_paused_tables(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     rows = {"table": ["shop.orders", "shop.orders", "shop.new"], "reason": ["a", "b", "c"]}
     write(lake, ("shop_ops", "quarantine"), rows, None)
@@ -144,7 +146,7 @@ def test_quarantine_and_pauses(config: Config, lake: SqlCatalog) -> None:
     assert status._PAUSED_KEY == ledger.PAUSED_KEY
 
 
-def test_a_log_that_cannot_be_read_makes_lag_unknown(
+def test_status_has_unknown_lag_when_the_log_cannot_be_read(
     config: Config, lake: SqlCatalog, tmp_path: Path
 ) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
@@ -154,7 +156,7 @@ def test_a_log_that_cannot_be_read_makes_lag_unknown(
     assert found.log_problem
 
 
-def test_a_marker_of_a_newer_engine_is_an_error(config: Config, lake: SqlCatalog) -> None:
+def test_status_fails_when_a_marker_is_from_a_newer_engine(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     table = lake.load_table(("shop", "orders"))
     with table.transaction() as change:
@@ -163,14 +165,14 @@ def test_a_marker_of_a_newer_engine_is_an_error(config: Config, lake: SqlCatalog
         read_status(config)
 
 
-def test_a_namespace_of_another_mirror_is_refused_by_check(config: Config, lake: SqlCatalog) -> None:
+def test_check_lake_refuses_a_namespace_of_another_mirror(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     assert {result.name: result.status for result in check_lake(config)}["lake: namespace"] == "ok"
     other = config.model_copy(update={"mirror": config.mirror.model_copy(update={"name": "crm"})})
     assert {result.name: result.status for result in check_lake(other)}["lake: namespace"] == "fail"
 
 
-def test_looking_at_a_foreign_database_makes_no_tables_in_it(config: Config, tmp_path: Path) -> None:
+def test_open_catalog_creates_no_tables_in_a_foreign_database(config: Config, tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "catalog.db").touch()
     with pytest.raises(LakeUnavailable), open_catalog(config.lake) as catalog:
@@ -186,7 +188,7 @@ def test_looking_at_a_foreign_database_makes_no_tables_in_it(config: Config, tmp
         ("jdbc:mysql://h/lake", "mysql+pymysql://u:p@h/lake"),
     ],
 )
-def test_jdbc_addresses(jdbc: str, uri: str) -> None:
+def test_sqlalchemy_uri_translates_jdbc_addresses(jdbc: str, uri: str) -> None:
     user = None if "sqlite" in jdbc else "u"
     assert sqlalchemy_uri(jdbc, user, user and "p") == uri
     with pytest.raises(LakeUnavailable, match="no Python driver"):
@@ -215,7 +217,7 @@ RUNNING = Observation("RUNNING", name="shop")
 FAILED = Observation("FAILED", "Failed to read next byte from position 651", "shop")
 
 
-def test_current_is_said_of_the_source(config: Config, lake: SqlCatalog) -> None:
+def test_status_is_current_only_relative_to_the_source(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     table = beside(config, end=END, connector=RUNNING, offset=at(500))
     assert (table.state, table.lag_seconds, table.reason) == ("current", 0.0, None)
@@ -223,7 +225,7 @@ def test_current_is_said_of_the_source(config: Config, lake: SqlCatalog) -> None
     assert beside(config, end=END, connector=FAILED, offset=at(500)).state == "current"
 
 
-def test_table_with_all_of_the_log_is_behind_when_the_connector_is(config: Config, lake: SqlCatalog) -> None:
+def test_status_is_behind_when_the_connector_is_behind(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     table = beside(config, end=END, connector=FAILED, offset=at(400, ts_sec=3))
     assert (table.state, table.events_behind) == ("behind", 0)
@@ -284,7 +286,7 @@ def test_table_with_all_of_the_log_is_behind_when_the_connector_is(config: Confi
         ({"ends": {(TOPIC, 0): 12}}, "behind", "2 events of the log", "replicator run"),
     ],
 )
-def test_table_has_a_reason_and_a_next_step_when_it_is_not_current(
+def test_status_has_reason_and_next_step_when_a_table_is_not_current(
     config: Config, lake: SqlCatalog, view: dict[str, Any], state: str, reason: str, step: str
 ) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
@@ -294,7 +296,7 @@ def test_table_has_a_reason_and_a_next_step_when_it_is_not_current(
     assert step in (table.next_step or "")
 
 
-def test_table_that_is_retried_has_the_reason_too(config: Config, lake: SqlCatalog) -> None:
+def test_status_has_the_reason_when_a_table_is_retried(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(7))
     note = {"reason": "no room", "hint": "free some", "retry_ms": 1}
     lake.update_namespace_properties(
@@ -309,7 +311,7 @@ def test_table_that_is_retried_has_the_reason_too(config: Config, lake: SqlCatal
     assert status._RETRYING_KEY == ledger.RETRYING_KEY
 
 
-def test_paused_table_has_its_hint(config: Config, lake: SqlCatalog) -> None:
+def test_status_has_the_hint_of_a_paused_table(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     pause = {"reason": "no key", "hint": "give it one", "since_ms": 1}
     lake.update_namespace_properties(
@@ -340,7 +342,7 @@ def test_status_shows_the_connector_beside_the_source(config: Config) -> None:
     assert json.loads(json.dumps(found.to_json()))["connector"]["position"] == "mysql-bin.000002:400"
 
 
-def test_archive_has_no_connector(config: Config, lake: SqlCatalog) -> None:
+def test_status_has_no_connector_when_the_log_is_an_archive(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     found = read_status(config)
     assert (found.connector, found.source_problem, found.tables[0].state) == (None, None, "current")

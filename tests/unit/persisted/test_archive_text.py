@@ -141,19 +141,19 @@ SOURCE_TEXT = """\
 """
 
 
-def test_a_manifest_is_written_and_read_as_before() -> None:
+def test_manifest_text_is_unchanged() -> None:
     assert MANIFEST.to_json() == MANIFEST_V2
     assert Manifest.from_json(MANIFEST_V2, "manifest.json") == MANIFEST
 
 
-def test_a_manifest_of_version_1_is_read() -> None:
+def test_manifest_of_version_1_is_read() -> None:
     found = Manifest.from_json(MANIFEST_V1, "manifest.json")
     assert (found.encoding, found.schemas) == ("json-schemas", {})
     assert (found.topic_prefix, found.created) == (MANIFEST.topic_prefix, MANIFEST.created)
     assert (found.files, found.partitions) == (MANIFEST.files, MANIFEST.partitions)
 
 
-def test_an_archive_has_the_same_files_and_fields_as_before(tmp_path: Path) -> None:
+def test_archive_files_and_fields_are_unchanged(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
         writer.add_schema(7, '"string"')
         writer.append(Event("shop.t", 1, 2, 3, b"k", None, (("h", b"v"), ("n", None))))
@@ -179,7 +179,7 @@ def test_an_archive_has_the_same_files_and_fields_as_before(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("schemas", [True, False])
-def test_an_archive_of_before_is_read(tmp_path: Path, schemas: bool) -> None:
+def test_archive_of_an_earlier_engine_is_read(tmp_path: Path, schemas: bool) -> None:
     (tmp_path / "events").mkdir()
     record = {"topic": "shop.shop.orders", "partition": 0, "timestamp": 3, "key": None, "value": b"v"}
     records = [record | {"offset": n, "headers": [{"key": "h", "value": b"v"}]} for n in (4, 5, 7)]
@@ -198,7 +198,7 @@ def test_an_archive_of_before_is_read(tmp_path: Path, schemas: bool) -> None:
     ]
 
 
-def test_the_source_of_a_recording_is_written_and_read_as_before(tmp_path: Path) -> None:
+def test_recorded_source_text_is_unchanged(tmp_path: Path) -> None:
     assert SOURCE.to_json() == SOURCE_TEXT
     (tmp_path / "source.json").write_text(SOURCE_TEXT, encoding="utf-8")
     assert RecordedSource.load(tmp_path) == SOURCE

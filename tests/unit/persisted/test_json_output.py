@@ -84,7 +84,7 @@ STACK_TEXT = """\
 }"""
 
 
-def test_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_json_has_the_published_keys(capsys: pytest.CaptureFixture[str]) -> None:
     status = MirrorStatus("shop", "shop", (TABLE,), ("shop.b",), {"shop.c": "why"}, 1, "away")
     print_status(status, as_json=True)
     found = json.loads(capsys.readouterr().out)
@@ -102,7 +102,7 @@ def test_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert note.keys() >= {"position", "ts_ms", "made_ms", "changes", "told"}
 
 
-def test_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_json_is_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     print_checks([CheckResult("lake: catalog", "fail", "away", "start it")], "fail", as_json=True)
     assert json.loads(capsys.readouterr().out) == {
         "version": 1,
@@ -113,7 +113,7 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_stack_endpoints_and_parts() -> None:
+def test_stack_json_has_the_published_keys() -> None:
     assert _shown(Endpoints()).keys() >= {
         *("mysql_host", "mysql_port", "mysql_user", "bootstrap_servers", "connect_url", "registry_url"),
     }
@@ -121,7 +121,7 @@ def test_stack_endpoints_and_parts() -> None:
     assert part.keys() >= {"part", "running", "healthy", "pid", "address", "log"}
 
 
-def test_the_file_of_a_local_stack(tmp_path: Path) -> None:
+def test_stack_state_text_is_unchanged(tmp_path: Path) -> None:
     save_state(tmp_path, STACK)
     assert (tmp_path / "stack.json").read_text(encoding="utf-8") == STACK_TEXT
     assert load_state(tmp_path) == STACK

@@ -80,18 +80,18 @@ STATE_TEXT = (
 )
 
 
-def test_a_marker_is_written_as_before() -> None:
+def test_commit_marker_is_written_unchanged() -> None:
     assert MARKER.to_json() == MARKER_TEXT
 
 
-def test_a_marker_is_read_as_before() -> None:
+def test_commit_marker_is_read_unchanged() -> None:
     found = CommitMarker.from_json(MARKER_TEXT)
     assert found == MARKER
     # Equality of positions looks at their order alone.
     assert found.to_json() == MARKER_TEXT
 
 
-def test_a_marker_of_the_first_engine_is_read() -> None:
+def test_commit_marker_of_the_first_engine_is_read() -> None:
     found = CommitMarker.from_json(FIRST_MARKER_TEXT)
     high = HighWater(
         POSITION,
@@ -120,13 +120,13 @@ def test_a_marker_of_the_first_engine_is_read() -> None:
     )
 
 
-def test_a_schema_state_is_written_and_read_as_before() -> None:
+def test_schema_state_text_is_unchanged() -> None:
     assert STATE.to_json() == STATE_TEXT
     found = SchemaState.from_json(STATE_TEXT)
     assert (found, found.notes) == (STATE, STATE.notes)
 
 
-def test_pending_work_is_written_and_read_as_before() -> None:
+def test_pending_work_text_is_unchanged() -> None:
     assert fills_to_json({"b": "x", "a": "7"}) == '{"a": "7", "b": "x"}'
     assert fills_from_json('{"a": "7", "b": "x"}') == {"a": "7", "b": "x"}
     clear = f'{{"partition": -1, "offset": -1, "position": {POSITION_DOCUMENT}, "ts_ms": 8}}'
@@ -134,7 +134,7 @@ def test_pending_work_is_written_and_read_as_before() -> None:
     assert Truncate.from_json(json.loads(clear)) == Truncate(-1, -1, POSITION, 8)
 
 
-def test_column_rules_are_written_and_read_as_before() -> None:
+def test_column_rules_text_is_unchanged() -> None:
     text = '{"Größe": "exclude", "email": "hash 0a1b2c3d"}'
     assert rules_to_json({"email": "hash 0a1b2c3d", "Größe": "exclude"}) == text
     assert rules_from_json(text) == {"email": "hash 0a1b2c3d", "Größe": "exclude"}

@@ -51,7 +51,7 @@ def _name(function: ast.expr) -> str | None:
     return function.id if isinstance(function, ast.Name) else None
 
 
-def test_property_names_are_those_of_every_lake() -> None:
+def test_property_names_are_unchanged() -> None:
     found: set[str] = set()
     for tree in trees():
         texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
@@ -70,7 +70,7 @@ def test_property_names_are_those_of_every_lake() -> None:
     }
 
 
-def test_crash_points_are_those_of_every_crash_test() -> None:
+def test_crash_point_names_are_unchanged() -> None:
     assert {point for tree in trees() for point in calls(tree, "reach")} == {
         "after-changelog-files",
         "after-commit",
@@ -84,12 +84,12 @@ def test_crash_points_are_those_of_every_crash_test() -> None:
     assert 'environ.get("REPLICATOR_CRASH_AT", "")' in Path(failpoints.__file__).read_text(encoding="utf-8")
 
 
-def test_leftovers_of_a_crash_are_found_by_their_names() -> None:
+def test_names_of_leftovers_of_a_crash_are_unchanged() -> None:
     assert strategy.BRANCH == "replicator_staging"
     assert evolve.is_temporary("replicator_new_price")
 
 
-def test_namespaces_and_tables_of_a_mirror() -> None:
+def test_names_of_namespaces_and_tables_are_unchanged() -> None:
     lake = LakeConfig(catalog="jdbc", uri="jdbc:sqlite:lake/catalog.db", warehouse="lake", namespace="shop")
     assert (lake.changes_namespace, lake.ops_namespace, QUARANTINE) == (
         "shop_changes",
@@ -100,7 +100,7 @@ def test_namespaces_and_tables_of_a_mirror() -> None:
     assert lake_names(["id", "_file", "_file_"]) == {"id": "id", "_file": "_file__", "_file_": "_file_"}
 
 
-def test_quarantine_columns() -> None:
+def test_quarantine_columns_are_unchanged() -> None:
     assert _SCHEMA == (
         '{"type": "struct", "schema-id": 0, "fields": ['
         '{"id": 1, "name": "table", "required": false, "type": "string"}, '
@@ -118,7 +118,7 @@ def test_quarantine_columns() -> None:
     assert [str(resolution) for resolution in Resolution] == ["replayed", "dropped"]
 
 
-def test_changelog_columns() -> None:
+def test_changelog_columns_are_unchanged() -> None:
     schema = TableSchema((Column("id", LONG, nullable=False), Column("name", STRING)), ("id",))
     assert changelog_schema(schema, change_column(schema.names)) == (
         '{"type": "struct", "schema-id": 0, "fields": ['
@@ -146,7 +146,7 @@ def test_changelog_columns() -> None:
     ]
 
 
-def test_column_rules_are_recorded_in_the_same_words() -> None:
+def test_column_rule_texts_are_unchanged() -> None:
     """A lake whose recorded rules differ from the configured ones is refused."""
     rules = (KeyedHash(b"not-a-secret-0123456789"), FixedText("***"), KeepLast(2), Blank())
     assert [str(rule) for rule in rules] == ["hash 6e5d4f28", "text ***", "keep_last 2", "null"]

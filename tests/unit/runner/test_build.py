@@ -11,7 +11,7 @@ from tests.support.config import minimal_config
 
 
 @pytest.mark.parametrize(("allowed", "refused"), [([], True), (["value.converter"], False)])
-def test_an_archive_is_replayed_under_the_rules_of_its_log(allowed: list[str], refused: bool) -> None:
+def test_build_applies_the_rules_of_the_log_to_an_archive(allowed: list[str], refused: bool) -> None:
     """What Apicurio's converter made of NULLs is refused by `replay` as it is by `run`."""
     archive = Mock(spec=ArchiveChangeLog)
     archive.writer_schemas.return_value = {}

@@ -89,7 +89,7 @@ def event(lines: list[dict[str, Any]], text: str, **fields: str) -> dict[str, An
     return found
 
 
-def test_failed_task_is_restarted_and_its_cause_logged_without_secrets(
+def test_watch_restarts_a_failed_task_and_logs_its_cause_without_secrets(
     connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     registered(connect)
@@ -109,7 +109,7 @@ def test_failed_task_is_restarted_and_its_cause_logged_without_secrets(
     assert connect.count(RESTART) == 1
 
 
-def test_missing_connector_and_unreachable_worker_are_logged_once(
+def test_watch_logs_a_missing_connector_or_unreachable_worker_once(
     connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     connect.reply(FIND, 200, {})
@@ -119,7 +119,7 @@ def test_missing_connector_and_unreachable_worker_are_logged_once(
     assert (line["reason"], line["next"]) == ("no connector has this topic prefix", "run: replicator connect")
 
 
-def test_unavailable_broker_is_logged_and_its_return_too(
+def test_watch_logs_an_unavailable_broker_and_its_recovery(
     connect: Connect, lines: list[dict[str, Any]]
 ) -> None:
     registered(connect)
@@ -147,7 +147,7 @@ def test_goal_is_unknown_when_the_source_is_unavailable(
     assert caught.value.exit_code == 1
 
 
-def test_run_without_kafka_connect_says_what_caught_up_means(
+def test_watch_logs_what_caught_up_means_when_there_is_no_kafka_connect(
     broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     with quickly_watching(config(None, broker), until_caught_up=True) as goal:
@@ -159,7 +159,7 @@ def offset(pos: int) -> ConnectorOffset:
     return ConnectorOffset("mysql-bin.000001", pos)
 
 
-def test_goal_is_reached_by_an_offset_behind_it() -> None:
+def test_goal_is_reached_when_the_offset_covers_it() -> None:
     goal, running = SourceGoal(), Observation("RUNNING", name="shop")
     goal.connector_observed(running, offset(900))
     goal.set_end(BinlogEnd("mysql-bin.000001", 500))
@@ -171,7 +171,7 @@ def test_goal_is_reached_by_an_offset_behind_it() -> None:
     goal.wait(threading.Event(), 0, 60)
 
 
-def test_goal_of_a_stopped_connector_is_given_up() -> None:
+def test_goal_is_abandoned_when_the_connector_is_stopped() -> None:
     goal = SourceGoal(WaitLimits(settled=0.3))
     goal.set_end(BinlogEnd("mysql-bin.000001", 500))
     goal.connector_observed(Observation("STOPPED", name="shop"), offset(100))
@@ -184,7 +184,7 @@ def test_goal_of_a_stopped_connector_is_given_up() -> None:
     assert "resume" in (caught.value.hint or "")
 
 
-def test_waiting_for_the_goal_ends_with_the_mirror() -> None:
+def test_goal_wait_ends_when_the_mirror_stops() -> None:
     goal, stopping = SourceGoal(), threading.Event()
     stopping.set()
     began = time.monotonic()

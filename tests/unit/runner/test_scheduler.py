@@ -100,7 +100,7 @@ def spark_error(text: str = "this file is odd\nand so on") -> PySparkException:
     return PySparkException(text)
 
 
-def test_a_table_that_fails_three_times_in_a_row_is_paused_alone(harness: SchedulerHarness) -> None:
+def test_scheduler_pauses_only_the_table_that_fails_three_times_in_a_row(harness: SchedulerHarness) -> None:
     harness.broken["shop.orders"] = spark_error()
     for tries in (1, 2, 3):
         harness.mirror.advance(ENDS)
@@ -113,7 +113,7 @@ def test_a_table_that_fails_three_times_in_a_row_is_paused_alone(harness: Schedu
     assert harness.mirror.advance(ENDS) is None
 
 
-def test_a_table_that_the_lake_cannot_read_or_write_is_paused_alone(harness: SchedulerHarness) -> None:
+def test_scheduler_pauses_only_the_table_that_the_lake_cannot_access(harness: SchedulerHarness) -> None:
     harness.broken["shop.orders"] = LakeUnavailable("its metadata are broken", "check [lake]")
     for tries in (1, 2, 3):
         harness.mirror.advance(ENDS)
@@ -124,7 +124,7 @@ def test_a_table_that_the_lake_cannot_read_or_write_is_paused_alone(harness: Sch
     assert harness.done == ["shop.users"]
 
 
-def test_where_no_table_can_be_read_it_is_not_the_tables(harness: SchedulerHarness) -> None:
+def test_check_log_reports_the_lake_when_no_table_can_be_read(harness: SchedulerHarness) -> None:
     harness.ledger.load.return_value = {TableId("shop", "orders"): LakeUnavailable("no files")}
     harness.ledger.knows.side_effect = lambda table: table.name == "users"
     harness.ledger.is_empty = False
@@ -138,7 +138,7 @@ def test_where_no_table_can_be_read_it_is_not_the_tables(harness: SchedulerHarne
 @pytest.mark.parametrize(
     ("first", "end", "reason"), [(4, 9, "the log begins at 4"), (0, 1, "has lost its newest events")]
 )
-def test_table_is_paused_alone_when_its_events_were_deleted(
+def test_scheduler_pauses_only_the_table_whose_events_were_deleted(
     harness: SchedulerHarness, first: int, end: int, reason: str
 ) -> None:
     topic = "shop.shop.orders"
@@ -152,7 +152,7 @@ def test_table_is_paused_alone_when_its_events_were_deleted(
     assert harness.done == ["shop.users"]
 
 
-def test_schema_changes_that_cannot_be_quarantined_stop_no_table(harness: SchedulerHarness) -> None:
+def test_scheduler_continues_when_schema_changes_cannot_be_quarantined(harness: SchedulerHarness) -> None:
     bad = BadRecord(RawRecord("shop", 0, 3, 0, None, b"garbage"), "no JSON")
     quarantine: Any = harness.mirror.context.quarantine
     harness.mirror.context.schemas.add_schema_changes = Mock(side_effect=[[bad], []])  # type: ignore[method-assign]
@@ -164,7 +164,7 @@ def test_schema_changes_that_cannot_be_quarantined_stop_no_table(harness: Schedu
     assert harness.mirror.summary().quarantined == 1
 
 
-def test_success_resets_the_count_of_failures(harness: SchedulerHarness) -> None:
+def test_scheduler_resets_the_failure_count_after_a_success(harness: SchedulerHarness) -> None:
     ends: dict[str, dict[int, int]] = {"shop.shop.orders": {0: 0}}
     for broken in (True, True, False, True, True, False):
         ends["shop.shop.orders"][0] += 1
@@ -175,7 +175,7 @@ def test_success_resets_the_count_of_failures(harness: SchedulerHarness) -> None
     assert not harness.mirror.failing
 
 
-def test_a_failing_table_waits_a_while(tmp_path: Path) -> None:
+def test_scheduler_delays_the_retry_of_a_failing_table(tmp_path: Path) -> None:
     harness = SchedulerHarness(tmp_path, retry_delays=(1000.0, 1000.0))
     harness.broken["shop.orders"] = spark_error()
     harness.mirror.advance(ENDS)
@@ -184,7 +184,7 @@ def test_a_failing_table_waits_a_while(tmp_path: Path) -> None:
     assert not harness.mirror.retry_due()
 
 
-def test_where_every_table_fails_it_is_not_the_tables(harness: SchedulerHarness) -> None:
+def test_scheduler_pauses_no_table_when_every_table_fails(harness: SchedulerHarness) -> None:
     harness.broken = {"shop.orders": spark_error(), "shop.users": spark_error()}
     for _ in range(4):
         with pytest.raises(LakeUnavailable, match="this file is odd"):
@@ -192,7 +192,7 @@ def test_where_every_table_fails_it_is_not_the_tables(harness: SchedulerHarness)
     assert harness.mirror.summary().paused == {}
 
 
-def test_a_definition_from_the_source_is_tried_at_once(tmp_path: Path) -> None:
+def test_scheduler_retries_at_once_when_the_source_supplies_a_definition(tmp_path: Path) -> None:
     """The log has nothing of the table, so nothing else would wake it."""
     harness = SchedulerHarness(tmp_path, source={"tables": ["*.*"], "url": "mysql://cdc@127.0.0.1/shop"})
     harness.broken["shop.orders"] = MissingSchema("no definition")
@@ -205,7 +205,7 @@ def test_a_definition_from_the_source_is_tried_at_once(tmp_path: Path) -> None:
     assert not harness.mirror.failing
 
 
-def test_a_table_is_paused_only_where_the_lake_says_so(harness: SchedulerHarness) -> None:
+def test_scheduler_pauses_a_table_only_when_the_lake_records_it(harness: SchedulerHarness) -> None:
     """Else `status` would not know, and nothing would try it again."""
     harness.broken["shop.orders"] = UnsupportedChange("odd", "look")
     harness.ledger.pause.side_effect = LakeUnavailable("no catalog")
@@ -217,7 +217,7 @@ def test_a_table_is_paused_only_where_the_lake_says_so(harness: SchedulerHarness
     assert harness.mirror.summary().paused == {"shop.orders": "odd"}
 
 
-def test_all_events_that_pause_a_table_are_counted(harness: SchedulerHarness) -> None:
+def test_scheduler_counts_all_events_that_pause_a_table(harness: SchedulerHarness) -> None:
     harness.broken["shop.orders"] = TablePaused("3 events", "look", quarantined=3)
     harness.mirror.advance(ENDS)
     assert harness.mirror.summary().quarantined == 3
@@ -226,7 +226,7 @@ def test_all_events_that_pause_a_table_are_counted(harness: SchedulerHarness) ->
 SAME_NAME: Offsets = {"shop.crm.orders": {0: 5}, "shop.shop.orders": {0: 5}}
 
 
-def test_two_tables_never_share_one_in_the_lake(harness: SchedulerHarness) -> None:
+def test_scheduler_pauses_the_second_table_of_one_lake_name(harness: SchedulerHarness) -> None:
     harness.mirror.advance(SAME_NAME)
     assert harness.done == ["crm.orders"]
     (reason,) = harness.mirror.summary().paused.values()
@@ -237,7 +237,7 @@ def test_two_tables_never_share_one_in_the_lake(harness: SchedulerHarness) -> No
     assert "namespace" in hint
 
 
-def test_the_table_that_is_in_the_lake_keeps_its_place(harness: SchedulerHarness) -> None:
+def test_scheduler_continues_the_table_that_already_has_the_lake_name(harness: SchedulerHarness) -> None:
     progress = {"shop.shop.orders": {0: PartitionProgress(2)}}
     harness.markers["orders"] = CommitMarker("shop", 1, 1, progress)
     harness.mirror.advance(SAME_NAME)
@@ -247,7 +247,7 @@ def test_the_table_that_is_in_the_lake_keeps_its_place(harness: SchedulerHarness
     assert harness.done == ["shop.orders"] * 2
 
 
-def test_table_keeps_its_progress_under_another_topic_prefix(harness: SchedulerHarness) -> None:
+def test_scheduler_keeps_progress_when_the_topic_prefix_changes(harness: SchedulerHarness) -> None:
     progress = {"old.shop.orders": {0: PartitionProgress(2)}}
     harness.markers["orders"] = CommitMarker("shop", 1, 1, progress)
     harness.mirror.advance({"shop.shop.orders": {0: 5}})
@@ -255,7 +255,9 @@ def test_table_keeps_its_progress_under_another_topic_prefix(harness: SchedulerH
 
 
 @pytest.mark.parametrize("gone", ["log", "lake"])
-def test_what_all_tables_need_stops_the_stream(harness: SchedulerHarness, gone: str) -> None:
+def test_scheduler_stops_when_the_log_or_the_catalog_is_unavailable(
+    harness: SchedulerHarness, gone: str
+) -> None:
     harness.broken["shop.orders"] = spark_error()
     error: Exception
     if gone == "log":
@@ -270,14 +272,16 @@ def test_what_all_tables_need_stops_the_stream(harness: SchedulerHarness, gone: 
 
 
 @pytest.mark.parametrize("error", [LogUnavailable("x"), ConnectionRefusedError()])
-def test_errors_that_are_no_tables_leave_at_once(harness: SchedulerHarness, error: Exception) -> None:
+def test_scheduler_raises_an_error_that_concerns_no_table_at_once(
+    harness: SchedulerHarness, error: Exception
+) -> None:
     harness.broken["shop.orders"] = error
     with pytest.raises(type(error)):
         harness.mirror.advance(ENDS)
     assert not harness.mirror.failing
 
 
-def test_no_table_is_at_work_any_more_when_a_batch_fails(harness: SchedulerHarness) -> None:
+def test_scheduler_waits_for_all_tables_when_a_batch_fails(harness: SchedulerHarness) -> None:
     """The caller tries again, and two threads must never write one table."""
     failed, done = threading.Event(), threading.Event()
 
@@ -298,7 +302,7 @@ def test_no_table_is_at_work_any_more_when_a_batch_fails(harness: SchedulerHarne
 
 
 @pytest.mark.parametrize(("grows", "tries"), [(True, 3), (False, 1)])
-def test_a_definition_that_is_missing_may_still_come(
+def test_scheduler_retries_a_missing_definition_while_it_may_arrive(
     harness: SchedulerHarness, grows: bool, tries: int
 ) -> None:
     """A connector writes it first, but after an outage of the broker the events may be there before it."""
@@ -311,7 +315,7 @@ def test_a_definition_that_is_missing_may_still_come(
     assert harness.done == ["shop.users"]
 
 
-def test_table_continues_when_its_definition_arrives(harness: SchedulerHarness) -> None:
+def test_scheduler_continues_a_table_when_its_definition_arrives(harness: SchedulerHarness) -> None:
     harness.log.grows = True
     harness.broken["shop.orders"] = MissingSchema("no definition of shop.orders")
     harness.mirror.advance(ENDS)
@@ -375,7 +379,7 @@ def define(harness: SchedulerHarness, table: str, *columns: str) -> None:
     harness.mirror.context.schemas.define(TableId("shop", table), schema)
 
 
-def test_first_retry_of_a_table_comes_after_two_seconds() -> None:
+def test_retries_begin_after_two_seconds() -> None:
     failing = Retries()
     table = TableId("shop", "orders")
     assert failing.failed(table) == 2.0
@@ -383,7 +387,7 @@ def test_first_retry_of_a_table_comes_after_two_seconds() -> None:
     assert 0 < failing.seconds_left() <= 2.0
 
 
-def test_failure_is_noted_for_status_until_the_table_succeeds(harness: SchedulerHarness) -> None:
+def test_scheduler_records_a_failure_until_the_table_succeeds(harness: SchedulerHarness) -> None:
     harness.broken["shop.orders"] = spark_error()
     harness.mirror.advance(ENDS)
     ((table, reason, hint, _), _) = harness.ledger.note_failure.call_args
@@ -395,14 +399,14 @@ def test_failure_is_noted_for_status_until_the_table_succeeds(harness: Scheduler
     harness.ledger.forget_failure.assert_called_once_with(TableId("shop", "orders"))
 
 
-def test_failure_that_cannot_be_recorded_stops_no_table(harness: SchedulerHarness) -> None:
+def test_scheduler_continues_when_a_failure_cannot_be_recorded(harness: SchedulerHarness) -> None:
     harness.ledger.note_failure.side_effect = LakeUnavailable("away")
     harness.broken["shop.orders"] = spark_error()
     harness.mirror.advance(ENDS)
     assert harness.mirror.failing
 
 
-def test_paused_table_is_not_retried(harness: SchedulerHarness) -> None:
+def test_scheduler_does_not_retry_a_paused_table(harness: SchedulerHarness) -> None:
     """It would keep a run that ends once it has caught up from ending."""
     topic = "shop.shop.orders"
     harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
@@ -415,7 +419,7 @@ def test_paused_table_is_not_retried(harness: SchedulerHarness) -> None:
     assert not harness.mirror.failing
 
 
-def test_unread_chunks_have_what_the_lake_lacks(tmp_path: Path) -> None:
+def test_unread_chunks_contain_the_events_missing_in_the_lake(tmp_path: Path) -> None:
     harness = SchedulerHarness(tmp_path, apply={"max_events": 4})
     topic = "shop.shop.orders"
     harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})

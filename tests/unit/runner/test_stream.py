@@ -51,21 +51,21 @@ class Streams:
         follow(stream, first_retry_s=0.0)
 
 
-def test_outages_are_waited_for() -> None:
+def test_follow_continues_after_outages() -> None:
     ends = (LogUnavailable("x"), LakeUnavailable("x"), PySparkException(""), PySparkException("a\nb"), None)
     streams = Streams(*ends)
     streams.follow()
     assert streams.ends == []
 
 
-def test_only_the_log_is_waited_for_where_the_end_is_wanted() -> None:
+def test_follow_waits_only_for_the_log_when_run_until_caught_up() -> None:
     streams = Streams(LogUnavailable("x"), LakeUnavailable("x"), None)
     with pytest.raises(LakeUnavailable):
         streams.follow(until_caught_up=True)
     assert streams.ends == [None]
 
 
-def test_a_stream_without_java_is_not_started_again() -> None:
+def test_follow_does_not_restart_a_stream_when_java_has_ended() -> None:
     ended = subprocess.Popen(["true"])
     streams = Streams(LakeUnavailable("the Java side is gone"), None, java=ended)
     with pytest.raises(JavaGone):
@@ -73,7 +73,7 @@ def test_a_stream_without_java_is_not_started_again() -> None:
     assert streams.ends == [None]
 
 
-def test_tables_that_failed_are_tried_again_before_the_end() -> None:
+def test_follow_retries_failed_tables_before_the_end() -> None:
     streams = Streams(None, None, None)
     waits: list[int] = []
 
@@ -86,14 +86,14 @@ def test_tables_that_failed_are_tried_again_before_the_end() -> None:
     assert (waits, streams.ends) == ([2, 1], [])
 
 
-def test_a_stop_ends_it() -> None:
+def test_follow_ends_when_the_mirror_stops() -> None:
     streams = Streams(None)
     streams.mirror.stopping.set()
     streams.follow()
     assert streams.ends == [None]
 
 
-def test_a_stream_starts_behind_topics_that_are_left_out(tmp_path: Path) -> None:
+def test_stream_starts_at_the_end_of_excluded_topics(tmp_path: Path) -> None:
     """Spark refuses to start where a topic that its pattern matches is not among the offsets."""
     first = {"p.shop.orders": {0: 2, 1: 0}, "p.shop.log_2024": {0: 5}, "p.crm.people": {0: 0}}
     ends = {"p.shop.orders": {0: 9, 1: 4}, "p.shop.log_2024": {0: 8}, "p.crm.people": {0: 1}}
@@ -149,7 +149,7 @@ def test_run_ends_when_the_goal_was_reached_before_the_stream() -> None:
     assert follow_to(Goal(waits=0), [OLD]) == 1
 
 
-def test_run_waits_for_the_goal_and_takes_in_what_came_meanwhile() -> None:
+def test_run_waits_for_the_goal_and_applies_events_that_arrive_meanwhile() -> None:
     assert follow_to(Goal(waits=1), [OLD, NEW, NEW]) == 2
     assert follow_to(Goal(waits=3), [OLD, NEW, NEW, NEW]) == 3
 

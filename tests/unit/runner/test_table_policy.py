@@ -36,7 +36,7 @@ ORDERS, USERS = TableId("shop", "orders"), TableId("shop", "users")
     ],
 )
 @pytest.mark.parametrize("log_grows", [True, False])
-def test_verdict(error: Exception, expected: Verdict, log_grows: bool) -> None:
+def test_verdict_of_each_error_is_as_specified(error: Exception, expected: Verdict, log_grows: bool) -> None:
     assert verdict(error, log_grows=log_grows) is expected
 
 

@@ -48,7 +48,7 @@ def log(events: dict[str, list[bytes]] | None = None) -> Mock:
         ('d"b', "`日本`", "shop.d_b.____"),
     ],
 )
-def test_tables_of_a_topic_come_from_definitions(database: str, table: str, topic: str) -> None:
+def test_topic_tables_are_found_by_definitions(database: str, table: str, topic: str) -> None:
     schemas = SchemaTracker(JsonFormat())
     define(schemas, database, table)
     topics = TopicTables(log(), schemas, lambda _: True)
@@ -56,7 +56,7 @@ def test_tables_of_a_topic_come_from_definitions(database: str, table: str, topi
     topics.check_alone(topic)
 
 
-def test_tables_of_a_topic_come_from_events_without_definitions() -> None:
+def test_topic_tables_are_found_by_events_when_there_are_no_definitions() -> None:
     value = change_event("c", Place(1, 5), "a b", after={"id": 1})
     source = log({"shop.shop.a_b": [b"garbage", value]})
     topics = TopicTables(source, SchemaTracker(JsonFormat()), lambda _: True)
@@ -69,7 +69,7 @@ def test_tables_of_a_topic_come_from_events_without_definitions() -> None:
         topics.table("shop.transaction")
 
 
-def test_without_any_event_the_name_has_to_do_until_there_is_one() -> None:
+def test_topic_tables_use_the_topic_name_until_the_first_event() -> None:
     events: dict[str, list[bytes]] = {"shop.shop.a_b": []}
     source = log(events)
     topics = TopicTables(source, SchemaTracker(JsonFormat()), lambda _: True)
@@ -82,7 +82,7 @@ def test_without_any_event_the_name_has_to_do_until_there_is_one() -> None:
     assert topics.table("shop.shop.a_b") == TableId("shop", "a b")
 
 
-def test_events_that_name_no_table_are_fetched_once() -> None:
+def test_topic_tables_fetch_events_without_a_table_name_once() -> None:
     """As flattened ones do not."""
     topic, nothing = "shop.shop.a_b", change_event("c", Place(1, 5), "a b").replace(b'"source"', b'"origin"')
     events = {topic: [nothing]}
@@ -99,7 +99,7 @@ def test_events_that_name_no_table_are_fetched_once() -> None:
     assert topics.table(topic) == TableId("shop", "a b")
 
 
-def test_two_tables_of_one_topic() -> None:
+def test_topic_tables_refuse_two_wanted_tables_of_one_topic() -> None:
     schemas = SchemaTracker(JsonFormat())
     define(schemas, "db", "a b")
     wanted = {"db.a b", "db.a$b"}
@@ -113,7 +113,7 @@ def test_two_tables_of_one_topic() -> None:
     TopicTables(log(), schemas, wanted.__contains__).check_alone("shop.db.a_b")
 
 
-def test_dropped_table_does_not_share_its_topic() -> None:
+def test_topic_tables_ignore_a_dropped_table() -> None:
     schemas = SchemaTracker(JsonFormat())
     define(schemas, "db", "a b")
     define(schemas, "db", "a$b", pos=5)

@@ -251,7 +251,7 @@ def lake_names(schema: TableSchema) -> dict[str, str]:
     cuts=st.lists(st.integers(0, 9), max_size=4),
     again=st.lists(st.integers(0, 9), max_size=3),
 )
-def test_any_sequence_ends_in_the_schema_and_the_row_of_the_source(
+def test_schema_changes_of_any_sequence_end_in_the_schema_of_the_source(
     story: list[Step], cuts: list[int], again: list[int]
 ) -> None:
     source = SourceModel()
@@ -281,7 +281,7 @@ def test_any_sequence_ends_in_the_schema_and_the_row_of_the_source(
 
 @settings(max_examples=300, deadline=None)
 @given(story=st.lists(steps, max_size=7), since=st.integers(0, 7))
-def test_events_of_any_version_go_to_the_columns_that_they_mean(story: list[Step], since: int) -> None:
+def test_events_of_any_schema_version_are_stored_in_their_columns(story: list[Step], since: int) -> None:
     source = SourceModel()
     for step in story:
         source.take(step)

@@ -16,7 +16,7 @@ from replicator.schema.changes import (
 )
 
 
-def test_schema_state_as_text() -> None:
+def test_schema_state_is_unchanged_after_a_json_round_trip() -> None:
     text = SchemaState(5, ("a",)).to_json()
     assert SchemaState.from_json(text) == SchemaState(5, ("a",))
     with pytest.raises(ValueError, match="version 2"):
@@ -27,7 +27,7 @@ def column(name: str, *, unknown: bool) -> Column:
     return Column(name, LakeType("string"), "string", True, fill_unknown=unknown)  # type: ignore[arg-type]
 
 
-def test_columns_with_nulls_follow_renames_and_drops() -> None:
+def test_unfilled_columns_follow_renames_and_drops() -> None:
     added = [AddColumn(column("u", unknown=True), None), AddColumn(column("known", unknown=False), "u")]
     assert unfilled_columns((), added, is_empty=False) == ("u",)
     assert unfilled_columns((), added, is_empty=True) == ()

@@ -39,7 +39,7 @@ def doubts(line: SchemaHistory) -> dict[str, set[str]]:
     return {c: {n.name for n in h.maybe} for c, h in last.items() if h.maybe}
 
 
-def test_a_renamed_column_has_all_its_names_in_every_version() -> None:
+def test_renamed_column_has_all_its_names_in_every_version() -> None:
     line = build_history(
         [
             defined(1, "id", "a"),
@@ -55,12 +55,12 @@ def test_a_renamed_column_has_all_its_names_in_every_version() -> None:
     assert doubts(line) == {}
 
 
-def test_columns_that_exchange_their_names_have_both() -> None:
+def test_exchanged_columns_have_both_names() -> None:
     line = build_history([defined(1, "a", "b"), defined(2, "b", "a", renamed=(("a", "b"), ("b", "a")))])
     assert names(line)[-1] == {"a": {"a", "b"}, "b": {"a", "b"}}
 
 
-def test_a_column_of_the_name_of_a_dropped_one_is_another() -> None:
+def test_column_with_the_name_of_a_dropped_one_is_a_different_column() -> None:
     line = build_history(
         [
             defined(1, "id", "a", "b"),
@@ -73,7 +73,7 @@ def test_a_column_of_the_name_of_a_dropped_one_is_another() -> None:
     assert doubts(line) == {}
 
 
-def test_a_column_that_came_while_another_went_may_be_the_same() -> None:
+def test_added_column_may_be_the_same_as_one_dropped_at_that_time() -> None:
     line = observed(SchemaHistory(), SourcePosition("b.000001", 1), 0, schema("id", "a", "x"))
     line = observed(line, SourcePosition("b.000001", 2), 0, schema("id", "b", "x"))
     assert doubts(line) == {"b": {"a"}}
@@ -97,7 +97,7 @@ def test_recreated_table_has_no_doubtful_columns_unless_a_snapshot_read_it() -> 
     assert doubts(build_history(again)) == {"b": {"a"}}
 
 
-def test_names_are_compared_in_the_source_and_not_in_avro() -> None:
+def test_column_history_compares_source_names_instead_of_avro_names() -> None:
     """A column seen in an event goes on in the definition, which has the source's name for it."""
     known = Column("e-mail", STRING, renamed_from="e_mail", source="e-mail")
     line = observed(SchemaHistory(), SourcePosition("b.000001", 1), 0, TableSchema((known,), ()))

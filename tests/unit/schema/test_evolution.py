@@ -52,7 +52,7 @@ def test_equal_schemas_need_no_evolution() -> None:
     assert planned({"id": LONG, "q": INT}, schema(ID, Column("q", INT))) == Plan((), (), ())
 
 
-def test_added_columns_stand_where_the_source_has_them() -> None:
+def test_evolution_adds_columns_at_their_place_in_the_source() -> None:
     first, last = Column("first", INT), Column("last", STRING, fill="x")
     found = planned({"id": LONG}, schema(first, ID, last)).changes
     assert found == (AddColumn(first, None), AddColumn(last, "id"))
@@ -60,13 +60,13 @@ def test_added_columns_stand_where_the_source_has_them() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(INT, LONG), (FLOAT, DOUBLE), (decimal(10, 2), decimal(14, 2))])
-def test_widening(old: LakeType, new: LakeType) -> None:
+def test_evolution_widens_a_type(old: LakeType, new: LakeType) -> None:
     found = planned({"id": LONG, "q": old}, schema(ID, Column("q", new)))
     assert found.changes == (WidenType("q", old, new),)
 
 
 @pytest.mark.parametrize(("old", "new"), [(INT, LONG), (decimal(10, 2), decimal(14, 2))])
-def test_what_became_narrower_stays(old: LakeType, new: LakeType) -> None:
+def test_evolution_keeps_a_type_that_became_narrower(old: LakeType, new: LakeType) -> None:
     assert planned({"id": LONG, "q": new}, schema(ID, Column("q", old))).changes == ()
 
 
@@ -86,7 +86,9 @@ def test_what_became_narrower_stays(old: LakeType, new: LakeType) -> None:
         ("VARCHAR(5)", "BIGINT", STRING, LONG, "TRY_CAST({0} AS bigint)"),
     ],
 )
-def test_values_that_can_be_computed(was: str, now: str, old: LakeType, new: LakeType, using: str) -> None:
+def test_evolution_converts_a_type_when_values_can_be_computed(
+    was: str, now: str, old: LakeType, new: LakeType, using: str
+) -> None:
     found = planned(
         {"id": LONG, "q": old}, schema(ID, Column("q", new)), source_types=({"q": was}, {"q": now})
     ).changes
@@ -94,7 +96,7 @@ def test_values_that_can_be_computed(was: str, now: str, old: LakeType, new: Lak
     assert found[1:] == (MoveColumn("q", "id"),)
 
 
-def test_fractions_of_seconds_are_rounded_where_the_type_stays() -> None:
+def test_evolution_rounds_fractions_of_seconds_when_the_type_stays() -> None:
     found = planned(
         {"id": LONG, "q": LONG},
         schema(ID, Column("q", LONG)),
@@ -116,7 +118,7 @@ def test_fractions_of_seconds_are_rounded_where_the_type_stays() -> None:
         (None, None, INT, STRING),
     ],
 )
-def test_what_the_source_made_of_values_is_not_guessed(
+def test_evolution_refuses_a_conversion_that_is_not_known_exactly(
     was: str | None, now: str | None, old: LakeType, new: LakeType
 ) -> None:
     source_types = ({"q": was}, {"q": now}) if was and now else ({}, {})
@@ -124,7 +126,7 @@ def test_what_the_source_made_of_values_is_not_guessed(
         planned({"id": LONG, "q": old}, schema(ID, Column("q", new)), source_types=source_types)
 
 
-def test_names() -> None:
+def test_evolution_follows_renamed_columns() -> None:
     a, b = Column("a", INT), Column("b", INT)
     swapped = planned(
         {"id": LONG, "a": INT, "b": INT}, schema(ID, b, a), carried={"id": "id", "a": "b", "b": "a"}
@@ -134,13 +136,13 @@ def test_names() -> None:
     assert again.changes == (DropColumn("a"), AddColumn(a, "id"))
 
 
-def test_as_few_columns_as_possible_are_moved() -> None:
+def test_evolution_moves_as_few_columns_as_possible() -> None:
     columns = [Column(name, INT) for name in "bcdea"]
     found = planned(dict.fromkeys("abcde", INT), schema(*columns))
     assert found.changes == (MoveColumn("a", "e"),)
 
 
-def test_a_changelog_keeps_what_it_has() -> None:
+def test_evolution_retires_columns_of_a_changelog() -> None:
     a = Column("a", STRING)
     source_types = ({"a": "INT"}, {"a": "VARCHAR(9)"})
     converted = planned({"id": LONG, "a": INT}, schema(ID, a), source_types=source_types, changelog=True)
@@ -155,7 +157,7 @@ def test_a_changelog_keeps_what_it_has() -> None:
     assert moved.changes == ()
 
 
-def test_keys() -> None:
+def test_evolution_changes_the_key() -> None:
     code = Column("code", INT)
     lake = {"id": LONG, "code": INT}
     assert planned(lake, schema(ID, code, key=("code",))).changes == (ChangeKey(("id",), ("code",)),)
@@ -165,7 +167,7 @@ def test_keys() -> None:
         planned({"id": LONG}, schema(ID, code, key=("code",)))
 
 
-def test_created_again() -> None:
+def test_evolution_of_a_recreated_table_begins_with_recreate() -> None:
     a = Column("a", STRING)
     found = planned({"id": LONG, "a": INT}, schema(ID, a), recreated=True).changes
     assert found[0] == Recreate()
@@ -174,7 +176,7 @@ def test_created_again() -> None:
         planned({"id": LONG}, schema(ID), recreated=True, policies={"recreate": "fail"})
 
 
-def test_policies() -> None:
+def test_evolution_follows_the_policies() -> None:
     a, b = Column("a", INT), Column("b", INT)
     lake = {"id": LONG, "a": INT}
     renamed = {"id": "id", "a": "b"}
@@ -202,7 +204,7 @@ def test_policies() -> None:
         )
 
 
-def test_fills_as_text() -> None:
+def test_pending_fills_are_unchanged_after_a_json_round_trip() -> None:
     changes: list[SchemaChange] = [
         AddColumn(Column("a`b", STRING, fill="it's"), None),
         AddColumn(Column("n", INT), None),

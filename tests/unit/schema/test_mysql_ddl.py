@@ -53,7 +53,9 @@ T = TableId("shop", "t")
         ("ALTER TABLE t /*! RENAME COLUMN a TO b", {"a": "b"}, ()),
     ],
 )
-def test_alterations(ddl: str, renamed: dict[str, str], dropped: tuple[str, ...]) -> None:
+def test_column_moves_lists_renamed_and_dropped_columns(
+    ddl: str, renamed: dict[str, str], dropped: tuple[str, ...]
+) -> None:
     assert column_moves(parse(ddl), T) == ColumnMoves(tuple(renamed.items()), dropped)
 
 
@@ -74,7 +76,7 @@ def test_alterations(ddl: str, renamed: dict[str, str], dropped: tuple[str, ...]
         "ALTER TABLE other RENAME INDEX t TO u",
     ],
 )
-def test_statement_of_another_table_has_no_moves(ddl: str | None) -> None:
+def test_column_moves_is_none_when_the_statement_alters_another_table(ddl: str | None) -> None:
     assert column_moves(parse(ddl), T) is None
 
 
@@ -87,7 +89,7 @@ def test_statement_of_another_table_has_no_moves(ddl: str | None) -> None:
         "ALTER TABLE t CHANGE 'a' b INT",
     ],
 )
-def test_truncated_statement_has_no_moves(ddl: str) -> None:
+def test_column_moves_is_empty_when_the_statement_is_truncated(ddl: str) -> None:
     assert column_moves(parse(ddl), T) == ColumnMoves()
 
 
@@ -111,11 +113,11 @@ def test_truncated_statement_has_no_moves(ddl: str) -> None:
         (None, None),
     ],
 )
-def test_renamed_tables(ddl: str | None, old: str | None) -> None:
+def test_renamed_from_returns_the_old_name(ddl: str | None, old: str | None) -> None:
     assert renamed_from(parse(ddl), T) == (None if old is None else TableId("shop", old))
 
 
-def test_a_table_that_came_from_another_database() -> None:
+def test_renamed_from_returns_the_database_when_it_differs() -> None:
     assert renamed_from(parse("RENAME TABLE crm.a TO shop.t"), T) == TableId("crm", "a")
 
 
@@ -140,5 +142,5 @@ def test_a_table_that_came_from_another_database() -> None:
         (None, ""),
     ],
 )
-def test_computed_columns(ddl: str | None, names: str) -> None:
+def test_computed_columns_returns_columns_with_expressions(ddl: str | None, names: str) -> None:
     assert computed_columns(parse(ddl)) == frozenset(names.split())

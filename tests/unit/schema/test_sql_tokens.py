@@ -107,7 +107,7 @@ PIECES = [
 
 
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.characters()), max_size=40).map("".join))
-def test_tokens_are_those_of_the_reference(text: str) -> None:
+def test_tokenize_agrees_with_the_reference(text: str) -> None:
     assert list(tokenize(text)) == reference_tokens(text)
 
 
@@ -145,12 +145,12 @@ def test_tokens_are_those_of_the_reference(text: str) -> None:
         ("\u0131ndex", [""]),
     ],
 )
-def test_comments_and_texts_are_distinguished(text: str, keywords: list[str]) -> None:
+def test_tokenize_distinguishes_comments_and_texts(text: str, keywords: list[str]) -> None:
     assert [token.keyword for token in tokenize(text)] == keywords
 
 
 @pytest.mark.parametrize("text", ["`a", '"a', "'a", '"a\\"', "'a\\"])
-def test_what_is_not_closed_is_no_name(text: str) -> None:
+def test_tokenize_returns_no_name_when_a_quote_or_comment_is_not_closed(text: str) -> None:
     assert list(tokenize(text + " b ; c")) == [Token("", None)]
 
 
@@ -206,17 +206,17 @@ def assert_linear(small: str, large: str) -> None:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_megabyte_takes_time_in_proportion(kind: str) -> None:
+def test_alter_table_is_read_in_linear_time(kind: str) -> None:
     assert_linear(*("ALTER TABLE t " + HOSTILE[kind](size) for size in (100_000, 1_000_000)))
 
 
 @pytest.mark.parametrize("kind", ["nested parentheses", "commas", "expressions"])
 @pytest.mark.parametrize("opening", ["CREATE TABLE t (", "RENAME TABLE "])
-def test_other_statements_take_time_in_proportion(kind: str, opening: str) -> None:
+def test_create_and_rename_table_are_read_in_linear_time(kind: str, opening: str) -> None:
     assert_linear(*(opening + HOSTILE[kind](size) for size in (20_000, 200_000)))
 
 
-def test_renames_take_time_in_proportion() -> None:
+def test_rename_of_many_tables_is_read_in_linear_time() -> None:
     assert_linear(*("RENAME TABLE t TO u" + ", u TO t, t TO u" * size for size in (1_000, 10_000)))
     assert_linear(
         *("RENAME TABLE " + ", ".join(f"a{i} TO b{i}" for i in range(size)) for size in (1_000, 10_000))

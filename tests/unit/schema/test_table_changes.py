@@ -82,7 +82,7 @@ from tests.oracle.events import ColumnSpec, Place, schema_change_event
         ("SOMETHING NEW", None, None, STRING, Encoding.PLAIN),
     ],
 )
-def test_types(
+def test_column_definition_has_lake_type_and_encoding(
     name: str, length: int | None, scale: int | None, lake_type: LakeType, encoding: Encoding
 ) -> None:
     assert stored(declared(name, length, scale)) == (lake_type, encoding)
@@ -99,7 +99,9 @@ def test_types(
         ("CHAR", 6, None, "latin1", None),
     ],
 )
-def test_sizes(name: str, length: int, scale: int | None, charset: str | None, size: int | None) -> None:
+def test_column_definition_has_the_size_of_the_source(
+    name: str, length: int, scale: int | None, charset: str | None, size: int | None
+) -> None:
     assert kept_size(declared(name, length, scale, charset)) == size
 
 
@@ -119,7 +121,7 @@ def test_sizes(name: str, length: int, scale: int | None, charset: str | None, s
         ((LONG, Encoding.PLAIN), (INT, Encoding.PLAIN), (LONG, Encoding.PLAIN)),
     ],
 )
-def test_an_event_s_schema_beside_the_definition(carried: Any, defined: Any, found: Any) -> None:
+def test_reconciled_combines_event_schema_and_definition(carried: Any, defined: Any, found: Any) -> None:
     assert reconciled(carried, defined) == found
 
 
@@ -218,7 +220,9 @@ def definition(ddl: str | None = None, **column: Any) -> Column:
         ({"defaultValueExpression": "1+1"}, None, True),
     ],
 )
-def test_what_old_rows_get(column: dict[str, Any], fill: str | None, unknown: bool) -> None:
+def test_definition_has_the_fill_of_existing_rows(
+    column: dict[str, Any], fill: str | None, unknown: bool
+) -> None:
     found = definition(**column)
     assert (found.fill, found.fill_unknown) == (fill, unknown)
 
@@ -240,12 +244,14 @@ def test_what_old_rows_get(column: dict[str, Any], fill: str | None, unknown: bo
         ("ALTER TABLE t ADD (y INT, x DECIMAL(9, 2) NOT NULL DEFAULT (1))", {"optional": False}, None, True),
     ],
 )
-def test_what_only_the_ddl_says(ddl: str, column: dict[str, Any], fill: str | None, unknown: bool) -> None:
+def test_definition_has_the_fill_that_only_the_ddl_contains(
+    ddl: str, column: dict[str, Any], fill: str | None, unknown: bool
+) -> None:
     found = definition(ddl=ddl, **column)
     assert (found.fill, found.fill_unknown) == (fill, unknown)
 
 
-def test_columns_stand_in_their_order() -> None:
+def test_table_definitions_order_columns_by_position() -> None:
     columns = [ColumnSpec("b", "int"), ColumnSpec("a", "varchar", False)]
     text = schema_change_event(Place(3, 50), "t", columns, ["a"], kind="CREATE")
     document = json.loads(text)
@@ -265,7 +271,7 @@ def defined(kind: str, ddl: str, columns: list[ColumnSpec], key: list[str]) -> T
 
 
 @pytest.mark.parametrize(("declared", "key"), [("id", "ID"), ("ID", "ID"), ("other", "other")])
-def test_a_key_has_the_letters_of_its_column(declared: str, key: str) -> None:
+def test_key_has_the_letter_case_of_its_column(declared: str, key: str) -> None:
     found = defined("ALTER", "ALTER TABLE t MODIFY ID INT", [ColumnSpec("ID", "int")], [declared])
     assert found.schema is not None
     assert found.schema.key == (key,)
@@ -291,7 +297,9 @@ def test_key_keeps_its_letter_case_when_columns_differ_only_in_case() -> None:
         ("ALTER", "ALTER TABLE t DROP PRIMARY KEY, ADD id INT UNIQUE", True, None),
     ],
 )
-def test_a_key_in_which_null_may_be(kind: str, ddl: str, optional: bool, weak: bool | None) -> None:
+def test_key_is_weak_when_a_column_may_be_null(
+    kind: str, ddl: str, optional: bool, weak: bool | None
+) -> None:
     assert defined(kind, ddl, [ColumnSpec("id", "int", optional)], ["id"]).weak_key is weak
 
 
@@ -320,14 +328,14 @@ def test_nullable_key_does_not_identify_rows() -> None:
     assert keys_after(again) == [("id",)]
 
 
-def test_with_an_embedded_schema() -> None:
+def test_table_definitions_accept_an_embedded_schema() -> None:
     text = schema_change_event(Place(3, 50), "t", [ColumnSpec("id", "int")], ["id"], kind="CREATE")
     wrapped = b'{"schema":{"type":"struct"},"payload":' + text + b"}"
     assert table_definitions(wrapped) == table_definitions(text)
 
 
 @pytest.mark.parametrize("names", ['"shop"."bills"', '"shop"."orders","shop"."bills"'])
-def test_renamed(names: str) -> None:
+def test_table_definitions_of_a_rename_drop_the_old_name(names: str) -> None:
     text = schema_change_event(
         Place(1, 300), "bills", [ColumnSpec("id", "int", False)], ["id"], kind="ALTER", old_name="orders"
     )
@@ -340,7 +348,7 @@ def test_renamed(names: str) -> None:
     assert found.schema is not None
 
 
-def test_drop_and_records_without_tables() -> None:
+def test_table_definitions_have_no_schema_when_the_table_is_dropped() -> None:
     (found,) = table_definitions(schema_change_event(Place(3, 50), "t", [], [], kind="DROP"))
     assert found.schema is None
     record = {"source": {"file": "b.000001", "pos": 4}, "ddl": "SET x=1", "tableChanges": []}
@@ -350,7 +358,7 @@ def test_drop_and_records_without_tables() -> None:
 @pytest.mark.parametrize(
     "text", [b"no json", b"[]", b"{}", b'{"source":{"file":"odd"},"tableChanges":[]}', b"\xff"]
 )
-def test_what_is_no_schema_change(text: bytes) -> None:
+def test_table_definitions_refuse_a_record_that_is_no_schema_change(text: bytes) -> None:
     with pytest.raises(DecodeError):
         table_definitions(text)
 
@@ -367,5 +375,5 @@ def test_what_is_no_schema_change(text: bytes) -> None:
         ('"shop"."te', TableId("shop", '"te')),
     ],
 )
-def test_table_ids(text: str, table: TableId) -> None:
+def test_table_id_parses_quoted_and_unquoted_names(text: str, table: TableId) -> None:
     assert table_id(text) == table

@@ -19,16 +19,16 @@ def test_connector_that_lost_mysql_is_restarted_every_few_seconds() -> None:
     assert restarts(LOST, 20) == [0, 1, 3, 8, 13, 18]
 
 
-def test_other_failures_are_retried_less_and_less() -> None:
+def test_connector_is_restarted_at_growing_intervals_after_other_failures() -> None:
     assert restarts(BROKEN, 1_000) == [0, 5, 15, 45, 105, 405, 705]
 
 
-def test_running_connector_is_left_alone() -> None:
+def test_connector_is_not_restarted_when_it_runs() -> None:
     assert restarts(RUNNING, 100) == []
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED", "MISSING", "UNREACHABLE", "RESTARTING", "UNASSIGNED"])
-def test_connector_that_somebody_stopped_is_left_alone(state: str) -> None:
+def test_connector_is_not_restarted_when_a_user_stopped_it(state: str) -> None:
     assert restarts(Observation(state), 100) == []
 
 
@@ -39,7 +39,7 @@ def test_backoff_continues_when_the_connector_ran_for_a_moment() -> None:
     assert policy.pause_after_restart(BROKEN, 20.0) is None
 
 
-def test_backoff_begins_again_when_the_connector_was_well() -> None:
+def test_backoff_restarts_after_the_connector_ran_for_a_minute() -> None:
     policy = RestartPolicy()
     assert restarts(BROKEN, 16, policy) == [0, 5, 15]
     policy.pause_after_restart(RUNNING, 17.0)
@@ -58,7 +58,7 @@ def given_up(*seen: tuple[float, Observation, object]) -> float | None:
 
 
 @pytest.mark.parametrize("state", ["MISSING", "PAUSED", "STOPPED"])
-def test_run_does_not_wait_for_a_connector_that_somebody_has_to_start(state: str) -> None:
+def test_run_does_not_wait_for_a_connector_that_a_user_must_start(state: str) -> None:
     assert given_up((0, Observation(state), 1)) == 5
 
 
@@ -66,7 +66,7 @@ def test_run_waits_half_a_minute_for_kafka_connect() -> None:
     assert given_up((0, Observation("UNREACHABLE", "cannot reach"), 1)) == 30
 
 
-def test_run_waits_a_minute_for_a_failed_connector_that_runs_for_moments() -> None:
+def test_run_waits_a_minute_for_a_connector_that_fails_repeatedly() -> None:
     assert given_up((0, LOST, 1)) == 60
     flapping = [(t, RUNNING if t % 20 else LOST, 1) for t in range(0, 200, 10)]
     assert given_up(*flapping) == 60
@@ -80,7 +80,7 @@ def test_run_waits_while_there_is_progress() -> None:
     assert given_up(*((t, RUNNING, t) for t in range(0, 3600, 100))) is None
 
 
-def test_reason_says_what_to_do() -> None:
+def test_patience_returns_a_reason_with_a_next_step() -> None:
     found = Patience(0.0)
     assert found.judge(Observation("MISSING"), 1, 0.0) is None
     gone = found.judge(Observation("MISSING"), 1, 6.0)

@@ -28,7 +28,7 @@ def log(broker: MockBroker) -> KafkaChangeLog:
     return KafkaChangeLog(settings, AdminWithIds(settings, timeout_s=20))
 
 
-def test_offsets_are_those_of_data_topics(log: KafkaChangeLog, broker: MockBroker) -> None:
+def test_kafka_log_offsets_are_those_of_data_topics(log: KafkaChangeLog, broker: MockBroker) -> None:
     broker.send("shop.shop.t", b"1", b"2", partition=2)
     broker.send("shop", b"ddl")
     first, end = log.offsets()
@@ -38,7 +38,7 @@ def test_offsets_are_those_of_data_topics(log: KafkaChangeLog, broker: MockBroke
     assert log.topic_id("shop") is None
 
 
-def test_schema_changes_continue_after_those_read(log: KafkaChangeLog, broker: MockBroker) -> None:
+def test_kafka_log_returns_only_new_schema_changes(log: KafkaChangeLog, broker: MockBroker) -> None:
     assert list(log.schema_changes()) == []
     broker.send("shop", b"a", b"b")
     assert [record.value for record in log.schema_changes()] == [b"a", b"b"]

@@ -41,14 +41,14 @@ def admin_with(answer: Callable[..., Any]) -> KafkaAdmin:
     return KafkaAdmin(log("127.0.0.1:1"), timeout_s=20, client=client)
 
 
-def test_a_partition_without_a_leader_is_asked_again() -> None:
+def test_kafka_admin_retries_a_partition_without_a_leader() -> None:
     calls: list[int] = []
     answer = failing(KafkaError.NOT_LEADER_FOR_PARTITION, 2, calls)
     assert admin_with(answer).end_offsets([("t", 0)]) == {("t", 0): 7}
     assert len(calls) == 3
 
 
-def test_a_refusal_is_final() -> None:
+def test_kafka_admin_does_not_retry_a_refusal() -> None:
     calls: list[int] = []
     answer = failing(KafkaError.TOPIC_AUTHORIZATION_FAILED, 9, calls)
     admin = admin_with(answer)
@@ -58,7 +58,7 @@ def test_a_refusal_is_final() -> None:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_partitions_and_offsets_of_a_broker(committed: bool) -> None:
+def test_kafka_admin_returns_partitions_and_offsets(committed: bool) -> None:
     broker = MockBroker()
     broker.send("shop.shop.t", b"1", b"2", b"3", partition=1)
     admin = KafkaAdmin(log(broker.servers), timeout_s=10)
@@ -68,13 +68,13 @@ def test_partitions_and_offsets_of_a_broker(committed: bool) -> None:
     assert admin.end_offsets(asked, committed=committed) == {asked[0]: 0, asked[1]: 3}
 
 
-def test_nothing_is_asked_about_nothing() -> None:
+def test_kafka_admin_sends_no_request_when_there_are_no_topics() -> None:
     admin = KafkaAdmin(log("127.0.0.1:1"), timeout_s=20)
     for answer in (admin.end_offsets([]), admin.first_offsets([]), admin.topic_ids([]), admin.settings([])):
         assert not answer
 
 
-def test_broker_that_cannot_be_reached_is_reported_with_the_cause() -> None:
+def test_kafka_admin_reports_the_cause_when_the_broker_is_unreachable() -> None:
     with socket.socket() as unused:
         # Bound and not listening, so that nothing else can answer there.
         unused.bind(("127.0.0.1", 0))
@@ -87,7 +87,7 @@ def test_broker_that_cannot_be_reached_is_reported_with_the_cause() -> None:
                 request()
 
 
-def test_setting_that_the_client_rejects_is_a_configuration_error() -> None:
+def test_kafka_admin_refuses_a_setting_that_the_client_rejects() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.setting"):
         KafkaAdmin(log("127.0.0.1:1", **{"no.such.setting": "1"}), timeout_s=1)
 
@@ -102,14 +102,14 @@ def test_setting_that_the_client_rejects_is_a_configuration_error() -> None:
         (KafkaError._INVALID_ARG, ConfigError, "Kafka client settings: "),
     ],
 )
-def test_error_of_the_client_says_what_to_do(code: int, kind: type[ReplicatorError], text: str) -> None:
+def test_translated_error_has_a_hint(code: int, kind: type[ReplicatorError], text: str) -> None:
     found = translated(KafkaError(code), "host:9092")
     assert type(found) is kind
     assert found.message.startswith(text)
     assert found.hint
 
 
-def test_known_cause_replaces_only_the_error_of_an_unreachable_broker() -> None:
+def test_kafka_errors_replace_only_the_error_of_an_unreachable_broker() -> None:
     def cause() -> KafkaError:
         return KafkaError(KafkaError._AUTHENTICATION, "wrong password")
 

@@ -52,11 +52,11 @@ def test_connector_is_found_by_its_topic_prefix(connect: Connect) -> None:
         ("FAILED", [], "FAILED"),
     ],
 )
-def test_summary_is_the_worst_state(connector: str, tasks: list[str], summary: str) -> None:
+def test_connector_summary_is_the_worst_state(connector: str, tasks: list[str], summary: str) -> None:
     assert ConnectorState("shop", connector, dict(enumerate(tasks))).summary == summary
 
 
-def test_offset_is_that_of_the_only_partition(connect: Connect) -> None:
+def test_connector_offset_is_that_of_the_only_partition(connect: Connect) -> None:
     offset = {"file": "b.1", "pos": 4}
     connect.reply(OFFSETS, 200, {"offsets": [{"partition": {"server": "shop"}, "offset": offset}]})
     connect.reply(OFFSETS, 200, {"offsets": []})
@@ -65,7 +65,7 @@ def test_offset_is_that_of_the_only_partition(connect: Connect) -> None:
     assert [client.offset("shop") for _ in range(3)] == [offset, None, None]
 
 
-def test_rebalance_is_waited_for(connect: Connect) -> None:
+def test_kafka_connect_waits_for_a_rebalance(connect: Connect) -> None:
     connect.reply(STATUS, 409, {"message": "rebalance"})
     connect.reply(STATUS, 200, known("shop")["status"])
     state = KafkaConnect(connect.url, patience=20).state("shop")
@@ -74,19 +74,19 @@ def test_rebalance_is_waited_for(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("body", [[], "text", {"shop": 5}])
-def test_server_other_than_kafka_connect_is_an_error(connect: Connect, body: Any) -> None:
+def test_kafka_connect_refuses_responses_of_another_server(connect: Connect, body: Any) -> None:
     connect.reply(FIND, 200, body)
     with pytest.raises(ConnectError, match="does not respond like Kafka Connect"):
         KafkaConnect(connect.url).find("shop")
 
 
-def test_error_of_a_look_names_its_status(connect: Connect) -> None:
+def test_kafka_connect_error_names_the_http_status_without_secrets(connect: Connect) -> None:
     connect.reply(STATUS, 500, {"message": "Request timed out with secret-word"})
     with pytest.raises(ConnectError, match=r"answered 500: Request timed out with \*\*\*"):
         KafkaConnect(connect.url, ["secret-word"]).state("shop")
 
 
-def test_cause_is_the_first_line_and_the_innermost() -> None:
+def test_cause_contains_the_first_line_and_the_innermost_cause() -> None:
     trace = "a.B: stopped\n\tat x\nCaused by: c.D: outer\n\tat y\nCaused by: java.io.EOFException: byte 5\n"
     assert cause(trace) == "stopped (byte 5)"
     assert cause("a.B: stopped: byte 5\nCaused by: java.io.EOFException: byte 5") == "stopped: byte 5"
@@ -104,11 +104,11 @@ def test_cause_is_the_first_line_and_the_innermost() -> None:
         ("a column that nobody knows", "replicator connect"),
     ],
 )
-def test_usual_failures_have_their_next_step(text: str, step: str) -> None:
+def test_failure_hint_has_a_next_step_for_usual_failures(text: str, step: str) -> None:
     assert step in failure_hint(text)
 
 
-def test_refused_login_is_no_lost_connection() -> None:
+def test_lost_connection_excludes_a_refused_login() -> None:
     failed = "Failed to establish connection with the database: ({})"
     assert lost_connection(failed.format("Connection refused"))
     assert not lost_connection(failed.format("Access denied for user 'x'"))

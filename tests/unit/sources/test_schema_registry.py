@@ -56,7 +56,7 @@ def server() -> Iterator[FakeRegistry]:
         thread.join()
 
 
-def test_a_schema_is_asked_for_once_and_what_is_missing_again(server: FakeRegistry) -> None:
+def test_registry_requests_a_schema_once_and_a_missing_one_again(server: FakeRegistry) -> None:
     server.answers["/api/schemas/ids/7"] = (200, {"schema": '"string"'})
     registry = Registry(server.url + "/")
     assert [registry.schema(7), registry.schema(7), registry.schema(8), registry.schema(8)] == [
@@ -65,7 +65,7 @@ def test_a_schema_is_asked_for_once_and_what_is_missing_again(server: FakeRegist
     assert server.asked == ["/api/schemas/ids/7"] + ["/api/schemas/ids/8"] * 2
 
 
-def test_login_is_sent(server: FakeRegistry) -> None:
+def test_registry_sends_the_login(server: FakeRegistry) -> None:
     server.login = "Basic " + base64.b64encode(b"me:secret").decode()
     server.answers["/api/subjects"] = (200, ["a-value"])
     assert Registry(server.url, ("me", "secret")).subjects() == ["a-value"]
@@ -86,7 +86,7 @@ def test_login_is_sent(server: FakeRegistry) -> None:
         ((200, {"schema": 5}), DecodeError, "schema is not a text"),
     ],
 )
-def test_answers_without_a_schema_are_errors(
+def test_registry_refuses_answers_without_a_schema(
     server: FakeRegistry, answer: tuple[int, Any], error: type[Exception], reason: str
 ) -> None:
     server.answers["/api/schemas/ids/1"] = answer
@@ -94,7 +94,7 @@ def test_answers_without_a_schema_are_errors(
         Registry(server.url).schema(1)
 
 
-def test_unavailable_registry_is_named() -> None:
+def test_registry_error_names_the_unavailable_server() -> None:
     with pytest.raises(LogUnavailable, match=r"http://127\.0\.0\.1:1 cannot be reached"):
         Registry("http://127.0.0.1:1").subjects()
 
@@ -110,5 +110,5 @@ def test_unavailable_registry_is_named() -> None:
         (None, None),
     ],
 )
-def test_writer_ids(data: bytes | None, wanted: int | None) -> None:
+def test_writer_id_is_read_from_the_event(data: bytes | None, wanted: int | None) -> None:
     assert writer_id(data) == wanted

@@ -42,7 +42,7 @@ def config(connect_url: str | None) -> Config:
     )
 
 
-def test_each_server_that_does_not_answer_is_noted(connect: Connect) -> None:
+def test_read_source_records_each_server_that_does_not_respond(connect: Connect) -> None:
     connect.reply(FIND, 200, {})
     found = read_source(config(connect.url), kafka_timeout_s=1)
     assert "cannot reach MySQL" in (found.source_problem or "")
@@ -55,7 +55,7 @@ def test_each_server_that_does_not_answer_is_noted(connect: Connect) -> None:
     assert found.connector.state == UNREACHABLE
 
 
-def test_connector_is_read_when_mysql_is_unavailable(connect: Connect) -> None:
+def test_read_source_reads_the_connector_when_mysql_is_unavailable(connect: Connect) -> None:
     task = {"id": 0, "state": "FAILED", "trace": "a.B: Connection refused hunter2-secret"}
     info: dict[str, Any] = {"config": {"topic.prefix": "shop"}}
     connect.reply(
@@ -69,7 +69,7 @@ def test_connector_is_read_when_mysql_is_unavailable(connect: Connect) -> None:
     assert (found.connector.state, found.connector.reason) == ("FAILED", "Connection refused ***")
 
 
-def test_log_stands_for_the_source_without_kafka_connect() -> None:
+def test_read_source_treats_the_log_as_complete_without_kafka_connect() -> None:
     found = read_source(config(None))
     assert (found.is_asked, found.connector, found.source_problem, found.log_is_complete) == (
         False,
@@ -85,5 +85,5 @@ def test_log_is_complete_when_the_offset_covers_the_end(pos: int, complete: bool
     assert SourceView("p.", is_asked=True, end=end, offset=offset).log_is_complete is complete
 
 
-def test_topic_has_an_underscore_for_what_kafka_does_not_allow() -> None:
+def test_topic_name_has_underscores_for_characters_that_kafka_does_not_allow() -> None:
     assert _topic("p.", "my shop", "größe$1") == "p.my_shop.gr__e_1"

@@ -33,7 +33,7 @@ def test_topic_pattern_matches_every_included_table(tables: list[str], exclude: 
     exclude=st.lists(plain_globs, max_size=2),
     name=plain_names,
 )
-def test_plain_patterns_agree_with_the_configuration(
+def test_topic_pattern_agrees_with_the_configuration_for_plain_patterns(
     tables: list[str], exclude: list[str], name: str
 ) -> None:
     pattern = re.compile(topic_pattern("my.shop", tables, exclude))
@@ -49,7 +49,7 @@ def test_plain_patterns_agree_with_the_configuration(
         ("other.db.orders", False),
     ],
 )
-def test_pattern(topic: str, matches: bool) -> None:
+def test_topic_pattern_matches_only_included_topics(topic: str, matches: bool) -> None:
     pattern = topic_pattern("shop", ["db.*"], ["db.tmp-*"])
     assert (re.fullmatch(pattern, topic) is not None) is matches
 
@@ -66,5 +66,5 @@ def test_pattern(topic: str, matches: bool) -> None:
         ("__debezium-heartbeat.shop", None),
     ],
 )
-def test_topics_of_tables(topic: str, names: tuple[str, str] | None) -> None:
+def test_data_topic_recognizes_topics_of_tables(topic: str, names: tuple[str, str] | None) -> None:
     assert data_topic(topic, "shop") == names

@@ -23,19 +23,19 @@ def write(path: Path, cells: dict[tuple[str, str], str], **area: list[str]) -> N
             part.record(row, column, outcome)
 
 
-def test_the_committed_page_is_as_tests_write_it() -> None:
+def test_committed_page_equals_the_rendered_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert render(parse(text)) == text, "written by hand? run: make conformance"
 
 
-def test_each_row_is_that_of_a_test() -> None:
+def test_committed_page_has_only_rows_of_existing_tests() -> None:
     """Where tests answer for some rows of a section, one that has another name now would stay for ever."""
     page = parse(PAGE.read_text(encoding="utf-8"))
     assert page["Event kinds"].keys() == {*test_events.SEEN, *test_events.AGAIN, *test_events.ANEW}
     assert page["Column types"].keys() == {case.label for table in TABLES for case in table.cases}
 
 
-def test_parts_of_a_page_are_written_one_by_one(path: Path) -> None:
+def test_page_parts_are_written_separately(path: Path) -> None:
     write(path, {("INT", FIRST): "int", ("A|B\\", FIRST): "a \\| b"}, columns=[FIRST])
     write(path, {("INT", SECOND): "same", ("YEAR", SECOND): "same"}, columns=[SECOND])
     page = parse(path.read_text(encoding="utf-8"))
@@ -47,7 +47,7 @@ def test_parts_of_a_page_are_written_one_by_one(path: Path) -> None:
     assert render(page) == path.read_text(encoding="utf-8")
 
 
-def test_cells_that_were_not_observed_again_are_removed(path: Path) -> None:
+def test_page_part_removes_cells_that_were_not_observed_again(path: Path) -> None:
     write(path, {("INT", FIRST): "int", ("YEAR", FIRST): "int", ("YEAR", SECOND): "same"})
     write(path, {("INT", FIRST): "long"}, columns=[FIRST])
     assert parse(path.read_text(encoding="utf-8"))[TYPES.title] == {
@@ -65,7 +65,9 @@ def test_cells_that_were_not_observed_again_are_removed(path: Path) -> None:
         ({"INT": "same", "YEAR": "same"}, "YEAR .* page 'nothing'"),
     ],
 )
-def test_outdated_page_fails(path: Path, seen: dict[str, str], told: str | None) -> None:
+def test_page_part_fails_when_the_page_is_outdated(
+    path: Path, seen: dict[str, str], told: str | None
+) -> None:
     write(path, {("INT", FIRST): "same", ("INT", SECOND): "same"})
 
     def run() -> None:
@@ -91,7 +93,7 @@ def test_page_is_not_written_when_the_block_fails(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_part_keeps_to_its_cells(path: Path) -> None:
+def test_page_part_refuses_cells_of_other_parts(path: Path) -> None:
     with ConformancePage(path, write=True).part(TYPES.title, rows=["INT"]) as part:
         with pytest.raises(AssertionError, match="no column"):
             part.record("INT", "nowhere", "same")

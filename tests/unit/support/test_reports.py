@@ -60,7 +60,7 @@ def test_summary_lists_each_test_that_did_not_run_with_its_reason(tmp_path: Path
     ]
 
 
-def test_a_run_that_skipped_the_stack_is_no_success_for_ci(
+def test_report_main_fails_when_stack_tests_were_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"

@@ -30,7 +30,7 @@ def checked(
     return [(r.name, r.status, r.found) for r in check_columns(FACTS, config)]
 
 
-def test_rules_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_columns_passes_when_rules_match(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked(monkeypatch, {}) == []
     assert checked(monkeypatch, {"hash": ["EMAIL", "i?"]}) == [("columns: rules", "ok", "match 2 tables")]
     assert checked(monkeypatch, {}, columns={"exclude": ["note"]}) == [
@@ -38,23 +38,25 @@ def test_rules_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_misspelt_column_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_columns_reports_a_misspelt_column_name(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch, {"hash": ["emial"]}, columns={"exclude": ["note", "no"]})
     unmatched = 'columns.hash "emial", [[table]] "shop.users" columns.exclude "no"'
     assert found == [("columns: rules", "fail", f"no column matches {unmatched}")]
 
 
-def test_rule_with_brackets_matches_that_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_columns_treats_brackets_of_a_rule_literally(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch, {"mask": {"[n]ote": {"null": True}}})
     assert found == [("columns: rules", "fail", 'no column matches columns.mask "[n]ote"')]
 
 
-def test_keys_lost_by_column_rules_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_columns_reports_keys_lost_by_column_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch, {"mask": {"id": {"null": True}}, "exclude": ["no"]})
     assert found == [("columns: keys", "fail", "excluded or masked: shop.users.id, shop.orders.no")]
 
 
-def test_columns_that_a_table_would_wait_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_columns_names_unlisted_columns_that_would_pause_a_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rules = {"hash": ["email"], "include": ["id"], "unlisted": "pause"}
     assert checked(monkeypatch, rules) == [
         (

@@ -65,14 +65,14 @@ def connector(
     return ConnectorFacts("shop", state, failed, options)
 
 
-def test_topics_of_included_tables_count(config: Config) -> None:
+def test_check_topics_counts_only_topics_of_included_tables(config: Config) -> None:
     none = (TopicFacts("p", 1), TopicFacts("p.crm.orders", 1), TopicFacts("other.shop.orders", 1))
     assert trouble(check_topics(none, config))["log: topics"].status == "warn"
     results = check_topics((*none, TopicFacts("p.shop.orders", 2)), config)
     assert [result.found for result in results] == ["1: p.shop.orders", "unlimited"]
 
 
-def test_unreachable_kafka_is_reported_with_the_cause() -> None:
+def test_read_topics_reports_the_cause_when_kafka_is_unreachable() -> None:
     with socket.socket() as unused:
         # Bound and not listening, so that nothing else can answer there.
         unused.bind(("127.0.0.1", 0))
@@ -82,7 +82,7 @@ def test_unreachable_kafka_is_reported_with_the_cause() -> None:
             read_topics(log)
 
 
-def test_topics_with_compaction_or_short_retention_are_warnings(config: Config) -> None:
+def test_check_topics_warns_of_compaction_and_short_retention(config: Config) -> None:
     compacted = TopicFacts("p.shop.a", 1, cleanup_policy="compact")
     short = TopicFacts("p.shop.b", 1, retention_ms=3_600_000)
     found = trouble(check_topics((compacted, short), config))
@@ -92,11 +92,11 @@ def test_topics_with_compaction_or_short_retention_are_warnings(config: Config) 
     assert week[-1].found == "7 days"
 
 
-def test_a_safe_connector_has_no_trouble() -> None:
+def test_check_connector_passes_when_the_connector_is_safe() -> None:
     assert trouble(check_connector(connector(SAFE))) == {}
 
 
-def test_no_connector_and_states() -> None:
+def test_check_connector_reports_a_missing_paused_or_failed_connector() -> None:
     assert trouble(check_connector(None))["connector: registered"].status == "warn"
     assert trouble(check_connector(connector(SAFE, "PAUSED")))["connector: state"].status == "warn"
     broken = connector(SAFE, failed=("java.lang.X: boom",))
@@ -107,7 +107,7 @@ def test_no_connector_and_states() -> None:
 
 
 @pytest.mark.parametrize("cause", ["java.lang.X: boom", "Account is locked", "Failed to read next byte"])
-def test_step_after_failure_does_not_name_connect_when_another_connector_failed(cause: str) -> None:
+def test_next_step_omits_connect_when_another_connector_failed(cause: str) -> None:
     """`connect` would register a second connector beside the one that has another name."""
     broken = connector(SAFE, failed=(cause,))
     found = trouble(check_connector(broken, mirror="crm"))["connector: state"]
@@ -115,7 +115,7 @@ def test_step_after_failure_does_not_name_connect_when_another_connector_failed(
     assert "replicator connect" not in found.next_step
 
 
-def test_step_after_failure_fits_the_cause() -> None:
+def test_next_step_after_a_failure_fits_the_cause() -> None:
     broken = connector(SAFE, failed=("Access denied for user 'u'@'h' (using password: YES)",))
     found = trouble(check_connector(broken, mirror="shop"))["connector: state"]
     assert "source.password" in found.next_step
@@ -124,7 +124,7 @@ def test_step_after_failure_fits_the_cause() -> None:
 @pytest.mark.parametrize(
     ("value", "found"), [(None, "0 (the default)"), ("0", "0"), ("-1", "-1"), ("often", "often")]
 )
-def test_connector_without_heartbeats_is_a_warning(value: str | None, found: str) -> None:
+def test_check_connector_warns_when_heartbeats_are_disabled(value: str | None, found: str) -> None:
     option = "heartbeat.interval.ms"
     options = {k: v for k, v in SAFE.items() if k != option} | ({} if value is None else {option: value})
     results = trouble(check_connector(connector(options)))
@@ -162,7 +162,7 @@ def test_connector_without_heartbeats_is_a_warning(value: str | None, found: str
         ("snapshot.select.statement.overrides.shop.users", "SELECT 1", "fail"),
     ],
 )
-def test_options_that_lose_data(option: str, value: str | None, status: str) -> None:
+def test_check_connector_reports_options_that_lose_data(option: str, value: str | None, status: str) -> None:
     options = {key: held for key, held in SAFE.items() if key != option} | (
         {} if value is None else {option: value}
     )
@@ -171,7 +171,7 @@ def test_options_that_lose_data(option: str, value: str | None, status: str) -> 
     assert found[f"connector: {option}"].status == status
 
 
-def test_microseconds_need_schemas() -> None:
+def test_check_connector_requires_schemas_for_microseconds() -> None:
     options = SAFE | {"time.precision.mode": "microseconds"}
     found = trouble(check_connector(connector(options)))
     assert found["connector: time.precision.mode"].status == "fail"
@@ -181,7 +181,7 @@ def test_microseconds_need_schemas() -> None:
 LOSSY = SAFE | {"decimal.handling.mode": "double", "column.mask.with.5.chars": "shop.users.email"}
 
 
-def test_losses_allowed_by_name() -> None:
+def test_losses_are_warnings_when_they_are_allowed_by_name() -> None:
     allowed = ("decimal.handling.mode", "column.mask.")
     found = trouble(check_connector(connector(LOSSY), allowed))
     assert {result.status for result in found.values()} == {"warn"}
@@ -196,7 +196,7 @@ def test_losses_are_reported_with_their_effect() -> None:
     assert losses({}, ()).keys() >= {"skipped.operations", "bigint.unsigned.handling.mode"}
 
 
-def test_transforms() -> None:
+def test_check_connector_reports_transforms() -> None:
     options = SAFE | {
         "transforms": "flat, route",
         "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",
@@ -210,7 +210,7 @@ def test_transforms() -> None:
 
 
 @pytest.mark.parametrize("options", [APICURIO, CONFLUENT])
-def test_converters_of_both_registries(options: dict[str, str]) -> None:
+def test_check_connector_accepts_converters_of_both_registries(options: dict[str, str]) -> None:
     assert trouble(check_connector(connector(options), log_format="avro")) == {}
     found = trouble(check_connector(connector(options), log_format="json"))
     assert {name for name, result in found.items() if result.status == "fail"} == {
@@ -229,12 +229,14 @@ def test_converters_of_both_registries(options: dict[str, str]) -> None:
         (CONFLUENT, "field.name.adjustment.mode", "none", "warn"),
     ],
 )
-def test_what_is_wrong_with_avro(options: dict[str, str], option: str, value: str, status: str) -> None:
+def test_check_connector_reports_wrong_avro_options(
+    options: dict[str, str], option: str, value: str, status: str
+) -> None:
     found = trouble(check_connector(connector(options | {option: value}), log_format="avro"))
     assert found[f"connector: {option}"].status == status
 
 
-def test_nulls_that_turn_into_defaults() -> None:
+def test_check_connector_reports_nulls_that_become_defaults() -> None:
     options = SAFE | {"value.converter.replace.null.with.default": "true"}
     assert "connector: value.converter.replace.null.with.default" in trouble(
         check_connector(connector(options))
@@ -244,7 +246,7 @@ def test_nulls_that_turn_into_defaults() -> None:
 FLAT = SAFE | json.loads(resource("connectors/flattened.json").read_text())
 
 
-def test_flattened_events_need_kind_and_position() -> None:
+def test_check_connector_requires_kind_and_position_of_flattened_events() -> None:
     def failures(options: dict[str, str], *, flattened: bool = True) -> set[str]:
         found = trouble(check_connector(connector(options), flattened=flattened))
         return {n.removeprefix("connector: transforms") for n, r in found.items() if r.status == "fail"}

@@ -7,7 +7,7 @@ from replicator.operations.check.grants import parse_grants
 USER = "TO `replicator`@`%`"
 
 
-def test_global_privileges_static_and_dynamic() -> None:
+def test_parse_grants_reads_static_and_dynamic_global_privileges() -> None:
     grants = parse_grants(
         [
             f"GRANT SELECT, RELOAD, REPLICATION SLAVE ON *.* {USER}",
@@ -20,7 +20,7 @@ def test_global_privileges_static_and_dynamic() -> None:
     assert grants.on_table("SELECT", "any", "table")
 
 
-def test_all_privileges_cover_everything() -> None:
+def test_parse_grants_expands_all_privileges() -> None:
     grants = parse_grants([f"GRANT ALL PRIVILEGES ON *.* {USER}"])
     assert grants.globally("REPLICATION CLIENT")
     assert grants.somewhere("LOCK TABLES")
@@ -41,11 +41,11 @@ def test_all_privileges_cover_everything() -> None:
         ("`a``b`.`c.d`", ("a`b", "c.d"), True),
     ],
 )
-def test_levels(level: str, table: tuple[str, str], granted: bool) -> None:
+def test_parse_grants_distinguishes_levels(level: str, table: tuple[str, str], granted: bool) -> None:
     assert parse_grants([f"GRANT SELECT ON {level} {USER}"]).on_table("SELECT", *table) is granted
 
 
-def test_privilege_on_columns_does_not_cover_the_table() -> None:
+def test_privilege_on_columns_does_not_apply_to_the_table() -> None:
     grants = parse_grants([f"GRANT SELECT (`a`, `b`), INSERT ON `shop`.`orders` {USER}"])
     assert not grants.on_table("SELECT", "shop", "orders")
     assert grants.on_table("INSERT", "shop", "orders")
@@ -59,7 +59,7 @@ def test_partial_revokes_remove_a_database() -> None:
     assert not grants.on_table("SELECT", "secret", "orders")
 
 
-def test_usage_roles_and_proxies_grant_nothing() -> None:
+def test_usage_roles_and_proxies_grant_no_privilege() -> None:
     grants = parse_grants(
         [f"GRANT USAGE ON *.* {USER}", f"GRANT `role`@`%` {USER}", f"GRANT PROXY ON ``@`` {USER}"],
     )

@@ -61,14 +61,14 @@ def config(url: str | None, **log: Any) -> Config:
     return minimal_config(source=source, log=kafka | connect | log)
 
 
-def test_connector_of_the_template_loses_no_data(worker: Worker) -> None:
+def test_refuse_losses_accepts_the_connector_of_the_template(worker: Worker) -> None:
     settings = config(worker.url)
     refuse_losses(settings)  # no connector at all
     worker.runs(settings)
     refuse_losses(settings)
 
 
-def test_lossy_connector_is_refused_unless_the_option_is_allowed(worker: Worker) -> None:
+def test_refuse_losses_refuses_a_lossy_option_that_is_not_allowed(worker: Worker) -> None:
     settings = config(worker.url)
     worker.runs(settings, decimal_handling_mode="double", skipped_operations="t")
     with pytest.raises(CheckFailed, match=r"decimal.handling.mode = double.*") as refused:
@@ -80,7 +80,7 @@ def test_lossy_connector_is_refused_unless_the_option_is_allowed(worker: Worker)
         refuse_losses(config(worker.url, allow_lossy=["decimal.handling.mode"]))
 
 
-def test_losses_are_not_checked_without_kafka_connect() -> None:
+def test_refuse_losses_checks_only_when_kafka_connect_is_configured() -> None:
     refuse_losses(config(None))
     with pytest.raises(ConnectError, match="cannot reach"):
         refuse_losses(config("http://127.0.0.1:1"))

@@ -24,25 +24,25 @@ def configured(folder: Path, warehouse: str = "lake") -> Config:
     )
 
 
-def test_the_worst_counts() -> None:
+def test_worst_returns_the_most_severe_status() -> None:
     assert worst([]) == "ok"
     assert worst([ok("a", ""), warn("b", "", "x")]) == "warn"
     assert worst([fail("a", "", "x"), warn("b", "", "x")]) == "fail"
 
 
-def test_long_lists_are_cut() -> None:
+def test_listing_shortens_long_lists() -> None:
     assert listing(["a", "b"]) == "a, b"
     assert listing("abcdefg") == "a, b, c, d, e and 2 more"
 
 
-def test_memory_and_disk() -> None:
+def test_memory_and_disk_warn_when_space_is_short() -> None:
     assert memory("3g", 4 * GIB).status == "ok"
     assert memory("3072m", 3 * GIB).status == "warn"
     assert disk(Path("/x"), 3 * GIB).status == "ok"
     assert disk(Path("/x"), GIB).found == "1.0 GiB free at /x"
 
 
-def test_java_fails_when_none_is_installed() -> None:
+def test_check_java_fails_when_no_java_is_installed() -> None:
     result = java(())
     assert (result.status, result.found) == ("fail", "no Java is installed")
     assert "install Java" in result.next_step
@@ -55,12 +55,14 @@ def test_check_lake_passes_when_the_lake_does_not_exist_yet(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lake_where_a_file_stands(tmp_path: Path) -> None:
+def test_check_lake_fails_when_a_file_has_the_path_of_the_lake(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("")
     assert [result.status for result in check_lake(configured(tmp_path))] == ["fail", "fail"]
 
 
-def test_a_lake_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_lake_reports_a_folder_that_is_not_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Not by chmod: where the tests run as root, that would forbid nothing.
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert "not writable" in next(iter(check_lake(configured(tmp_path)))).found

@@ -65,7 +65,7 @@ def trouble(what: SourceFacts, config: Config | None = None) -> dict[str, CheckR
     return {result.name: result for result in results if result.status != "ok"}
 
 
-def test_a_fit_server_has_no_trouble() -> None:
+def test_check_source_passes_when_the_server_is_suitable() -> None:
     assert trouble(facts()) == {}
 
 
@@ -103,7 +103,9 @@ def test_a_fit_server_has_no_trouble() -> None:
         ("system_time_zone", "CST", "source: time zone", "warn", "+00:00"),
     ],
 )
-def test_server_settings(variable: str, value: str, name: str, status: str, step: str) -> None:
+def test_check_source_reports_unsuitable_server_settings(
+    variable: str, value: str, name: str, status: str, step: str
+) -> None:
     found = trouble(facts({variable: value}))
     assert list(found) == [name]
     assert found[name].status == status
@@ -120,11 +122,11 @@ def test_server_settings(variable: str, value: str, name: str, status: str, step
         ({"time_zone": "+02:00", "system_time_zone": "CET"}, True),
     ],
 )
-def test_suitable_server_settings_pass(variables: dict[str, str], fit: bool) -> None:
+def test_check_source_passes_when_server_settings_are_suitable(variables: dict[str, str], fit: bool) -> None:
     assert (trouble(facts(variables)) == {}) is fit
 
 
-def test_clocks_that_differ() -> None:
+def test_check_source_reports_a_clock_difference() -> None:
     assert trouble(facts(clock_ahead=-7.25))["source: clock"].found == "-7.2 s relative to this machine"
 
 
@@ -138,7 +140,7 @@ def test_clocks_that_differ() -> None:
         ("LOCK TABLES", "warn"),
     ],
 )
-def test_a_missing_privilege_names_the_grant(privilege: str, status: str) -> None:
+def test_check_source_names_the_grant_when_a_privilege_is_missing(privilege: str, status: str) -> None:
     rest = ", ".join(name for name in ALL_NEEDED.split(", ") if name != privilege)
     found = trouble(facts(grants=granted(rest)))
     assert list(found) == [f"source: {privilege}"]
@@ -147,11 +149,11 @@ def test_a_missing_privilege_names_the_grant(privilege: str, status: str) -> Non
     assert result.next_step == f"GRANT {privilege} ON *.* TO 'u'@'%'"
 
 
-def test_flush_tables_stands_in_for_reload() -> None:
+def test_check_source_accepts_flush_tables_for_reload() -> None:
     assert trouble(facts(grants=granted(ALL_NEEDED.replace("RELOAD", "FLUSH_TABLES")))) == {}
 
 
-def test_select_is_needed_on_included_tables_only() -> None:
+def test_check_source_requires_select_only_on_included_tables() -> None:
     lines = [
         f"GRANT {ALL_NEEDED.removeprefix('SELECT, ')} ON *.* TO `u`@`%`",
         "GRANT SELECT ON `shop`.`a` TO `u`@`%`",
@@ -163,7 +165,7 @@ def test_select_is_needed_on_included_tables_only() -> None:
     assert found.next_step == "GRANT SELECT ON `shop`.* TO 'u'@'%'"
 
 
-def test_missing_tables_fail() -> None:
+def test_check_source_fails_when_tables_are_missing() -> None:
     assert trouble(facts(tables=()))["source: tables"].status == "fail"
     config = configured(tables=["shop.*", "shop.gone", "crm.*", "shop.[o]rders"])
     found = trouble(facts(), config)["source: tables"]
@@ -173,7 +175,7 @@ def test_missing_tables_fail() -> None:
     assert trouble(facts(tables=(), excluded=("shop.orders",)), config)["source: tables"].status == "fail"
 
 
-def test_entries_that_match_no_table() -> None:
+def test_check_source_reports_entries_that_match_no_table() -> None:
     config = configured(
         exclude=["shop.tmp_*", "shop.card[1]", "shop.log"],
         table=[{"name": "shop.orders"}, {"name": "shop.order"}],
@@ -184,12 +186,12 @@ def test_entries_that_match_no_table() -> None:
     assert found["source: patterns"].found == f"no table matches {unmatched}"
 
 
-def test_patterns_that_match_excluded_tables_alone_are_fit() -> None:
+def test_check_source_accepts_patterns_that_match_only_excluded_tables() -> None:
     config = configured(tables=["shop.*", "crm.*"], exclude=["crm.*"])
     assert trouble(facts(excluded=("crm.clients",)), config) == {}
 
 
-def test_keys() -> None:
+def test_check_source_warns_of_tables_without_a_primary_key() -> None:
     tables = (
         TableFacts("shop", "log", has_primary_key=False),
         TableFacts("shop", "keyed_by_hand", has_primary_key=False),
@@ -216,7 +218,7 @@ JDBC = {"catalog": "jdbc", "warehouse": "lake", "namespace": "shop"}
         (("orders", "order"), None, None),
     ],
 )
-def test_tables_of_one_name_fail_when_the_lake_cannot_distinguish_them(
+def test_check_source_fails_when_the_lake_cannot_distinguish_two_table_names(
     names: tuple[str, str], lake: dict[str, str] | None, status: str | None
 ) -> None:
     config = configured(tables=["*.*"], lake=lake)
@@ -244,7 +246,7 @@ ONE, THREE = TopicFacts("shop.shop.log", 1), TopicFacts("shop.shop.a_b", 3)
         (1, (TopicFacts("shop.shop.orders", 3),), ""),
     ],
 )
-def test_table_without_a_key_fails_when_its_topic_has_several_partitions(
+def test_check_partitions_fails_when_a_keyless_table_has_several_partitions(
     partitions: int, topics: tuple[TopicFacts, ...], names: str
 ) -> None:
     config = configured(log={"partitions": partitions})
@@ -253,14 +255,14 @@ def test_table_without_a_key_fails_when_its_topic_has_several_partitions(
     assert all(names in r.found and "replicator connect" in r.next_step for r in found)
 
 
-def test_keyless_table_may_have_several_partitions_when_it_has_only_a_changelog() -> None:
+def test_check_partitions_passes_when_a_keyless_table_has_only_a_changelog() -> None:
     config = configured(log={"partitions": 3}, table=[{"name": "shop.log", "keyless": "changelog"}])
     assert list(check_partitions(facts(tables=KEYLESS[:1]), (), config)) == []
     config = configured(log={"partitions": 3}, table=[{"name": "shop.log", "key": ["id"]}])
     assert list(check_partitions(facts(tables=KEYLESS[:1]), (), config)) == []
 
 
-def test_what_a_mirror_loses_is_said() -> None:
+def test_check_source_warns_of_data_that_a_mirror_loses() -> None:
     tables = (TableFacts("shop", "orders", wide_decimals=("big",), cascades=("fk",)),)
     found = trouble(facts({"version": "9.5.0"}, tables=tables))
     assert found["source: decimals"].found == "more than 38 digits: shop.orders.big"
@@ -280,7 +282,9 @@ APICURIO = {"format": "avro", "registry_url": "http://r/apis/ccompat/v7"}
         (APICURIO | {"allow_lossy": ["value.converter"]}, "warn"),
     ],
 )
-def test_nulls_that_a_converter_loses(log: dict[str, object], status: str | None) -> None:
+def test_check_source_reports_nulls_that_a_converter_loses(
+    log: dict[str, object], status: str | None
+) -> None:
     tables = (TableFacts("shop", "orders", defaulted=("state",)),)
     found = trouble(facts(tables=tables), configured(log=log)).get("source: nullable columns with defaults")
     assert (found and found.status) == status

@@ -78,7 +78,9 @@ def compared(config: Config, source: RecordedSource, tmp_path: Path) -> DemoResu
     return compare_lake(config, source, folder=tmp_path / "demo", events=5, seconds=1.5)
 
 
-def test_a_lake_that_equals_its_source(config: Config, source: RecordedSource, tmp_path: Path) -> None:
+def test_compared_returns_match_when_the_lake_equals_the_source(
+    config: Config, source: RecordedSource, tmp_path: Path
+) -> None:
     result = compared(config, source, tmp_path)
     assert [table.verdict for table in result.tables] == ["MATCH", "MATCH"]
     assert result.match
@@ -87,7 +89,9 @@ def test_a_lake_that_equals_its_source(config: Config, source: RecordedSource, t
     assert orders.changes == {"INSERT": 3, "UPDATE_AFTER": 1, "UPDATE_BEFORE": 1}
 
 
-def test_every_kind_of_difference_is_reported(config: Config, source: RecordedSource, tmp_path: Path) -> None:
+def test_compared_reports_every_kind_of_difference(
+    config: Config, source: RecordedSource, tmp_path: Path
+) -> None:
     other = checksum([ORDERS.slice(1)], COLUMNS)
     same_count = checksum([ORDERS.slice(1), ORDERS.slice(1, 1)], COLUMNS)
     more = (*COLUMNS, CanonicalColumn("note", Kind.TEXT))
@@ -108,7 +112,7 @@ def test_every_kind_of_difference_is_reported(config: Config, source: RecordedSo
     assert not result.match
 
 
-def test_what_is_printed(
+def test_print_result_writes_text_and_json(
     config: Config, source: RecordedSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = compared(config, source, tmp_path)
@@ -123,7 +127,7 @@ def test_what_is_printed(
 
 
 @pytest.mark.parametrize(("engine", "shown"), [("PyIceberg", "2\n"), ("DuckDB", "EUR")])
-def test_snippets_run_as_they_stand(
+def test_snippets_run_unchanged(
     config: Config, source: RecordedSource, tmp_path: Path, engine: str, shown: str
 ) -> None:
     output = io.StringIO()
@@ -132,7 +136,7 @@ def test_snippets_run_as_they_stand(
     assert shown in output.getvalue()
 
 
-def test_only_a_demo_folder_is_emptied(tmp_path: Path) -> None:
+def test_prepare_empties_only_a_demo_folder(tmp_path: Path) -> None:
     config = prepare(tmp_path / "demo", RECORDING)
     (tmp_path / "demo/lake/left.parquet").write_text("x")
     assert prepare(tmp_path / "demo", RECORDING) == config
@@ -143,7 +147,7 @@ def test_only_a_demo_folder_is_emptied(tmp_path: Path) -> None:
         prepare(tmp_path / "other", RECORDING)
 
 
-def test_the_recording_is_what_the_demo_promises() -> None:
+def test_demo_recording_has_the_documented_size_and_topics() -> None:
     manifest, source = ArchiveReader(RECORDING).manifest, RecordedSource.load(RECORDING)
     assert manifest.events > source.changes >= 50_000
     assert sum(file.stat().st_size for file in RECORDING.rglob("*") if file.is_file()) < 10_000_000

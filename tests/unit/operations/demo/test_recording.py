@@ -71,6 +71,6 @@ def texts(table: str, recorded: RecordedTable) -> Iterator[pa.Array]:
 
 
 @pytest.mark.parametrize("table", SOURCE.tables)
-def test_the_events_leave_what_the_source_had(table: str) -> None:
+def test_demo_recording_has_the_checksums_of_the_source(table: str) -> None:
     recorded = SOURCE.tables[table]
     assert checksum_texts(row_texts(list(texts(table, recorded))).to_pylist()) == recorded.checksum

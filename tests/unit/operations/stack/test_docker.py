@@ -36,7 +36,7 @@ def cache(tmp_path: Path) -> Path:
     return folder
 
 
-def test_up_and_down_run_the_compose_file(engine: Path, cache: Path, tmp_path: Path) -> None:
+def test_docker_stack_up_and_down_run_the_compose_file(engine: Path, cache: Path, tmp_path: Path) -> None:
     stack = DockerStack(tmp_path / "stack", cache=cache)
     found = stack.up()
     assert found.mysql_root_password

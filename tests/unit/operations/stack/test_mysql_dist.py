@@ -104,7 +104,7 @@ def test_mysql_distribution_is_downloaded_once_when_two_ask(tmp_path: Path, repo
     assert len(reported) == 1
 
 
-def test_mysql_distribution_leaves_nothing_when_the_checksum_is_wrong(
+def test_mysql_distribution_leaves_no_files_when_the_checksum_is_wrong(
     tmp_path: Path, repository: Path
 ) -> None:
     publish(repository, checksum="0" * 40)

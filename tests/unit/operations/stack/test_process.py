@@ -22,7 +22,7 @@ def python(code: str, log: Path) -> Child:
 SLEEP = "import time; time.sleep(60)"
 
 
-def test_a_child_has_a_session_of_its_own_and_ends_when_asked(tmp_path: Path) -> None:
+def test_child_has_its_own_session_and_ends_on_stop(tmp_path: Path) -> None:
     child = python(SLEEP, tmp_path / "log")
     assert child.alive()
     assert os.getpgid(child.pid) == child.pid
@@ -32,7 +32,7 @@ def test_a_child_has_a_session_of_its_own_and_ends_when_asked(tmp_path: Path) ->
     child.stop(0)  # nothing more to do, and no error
 
 
-def test_a_frozen_child_ends_when_asked(tmp_path: Path) -> None:
+def test_child_ends_on_stop_when_it_is_frozen(tmp_path: Path) -> None:
     child = python(SLEEP, tmp_path / "log")
     child.signal(signal.SIGSTOP)
     assert child.alive()
@@ -40,7 +40,7 @@ def test_a_frozen_child_ends_when_asked(tmp_path: Path) -> None:
     assert not child.alive()
 
 
-def test_a_child_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
+def test_child_is_killed_when_it_ignores_the_request(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     code = "import signal, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     child = python(f"{code}; pathlib.Path({str(ready)!r}).touch(); time.sleep(60)", tmp_path / "log")
@@ -49,7 +49,7 @@ def test_a_child_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
     assert not child.alive()
 
 
-def test_the_whole_group_is_killed(tmp_path: Path) -> None:
+def test_child_kill_ends_the_whole_process_group(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     code = f"""
 import pathlib, subprocess
@@ -67,7 +67,7 @@ other.wait()
     assert not child.alive()
 
 
-def test_a_process_id_in_other_hands_is_never_signalled(tmp_path: Path) -> None:
+def test_child_is_never_signalled_when_its_process_id_was_reused(tmp_path: Path) -> None:
     child = python(SLEEP, tmp_path / "log")
     try:
         earlier = replace(child, started=child.started - 3600)
@@ -79,7 +79,7 @@ def test_a_process_id_in_other_hands_is_never_signalled(tmp_path: Path) -> None:
         child.kill()
 
 
-def test_inherited_locks_and_pipes_are_closed_in_the_child(tmp_path: Path) -> None:
+def test_spawn_closes_inherited_locks_and_pipes_in_the_child(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.set_inheritable(write, True)
     child = python(SLEEP, tmp_path / "log")
@@ -92,12 +92,12 @@ def test_inherited_locks_and_pipes_are_closed_in_the_child(tmp_path: Path) -> No
         os.close(read)
 
 
-def test_missing_program_is_an_error(tmp_path: Path) -> None:
+def test_spawn_fails_when_the_program_is_missing(tmp_path: Path) -> None:
     with pytest.raises(StackError, match="cannot start /nowhere/mysqld: No such file"):
         spawn(["/nowhere/mysqld"], tmp_path / "log")
 
 
-def test_a_part_that_ends_while_starting_shows_the_end_of_its_log(tmp_path: Path) -> None:
+def test_wait_until_healthy_shows_the_end_of_the_log_when_the_part_ends(tmp_path: Path) -> None:
     log = tmp_path / "part.log"
     child = python("import sys; sys.exit('the port is taken')", log)
     with pytest.raises(StackError, match="MySQL stopped during its start") as caught:
@@ -106,7 +106,7 @@ def test_a_part_that_ends_while_starting_shows_the_end_of_its_log(tmp_path: Path
     assert str(log) in (caught.value.hint or "")
 
 
-def test_a_part_that_never_answers(tmp_path: Path) -> None:
+def test_wait_until_healthy_fails_when_the_part_never_responds(tmp_path: Path) -> None:
     child = python(SLEEP, tmp_path / "log")
     try:
         with pytest.raises(StackError, match="did not respond within 0 s"):
@@ -115,14 +115,14 @@ def test_a_part_that_never_answers(tmp_path: Path) -> None:
         child.kill()
 
 
-def test_tail(tmp_path: Path) -> None:
+def test_tail_returns_the_last_lines_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert tail(log) == "(no log was written)"
     log.write_text("".join(f"line {number}\n" for number in range(100)))
     assert tail(log, 2) == "  line 98\n  line 99"
 
 
-def test_ports() -> None:
+def test_free_port_returns_distinct_unused_ports() -> None:
     taken: set[int] = set()
     first, second = process.free_port(taken), process.free_port(taken)
     assert taken == {first, second}

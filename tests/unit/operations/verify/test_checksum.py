@@ -68,11 +68,11 @@ MOMENT = datetime(2024, 2, 29, 23, 59, 59, 120)  # noqa: DTZ001 - DATETIME is a 
         (Kind.DATETIME, "0000-00-00 00:00:00", "0000-00-00 00:00:00"),
     ],
 )
-def test_texts(kind: Kind, value: Any, text: str) -> None:
+def test_canonical_value_returns_the_text_of_each_kind(kind: Kind, value: Any, text: str) -> None:
     assert canonical_value(kind, value) == text.encode()
 
 
-def test_null_is_null() -> None:
+def test_canonical_value_of_null_is_null() -> None:
     assert all(canonical_value(kind, None) is None for kind in Kind)
 
 
@@ -88,7 +88,7 @@ def test_null_is_null() -> None:
         (Kind.FLOAT, "x"),
     ],
 )
-def test_a_value_of_another_kind_is_an_error(kind: Kind, value: Any) -> None:
+def test_canonical_value_refuses_a_value_of_another_kind(kind: Kind, value: Any) -> None:
     with pytest.raises(SchemaError, match=f"the source has {kind}"):
         canonical_value(kind, value)
 
@@ -140,7 +140,7 @@ ARRAYS: dict[str, tuple[Kind, pa.DataType, st.SearchStrategy[Any]]] = {
 
 @pytest.mark.parametrize("name", ARRAYS)
 @given(data=st.data())
-def test_whole_columns_and_single_values_agree(name: str, data: st.DataObject) -> None:
+def test_canonical_array_agrees_with_canonical_value(name: str, data: st.DataObject) -> None:
     kind, arrow_type, strategy = ARRAYS[name]
     values = data.draw(st.lists(st.none() | strategy, max_size=8))
     texts = canonical_array(kind, pa.array(values, arrow_type))
@@ -161,12 +161,12 @@ def arrays(rows: list[list[bytes | None]]) -> list[pa.Array]:
 
 
 @given(rows=TEXTS)
-def test_row_texts_are_as_defined(rows: list[list[bytes | None]]) -> None:
+def test_row_texts_agree_with_the_definition(rows: list[list[bytes | None]]) -> None:
     assert row_texts(arrays(rows)).to_pylist() == [frame(row) for row in rows]
 
 
 @given(rows=TEXTS, others=TEXTS)
-def test_only_equal_rows_have_equal_texts(
+def test_row_texts_are_equal_only_for_equal_rows(
     rows: list[list[bytes | None]], others: list[list[bytes | None]]
 ) -> None:
     texts, other_texts = (row_texts(arrays(each)).to_pylist() for each in (rows, others))
@@ -174,7 +174,7 @@ def test_only_equal_rows_have_equal_texts(
 
 
 @given(data=st.data(), rows=TEXTS)
-def test_a_checksum_ignores_order_and_adds_up(data: st.DataObject, rows: list[list[bytes | None]]) -> None:
+def test_checksum_ignores_order_and_can_be_added(data: st.DataObject, rows: list[list[bytes | None]]) -> None:
     texts = [frame(row) for row in rows]
     cut = data.draw(st.integers(0, len(texts)))
     whole = checksum_texts(texts)
@@ -183,14 +183,14 @@ def test_a_checksum_ignores_order_and_adds_up(data: st.DataObject, rows: list[li
 
 
 @given(rows=TEXTS, others=TEXTS)
-def test_checksums_differ_where_rows_differ(
+def test_checksum_differs_when_rows_differ(
     rows: list[list[bytes | None]], others: list[list[bytes | None]]
 ) -> None:
     texts, other_texts = (sorted(map(frame, each)) for each in (rows, others))
     assert (checksum_texts(texts) == checksum_texts(other_texts)) == (texts == other_texts)
 
 
-def test_a_checksum_from_first_principles() -> None:
+def test_checksum_equals_a_manual_computation() -> None:
     digest = hashlib.md5(b"2:12-3:abc", usedforsecurity=False).hexdigest()
     batch = pa.record_batch({"b": ["abc"], "x": pa.array([None], pa.int32()), "a": [12]})
     columns = [
@@ -205,12 +205,12 @@ def test_a_checksum_from_first_principles() -> None:
     assert double.hex != result.hex
 
 
-def test_no_rows() -> None:
+def test_checksum_of_no_rows_is_zero() -> None:
     assert checksum([], [CanonicalColumn("a", Kind.TEXT)]) == TableChecksum()
     assert TableChecksum().hex == "0" * 32
 
 
-def test_a_missing_or_unfit_column_is_named() -> None:
+def test_checksum_names_a_missing_or_unsuitable_column() -> None:
     batch = pa.record_batch({"a": ["x"]})
     with pytest.raises(SchemaError, match="'b' of the source is missing"):
         checksum([batch], [CanonicalColumn("b", Kind.TEXT)])
@@ -218,7 +218,7 @@ def test_a_missing_or_unfit_column_is_named() -> None:
         checksum([batch], [CanonicalColumn("a", Kind.NUMBER)])
 
 
-def test_columns_that_have_another_name_in_the_lake_are_found_by_the_source_s() -> None:
+def test_checksum_finds_columns_by_their_source_names() -> None:
     columns = [CanonicalColumn(name, Kind.NUMBER) for name in ("id", "_pos", "_pos_", "_file")]
     source = checksum([pa.table({"id": [1], "a": [2], "b": [3], "c": [4]})], [
         CanonicalColumn(name, Kind.NUMBER) for name in ("id", "a", "b", "c")

@@ -30,12 +30,12 @@ SOURCE = RecordedSource(
 )
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_recorded_source_is_unchanged_after_a_round_trip(tmp_path: Path) -> None:
     (tmp_path / "source.json").write_text(SOURCE.to_json())
     assert RecordedSource.load(tmp_path) == SOURCE
 
 
-def test_it_is_as_its_schema_says() -> None:
+def test_recorded_source_conforms_to_its_schema() -> None:
     document, schema = json.loads(SOURCE.to_json()), json.loads(SCHEMA.read_text())
     assert set(document) == set(schema["properties"]) == set(schema["required"])
     table = schema["properties"]["tables"]["additionalProperties"]
@@ -45,7 +45,7 @@ def test_it_is_as_its_schema_says() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"format": "replicator-recording-source", "version": 2}', "[]"])
-def test_anything_else_is_refused(tmp_path: Path, text: str) -> None:
+def test_recorded_source_refuses_other_files(tmp_path: Path, text: str) -> None:
     (tmp_path / "source.json").write_text(text)
     with pytest.raises(ArchiveError, match=r"source\.json"):
         RecordedSource.load(tmp_path)

@@ -38,7 +38,7 @@ def read(path: Path) -> list[Event]:
     ]
 
 
-def test_round_trip_keeps_nulls_and_headers(tmp_path: Path) -> None:
+def test_archive_keeps_nulls_and_headers(tmp_path: Path) -> None:
     events = [
         event(3, key=None, value=b"\x00\xff"),
         event(4, value=None),
@@ -48,7 +48,7 @@ def test_round_trip_keeps_nulls_and_headers(tmp_path: Path) -> None:
     assert read(tmp_path) == events
 
 
-def test_files_are_sorted_and_bounded(tmp_path: Path) -> None:
+def test_archive_files_are_sorted_and_limited_by_events(tmp_path: Path) -> None:
     events = [event(n, f"shop.shop.t{n % 3}", n % 2) for n in range(100)]
     write(tmp_path, events, max_events=30)
     files = sorted((tmp_path / "events").iterdir())
@@ -62,12 +62,12 @@ def test_files_are_sorted_and_bounded(tmp_path: Path) -> None:
     assert sorted(read(tmp_path), key=lambda e: e.offset) == events
 
 
-def test_bytes_bound_a_file_too(tmp_path: Path) -> None:
+def test_archive_files_are_limited_by_bytes(tmp_path: Path) -> None:
     write(tmp_path, [event(n, value=b"x" * 100) for n in range(10)], max_bytes=250)
     assert len(list((tmp_path / "events").iterdir())) == 4
 
 
-def test_a_range_names_only_its_files(tmp_path: Path) -> None:
+def test_reader_files_returns_only_the_files_of_a_range(tmp_path: Path) -> None:
     write(tmp_path, [event(n) for n in range(100)], max_events=10)
     reader = ArchiveReader(tmp_path)
     names = [file.name for file in reader.files("shop.shop.orders", 0, 25, 40)]
@@ -78,7 +78,7 @@ def test_a_range_names_only_its_files(tmp_path: Path) -> None:
     assert reader.start_offsets() == {("shop.shop.orders", 0): 0}
 
 
-def test_appending_continues_where_the_manifest_ends(tmp_path: Path) -> None:
+def test_writer_continues_at_the_end_of_the_manifest(tmp_path: Path) -> None:
     write(tmp_path, [event(0), event(1)])
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
         assert writer.end_offset("shop.shop.orders", 0) == 2
@@ -89,7 +89,7 @@ def test_appending_continues_where_the_manifest_ends(tmp_path: Path) -> None:
     assert [e.offset for e in read(tmp_path)] == [0, 1, 2]
 
 
-def test_control_records_move_the_end_only_forwards(tmp_path: Path) -> None:
+def test_writer_advance_never_decreases_the_end(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
         writer.append(event(5))
         writer.advance("shop.shop.orders", 0, 9)
@@ -112,7 +112,7 @@ def fail_after_flush(path: Path) -> None:
         raise RuntimeError
 
 
-def test_a_failed_block_keeps_what_was_flushed(tmp_path: Path) -> None:
+def test_writer_keeps_flushed_events_when_the_block_fails(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         fail_after_flush(tmp_path)
     write(tmp_path, [event(1), event(2)])
@@ -120,7 +120,7 @@ def test_a_failed_block_keeps_what_was_flushed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("crash_at", range(8))
-def test_a_crash_at_any_replacement_loses_only_what_was_not_flushed(
+def test_writer_loses_only_unflushed_events_when_a_replacement_crashes(
     tmp_path: Path, crash_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_replace, calls = Path.replace, 0
@@ -147,7 +147,7 @@ def test_a_crash_at_any_replacement_loses_only_what_was_not_flushed(
     ]
 
 
-def test_one_writer_at_a_time(tmp_path: Path) -> None:
+def test_writer_refuses_an_archive_that_another_writer_has_open(tmp_path: Path) -> None:
     with (
         ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json"),
         pytest.raises(ArchiveError, match="another process"),
@@ -155,14 +155,14 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json")
 
 
-def test_another_prefix_is_refused(tmp_path: Path) -> None:
+def test_writer_refuses_another_topic_prefix(tmp_path: Path) -> None:
     write(tmp_path, [event(0)])
     with pytest.raises(ArchiveError, match="contains events of 'shop'"):
         ArchiveWriter(tmp_path, topic_prefix="other", encoding="json")
     write(tmp_path, [event(1)])
 
 
-def test_the_encoding_is_that_of_the_first_event(tmp_path: Path) -> None:
+def test_archive_encoding_is_that_of_the_first_event(tmp_path: Path) -> None:
     for encoding, events in (("json", []), ("json-schemas", [event(0)]), ("json", [event(1)])):
         with ArchiveWriter(tmp_path, topic_prefix="shop", encoding=encoding) as writer:  # type: ignore[arg-type]
             for each in events:
@@ -170,7 +170,9 @@ def test_the_encoding_is_that_of_the_first_event(tmp_path: Path) -> None:
     assert ArchiveReader(tmp_path).manifest.encoding == "json-schemas"
 
 
-def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_reports_a_full_disk_as_an_archive_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -184,7 +186,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
     assert [e.offset for e in read(tmp_path)] == [0]
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_reader_names_the_damage_of_an_archive(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="not an event archive"):
         ArchiveReader(tmp_path)
     write(tmp_path, [event(n) for n in range(50)])
@@ -211,19 +213,19 @@ def test_damage_is_named(tmp_path: Path) -> None:
         ({"created": 5}, "damaged"),
     ],
 )
-def test_a_wrong_manifest_is_refused(change: dict[str, object], message: str) -> None:
+def test_manifest_is_refused_when_a_field_is_wrong(change: dict[str, object], message: str) -> None:
     document = json.loads(Manifest("shop", "json").to_json()) | change
     with pytest.raises(ArchiveError, match=message):
         Manifest.from_json(json.dumps(document), "manifest.json")
 
 
-def test_archives_of_version_1_are_read() -> None:
+def test_manifest_of_version_1_is_read() -> None:
     document = json.loads(Manifest("shop", "json").to_json()) | {"version": 1}
     del document["schemas"]
     assert Manifest.from_json(json.dumps(document), "manifest.json").encoding == "json"
 
 
-def test_events_in_avro_keep_their_schemas(tmp_path: Path) -> None:
+def test_archive_keeps_the_schemas_of_avro_events(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
         writer.add_schema(7, '"string"')
         writer.append(event(0))
@@ -242,7 +244,7 @@ def test_events_in_avro_keep_their_schemas(tmp_path: Path) -> None:
         ArchiveReader(tmp_path)
 
 
-def test_events_in_json_have_no_schemas_and_do_not_mix_with_avro(tmp_path: Path) -> None:
+def test_archive_of_json_events_has_no_schemas_and_refuses_avro(tmp_path: Path) -> None:
     write(tmp_path, [event(0)])
     assert ArchiveReader(tmp_path).writer_schemas() is None
     with pytest.raises(ArchiveError, match="contains events in json, not in avro"):
@@ -291,14 +293,14 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / name).read_bytes()
 
 
-def test_totals_are_checked(tmp_path: Path) -> None:
+def test_manifest_is_refused_when_its_totals_are_wrong(tmp_path: Path) -> None:
     write(tmp_path, [event(0)])
     text = (tmp_path / "manifest.json").read_text().replace('"last": 0', '"last": 5', 1)
     with pytest.raises(ArchiveError, match="totals"):
         Manifest.from_json(text, "manifest.json")
 
 
-def test_the_published_schema_is_the_one_in_use() -> None:
+def test_published_event_schema_equals_the_one_in_use() -> None:
     published = json.loads((SCHEMAS / "event-archive-v1.avsc").read_text())
     published.pop("doc")
     for field in published["fields"]:
@@ -306,7 +308,7 @@ def test_the_published_schema_is_the_one_in_use() -> None:
     assert published == EVENT_SCHEMA
 
 
-def test_the_published_manifest_schema_names_what_is_written(tmp_path: Path) -> None:
+def test_published_manifest_schema_names_the_written_fields(tmp_path: Path) -> None:
     write(tmp_path, [event(0)])
     published = json.loads((SCHEMAS / "archive-manifest-v2.json").read_text())
     document = json.loads((tmp_path / "manifest.json").read_text())
@@ -330,7 +332,7 @@ EVENTS = st.lists(
 
 
 @given(rows=EVENTS, cut=st.integers(0, 40), max_events=st.integers(1, 12))
-def test_any_events_in_any_sessions_come_back(
+def test_archive_returns_any_events_of_any_sessions(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]], cut: int, max_events: int
 ) -> None:
     path = tmp_path_factory.mktemp("archive")

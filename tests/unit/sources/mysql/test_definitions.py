@@ -52,12 +52,14 @@ def row(kind: str, whole: str | None = None, **facts: Any) -> dict[str, Any]:
         (row("vector", "vector(3)", size=12), VECTOR, Encoding.PLAIN),
     ],
 )
-def test_types(found: dict[str, Any], lake_type: LakeType, encoding: Encoding) -> None:
+def test_column_of_has_lake_type_and_encoding(
+    found: dict[str, Any], lake_type: LakeType, encoding: Encoding
+) -> None:
     column = column_of(found)
     assert (column.type, column.encoding) == (lake_type, encoding)
 
 
-def test_labels_and_null() -> None:
+def test_column_of_has_labels_nullability_and_size() -> None:
     column = column_of(row("enum", r"enum('a','b, c','it''s','back\slash')", nullable="NO"))
     assert not column.nullable
     assert column.respelt == (("b\\, c", "b, c"), ("back\\\\slash", "back\\slash"))
