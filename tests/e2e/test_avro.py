@@ -12,7 +12,9 @@ from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, Comparison, runn
 from tests.support.mirrored_database import MirroredDatabaseBuilder, quarantined
 
 
-def test_events_in_avro(mirror_database: MirroredDatabaseBuilder, running_stack: LocalStack) -> None:
+def test_mirror_equals_the_source_with_avro_events(
+    mirror_database: MirroredDatabaseBuilder, running_stack: LocalStack
+) -> None:
     """Two writers, new columns and tables, bad records, a registry that goes away; then the same from an archive."""
     url = running_stack.endpoints.registry_url
     log = f'format = "avro"\nregistry_url = "{url}"\npartitions = 2'

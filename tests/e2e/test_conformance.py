@@ -212,7 +212,7 @@ class Lake:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
-def test_every_column_type(
+def test_lake_values_equal_the_source_except_known_differences(
     encoding: Encoding,
     source_database: SourceDatabase,
     tmp_path: Path,

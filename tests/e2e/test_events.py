@@ -238,7 +238,9 @@ def record(conformance: ConformancePage, seen: Mapping[str, tuple[str, str]]) ->
                 part.record(row, column, outcome)
 
 
-def test_events_of_every_kind(mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage) -> None:
+def test_mirror_equals_the_source_for_every_kind_of_event(
+    mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage
+) -> None:
     mirrored = mirror_signalled_database(mirror_database)
     database = mirrored.database
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
@@ -320,7 +322,7 @@ def topics_made_anew(mirrored: MirroredDatabase) -> None:
     assert {row["id"] for row in lake_rows(mirrored, "anew")} == {1, 3, 7}
 
 
-def test_a_snapshot_broken_off(
+def test_repeated_snapshot_removes_rows_deleted_before_it(
     mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage
 ) -> None:
     """Rows that were deleted before the connector took its snapshot anew are gone at its end.

@@ -12,7 +12,9 @@ from tests.support.source import SourceDatabase
 
 
 @pytest.mark.parametrize("encoding", ["json", "avro"])
-def test_flattened_events(source_database: SourceDatabase, tmp_path: Path, encoding: str) -> None:
+def test_mirror_equals_the_source_with_flattened_events(
+    source_database: SourceDatabase, tmp_path: Path, encoding: str
+) -> None:
     source_database.execute(
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(9,2), seen DATETIME(6))",
         "INSERT INTO item VALUES (1, 'one', 1.25, '2024-01-01 01:02:03.5'), (2, NULL, NULL, NULL), (3, '', -3, NULL)",

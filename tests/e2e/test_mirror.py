@@ -75,7 +75,9 @@ def resent(mirrored: MirroredDatabase) -> int:
 
 
 @pytest.mark.long
-def test_a_living_mirror(mirror_database: MirroredDatabaseBuilder) -> None:
+def test_mirror_equals_the_source_after_interruptions_under_load(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
     """Sixty seconds of two writers; meanwhile a table appears, Kafka goes away, the connector is killed.
 
     At the end every table equals its source and the changelogs tell one unbroken story.
@@ -111,7 +113,7 @@ def test_a_living_mirror(mirror_database: MirroredDatabaseBuilder) -> None:
     assert resent(mirrored) > 0, "the connector sent nothing again, so this proves little"
 
 
-def test_killed_anywhere(mirror_database: MirroredDatabaseBuilder) -> None:
+def test_mirror_equals_the_source_when_killed_at_any_point(mirror_database: MirroredDatabaseBuilder) -> None:
     """At each boundary of a batch and at random moments, a few or (`LONG`) many; events carry their schemas here."""
     mirrored = mirror_database(log="schemas = true", extra=FAST_MIRROR)
     compare, chance = mirrored.comparison, random.Random(7)
@@ -139,7 +141,7 @@ def test_killed_anywhere(mirror_database: MirroredDatabaseBuilder) -> None:
 
 
 @pytest.mark.long
-def test_one_mirror_at_a_time(mirror_database: MirroredDatabaseBuilder) -> None:
+def test_second_mirror_process_is_refused(mirror_database: MirroredDatabaseBuilder) -> None:
     """A second process is refused on this machine; one that comes from elsewhere makes one of the two stop."""
     mirrored = mirror_database(tables=4, extra=FAST_MIRROR)
     compare = mirrored.comparison
@@ -173,7 +175,7 @@ def test_one_mirror_at_a_time(mirror_database: MirroredDatabaseBuilder) -> None:
     compare.assert_changelogs()
 
 
-def test_bad_records_go_to_quarantine(mirror_database: MirroredDatabaseBuilder) -> None:
+def test_malformed_records_are_quarantined(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(tables=2, extra=FAST_MIRROR)
     compare = mirrored.comparison
     topic = mirrored.topic("t00")
@@ -205,7 +207,9 @@ def test_bad_records_go_to_quarantine(mirror_database: MirroredDatabaseBuilder) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["split", "merge"])
-def test_on_a_cluster_of_two_workers(mirror_database: MirroredDatabaseBuilder, strategy: str) -> None:
+def test_mirror_equals_the_source_on_a_cluster_of_two_workers(
+    mirror_database: MirroredDatabaseBuilder, strategy: str
+) -> None:
     """Executors in processes of their own: nothing may rest on one JVM's memory."""
     extra = f"""
 [apply]

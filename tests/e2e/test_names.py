@@ -170,7 +170,9 @@ def replicator(*arguments: str) -> str:
     return ran.stdout
 
 
-def test_awkward_names(databases: AwkwardDatabases, conformance: ConformancePage) -> None:
+def test_tables_with_awkward_names_are_mirrored(
+    databases: AwkwardDatabases, conformance: ConformancePage
+) -> None:
     databases.insert(1)
     databases.configure()
     config = str(databases.config)

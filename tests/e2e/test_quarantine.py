@@ -124,7 +124,7 @@ def users(source_database: SourceDatabase, tmp_path: Path, monkeypatch: pytest.M
     return Users(source_database, tmp_path)
 
 
-def test_masked_columns_and_quarantine(users: Users) -> None:
+def test_protected_values_stay_out_of_the_lake_and_the_quarantine(users: Users) -> None:
     database = users.database
     database.execute(
         CREATE,

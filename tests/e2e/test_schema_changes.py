@@ -229,7 +229,7 @@ def policy_sections(database: SourceDatabase, found: Sequence[Table]) -> str:
     [pytest.param(e, marks=[] if e.name == "JSON without schemas" else pytest.mark.long) for e in ENCODINGS],
     ids=str,
 )
-def test_every_kind_of_alter_while_the_mirror_runs(
+def test_mirror_follows_every_kind_of_alter_while_it_runs(
     encoding: Encoding, source_database: SourceDatabase, tmp_path: Path, conformance: ConformancePage
 ) -> None:
     database, found, config = source_database, tables(), tmp_path / "mirror.toml"
@@ -285,7 +285,9 @@ def test_every_kind_of_alter_while_the_mirror_runs(
     assert "drop column a" in noted["c02_evolve"] or "add column a int" in noted["c02_evolve"]
 
 
-def test_keys_and_names_that_only_statements_define(source_database: SourceDatabase, tmp_path: Path) -> None:
+def test_mirror_follows_keys_and_names_that_only_statements_define(
+    source_database: SourceDatabase, tmp_path: Path
+) -> None:
     """Debezium 3.6 keeps old letters in a key, takes UNIQUE for a key, and tells no name in the middle of a RENAME."""
     database, config = source_database, tmp_path / "mirror.toml"
     (tmp_path / "lake").mkdir()

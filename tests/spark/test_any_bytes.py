@@ -146,7 +146,7 @@ def examples(count: int) -> list[tuple[bytes | None, bytes]]:
     return found
 
 
-def test_any_bytes(spark: SparkSession) -> None:
+def test_decode_gives_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
     found = examples(500)
     rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(found)]
     frame = spark.createDataFrame(

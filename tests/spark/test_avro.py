@@ -156,7 +156,7 @@ def decoded(
     return sorted(frame.collect(), key=lambda row: row.offset)
 
 
-def test_every_encoding(spark: SparkSession) -> None:
+def test_decode_reads_values_of_every_avro_type(spark: SparkSession) -> None:
     """All in one table, one column each: a row of values, a row of nulls, an update and a delete."""
     topics = AvroTopics()
     schema = envelope([(f"c{i}", kind) for i, (kind, _, _) in enumerate(CASES)])
@@ -186,7 +186,7 @@ GOOD = envelope([("q", "int"), ("price", decimal(6, 2)), ("seen", ZONED)])
 ROW = {"id": 1, "q": 2, "price": Decimal("3.50"), "seen": None}
 
 
-def test_bad_events(spark: SparkSession) -> None:
+def test_bad_events_are_returned_with_reason_and_raw_bytes(spark: SparkSession) -> None:
     topics = AvroTopics()
     loose = json.loads(json.dumps(GOOD).replace('"precision": 6', '"precision": 30'))
     good = topics.write(GOOD, event("c", after=ROW))
@@ -231,7 +231,7 @@ def fastavro_long(number: int) -> bytes:
     return data.getvalue()
 
 
-def test_any_bytes_give_a_record_or_a_reason(spark: SparkSession) -> None:
+def test_decode_gives_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
     """Random bytes behind a header, and good events with random bytes in them."""
     topics = AvroTopics()
     good = topics.write(GOOD, event("u", before=ROW, after=ROW | {"seen": "2024-02-29T23:59:59Z"}))
@@ -245,7 +245,7 @@ def test_any_bytes_give_a_record_or_a_reason(spark: SparkSession) -> None:
     assert {row.bad is None for row in rows} == {True, False}
 
 
-def test_several_writer_schemas_in_one_batch(spark: SparkSession) -> None:
+def test_decode_reads_several_writer_schemas_in_one_batch(spark: SparkSession) -> None:
     topics = AvroTopics()
     schemas = [envelope([("q", "int"), *((f"n{j}", "string") for j in range(i))]) for i in range(20)]
     writer_schemas, values = [], []
@@ -267,7 +267,7 @@ def record(op: str, pos: int, columns: Sequence[ColumnSpec], **images: Any) -> R
     return Record(ORDERS, 0, with_key_schema(key_of(row, ["id"]), columns, ["id"], ORDERS), value)
 
 
-def test_tables_grow_with_the_schemas_of_their_events(lake: LakeHarness) -> None:
+def test_table_gets_the_columns_of_newer_writer_schemas(lake: LakeHarness) -> None:
     topics = AvroTopics()
     newer = [*COLUMNS, ColumnSpec("größe x", "int")]
     lake.write(
@@ -298,7 +298,7 @@ def test_tables_grow_with_the_schemas_of_their_events(lake: LakeHarness) -> None
     assert bad["value"] == b"\0\0\0\0\1no event"
 
 
-def test_events_of_an_unknown_writer_pause_their_table(lake: LakeHarness) -> None:
+def test_table_pauses_when_the_registry_lacks_the_writer_schema(lake: LakeHarness) -> None:
     """Nothing is known about the table yet, so it is the registry that is wrong and not an event."""
     topics = AvroTopics()
     value = topics.write(GOOD, event("c", after=ROW))

@@ -23,7 +23,9 @@ from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, assert_equal
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
 @pytest.mark.parametrize("partition", [("bucket(3, id)", "truncate(2, `a name`)"), ("days(seen)",)])
 @pytest.mark.parametrize("few", [0, 10_000])
-def test_partitioned_tables(lake: LakeHarness, strategy: str, partition: tuple[str, ...], few: int) -> None:
+def test_partitioned_mirror_equals_the_source(
+    lake: LakeHarness, strategy: str, partition: tuple[str, ...], few: int
+) -> None:
     lake.driver_max_events = few
     source = Source(11, truncates=False)
     source.start(["bigint"], rows=15)
@@ -48,7 +50,7 @@ def test_partitioned_tables(lake: LakeHarness, strategy: str, partition: tuple[s
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
-def test_names_that_mean_something_elsewhere(lake: LakeHarness, strategy: str) -> None:
+def test_columns_with_reserved_or_unusual_names_are_mirrored(lake: LakeHarness, strategy: str) -> None:
     """Reserved by Iceberg, used by the engine, or hard to quote."""
     names = [
         *("_file", "_pos", "_spec_id", "_partition", "_deleted", "file_path", "pos", "_change"),
@@ -83,7 +85,7 @@ def test_names_that_mean_something_elsewhere(lake: LakeHarness, strategy: str) -
     assert len(lake.rows("orders", "shop_changes")) == 7
 
 
-def test_a_batch_without_changes_commits_its_marker_alone(lake: LakeHarness) -> None:
+def test_batch_without_changes_commits_only_its_marker(lake: LakeHarness) -> None:
     gone = event("d", 300, before={"id": 1, "name": "new"})
     lake.write([DEFINITION, created(1), gone, Record(ORDERS, 0, gone.key, None), created(1), gone])
     mirror = lake.mirror()
@@ -101,7 +103,9 @@ def test_a_batch_without_changes_commits_its_marker_alone(lake: LakeHarness) -> 
 
 @pytest.mark.parametrize("strategy", ["split", "merge"])
 @pytest.mark.parametrize("crash", [0, 4, 5])
-def test_added_columns_are_filled_once_whatever_happens(lake: LakeHarness, strategy: str, crash: int) -> None:
+def test_added_columns_are_filled_once_with_or_without_a_crash(
+    lake: LakeHarness, strategy: str, crash: int
+) -> None:
     newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "it's new"), ColumnSpec("note", "int")]
     altered = schema_change_event(Place(1, 500), "orders", newer, ["id"], kind="ALTER")
     lake.write([DEFINITION, created(1), created(2)])
@@ -119,7 +123,7 @@ def test_added_columns_are_filled_once_whatever_happens(lake: LakeHarness, strat
     assert len(lake.rows("orders", "shop_changes")) == 4
 
 
-def test_a_table_without_changelog(lake: LakeHarness) -> None:
+def test_mirror_equals_the_source_when_changelogs_are_disabled(lake: LakeHarness) -> None:
     source = Source(5)
     source.start(["bigint"], rows=5)
     source.run(40)
@@ -133,7 +137,7 @@ def test_a_table_without_changelog(lake: LakeHarness) -> None:
         assert not catalog.table_exists(("shop_changes", source.tables[0].name))
 
 
-def test_the_report_counts_every_piece_of_a_batch(lake: LakeHarness) -> None:
+def test_report_counts_all_parts_of_a_batch(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *map(created, range(9))])
     mirror = lake.mirror(lake.config(apply={"max_events": 4}))
     report = mirror.advance({ORDERS: {0: 9}})

@@ -137,7 +137,7 @@ ODD_ROW = {
 
 
 @pytest.mark.parametrize("told_by", ["parameter", "definition", "nothing"])
-def test_rules_hold_in_avro_for_names_that_avro_does_not_allow(
+def test_rules_apply_in_avro_to_names_that_avro_does_not_allow(
     lake: LakeHarness, hash_key: Mapping[str, str], told_by: str
 ) -> None:
     avro = AvroTopics(names=told_by == "parameter")
@@ -169,7 +169,7 @@ def test_rules_hold_in_avro_for_names_that_avro_does_not_allow(
     assert_nowhere(lake.folder / "lake")
 
 
-def test_include_uses_the_name_in_the_source_in_avro(lake: LakeHarness) -> None:
+def test_include_uses_source_names_in_avro(lake: LakeHarness) -> None:
     columns = (ID, ColumnSpec("e-mail", "varchar"), ColumnSpec("pass word", "varchar"))
     table = Table(lake, columns, "avro")
     table.insert(id=1, **{"e-mail": "seen", "pass word": "open sesame"})
@@ -214,7 +214,7 @@ def test_rules_follow_a_column_that_is_renamed(
     assert_nowhere(lake.folder / "lake")
 
 
-def test_the_stricter_rule_of_two_names_counts(lake: LakeHarness, hash_key: Mapping[str, str]) -> None:
+def test_stricter_rule_of_two_names_applies(lake: LakeHarness, hash_key: Mapping[str, str]) -> None:
     """The rule for the new name alone would show the last letters of what was left out before."""
     mask = {"contact": {"keep_last": 4}}
     config = lake.config(columns={"exclude": ["email"], "mask": mask, "hash_key": hash_key})
@@ -228,7 +228,7 @@ def test_the_stricter_rule_of_two_names_counts(lake: LakeHarness, hash_key: Mapp
 
 
 @pytest.mark.parametrize("rule", ["exclude", "hash"])
-def test_a_stricter_rule_for_a_new_name_pauses_a_table_with_clear_values(
+def test_table_with_clear_values_pauses_when_the_new_name_has_a_stricter_rule(
     lake: LakeHarness, hash_key: Mapping[str, str], rule: str
 ) -> None:
     config = lake.config(columns={rule: ["contact"], "hash_key": hash_key})
@@ -245,7 +245,7 @@ def test_a_stricter_rule_for_a_new_name_pauses_a_table_with_clear_values(
 @pytest.mark.parametrize("form", ["json with schemas", "avro"])
 @pytest.mark.parametrize("rule", ["exclude", "hash"])
 @pytest.mark.parametrize("together", [True, False])
-def test_a_protected_column_that_vanishes_while_another_comes_pauses_the_table(
+def test_table_pauses_when_a_protected_column_is_replaced_without_definition(
     lake: LakeHarness, hash_key: Mapping[str, str], form: Format, rule: str, together: bool
 ) -> None:
     """No definition says that it was renamed; nor does a mirror that starts anew know the old name from events."""
@@ -303,7 +303,7 @@ def test_rules_follow_a_table_that_is_renamed(
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("changelog_only", [True, False])
-def test_a_new_table_waits_for_the_rules_of_its_columns(
+def test_new_table_pauses_until_all_its_columns_have_rules(
     lake: LakeHarness, form: Format, changelog_only: bool
 ) -> None:
     rules: dict[str, Any] = {"exclude": ["email"], "include": ["id"], "unlisted": "pause"}
@@ -326,7 +326,7 @@ def test_a_new_table_waits_for_the_rules_of_its_columns(
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("ending", ["left out", "as it is"])
-def test_an_added_column_waits_for_its_rule(lake: LakeHarness, form: Format, ending: str) -> None:
+def test_table_pauses_until_an_added_column_has_a_rule(lake: LakeHarness, form: Format, ending: str) -> None:
     own = {"include": ["id"], "exclude": ["email"], "unlisted": "pause"}
 
     def config(**changed: Any) -> Config:
@@ -353,7 +353,7 @@ def test_an_added_column_waits_for_its_rule(lake: LakeHarness, form: Format, end
         assert [r["note"] for r in changes(lake)] == [None, "between us", "between us"]
 
 
-def test_a_renamed_column_waits_for_the_rule_of_its_name(lake: LakeHarness) -> None:
+def test_table_pauses_when_the_new_name_of_a_column_has_no_rule(lake: LakeHarness) -> None:
     rules = {"include": ["id", "plain"], "unlisted": "pause"}
     table = Table(lake, (ID, ColumnSpec("plain", "varchar")))
     table.insert(id=1, plain="seen")

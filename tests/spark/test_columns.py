@@ -126,7 +126,7 @@ def assert_nowhere(folder: Path) -> None:
         assert not [s for s in (*SECRETS, KEY) if s.encode() in content], file
 
 
-def test_an_added_column_is_filled_as_it_is_hashed(
+def test_added_column_is_filled_with_hashed_or_masked_values(
     lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
@@ -144,7 +144,9 @@ def test_an_added_column_is_filled_as_it_is_hashed(
     assert found == dict.fromkeys((1, 2), (hashed("7"), "***eim"))
 
 
-def test_other_rules_than_before_pause_the_table(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_pauses_when_its_column_rules_or_hash_key_change(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
     sections: dict[str, Any] = {"columns": RULES | {"hash_key": {"env": "HASH_KEY"}}}
     lake.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=user(1, "ada@example.org"))])
@@ -162,7 +164,7 @@ def test_other_rules_than_before_pause_the_table(lake: LakeHarness, monkeypatch:
     assert len(lake.rows("users")) == 2
 
 
-def test_a_key_that_would_be_lost_pauses_the_table(lake: LakeHarness) -> None:
+def test_table_pauses_when_its_key_column_is_excluded(lake: LakeHarness) -> None:
     lake.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=user(1, None))])
     (reason,) = lake.catch_up(lake.config(columns={"include": ["email"]})).summary().paused.values()
     assert reason == "column id of shop.users is in the key and must not be excluded or masked"
@@ -184,7 +186,7 @@ VALUES = (
 )
 
 
-def test_values_of_every_type(lake: LakeHarness) -> None:
+def test_transforms_in_spark_equal_those_in_python_for_every_type(lake: LakeHarness) -> None:
     transforms = (KeyedHash(KEY.encode()), KeyedHash(b"k" * 100), KeepLast(3), FixedText("it's `x`"))
     frame = lake.base.sql("select " + ", ".join(f"{text} as v{i}" for i, (_, text, _) in enumerate(VALUES)))
     columns = [
@@ -196,9 +198,7 @@ def test_values_of_every_type(lake: LakeHarness) -> None:
     assert list(row) == [transform.of_text(text) for _, _, text in VALUES for transform in transforms]
 
 
-def test_the_key_is_not_in_what_spark_says_of_a_plan(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hash_key_is_not_shown_in_spark_plans(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
     config = lake.config(columns={"hash": ["x"], "hash_key": {"env": "HASH_KEY"}})
     name = "spark.sql.redaction.string.regex"
@@ -212,7 +212,7 @@ def test_the_key_is_not_in_what_spark_says_of_a_plan(
     assert not [pad for pad in transform.pads if pad.hex() in shown]
 
 
-def test_bytes_are_hashed_as_they_are(lake: LakeHarness) -> None:
+def test_binary_values_are_hashed_as_bytes_and_masked_as_hex(lake: LakeHarness) -> None:
     frame = lake.base.sql("select X'00FF' as b, cast(null as binary) as n")
     binary = LakeType("binary")
     transforms = (KeyedHash(KEY.encode()), KeepLast(2))

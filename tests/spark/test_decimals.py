@@ -34,7 +34,7 @@ from tests.support.orders_table import ORDERS, PRICED, priced
         (["AfQ=", "AfQ=", 2.5, "1234"], ["5.00", "5.00", "2.50", "-26588.24"]),
     ],
 )
-def test_decimals_are_read_as_they_are_written(
+def test_decimals_are_read_in_every_encoding_of_the_connector(
     lake: LakeHarness, with_schema: bool, prices: list[Any], wanted: list[str | None]
 ) -> None:
     definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
@@ -49,7 +49,7 @@ def test_decimals_are_read_as_they_are_written(
     assert [None if r["price"] is None else str(r["price"]) for r in rows] == wanted
 
 
-def test_decimals_as_text(lake: LakeHarness) -> None:
+def test_decimals_are_read_when_written_as_text(lake: LakeHarness) -> None:
     definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
     lake.write([Record("shop", 0, None, definition)])
     lake.write([priced(i, price, with_schema=False) for i, price in enumerate(["-12.30", None, "1234"])])
@@ -58,7 +58,7 @@ def test_decimals_as_text(lake: LakeHarness) -> None:
     assert [None if r["price"] is None else str(r["price"]) for r in rows] == ["-12.30", None, "1234.00"]
 
 
-def test_decimals_change_from_numbers_to_text(lake: LakeHarness) -> None:
+def test_decimals_are_read_when_they_change_from_numbers_to_text(lake: LakeHarness) -> None:
     """The events after the change are not valid for the encoding that was learned, and are examined again."""
     definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
     lake.write([Record("shop", 0, None, definition)])

@@ -127,7 +127,7 @@ CASES: list[tuple[LakeType, Encoding, Any, Any]] = [
 ]  # fmt: skip
 
 
-def test_every_encoding(spark: SparkSession) -> None:
+def test_decode_reads_values_of_every_encoding(spark: SparkSession) -> None:
     """All in one table, one column each: a row of values, a row of nulls, a row without the columns."""
     columns = tuple(Column(f"c.{i}`", kind, encoding) for i, (kind, encoding, _, _) in enumerate(CASES))
     schema = TableSchema((ID, *columns), ("id",))
@@ -203,7 +203,7 @@ REFINED: list[tuple[Column, Any, Any]] = [
 ]
 
 
-def test_columns_of_which_more_is_known(spark: SparkSession) -> None:
+def test_decode_converts_enum_set_text_and_wide_decimal_values(spark: SparkSession) -> None:
     """ENUM and SET labels, bytes that were declared as text, decimals of more digits than the lake has a type for."""
     columns = tuple(replace(c, name=f"c{i}") for i, (c, _, _) in enumerate(REFINED))
     schema = TableSchema((ID, *columns), ("id",))
@@ -219,7 +219,7 @@ def test_columns_of_which_more_is_known(spark: SparkSession) -> None:
     }
 
 
-def test_wide_decimals_beside_what_looks_like_them(spark: SparkSession) -> None:
+def test_wide_decimals_are_read_when_text_or_fields_look_like_them(spark: SparkSession) -> None:
     """Numbers are found by their key, which may stand in a text too, or be one of the event's own."""
     columns = (
         Column("n", STRING),
@@ -258,7 +258,7 @@ def test_wide_decimals_beside_what_looks_like_them(spark: SparkSession) -> None:
         (Column("c", DATE, Encoding.DAYS), -(2**31)),
     ],
 )
-def test_what_cannot_be_read_is_reported(spark: SparkSession, column: Column, value: Any) -> None:
+def test_unreadable_values_are_reported(spark: SparkSession, column: Column, value: Any) -> None:
     schema = TableSchema((ID, column), ("id",))
     bad, good = decoded(
         spark,
@@ -305,7 +305,9 @@ def change(op: str = "c", **parts: Any) -> bytes:
         (change(after="row"), "not JSON of the table's schema"),
     ],
 )
-def test_bad_events(spark: SparkSession, value: bytes, reason: str) -> None:
+def test_bad_events_are_returned_with_reason_and_raw_bytes(
+    spark: SparkSession, value: bytes, reason: str
+) -> None:
     bad, good = decoded(spark, SCHEMA, value, change())
     assert bad.bad == reason
     assert bad.op is None
@@ -336,7 +338,7 @@ def test_bad_events(spark: SparkSession, value: bytes, reason: str) -> None:
         (decimal(6, 2), Encoding.NUMBER, True),
     ],
 )
-def test_decimals_that_cannot_be_read_are_reported(
+def test_unreadable_decimals_are_reported(
     spark: SparkSession, lake_type: LakeType, encoding: Encoding, value: Any
 ) -> None:
     schema = TableSchema((ID, Column("price", lake_type, encoding)), ("id",))
@@ -362,12 +364,12 @@ def test_tombstones_are_left_out_and_positions_are_read(spark: SparkSession) -> 
     assert found.after is None
 
 
-def test_a_truncate_needs_no_row(spark: SparkSession) -> None:
+def test_truncate_needs_no_row(spark: SparkSession) -> None:
     (found,) = decoded(spark, SCHEMA, change_event("t", Place(1, 5), "t"))
     assert (found.op, found.bad, found.before, found.after) == ("t", None, None, None)
 
 
-def test_a_message_is_about_no_row(spark: SparkSession) -> None:
+def test_message_event_has_no_row(spark: SparkSession) -> None:
     (message,) = decoded(spark, SCHEMA, change("m", after=None))
     assert (message.bad, message.op, message.code, message.after) == (None, "m", MESSAGE_CODE, None)
 
@@ -388,7 +390,7 @@ def test_events_with_a_schema_are_refused_when_truncated_or_not_an_object(spark:
     assert [r.bad for r in rows[1:]] == [no_json, no_json, no_event, no_json, no_json, no_event]
 
 
-def test_an_instant_of_no_calendar_is_refused(spark: SparkSession) -> None:
+def test_timestamptz_is_refused_when_it_is_a_number(spark: SparkSession) -> None:
     """Spark takes a number for seconds, of whatever century."""
     schema = TableSchema((ID, Column("at", TIMESTAMPTZ)), ("id",))
     given = (10**12, -(10**12), "2024-02-29T23:59:59Z", None)

@@ -16,7 +16,7 @@ def read_definitions_with(lake: LakeHarness, read: ReadDefinition) -> None:
     lake.schedule = lambda context: Scheduler(context, tables=TableStates(context, read_definition=read))
 
 
-def test_source_defines_what_the_log_lacks(lake: LakeHarness) -> None:
+def test_definition_is_read_from_the_source_when_the_log_has_none(lake: LakeHarness) -> None:
     asked = []
 
     def definition(source: SourceConfig, table: TableId) -> TableSchema:
@@ -30,7 +30,7 @@ def test_source_defines_what_the_log_lacks(lake: LakeHarness) -> None:
     assert sorted((r["id"], r["name"]) for r in lake.rows("orders")) == [(1, "Ada"), (2, "Olga")]
 
 
-def test_without_an_answer_the_table_pauses(lake: LakeHarness) -> None:
+def test_table_pauses_when_the_source_does_not_answer(lake: LakeHarness) -> None:
     def refuse(source: SourceConfig, table: TableId) -> TableSchema:
         raise SourceUnavailable("cannot be reached")
 
@@ -40,7 +40,7 @@ def test_without_an_answer_the_table_pauses(lake: LakeHarness) -> None:
     assert "no definition" in mirror.summary().paused["shop.orders"]
 
 
-def test_the_log_comes_first(lake: LakeHarness) -> None:
+def test_definition_is_read_from_the_log_first(lake: LakeHarness) -> None:
     def never(source: SourceConfig, table: TableId) -> TableSchema:
         raise AssertionError("nobody has to be asked")
 

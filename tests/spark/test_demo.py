@@ -30,7 +30,7 @@ def run(code: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_demo_and_what_it_says_about_the_lake(tmp_path: Path) -> None:
+def test_demo_lake_equals_mysql_and_its_printed_snippets_run(tmp_path: Path) -> None:
     output = run("from replicator.cli import main; main(['demo', '--dir', 'lake'])", tmp_path)
     source = RecordedSource.load(RECORDING)
     assert f"{len(source.tables)} of {len(source.tables)} tables equal MySQL" in output

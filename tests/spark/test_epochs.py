@@ -23,7 +23,7 @@ from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_e
 from tests.support.decoding import ID, RANGES, records
 
 
-def test_epochs_by_position_fill_what_older_events_lack(spark: SparkSession) -> None:
+def test_older_events_are_filled_with_added_columns_by_their_position(spark: SparkSession) -> None:
     columns = [ColumnSpec("id", "bigint", False)]
     newer = [*columns, ColumnSpec("n", "int", False, "7")]
     schemas = SchemaTracker(JsonFormat())
@@ -70,9 +70,7 @@ def marks(
 
 
 @pytest.mark.parametrize("changelog", [True, False])
-def test_an_event_has_the_same_mark_whatever_became_of_the_table(
-    spark: SparkSession, changelog: bool
-) -> None:
+def test_row_hash_is_unchanged_by_later_schema_changes(spark: SparkSession, changelog: bool) -> None:
     """Here `a` was dropped and `b` renamed to `a`, `n` widened and `new` added; all in another order."""
     a, b, n = Column("a", STRING), Column("b", STRING), Column("n", INT)
     own = TableSchema((ID, a, b, n), ("id",))
@@ -92,7 +90,7 @@ def test_an_event_has_the_same_mark_whatever_became_of_the_table(
     assert len(set(then)) == 3
 
 
-def test_the_mark_of_a_masked_value_is_that_of_its_mask(spark: SparkSession) -> None:
+def test_row_hash_of_a_masked_value_is_that_of_its_mask(spark: SparkSession) -> None:
     masked = Column("q", INT, transform=FixedText("***"))
     own = TableSchema((ID, masked), ("id",))
     target = TableSchema((ID, replace(masked, type=STRING)), ("id",))
@@ -120,7 +118,7 @@ def test_rows_of_constant_columns_can_be_materialized(spark: SparkSession) -> No
     assert held.arrow().column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
 
 
-def test_epochs_by_the_schema_that_events_carry(spark: SparkSession) -> None:
+def test_events_are_decoded_by_the_schema_that_they_contain(spark: SparkSession) -> None:
     """Nothing is dropped: what no schema fits gets a verdict."""
     columns = [ColumnSpec("id", "bigint", False)]
     newer = [*columns, ColumnSpec("n", "int")]

@@ -68,7 +68,7 @@ def catch_up(lake: LakeHarness) -> Scheduler:
 
 @few_or_many
 @pytest.mark.parametrize("encoding", ["json", "json with schemas", "avro"])
-def test_a_batch_is_decoded_once(lake: LakeHarness, passes: list[str], few: int, encoding: str) -> None:
+def test_batch_is_decoded_once(lake: LakeHarness, passes: list[str], few: int, encoding: str) -> None:
     """In the first process, which has all to learn, as in the next one."""
     lake.driver_max_events = few
     records = scenario_of(MANY, with_schemas=encoding != "json").records
@@ -87,7 +87,7 @@ def test_a_batch_is_decoded_once(lake: LakeHarness, passes: list[str], few: int,
 
 
 @few_or_many
-def test_a_schema_that_only_later_events_have(lake: LakeHarness, few: int) -> None:
+def test_later_events_with_a_newer_schema_are_decoded(lake: LakeHarness, few: int) -> None:
     lake.driver_max_events = few
     scenario = scenario_of(MANY)
     scenario.define("ALTER TABLE orders ADD n INT", [*scenario.columns, ColumnSpec("n", "int")])
@@ -101,7 +101,7 @@ def test_a_schema_that_only_later_events_have(lake: LakeHarness, few: int) -> No
 
 
 @few_or_many
-def test_first_events_without_the_key(lake: LakeHarness, few: int) -> None:
+def test_table_is_mirrored_when_its_first_events_have_no_key(lake: LakeHarness, few: int) -> None:
     """Those of a truncate have none; and no definition is there to tell it."""
     lake.driver_max_events = few
     scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=True)
@@ -116,7 +116,7 @@ def test_first_events_without_the_key(lake: LakeHarness, few: int) -> None:
 
 @few_or_many
 @pytest.mark.parametrize("first", [b'{"schema":{"type":"struct"},"payload":{}}', b'{"schema":', b"{}", None])
-def test_first_events_without_information_about_the_schema(
+def test_table_is_mirrored_when_its_first_events_have_no_schema(
     lake: LakeHarness, few: int, first: bytes | None
 ) -> None:
     lake.driver_max_events = few
@@ -129,7 +129,7 @@ def test_first_events_without_information_about_the_schema(
     assert [r["id"] for r in rows(lake)] == [0, 1, 2]
 
 
-def test_first_events_of_an_unknown_writer(lake: LakeHarness) -> None:
+def test_first_events_are_quarantined_when_their_writer_is_unknown(lake: LakeHarness) -> None:
     """Later ones can be read, so it is not the registry that is wrong."""
     lost = [Record(ORDERS, 0, None, b"\0\0\0\3\xe7rest")] * decode_batch._FIRST_EVENTS
     events = [r for r in scenario_of(3).records if r.topic == ORDERS]

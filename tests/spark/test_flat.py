@@ -104,7 +104,9 @@ def test_rows_are_inserted_updated_and_deleted(
     [(1.25, None, -3), ("fQ==", None, "/tQ="), (None, None, 1.25)],
     ids=["numbers", "base64", "late"],
 )
-def test_decimals_are_read_as_they_come(lake: LakeHarness, prices: Sequence[float | str | None]) -> None:
+def test_decimals_are_read_as_numbers_or_base64(
+    lake: LakeHarness, prices: Sequence[float | str | None]
+) -> None:
     columns = [ColumnSpec("id", "bigint", False), ColumnSpec("price", "decimal")]
     definition = schema_change_event(Place(1, 4), "orders", columns, ["id"], kind="CREATE")
     events = [

@@ -20,7 +20,7 @@ from tests.support.golden import golden_events, golden_files
 
 
 @pytest.mark.parametrize("path", golden_files(), ids=lambda p: p.stem)
-def test_real_events(spark: SparkSession, path: Path) -> None:
+def test_recorded_events_are_decoded_to_the_source_values(spark: SparkSession, path: Path) -> None:
     golden = json.loads(path.read_text(encoding="utf-8"))
     events = golden_events(golden)
     rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(events)]

@@ -31,12 +31,14 @@ def expected() -> dict[str, Any]:
     return json.loads((FOLDER / "lakes" / f"{WRITTEN}.json").read_text(encoding="utf-8"))
 
 
-def test_an_older_lake_is_read_as_it_was_written(golden: LakeHarness, expected: dict[str, Any]) -> None:
+def test_lake_of_an_older_version_is_read_as_written(golden: LakeHarness, expected: dict[str, Any]) -> None:
     """Without a run: rows, markers and pauses as they are, and `status` and `quarantine list` of them."""
     assert_has(description(golden), expected["before"])
 
 
-def test_an_older_lake_is_continued_exactly_once(golden: LakeHarness, expected: dict[str, Any]) -> None:
+def test_lake_of_an_older_version_is_continued_exactly_once(
+    golden: LakeHarness, expected: dict[str, Any]
+) -> None:
     """Events that come again, a changelog that is ahead, fills and rows that are pending, pauses, bad events."""
     wanted = expected["after"]
     assert sorted(resume(golden)) == expected["paused"]

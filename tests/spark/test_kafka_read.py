@@ -8,7 +8,7 @@ from replicator.sources.kafka import KafkaChangeLog
 from tests.support.lake_harness import LakeHarness
 
 
-def test_records_come_without_a_detour_over_java_rows(lake: LakeHarness) -> None:
+def test_kafka_read_is_planned_with_data_source_v2(lake: LakeHarness) -> None:
     """Spark's older interface makes an object of each record and each of its values."""
     log = KafkaChangeLog(KafkaLog(kind="kafka", bootstrap_servers="127.0.0.1:1", topic_prefix="shop"))
     spark = lake.session(lake.config())
@@ -21,7 +21,7 @@ def test_records_come_without_a_detour_over_java_rows(lake: LakeHarness) -> None
     ("records", "polled", "prefetch_records"),
     [(6, 500, 1 << 20), (3_000, 3_000, 3_000 << 10), (10**6, 20_000, 16 << 20)],
 )
-def test_no_more_is_fetched_than_a_range_has(
+def test_fetch_limits_follow_the_size_of_the_offset_ranges(
     lake: LakeHarness, records: int, polled: int, prefetch_records: int
 ) -> None:
     log = KafkaChangeLog(KafkaLog(kind="kafka", bootstrap_servers="127.0.0.1:1", topic_prefix="shop"))
@@ -32,7 +32,7 @@ def test_no_more_is_fetched_than_a_range_has(
     assert options.get("kafka.max.partition.fetch.bytes") == str(prefetch_records)
 
 
-def test_consumers_are_given_back_soon(lake: LakeHarness) -> None:
+def test_cached_consumers_are_released_after_one_second(lake: LakeHarness) -> None:
     """What they read ahead is of no use to the next batch, which has consumers of its own."""
     conf = lake.base.sparkContext.getConf()
     for cache in ("cache", "fetchedData.cache"):

@@ -65,7 +65,7 @@ def test_equal_rows_are_counted(lake: LakeHarness, few: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_any_changes_in_any_batches_sent_again(lake: LakeHarness, seed: int) -> None:
+def test_mirror_equals_the_source_for_any_batches_and_redelivery(lake: LakeHarness, seed: int) -> None:
     chance, rows, log = random.Random(seed), list[Row](), [DEFINITION]
     choices: list[Row] = [A, B, C, ("a", 2), (None, None)]
     for pos in range(100, 160):
@@ -87,7 +87,7 @@ def test_any_changes_in_any_batches_sent_again(lake: LakeHarness, seed: int) -> 
     assert len({row["_change"]["pos"] for row in lake.rows("visits", "shop_changes")}) == len(log) - 1
 
 
-def test_it_is_emptied_and_gets_columns(lake: LakeHarness) -> None:
+def test_keyless_table_gets_added_columns_and_is_truncated(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("c", 10, after=A), event("c", 20, after=A), event("c", 25, after=B)])
     lake.catch_up()
     wider = [*COLUMNS, ColumnSpec("kind", "varchar", False, "new")]
@@ -114,7 +114,7 @@ def lab_has(lake: LakeHarness) -> bool:
         return bool(catalog.table_exists(("shop", "visits")))
 
 
-def test_only_the_changelog(lake: LakeHarness) -> None:
+def test_keyless_table_has_only_a_changelog_when_so_configured(lake: LakeHarness) -> None:
     config = lake.config(table=[{"name": "shop.visits", "keyless": "changelog"}])
     lake.write([DEFINITION, event("c", 10, after=A), event("c", 20, after=A)])
     lake.catch_up(config)
@@ -129,7 +129,7 @@ def test_only_the_changelog(lake: LakeHarness) -> None:
     assert len(lake.rows("visits", "shop_changes")) == 3
 
 
-def test_it_may_pause_as_before(lake: LakeHarness) -> None:
+def test_keyless_table_pauses_when_so_configured(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("c", 10, after=A)])
     (reason,) = lake.catch_up(lake.config(apply={"keyless": "pause"})).summary().paused.values()
     assert "no primary key" in reason
@@ -137,7 +137,7 @@ def test_it_may_pause_as_before(lake: LakeHarness) -> None:
     assert mirrored(lake) == {A: 1}
 
 
-def test_the_order_of_several_partitions_is_not_known(lake: LakeHarness) -> None:
+def test_keyless_table_pauses_when_its_topic_has_several_partitions(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("c", 10, after=A), event("d", 20, before=A, partition=1)])
     (reason,) = lake.catch_up().summary().paused.values()
     assert "several partitions" in reason

@@ -172,7 +172,7 @@ def test_malformed_avro_is_quarantined_and_good_ones_arrive(lake: LakeHarness) -
         assert found == {i + 1: v for i, v in enumerate(bad)}
 
 
-def test_other_tables_go_on_beside_malformed_definitions(lake: LakeHarness) -> None:
+def test_tables_continue_when_other_definitions_are_malformed(lake: LakeHarness) -> None:
     other = schema_change_event(Place(1, 4), "other", COLUMNS, ["none"], kind="CREATE")
     lake.write(
         [
@@ -226,7 +226,7 @@ def test_exponent_of_a_decimal_is_bounded(spark: SparkSession, spelt: str) -> No
     assert time.monotonic() - begun < SOON_S
 
 
-def test_what_looks_like_an_exponent_in_text_is_kept(spark: SparkSession) -> None:
+def test_text_that_looks_like_an_exponent_is_kept(spark: SparkSession) -> None:
     numbers = (
         *("0E-10", "1E-10", "1.5e3", "12345678901234567890.1234567890", "1234567890123456789.123456789E1"),
         *('"12.50"', '"1E-3"', "null", "7", " \t12345678901234567890.1234567890"),

@@ -15,7 +15,7 @@ characters = "abA.*?[]!^-_$\\(){}|+#, \n\r\u0085\u2028äß"
 texts = st.text(characters, min_size=1, max_size=6)
 
 
-def test_java_matches_what_python_matches(spark: SparkSession) -> None:
+def test_java_patterns_match_the_same_names_as_python(spark: SparkSession) -> None:
     jvm: Any = spark.sparkContext._jvm
     java = jvm.java.util.regex.Pattern
 
@@ -28,7 +28,7 @@ def test_java_matches_what_python_matches(spark: SparkSession) -> None:
     check()
 
 
-def test_java_reads_the_lists_of_debezium_and_spark(spark: SparkSession) -> None:
+def test_debezium_and_spark_lists_match_every_included_name(spark: SparkSession) -> None:
     jvm: Any = spark.sparkContext._jvm
     java = jvm.java.util.regex.Pattern
 

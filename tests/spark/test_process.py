@@ -69,7 +69,7 @@ def assert_ends(process: psutil.Process) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_whole_group_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_process_stops_cleanly_when_its_group_is_signalled(tmp_path: Path, number: signal.Signals) -> None:
     with program(tmp_path) as (python, java):
         os.killpg(python.pid, number)
         # As a service manager does that signals every process that it finds.
@@ -79,13 +79,13 @@ def test_a_signal_to_the_whole_group_stops_it_cleanly(tmp_path: Path, number: si
         assert_ends(java)
 
 
-def test_java_does_not_outlive_python(tmp_path: Path) -> None:
+def test_java_ends_when_python_is_killed(tmp_path: Path) -> None:
     with program(tmp_path) as (python, java):
         python.kill()
         assert_ends(java)
 
 
-def test_without_java_it_ends_with_one_clear_line(tmp_path: Path) -> None:
+def test_process_exits_with_one_error_and_next_step_when_java_is_killed(tmp_path: Path) -> None:
     with program(tmp_path) as (python, java):
         java.kill()
         _, err = python.communicate(timeout=ENDS_S)

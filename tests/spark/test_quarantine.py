@@ -95,7 +95,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge"])
-def test_a_replay_never_puts_an_old_row_over_a_newer_one(lake: LakeHarness, strategy: str) -> None:
+def test_replay_never_overwrites_newer_rows(lake: LakeHarness, strategy: str) -> None:
     config = lake.config(apply={"strategy": strategy})
     lake.write([CREATED, *EVENTS])
     lake.catch_up(config)
@@ -119,7 +119,7 @@ def test_a_replay_never_puts_an_old_row_over_a_newer_one(lake: LakeHarness, stra
 
 
 @pytest.mark.parametrize("crash", range(1, 12))
-def test_a_replay_that_is_killed_and_repeated(lake: LakeHarness, crash: int) -> None:
+def test_replay_is_completed_when_repeated_after_a_crash(lake: LakeHarness, crash: int) -> None:
     lake.write([CREATED, *EVENTS])
     lake.catch_up()
     lake.write([WIDENED])
@@ -137,7 +137,7 @@ def test_a_replay_that_is_killed_and_repeated(lake: LakeHarness, crash: int) -> 
     assert read_quarantine(lake.config(), QuarantineFilter()) == []
 
 
-def test_newest_first(lake: LakeHarness) -> None:
+def test_replay_gives_the_same_rows_when_the_newest_event_is_first(lake: LakeHarness) -> None:
     lake.write([CREATED, *EVENTS])
     lake.catch_up()
     lake.write([WIDENED])
@@ -148,7 +148,7 @@ def test_newest_first(lake: LakeHarness) -> None:
     assert recorded(lake) == CHANGES
 
 
-def test_a_truncate_is_not_undone(lake: LakeHarness) -> None:
+def test_replay_does_not_restore_truncated_rows(lake: LakeHarness) -> None:
     truncate = event("t", 120)
     lake.write([CREATED, *EVENTS, truncate, event("c", 130, after=row(7, 70))])
     lake.catch_up()
@@ -194,7 +194,7 @@ def test_paused_table_continues_when_the_cause_is_fixed(lake: LakeHarness) -> No
     assert read_quarantine(config, QuarantineFilter()) == []
 
 
-def test_a_table_that_paused_passes_over_what_was_dropped(lake: LakeHarness) -> None:
+def test_paused_table_skips_dropped_events(lake: LakeHarness) -> None:
     config = lake.config(apply={"on_bad_event": "pause"})
     lake.write([CREATED, *EVENTS])
     assert lake.catch_up(config).summary().paused
@@ -213,7 +213,7 @@ def test_a_table_that_paused_passes_over_what_was_dropped(lake: LakeHarness) -> 
     assert lake.catch_up(config).summary().paused, "another one is not passed over"
 
 
-def test_without_payload_the_log_is_asked(lake: LakeHarness) -> None:
+def test_replay_reads_the_log_when_the_quarantine_has_no_payload(lake: LakeHarness) -> None:
     config = lake.config(columns={"mask": {"secret": {"null": True}}})
     lake.write([CREATED, *EVENTS])
     lake.catch_up(config)
@@ -224,7 +224,7 @@ def test_without_payload_the_log_is_asked(lake: LakeHarness) -> None:
     assert recorded(lake) == CHANGES
 
 
-def test_without_a_changelog_a_replay_is_refused(lake: LakeHarness) -> None:
+def test_replay_is_refused_when_there_is_no_changelog(lake: LakeHarness) -> None:
     config = lake.config(apply={"changelog": False})
     lake.write([CREATED, *EVENTS])
     lake.catch_up(config)
@@ -236,7 +236,7 @@ def test_without_a_changelog_a_replay_is_refused(lake: LakeHarness) -> None:
     assert len(read_quarantine(config, QuarantineFilter())) == 4
 
 
-def test_schema_changes_that_cannot_be_read(lake: LakeHarness) -> None:
+def test_unreadable_schema_changes_are_quarantined_and_can_be_dropped(lake: LakeHarness) -> None:
     lake.write([CREATED, Record("shop", 0, None, b"garbage"), EVENTS[0]])
     lake.catch_up()
     (waiting,) = read_quarantine(lake.config(), QuarantineFilter())
@@ -249,7 +249,9 @@ def test_schema_changes_that_cannot_be_read(lake: LakeHarness) -> None:
     assert read_quarantine(config, QuarantineFilter()) == []
 
 
-def test_a_quarantine_of_an_older_engine(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quarantine_of_an_older_version_is_read_and_replayed(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its table has no columns that say what became of an event."""
     with monkeypatch.context() as older:
         older.setattr("replicator.lake.quarantine.RESOLVED_FIELDS", ())
@@ -268,7 +270,7 @@ def test_a_quarantine_of_an_older_engine(lake: LakeHarness, monkeypatch: pytest.
     assert read_status(lake.config()).quarantined == 0
 
 
-def test_recreated_topic_has_other_events_at_the_same_offsets(lake: LakeHarness) -> None:
+def test_quarantine_keeps_events_of_a_recreated_topic_at_the_same_offsets(lake: LakeHarness) -> None:
     config = lake.config()
     lake.write([CREATED])
     context = open_context(config, ArchiveChangeLog(lake.folder / "archive"), lake.session(config))

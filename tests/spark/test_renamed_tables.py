@@ -16,7 +16,7 @@ from tests.support.scenario import ID, other_table, row_of, rows
 
 @pytest.mark.parametrize("new", ["bills", "orders_new"])
 @pytest.mark.parametrize("together", [True, False])
-def test_a_table_that_is_renamed_keeps_its_rows(lake: LakeHarness, together: bool, new: str) -> None:
+def test_renamed_table_keeps_its_rows(lake: LakeHarness, together: bool, new: str) -> None:
     columns = [ID, ColumnSpec("a", "int")]
     first = [other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)]
     renamed = other_table(new, "ALTER", 300, old="orders", columns=columns)
@@ -34,7 +34,7 @@ def test_a_table_that_is_renamed_keeps_its_rows(lake: LakeHarness, together: boo
     assert len(lake.rows("orders", "shop_changes")) == 1
 
 
-def test_an_archive_that_grew_by_a_rename_alone(lake: LakeHarness) -> None:
+def test_renamed_table_continues_when_only_the_new_topic_is_unread(lake: LakeHarness) -> None:
     """The lake has all of the old topic, and what is left to read is the new one's."""
     columns = [ID, ColumnSpec("a", "int")]
     lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
@@ -49,7 +49,7 @@ def test_an_archive_that_grew_by_a_rename_alone(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_power_cut_in_a_rename(lake: LakeHarness, at: int) -> None:
+def test_rename_is_completed_after_a_crash(lake: LakeHarness, at: int) -> None:
     """Between the two tables, and before it is known that both are renamed."""
     columns = [ID, ColumnSpec("a", "int")]
     lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
@@ -66,7 +66,7 @@ def test_a_power_cut_in_a_rename(lake: LakeHarness, at: int) -> None:
             assert {name for _, name in catalog.list_tables(namespace)} == {"bills"}
 
 
-def test_the_old_name_does_not_come_back(lake: LakeHarness) -> None:
+def test_old_name_is_not_created_again_after_a_rename(lake: LakeHarness) -> None:
     """Its topic stays in the log; a start before the first event under the new name must not read it anew."""
     columns = [ID, ColumnSpec("a", "int")]
     lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
@@ -89,7 +89,9 @@ def test_the_old_name_does_not_come_back(lake: LakeHarness) -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("between", [True, False])
-def test_changes_of_columns_beside_a_rename(lake: LakeHarness, together: bool, between: bool) -> None:
+def test_column_changes_under_the_old_name_apply_to_the_renamed_table(
+    lake: LakeHarness, together: bool, between: bool
+) -> None:
     """What a table went through under its old name counts under the new one: fills, names, types."""
     first = [ID, ColumnSpec("a", "int"), ColumnSpec("b", "int")]
     second = [ID, ColumnSpec("c", "int"), ColumnSpec("b", "int")]
@@ -201,7 +203,7 @@ def assert_exchanged(lake: LakeHarness) -> None:
 
 @pytest.mark.parametrize("divided", [True, False])
 @pytest.mark.parametrize("cuts", ["together", "apart", "each"])
-def test_tables_exchange_their_names(lake: LakeHarness, cuts: str, divided: bool) -> None:
+def test_tables_keep_their_rows_when_they_exchange_names(lake: LakeHarness, cuts: str, divided: bool) -> None:
     exchange = exchange_of(300, [ID, B], [ID, A], divided=divided)
     steps = [before_exchange(), exchange, *([record] for record in after_exchange())]
     if cuts == "together":
@@ -216,7 +218,7 @@ def test_tables_exchange_their_names(lake: LakeHarness, cuts: str, divided: bool
     assert_exchanged(lake)
 
 
-def test_tables_exchange_their_names_there_and_back(lake: LakeHarness) -> None:
+def test_tables_keep_their_rows_when_names_are_exchanged_twice(lake: LakeHarness) -> None:
     lake.write([*before_exchange(), *exchange_of(300, [ID, B], [ID, A], divided=True), *after_exchange()])
     lake.write(
         [
@@ -231,7 +233,7 @@ def test_tables_exchange_their_names_there_and_back(lake: LakeHarness) -> None:
     assert rows(lake, "bills") == [{"id": 2, "b": "four"}, {"id": 3, "b": "three"}, {"id": 7, "b": "seven"}]
 
 
-def test_a_table_exchanges_its_name_with_one_that_never_had_rows(lake: LakeHarness) -> None:
+def test_table_keeps_its_rows_when_it_exchanges_names_with_an_empty_one(lake: LakeHarness) -> None:
     lake.write([r for r in before_exchange() if r.topic != "shop.shop.bills"])
     lake.write([*exchange_of(300, [ID, B], [ID, A], divided=True), *after_exchange()])
     for _ in range(2):
@@ -240,7 +242,7 @@ def test_a_table_exchanges_its_name_with_one_that_never_had_rows(lake: LakeHarne
     assert rows(lake, "bills") == [{"id": 1, "a": 1}, {"id": 5, "a": 5}]
 
 
-def test_a_table_waits_for_the_one_that_it_exchanges_its_name_with(lake: LakeHarness) -> None:
+def test_table_waits_for_the_table_that_it_exchanges_names_with(lake: LakeHarness) -> None:
     """Until that has all from before the exchange, nothing from after it is mixed with the rows of another table."""
     lake.write(before_exchange()[:4])
     lake.catch_up()
@@ -255,7 +257,7 @@ def test_a_table_waits_for_the_one_that_it_exchanges_its_name_with(lake: LakeHar
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 6, 7, 9, 11, 13, 15])
-def test_a_power_cut_in_an_exchange_of_names(lake: LakeHarness, at: int) -> None:
+def test_exchange_of_names_is_completed_after_a_crash(lake: LakeHarness, at: int) -> None:
     """Two namespaces with two tables to row_hash and three names to give."""
     lake.write(before_exchange())
     lake.catch_up()

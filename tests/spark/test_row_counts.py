@@ -50,7 +50,7 @@ def test_status_counts_no_deletes_of_files_that_a_rewrite_replaced(lake: LakeHar
     assert declared(lake).rows == len(rows(lake)) == 39
 
 
-def test_status_names_columns_whose_rows_from_before_have_null(lake: LakeHarness) -> None:
+def test_status_names_columns_that_are_null_in_older_rows(lake: LakeHarness) -> None:
     scenario = Scenario([ID], with_schemas=False)
     scenario.insert(id=1)
     go_on(lake, scenario)

@@ -18,7 +18,9 @@ ways = pytest.mark.parametrize(
 
 
 @ways
-def test_columns_that_swap_names(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
+def test_columns_keep_their_values_when_they_swap_names(
+    lake: LakeHarness, cut: str, with_schemas: bool
+) -> None:
     a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
     scenario = Scenario([ID, a, b], with_schemas)
     scenario.insert(id=1, a=10, b=20)
@@ -59,7 +61,7 @@ def test_column_dropped_and_added_again_is_a_new_column(
 
 
 @ways
-def test_many_changes_at_once(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
+def test_mirror_follows_several_schema_changes(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
     """Renamed, dropped, added in the middle, moved, widened; and events of each version in one batch."""
     names = [ColumnSpec("a", "int"), ColumnSpec("b", "varchar"), ColumnSpec("c", "int")]
     scenario = Scenario([ID, *names], with_schemas)
@@ -96,7 +98,7 @@ def test_many_changes_at_once(lake: LakeHarness, cut: str, with_schemas: bool) -
 
 
 @ways
-def test_type_changes_that_convert_values(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
+def test_type_changes_convert_values(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
     old = [
         ColumnSpec("n", "int"),
         ColumnSpec("m", "decimal"),
@@ -139,7 +141,7 @@ def test_type_changes_that_convert_values(lake: LakeHarness, cut: str, with_sche
 
 
 @ways
-def test_another_primary_key(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
+def test_mirror_follows_a_new_primary_key(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
     code = ColumnSpec("code", "bigint", False)
     scenario = Scenario([ID, code], with_schemas)
     scenario.insert(id=1, code=10)
@@ -160,7 +162,7 @@ def test_another_primary_key(lake: LakeHarness, cut: str, with_schemas: bool) ->
 
 
 @ways
-def test_a_renamed_key_column(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
+def test_mirror_follows_a_renamed_key_column(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
     name, other = ColumnSpec("name", "varchar"), ColumnSpec("number", "bigint", False)
     scenario = Scenario([ID, name], with_schemas)
     for i in range(4):
@@ -175,7 +177,9 @@ def test_a_renamed_key_column(lake: LakeHarness, cut: str, with_schemas: bool) -
 
 
 @ways
-def test_dropped_and_created_again(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
+def test_mirror_has_only_new_rows_when_table_is_dropped_and_created_again(
+    lake: LakeHarness, cut: str, with_schemas: bool
+) -> None:
     old, new = ColumnSpec("a", "int"), ColumnSpec("a", "varchar")
     scenario = Scenario([ID, old], with_schemas)
     scenario.insert(id=1, a=1)
@@ -189,7 +193,7 @@ def test_dropped_and_created_again(lake: LakeHarness, cut: str, with_schemas: bo
     assert len(changelog(lake)) == 4
 
 
-def test_twenty_schemas_in_one_batch(lake: LakeHarness) -> None:
+def test_batch_with_twenty_schemas_is_applied(lake: LakeHarness) -> None:
     columns = [ID, ColumnSpec("c0", "int")]
     scenario = Scenario(columns, with_schemas=False)
     for number in range(20):
@@ -209,7 +213,7 @@ def test_twenty_schemas_in_one_batch(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("crash", range(1, 9))
-def test_a_crash_while_types_are_converted(lake: LakeHarness, crash: int) -> None:
+def test_type_conversion_is_completed_after_a_crash(lake: LakeHarness, crash: int) -> None:
     scenario = Scenario([ID, ColumnSpec("n", "int"), ColumnSpec("m", "int")], with_schemas=False)
     scenario.insert(id=1, n=1, m=1)
     lake.write(scenario.records)
@@ -229,7 +233,7 @@ def test_a_crash_while_types_are_converted(lake: LakeHarness, crash: int) -> Non
     assert len(changelog(lake)) == 2
 
 
-def test_ignored_and_forbidden_changes(lake: LakeHarness) -> None:
+def test_schema_changes_are_ignored_or_pause_the_table_by_policy(lake: LakeHarness) -> None:
     a, b, c = (ColumnSpec(name, "int") for name in "abc")
     scenario = Scenario([ID, a, b], with_schemas=False)
     scenario.insert(id=1, a=1, b=1)
@@ -261,7 +265,7 @@ def test_ignored_and_forbidden_changes(lake: LakeHarness) -> None:
     }
 
 
-def test_definitions_that_come_again_do_no_harm(lake: LakeHarness) -> None:
+def test_redelivered_definitions_change_nothing(lake: LakeHarness) -> None:
     a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
     scenario = Scenario([ID, a, b], with_schemas=False)
     scenario.insert(id=1, a=1, b=2)
@@ -280,7 +284,7 @@ def test_definitions_that_come_again_do_no_harm(lake: LakeHarness) -> None:
     assert len(state(lake).notes) == len(before.notes)
 
 
-def test_schemas_come_from_events_without_definitions(lake: LakeHarness) -> None:
+def test_schemas_are_taken_from_events_when_no_definitions_exist(lake: LakeHarness) -> None:
     """What went is dropped and what came is added: without a statement nothing says that it was renamed."""
     a, b, c = (ColumnSpec(name, "int") for name in "abc")
     scenario = Scenario([ID, a, b], with_schemas=True)
@@ -307,7 +311,7 @@ def test_schemas_come_from_events_without_definitions(lake: LakeHarness) -> None
         assert notes == () or not any(n.declared for n in notes)
 
 
-def test_what_cannot_be_followed_stops_the_table(lake: LakeHarness) -> None:
+def test_table_pauses_when_events_lack_values_of_a_new_key_column(lake: LakeHarness) -> None:
     scenario = Scenario([ID, ColumnSpec("t", "datetime")], with_schemas=False)
     scenario.insert(id=1, t=5)
     lake.write(scenario.records)
@@ -327,7 +331,9 @@ def test_what_cannot_be_followed_stops_the_table(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("with_schemas", [False, True])
-def test_the_newest_event_is_sent_again_with_a_change(lake: LakeHarness, with_schemas: bool) -> None:
+def test_redelivered_newest_event_is_recognized_after_a_schema_change(
+    lake: LakeHarness, with_schemas: bool
+) -> None:
     """It is known by its content, as it was before the change."""
     a, b, fresh = ColumnSpec("a", "int"), ColumnSpec("b", "int"), ColumnSpec("s", "varchar", False, "x")
     scenario = Scenario([ID, a, b], with_schemas)
@@ -347,7 +353,7 @@ def test_the_newest_event_is_sent_again_with_a_change(lake: LakeHarness, with_sc
 
 
 @ways
-def test_a_column_that_was_added_takes_the_name_of_another(
+def test_added_column_keeps_its_fill_when_it_takes_the_name_of_another(
     lake: LakeHarness, cut: str, with_schemas: bool
 ) -> None:
     """Rows from before have what the source filled it with, under its present name."""
@@ -364,7 +370,9 @@ def test_a_column_that_was_added_takes_the_name_of_another(
 
 
 @ways
-def test_two_columns_of_one_name_that_went(lake: LakeHarness, cut: str, with_schemas: bool) -> None:
+def test_changelog_separates_two_dropped_columns_of_the_same_name(
+    lake: LakeHarness, cut: str, with_schemas: bool
+) -> None:
     """The changelog keeps them apart."""
     a, b, c = ColumnSpec("a", "datetime"), ColumnSpec("b", "int"), ColumnSpec("c", "int")
     scenario = Scenario([ID, a, b, c], with_schemas)
@@ -381,7 +389,9 @@ def test_two_columns_of_one_name_that_went(lake: LakeHarness, cut: str, with_sch
 
 
 @pytest.mark.parametrize("with_schemas", [False, True])
-def test_a_change_behind_the_newest_event_is_followed_with_it(lake: LakeHarness, with_schemas: bool) -> None:
+def test_schema_change_after_the_newest_event_is_applied_with_it(
+    lake: LakeHarness, with_schemas: bool
+) -> None:
     """The next event may be long in coming."""
     scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas)
     scenario.insert(id=1, n=5)
@@ -401,7 +411,7 @@ def test_a_change_behind_the_newest_event_is_followed_with_it(lake: LakeHarness,
     assert state(lake).gone == "dropped in the source"
 
 
-def test_changes_without_events_are_followed_too(lake: LakeHarness) -> None:
+def test_schema_changes_are_applied_when_the_table_has_no_new_events(lake: LakeHarness) -> None:
     """Conversions, fills and the end of a table, while another table has events."""
     others = [other_table("others", "CREATE", 100, columns=[ID]), row_of("others", 110, id=1)]
     scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=False)
@@ -442,7 +452,7 @@ def test_changes_without_events_are_followed_too(lake: LakeHarness) -> None:
 
 @ways
 @pytest.mark.parametrize("statement", ["MODIFY ID BIGINT", "CHANGE id ID BIGINT"])
-def test_key_column_changes_its_letter_case(
+def test_changes_are_applied_when_the_key_column_changes_its_letter_case(
     lake: LakeHarness, cut: str, with_schemas: bool, statement: str
 ) -> None:
     """Debezium 3.6 keeps the old letters in the key of a MODIFY, and takes both for columns that may be NULL."""

@@ -59,7 +59,7 @@ def test_second_snapshot_removes_no_row_before_its_end(lake: LakeHarness) -> Non
     assert ids(lake) == [1, 2, 3, 5, 6]
 
 
-def test_without_a_changelog_the_rows_go_when_the_new_snapshot_begins(lake: LakeHarness) -> None:
+def test_second_snapshot_removes_rows_at_its_start_when_without_changelog(lake: LakeHarness) -> None:
     one = [r for r in [*BROKEN_OFF, *ANEW] if r.partition == 0]
     lake.write([DEFINITION, *one])
     mirror = lake.mirror(lake.config(apply={"changelog": False}))

@@ -85,7 +85,7 @@ def test_bad_schema_changes_are_quarantined_once_and_stop_no_table(lake: LakeHar
     assert len(lake.rows("quarantine", "shop_ops")) == 4
 
 
-def test_a_table_may_pause_for_bad_events_and_go_on_later(lake: LakeHarness) -> None:
+def test_table_paused_for_bad_events_continues_when_configured_otherwise(lake: LakeHarness) -> None:
     others = (ColumnSpec("id", "bigint", False),)
     lake.write(
         [
@@ -110,7 +110,7 @@ def test_a_table_may_pause_for_bad_events_and_go_on_later(lake: LakeHarness) -> 
     assert len(lake.rows("quarantine", "shop_ops")) == 2
 
 
-def test_tables_that_cannot_be_mirrored_pause_alone(lake: LakeHarness) -> None:
+def test_tables_pause_alone_when_they_have_no_key_or_definition(lake: LakeHarness) -> None:
     nokey = schema_change_event(Place(1, 4), "nokey", COLUMNS, [], kind="CREATE")
     lake.write([DEFINITION, Record("shop", 0, None, nokey), created(1)])
     row = {"id": 1, "name": "x"}
@@ -128,7 +128,7 @@ def test_tables_that_cannot_be_mirrored_pause_alone(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("kind", ["spark", "java"])
-def test_a_table_whose_work_fails_pauses_alone(lake: LakeHarness, kind: str) -> None:
+def test_table_pauses_alone_when_its_batch_fails(lake: LakeHarness, kind: str) -> None:
     def failing(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
         if task.table.name != "orders":
             return apply_task(context, task, watch)
@@ -153,7 +153,7 @@ def test_a_table_whose_work_fails_pauses_alone(lake: LakeHarness, kind: str) -> 
     assert [r["id"] for r in lake.rows("orders")] == [1]
 
 
-def test_a_type_that_cannot_be_converted_pauses_the_table(lake: LakeHarness) -> None:
+def test_table_pauses_when_a_type_change_cannot_convert_a_value(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1)])
     lake.catch_up()
     changed = [ColumnSpec("id", "bigint", False), ColumnSpec("name", "int")]
@@ -188,7 +188,7 @@ def test_table_that_begins_with_garbage_starts_with_the_first_good_event(
     assert all(r["reason"] for r in found)
 
 
-def test_garbage_alone_after_a_restart_is_passed_over(lake: LakeHarness) -> None:
+def test_batch_of_bad_events_alone_is_skipped_after_a_restart(lake: LakeHarness) -> None:
     lake.write([priced(1, 2.5, with_schema=True)])
     lake.catch_up()
     lake.write([*GARBAGE, Record(ORDERS, 0, b"k", None)])
@@ -206,7 +206,7 @@ def test_garbage_alone_after_a_restart_is_passed_over(lake: LakeHarness) -> None
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_table_that_the_lake_cannot_read_pauses_alone(lake: LakeHarness, restarted: bool) -> None:
+def test_table_pauses_alone_when_its_lake_metadata_cannot_be_read(lake: LakeHarness, restarted: bool) -> None:
     lake.schedule = lambda context: Scheduler(context, tables=without_delays(context))
     others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
     lake.write([DEFINITION, Record("shop", 0, None, others), created(1)])

@@ -25,7 +25,7 @@ SCATTERED = [
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
 @pytest.mark.parametrize("cut", [{0: 2}, {1: 2}, {0: 1, 1: 2}, {0: 1, 1: 3}, {0: 3, 1: 1}, {0: 3}])
-def test_a_truncate_on_one_of_several_partitions(
+def test_truncate_removes_older_rows_of_all_partitions(
     lake: LakeHarness, strategy: str, cut: dict[int, int]
 ) -> None:
     """Older events may come after it, and later ones before it."""
@@ -38,7 +38,7 @@ def test_a_truncate_on_one_of_several_partitions(
     assert len(lake.rows("orders", "shop_changes")) == 7
 
 
-def test_rows_that_a_truncate_spares_keep_their_fills(lake: LakeHarness) -> None:
+def test_rows_kept_by_a_truncate_keep_their_fills(lake: LakeHarness) -> None:
     newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "new")]
     altered = schema_change_event(Place(1, 303), "orders", newer, ["id"], kind="ALTER")
     lake.write([DEFINITION, *SCATTERED[:2], SCATTERED[3]])
@@ -52,7 +52,7 @@ def test_rows_that_a_truncate_spares_keep_their_fills(lake: LakeHarness) -> None
     ]
 
 
-def test_without_a_changelog_a_truncate_that_came_too_late_pauses_the_table(lake: LakeHarness) -> None:
+def test_table_pauses_when_a_truncate_is_late_and_there_is_no_changelog(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *SCATTERED])
     config = lake.config(apply={"changelog": False})
     mirror = lake.mirror(config)
@@ -63,7 +63,7 @@ def test_without_a_changelog_a_truncate_that_came_too_late_pauses_the_table(lake
     assert sorted(r["id"] for r in lake.rows("orders")) == [1, 2, 3]
 
 
-def test_without_a_changelog_events_from_before_a_truncate_stay_out(lake: LakeHarness) -> None:
+def test_events_before_a_truncate_are_ignored_when_there_is_no_changelog(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *SCATTERED])
     mirror = lake.mirror(lake.config(apply={"changelog": False}))
     mirror.advance({ORDERS: {0: 2}})

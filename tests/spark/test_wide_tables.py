@@ -43,7 +43,7 @@ def record(op: str, number: int, pos: int, *, with_schema: bool) -> Record:
     return Record(TOPIC, 0, key, value)
 
 
-def test_300_columns(lake: LakeHarness) -> None:
+def test_table_of_300_columns_is_mirrored(lake: LakeHarness) -> None:
     """Both forms of events, both ways of a batch: few that the driver plans, and many by Spark alone."""
     definition = schema_change_event(Place(1, 4), "wide", COLUMNS, ["id"], kind="CREATE")
     lake.write([Record("shop", 0, None, definition)])

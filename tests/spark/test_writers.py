@@ -14,7 +14,7 @@ from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event
 
 
-def test_a_second_mirror_is_fenced_off(lake: LakeHarness) -> None:
+def test_second_mirror_is_fenced(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *map(created, range(6))])
     first, second = lake.mirror(), lake.mirror()
     first.advance({ORDERS: {0: 3}})
@@ -25,7 +25,7 @@ def test_a_second_mirror_is_fenced_off(lake: LakeHarness) -> None:
     assert len(lake.rows("orders", "shop_changes")) == 6
 
 
-def test_fencing_and_conflicts_of_one_commit(lake: LakeHarness) -> None:
+def test_commit_is_refused_when_fenced_or_in_conflict(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1)])
     mirror = lake.catch_up()
     tables = mirror.context.lake
@@ -49,7 +49,7 @@ def test_fencing_and_conflicts_of_one_commit(lake: LakeHarness) -> None:
         publish(tables, now, base, following, Staged())
 
 
-def test_a_commit_from_elsewhere_in_between_is_planned_around(lake: LakeHarness) -> None:
+def test_batch_is_applied_when_maintenance_commits_during_it(lake: LakeHarness) -> None:
     """Maintenance from outside commits while a batch is at work."""
     lake.write([DEFINITION, created(1), created(2)])
     mirror = lake.mirror()
@@ -71,7 +71,7 @@ def test_a_commit_from_elsewhere_in_between_is_planned_around(lake: LakeHarness)
     assert len(lake.rows("orders", "shop_changes")) == 2
 
 
-def test_compaction_from_elsewhere_keeps_the_ledger(lake: LakeHarness) -> None:
+def test_external_compaction_keeps_the_ledger(lake: LakeHarness) -> None:
     lake.write(
         [DEFINITION, created(1), created(2), event("d", 150, before={"id": 1, "name": "new"}), created(60)]
     )
@@ -87,7 +87,7 @@ def test_compaction_from_elsewhere_keeps_the_ledger(lake: LakeHarness) -> None:
     assert len(lake.rows("orders", "shop_changes")) == 4
 
 
-def test_rows_that_others_moved_are_found_again(lake: LakeHarness) -> None:
+def test_rows_moved_by_compaction_are_located_again(lake: LakeHarness) -> None:
     """A process remembers where it put its rows; a compaction in between puts them elsewhere."""
     updates = [
         event("u", 200 + n, before={"id": n, "name": "new"}, after={"id": n, "name": "2"}) for n in (1, 2)
@@ -127,7 +127,7 @@ def test_small_batches_search_only_the_base(lake: LakeHarness) -> None:
     assert sorted(r["id"] for r in lake.rows("orders")) == [1, 2, 60]
 
 
-def test_a_table_is_searched_as_it_was(lake: LakeHarness) -> None:
+def test_search_reads_the_given_iceberg_snapshot(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1), created(2)])
     mirror = lake.mirror()
     tables, found = mirror.context.lake, []
@@ -143,7 +143,7 @@ def test_a_table_is_searched_as_it_was(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
-def test_every_commit_has_its_marker_in_the_snapshot_too(lake: LakeHarness, strategy: str) -> None:
+def test_commit_writes_its_marker_to_the_iceberg_snapshot(lake: LakeHarness, strategy: str) -> None:
     """Tools that read a table's history read snapshots; properties have the newest marker only."""
     lake.write([DEFINITION, created(1), created(2), event("d", 150, before={"id": 1, "name": "new"})])
     mirror = lake.mirror(lake.config(apply={"strategy": strategy}))

@@ -46,7 +46,7 @@ COLUMNS = (
 )
 
 
-def test_every_kind_of_column(source_database: SourceDatabase) -> None:
+def test_source_rows_have_canonical_texts_for_every_column_type(source_database: SourceDatabase) -> None:
     with source_database.connect(charset="utf8mb4") as connection:
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION sql_mode = ''")
@@ -60,12 +60,12 @@ def test_every_kind_of_column(source_database: SourceDatabase) -> None:
         assert source_rows(connection, table) == [tuple(text for _, _, _, text in COLUMNS)]
 
 
-def test_checksum_of_a_missing_table(source_database: SourceDatabase) -> None:
+def test_describe_fails_when_the_table_is_missing(source_database: SourceDatabase) -> None:
     with source_database.connect() as connection, pytest.raises(SchemaError, match="no table"):
         describe(connection, source_database.name, "nothing")
 
 
-def test_a_database_is_read_at_one_position(source_database: SourceDatabase) -> None:
+def test_database_state_is_read_at_one_position(source_database: SourceDatabase) -> None:
     source_database.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     with source_database.connect(autocommit=False) as connection:
         state = database_state(connection, source_database.name)
@@ -79,7 +79,7 @@ def test_a_database_is_read_at_one_position(source_database: SourceDatabase) -> 
     assert later.tables[f"{source_database.name}.t"][1].rows == 3
 
 
-def test_the_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase) -> None:
+def test_web_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase) -> None:
     states = []
     for _ in range(2):
         with source_database.connect(autocommit=False, charset="utf8mb4") as connection:
@@ -97,7 +97,7 @@ def test_the_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase)
     assert "shelf" in columns
 
 
-def test_two_writers_leave_tables_that_can_be_compared(source_database: SourceDatabase) -> None:
+def test_random_writers_leave_tables_that_can_be_compared(source_database: SourceDatabase) -> None:
     def connect():
         return source_database.connect(autocommit=False, charset="utf8mb4")
 

@@ -100,7 +100,9 @@ def grant(*privileges: str) -> str:
     return f"GRANT {', '.join(privileges)} ON *.* TO {USER}"
 
 
-def test_a_fit_server_and_user(sql: Sql, values: dict[str, Any], tmp_path: Path) -> None:
+def test_check_passes_when_all_privileges_are_granted(
+    sql: Sql, values: dict[str, Any], tmp_path: Path
+) -> None:
     sql(grant(*NEEDED))
     config = configured(values, tmp_path)
     assert set(trouble(config)) <= {"source: time zone"}
@@ -109,7 +111,9 @@ def test_a_fit_server_and_user(sql: Sql, values: dict[str, Any], tmp_path: Path)
     assert found["source: SELECT"] == "granted on 2 tables"
 
 
-def test_privileges_through_a_role_count(sql: Sql, values: dict[str, Any], tmp_path: Path) -> None:
+def test_check_accepts_privileges_granted_through_a_role(
+    sql: Sql, values: dict[str, Any], tmp_path: Path
+) -> None:
     sql(
         "CREATE ROLE check_role",
         grant(*NEEDED).replace(USER, "check_role"),
@@ -131,14 +135,16 @@ def test_grant_proposed_by_check_fixes_the_finding(
     assert f"source: {missing}" not in trouble(config)
 
 
-def test_a_table_that_the_user_may_not_read(sql: Sql, values: dict[str, Any], tmp_path: Path) -> None:
+def test_check_fails_when_the_user_may_not_read_a_table(
+    sql: Sql, values: dict[str, Any], tmp_path: Path
+) -> None:
     sql(grant(*NEEDED[1:-1]), f"GRANT SELECT ON {DATABASE}.orders TO {USER}")
     names = [f"{DATABASE}.orders", f"{DATABASE}.items"]
     result = trouble(configured(values, tmp_path, tables=names))["source: tables"]
     assert (result.status, result.found) == ("fail", f'no table matches source.tables "{DATABASE}.items"')
 
 
-def test_a_row_image_that_leaves_columns_out(sql: Sql, values: dict[str, Any], tmp_path: Path) -> None:
+def test_check_fails_when_the_row_image_is_minimal(sql: Sql, values: dict[str, Any], tmp_path: Path) -> None:
     sql(grant(*NEEDED), "SET GLOBAL binlog_row_image = 'MINIMAL'")
     result = trouble(configured(values, tmp_path))["source: binlog_row_image"]
     assert (result.status, result.found) == ("fail", "MINIMAL")
@@ -146,7 +152,9 @@ def test_a_row_image_that_leaves_columns_out(sql: Sql, values: dict[str, Any], t
     assert "source: binlog_row_image" not in trouble(configured(values, tmp_path))
 
 
-def test_tables_that_do_not_fit(sql: Sql, values: dict[str, Any], tmp_path: Path) -> None:
+def test_check_names_tables_without_key_or_with_wide_decimals(
+    sql: Sql, values: dict[str, Any], tmp_path: Path
+) -> None:
     sql(
         grant(*NEEDED),
         f"CREATE TABLE {DATABASE}.keyless (a INT)",
@@ -160,7 +168,9 @@ def test_tables_that_do_not_fit(sql: Sql, values: dict[str, Any], tmp_path: Path
     assert found["source: decimals"].found == f"more than 38 digits: {DATABASE}.wide.big"
 
 
-def test_a_refused_login_and_a_closed_port(sql: Sql, values: dict[str, Any], tmp_path: Path) -> None:
+def test_check_reports_a_refused_login_and_a_closed_port(
+    sql: Sql, values: dict[str, Any], tmp_path: Path
+) -> None:
     (tmp_path / "password").write_text("wrong")
     refused = trouble(configured(values, tmp_path))["source: reachable"]
     assert f"refused the user {USER}" in refused.found
@@ -170,7 +180,7 @@ def test_a_refused_login_and_a_closed_port(sql: Sql, values: dict[str, Any], tmp
         pytest.fail("connected to a closed port")
 
 
-def test_the_command_exits_with_1(
+def test_check_command_exits_with_1_when_a_check_fails(
     sql: Sql, values: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sql(grant("SELECT"))

@@ -47,7 +47,7 @@ def read(bootstrap: str, topic: str, count: int, seconds: float = 60) -> list[An
     return values
 
 
-def test_all_parts_answer_and_the_state_file_is_private(running_stack: LocalStack) -> None:
+def test_stack_parts_are_healthy_and_its_state_file_is_private(running_stack: LocalStack) -> None:
     assert [(part.part, part.running, part.healthy) for part in running_stack.status()] == [
         (part, True, True) for part in PARTS
     ]
@@ -58,13 +58,13 @@ def test_all_parts_answer_and_the_state_file_is_private(running_stack: LocalStac
         assert running_stack.endpoints.mysql_root_password not in log.read_text(errors="replace")
 
 
-def test_up_again_changes_nothing(running_stack: LocalStack) -> None:
+def test_up_changes_nothing_when_the_stack_is_running(running_stack: LocalStack) -> None:
     before = [part.pid for part in running_stack.status()]
     assert LocalStack(running_stack.folder).up() == running_stack.endpoints
     assert [part.pid for part in running_stack.status()] == before
 
 
-def test_a_connector_carries_changes_into_kafka(source_database: SourceDatabase, tmp_path: Path) -> None:
+def test_connector_writes_changes_to_kafka(source_database: SourceDatabase, tmp_path: Path) -> None:
     source_database.execute(
         "CREATE TABLE item (id BIGINT UNSIGNED KEY, price DECIMAL(10,2), raw VARBINARY(4), state INT DEFAULT 7)",
         "INSERT INTO item VALUES (18446744073709551615, 12.30, x'00ff', NULL)",
@@ -90,7 +90,7 @@ def test_a_connector_carries_changes_into_kafka(source_database: SourceDatabase,
         assert source_database.endpoints.mysql_password not in log.read_text(errors="replace")
 
 
-def test_a_connector_with_a_wrong_password_is_refused_in_one_line(
+def test_connector_is_refused_in_one_line_when_its_password_is_wrong(
     source_database: SourceDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", "certainly-wrong")
@@ -102,7 +102,7 @@ def test_a_connector_with_a_wrong_password_is_refused_in_one_line(
     assert "certainly-wrong" not in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_a_killed_broker_comes_back_with_its_data(running_stack: LocalStack) -> None:
+def test_stack_restores_kafka_with_its_data_after_kill(running_stack: LocalStack) -> None:
     bootstrap = running_stack.endpoints.bootstrap_servers
     topic = f"kept-{time.time_ns()}"
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
@@ -120,14 +120,14 @@ def test_a_killed_broker_comes_back_with_its_data(running_stack: LocalStack) -> 
     assert read(bootstrap, topic, 1) == [{"n": 1}]
 
 
-def test_a_killed_mysql_comes_back_with_its_data(source_database: SourceDatabase) -> None:
+def test_stack_restores_mysql_with_its_data_after_kill(source_database: SourceDatabase) -> None:
     source_database.execute("CREATE TABLE kept (id INT PRIMARY KEY)", "INSERT INTO kept VALUES (7)")
     source_database.stack.kill("mysql")
     source_database.stack.restart("mysql")
     assert source_database.rows("SELECT id FROM kept") == [(7,)]
 
 
-def test_a_killed_registry_comes_back_with_its_schemas(running_stack: LocalStack) -> None:
+def test_stack_restores_registry_with_its_schemas_after_kill(running_stack: LocalStack) -> None:
     url = running_stack.endpoints.registry_url
     subject, schema = f"kept-{time.time_ns()}-value", '{"type":"record","name":"R","fields":[]}'
     answer = requests.post(f"{url}/subjects/{subject}/versions", json={"schema": schema}, timeout=30)
@@ -145,7 +145,7 @@ def test_a_killed_registry_comes_back_with_its_schemas(running_stack: LocalStack
     assert (again.schema(number), again.schema(2**31 - 1)) == (schema, None)
 
 
-def test_the_command_starts_shows_and_stops_a_stack_that_outlives_it(
+def test_stack_command_starts_shows_and_stops_a_detached_stack(
     local_stack: LocalStack, tmp_path: Path
 ) -> None:
     del local_stack  # only says that MySQL is to be had

@@ -79,7 +79,7 @@ def events(path: Path, topic: str, partition: int = 0) -> list[Event]:
     return list(ArchiveReader(path).events(topic, partition))
 
 
-def test_what_is_recorded(broker: Broker, tmp_path: Path) -> None:
+def test_record_writes_all_events_of_the_prefix_and_no_others(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders", partitions=2)
     schema = broker.topic(broker.prefix)
     for other in (
@@ -106,7 +106,7 @@ def test_what_is_recorded(broker: Broker, tmp_path: Path) -> None:
     assert "replicator-record" not in {group.group_id for group in groups.valid}
 
 
-def test_later_recording_continues(broker: Broker, tmp_path: Path) -> None:
+def test_record_continues_an_existing_archive(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.send(orders, [b"a", b"b"])
     config = broker.config(tmp_path)
@@ -134,7 +134,7 @@ def test_only_committed_events_are_recorded(broker: Broker, tmp_path: Path) -> N
     assert [e.offset for e in events(tmp_path / "a", orders)] == [0, 1, 6]
 
 
-def test_following_sees_topics_that_appear(broker: Broker, tmp_path: Path) -> None:
+def test_record_includes_new_topics_while_following(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.send(orders, [b"a"])
     stop, seen = threading.Event(), threading.Semaphore(0)
@@ -184,6 +184,6 @@ def test_recording_stops_when_events_were_deleted(broker: Broker, tmp_path: Path
     assert record(config, tmp_path / "b", until_caught_up=True).events == 1
 
 
-def test_a_prefix_without_topics_is_an_error(broker: Broker, tmp_path: Path) -> None:
+def test_record_fails_when_the_prefix_has_no_topics(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no topic"):
         record(broker.config(tmp_path), tmp_path / "a", until_caught_up=True)

@@ -64,7 +64,7 @@ def test_up_starts_mysql_again_when_it_is_still_shutting_down(stack_maker: Maker
     assert mysql_pid(stack) != pid
 
 
-def test_up_says_so_when_a_server_runs_and_never_answers(stack_maker: Maker) -> None:
+def test_up_fails_when_a_running_server_does_not_answer(stack_maker: Maker) -> None:
     stack = stack_maker()
     stack.up({"mysql"})
     stack.pause("mysql")
