@@ -248,7 +248,7 @@ def test_table_with_clear_values_pauses_when_the_new_name_has_a_stricter_rule(
 def test_table_pauses_when_a_protected_column_is_replaced_without_definition(
     lake: LakeHarness, hash_key: Mapping[str, str], form: Format, rule: str, together: bool
 ) -> None:
-    """No definition says that it was renamed; nor does a mirror that starts anew know the old name from events."""
+    """No definition says that it was renamed; nor does a new mirror know the old name from events."""
     config = lake.config(columns={rule: ["email"], "hash_key": hash_key})
     table = Table(lake, (ID, ColumnSpec("email", "varchar")), form, definitions=False)
     table.insert(id=1, email="ada@example.org")

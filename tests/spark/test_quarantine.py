@@ -101,7 +101,7 @@ def test_replay_never_overwrites_newer_rows(lake: LakeHarness, strategy: str) ->
     lake.catch_up(config)
     assert mirrored(lake) == {1: 12, 2: 20, 3: 31}
     assert {e.place.offset for e in read_quarantine(config, QuarantineFilter())} == {3, 4, 5, 6, 7}
-    assert len(replayed(lake, config).bad) == 5, "nothing was mended yet"
+    assert len(replayed(lake, config).bad) == 5, "nothing was fixed yet"
     lake.write([WIDENED])
     done = replayed(lake, config)
     assert (len(done.taken), done.complete) == (5, True)
