@@ -1,1 +1,1 @@
-"""Benchmarks of the mirror beside Flink with Iceberg: `python -m benchmarks --help`."""
+"""Benchmarks of the mirror, compared with Flink with Iceberg: `python -m benchmarks --help`."""

@@ -1,4 +1,4 @@
-"""The benchmarks' command line; without a command it runs all of them."""
+"""The command line of the benchmarks. Without a command it runs all of them."""
 
 import signal
 from pathlib import Path
@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from benchmarks import age as age_module
 from benchmarks import drain as drain_module
 from benchmarks import freshness as freshness_module
 from benchmarks import start as start_module
+from benchmarks import versions as versions_module
 from benchmarks.engine import STRATEGIES
 
 app = typer.Typer(no_args_is_help=False, add_completion=False, pretty_exceptions_enable=False)
@@ -77,8 +79,40 @@ def start(driver_memory: Memory = "4g", bootstrap: Bootstrap = None, results: Re
     _end(right=start_module.start(start_module.Options(bootstrap, driver_memory), results))
 
 
+@app.command()
+def age(
+    marks: Annotated[str, typer.Option(help="Numbers of commits after which the table is inspected.")] = (
+        "100,1000,10000"
+    ),
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the snapshot.")] = 2_000_000,
+    changes: Annotated[int, typer.Option(min=1, help="Changes in each commit.")] = 1_000,
+    maintenance: Annotated[bool, typer.Option(help="Maintain the table between batches.")] = True,
+    driver_memory: Memory = "4g",
+    results: Results = _RESULTS,
+) -> None:
+    """What a batch and a reader cost after many small commits (10,000 take about two hours)."""
+    options = age_module.Options(tuple(map(int, marks.split(","))), rows, changes, maintenance, driver_memory)
+    _end(right=age_module.age(options, results))
+
+
+@app.command()
+def versions(
+    before: Annotated[Path, typer.Argument(help="The other checkout, with an environment in .venv.")],
+    layout: Annotated[str, typer.Option(help="one (table), many.")] = "one",
+    processes: Annotated[int, typer.Option(min=1, help="Processes of each version and case.")] = 2,
+    warm_runs: Annotated[int, typer.Option(min=1, help="Measured runs in each process.")] = 3,
+    changelog: Annotated[str, typer.Option(help="without, with, both.")] = "both",
+    flink: Annotated[bool, typer.Option(help="Run Flink too.")] = True,
+    results: Results = _RESULTS,
+) -> None:
+    """Compare the drain of this version with that of another checkout."""
+    cases = {"without": (False,), "with": (True,), "both": (False, True)}[changelog]
+    options = versions_module.Options(before.resolve(), layout, processes, warm_runs, cases, flink)
+    versions_module.versions(options, results)
+
+
 def _end(*, right: bool) -> None:
-    """Exit code 1 where any table came out wrong."""
+    """Exit with code 1 if any table is wrong."""
     if not right:
         raise typer.Exit(1)
 

@@ -17,7 +17,7 @@ Schema = dict[str, Any]
 
 
 class AvroWriter:
-    """Keys and values of one layout's events, as bytes. Their schemas are registered at the registry at `url`."""
+    """Encodes keys and values of one layout's events, and registers their schemas at the registry at `url`."""
 
     def __init__(self, layout: Layout, url: str) -> None:
         topics = [layout.topic(i) for i in range(layout.tables)]
@@ -27,11 +27,11 @@ class AvroWriter:
         self._name = layout.prefix
 
     def key(self, table: int, key: int) -> bytes:
-        """The key of a row's events."""
+        """Return the key of a row's events."""
         return self._keys[table].encode({"id": key})
 
     def value(self, table: int, change: Change, before: Row | None, after: Row | None) -> bytes:
-        """The value of one event."""
+        """Return the value of one event."""
         commit = change.commit_us
         seen = (commit if change.kind != SNAPSHOT else commit // 1_000_000 * 1_000_000) + 21_653
         event = {
@@ -48,7 +48,7 @@ class AvroWriter:
 
 
 def schema_changes(layout: Layout, url: str) -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of the schema-change topic's records."""
+    """Yield (key, value) of the records of the schema-change topic."""
     keys = _Encoder(url, f"{layout.prefix}-key", _record(
         "io.debezium.connector.mysql.SchemaChangeKey", [_field("databaseName", "string")]
     ))  # fmt: skip
@@ -58,7 +58,7 @@ def schema_changes(layout: Layout, url: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 class _Encoder:
-    """Writes records of one schema, which it registers."""
+    """Encodes records of one schema, which it registers."""
 
     def __init__(self, url: str, subject: str, schema: Schema) -> None:
         answer = requests.post(

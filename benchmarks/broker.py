@@ -1,4 +1,4 @@
-"""The benchmark's Kafka broker; its data stay in the cache, so that a log is written once only."""
+"""Provide the benchmark's Kafka broker. Its data stay in the cache, so that a log is written only once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from replicator.operations.stack import LocalStack
 
 
 def cache_folder() -> Path:
-    """Where broker data and what is known of the logs in it are kept."""
+    """Return the folder of broker data and of facts about the logs in it."""
     return default_cache() / "benchmarks"
 
 
@@ -23,7 +23,7 @@ def broker(bootstrap: str | None = None) -> Iterator[tuple[str, Path]]:
 
 @contextmanager
 def broker_and_registry(bootstrap: str | None = None, *, registry: bool) -> Iterator[tuple[str, Path, str]]:
-    """As `broker`, and the address of a schema registry where one is wanted; only beside a broker of its own."""
+    """Provide what `broker` does, and the address of a new schema registry if `registry`; only with a new broker."""
     if bootstrap and registry:
         raise UsageError("Avro needs the broker that the benchmark starts itself", "leave --bootstrap out")
     if bootstrap:

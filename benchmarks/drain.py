@@ -1,6 +1,6 @@
-"""How fast a backlog becomes tables: a million snapshot rows, then half a million changes, beside Flink.
+"""Measure how fast a backlog is applied: a million snapshot rows, then half a million changes, compared with Flink.
 
-Every case is verified: rows, sum of amounts and a checksum of all values must be those of the source.
+Every case is verified: rows, sum of amounts and a checksum of all values must equal those of the source.
 """
 
 import shutil
@@ -22,7 +22,7 @@ _SMALL_ROWS, _SMALL_CHANGES = 20_000, 10_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run; `warm_runs` is how many warm runs are measured, `small` tries the benchmark itself."""
+    """What to run; `warm_runs` is the number of measured warm runs, `small` tests the benchmark itself."""
 
     strategies: Sequence[str] = engine.STRATEGIES
     layouts: Sequence[str] = ("one", "many")
@@ -36,7 +36,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way to drain one log. `namespaces` are the ones it filled, the cold run's first where there was one."""
+    """One way to drain one log. `namespaces` are those that it filled, that of a cold run first."""
 
     layout: str
     engine: str
@@ -47,21 +47,21 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Return the name for tables."""
         return f"{self.engine}{' + changelog' if self.changelog else ''}"
 
     @property
     def typical_warm(self) -> Usage:
-        """The middle one of the warm runs by time (of two, the slower)."""
+        """Return the median of the warm runs by time (of two, the slower)."""
         return sorted(self.warm, key=lambda usage: usage.seconds)[len(self.warm) // 2]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case with what its first namespace holds. `written_per_changed` are bytes; metadata counts.
+    """A case with the state of its first namespace. `written_per_changed` is in bytes, with metadata.
 
-    The first, because a cold run takes long enough for Flink to make several checkpoints, as in its daily work; a warm
-    one may end with a single one, and that leaves nothing for a reader to merge.
+    The first namespace is used because a cold run is long enough for several checkpoints of Flink, as in production. A
+    warm run may have only one checkpoint, after which a reader has nothing to merge.
     `stolen` is the share of the machine's time that its host gave to other machines.
     """
 
@@ -72,7 +72,7 @@ class Outcome:
     stolen: float
 
     def row(self) -> tuple[object, ...]:
-        """For the table."""
+        """Return the row of the table."""
         warm, cold = self.case.typical_warm, self.case.cold
         return (
             self.case.name,
@@ -98,7 +98,7 @@ COLUMNS = (
 
 
 def layouts(*, small: bool) -> dict[str, Layout]:
-    """The logs: one table on two partitions, also with a schema in each event and in Avro; a hundred on one each."""
+    """Return the logs: one table on two partitions (JSON, JSON with schemas, Avro), and 100 tables on one each."""
     full = {
         "one": Layout("bench", partitions=2),
         "many": Layout("bench100", tables=100),
@@ -116,7 +116,7 @@ def layouts(*, small: bool) -> dict[str, Layout]:
 
 
 def drain(options: Options, results: Path) -> bool:
-    """Run all cases, print and save the results of each layout; False where a table came out wrong."""
+    """Run all cases, print and save the results of each layout. Return False if a table is wrong."""
     right = True
     avro = "avro" in options.layouts
     with broker_and_registry(options.bootstrap, registry=avro) as (bootstrap, known, registry):
@@ -157,7 +157,7 @@ def _publish(
 
 
 def _start_once(bootstrap: str, known: Path, options: Options) -> None:
-    """The engine's first start on a machine keeps Java's classes for all later ones; those are measured."""
+    """Start the engine once, so that Java's class archive exists before the measured starts."""
     load = ensure(bootstrap, layouts(small=True)["one"], known)
     target = Target(cache_folder() / "lakes" / "first-start", bootstrap, options.driver_memory)
     shutil.rmtree(target.folder, ignore_errors=True)
@@ -170,7 +170,7 @@ def _start_once(bootstrap: str, known: Path, options: Options) -> None:
 def _outcomes(
     name: str, load: Load, options: Options, bootstrap: str, registry: str
 ) -> Iterator[tuple[Outcome | None, list[str]]]:
-    """Each case, run, looked at and cleared away before the next; with what is wrong with it."""
+    """Run and inspect each case, and delete its files before the next. Yield its outcome and what is wrong."""
     for program, kind, changelog in _plans(options, load.layout):
         target = Target(
             cache_folder() / "lakes" / f"{name}-{program}-{kind}",
@@ -189,14 +189,14 @@ def _outcomes(
                 case = _engine_case(name, load.layout, target, kind, options, changelog=changelog)
             yield _judge(case, target, load, steal.share())
         except RuntimeError as error:
-            # The others are still worth their time; the files stay, to be looked into.
+            # The other cases are still run. The files are kept for inspection.
             yield None, [f"{name}, {title}: {error}"]
         else:
             shutil.rmtree(target.folder, ignore_errors=True)
 
 
 def _plans(options: Options, layout: Layout) -> list[tuple[str, str, bool]]:
-    """(program, strategy or mode, with changelog). What is compared with one another runs one after the other."""
+    """Return (program, strategy or mode, with changelog) of each case. Compared cases run one after the other."""
     ours = [("replicator", strategy, log) for strategy in options.strategies for log in (False, True)]
     # Flink's job reads JSON.
     if not options.with_flink or layout.avro:
@@ -248,7 +248,7 @@ def _without_tables(look: lake.Look) -> dict[str, object]:
 
 
 def _goals(outcomes: Sequence[Outcome]) -> list[Goal]:
-    """The goals of the default strategy against Flink's upsert mode; none where either was left out."""
+    """Return the goals of the default strategy compared with Flink's upsert mode; none if either was not run."""
     peers = [outcome for outcome in outcomes if outcome.case.engine == "flink, upsert"]
     ours = {o.case.changelog: o for o in outcomes if o.case.engine == engine.STRATEGIES[0]}
     if not peers or len(ours) < 2:

@@ -1,8 +1,8 @@
-"""Runs the engine under test, as a user would: by a config file, in a process of its own.
+"""Run the engine under test as a user would: with a configuration file, in a separate process.
 
-Run as a program (`python -m benchmarks.engine CONFIG...`) it drains into each config in turn inside one
-process, and prints one JSON line each: the first is cold, the later ones are warm. As in a mirror that lives on, they
-share a Spark session: with it would go the code that it generated, and what Java made of that.
+The program `python -m benchmarks.engine CONFIG...` drains into each configuration in turn in one process, and prints
+one JSON line for each: the first run is cold, the later ones are warm. They share a Spark session, as batches of a
+running mirror do: a new session would lose the generated code and its compiled form.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.processes import Usage, run_json, run_measured
+from benchmarks.processes import CHECKOUT, Usage, run_json, run_measured
 from replicator.config import load
 from replicator.jvm.spark import running_session
 from replicator.runner.process import run
@@ -24,7 +24,7 @@ STRATEGIES = ("split", "merge", "copy-on-write")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the mirrors of a benchmark go: one catalog and warehouse, a namespace each."""
+    """The lake of a benchmark: one catalog and warehouse, with a namespace for each mirror."""
 
     folder: Path
     bootstrap: str
@@ -34,12 +34,12 @@ class Target:
 
     @property
     def uri(self) -> str:
-        """The catalog, for Spark and Flink alike."""
+        """Return the address of the catalog, for Spark and Flink."""
         return f"jdbc:sqlite:{self.folder}/catalog.db"
 
     @property
     def warehouse(self) -> Path:
-        """Where the files go."""
+        """Return the folder of the files."""
         return self.folder / "warehouse"
 
     def config(
@@ -52,7 +52,7 @@ class Target:
         connect_url: str | None = None,
         **apply: object,
     ) -> Path:
-        """Write the config of a mirror of all tables under `prefix`; `apply` are settings of that section."""
+        """Write the configuration of a mirror of all tables of `prefix`; `apply` has settings of that section."""
         self.warehouse.mkdir(parents=True, exist_ok=True)
         state = self.folder / "state" / namespace
         sections: dict[str, dict[str, object]] = {
@@ -79,22 +79,31 @@ class Target:
         return path
 
     def log(self, name: str) -> Path:
-        """The file for a child's output."""
+        """Return the file for the output of a child process."""
         return self.folder / "logs" / f"{name}.log"
 
 
 def drain_cold(target: Target, config: Path) -> Usage:
-    """`replicator run --until-caught-up` as a fresh process, from its start to its end."""
+    """Run `replicator run --until-caught-up` as a new process, and measure it from its start to its end."""
     program = str(Path(sys.executable).parent / "replicator")
     return run_measured(
         [program, "run", "-c", str(config), "--until-caught-up"], target.log(f"{config.stem}-cold")
     )
 
 
-def drain_warm(target: Target, thrown_away: Path, measured: list[Path]) -> list[Usage]:
-    """Drain into `thrown_away`, then into each of `measured`, in one process; the figures of the latter."""
-    command = [sys.executable, "-m", "benchmarks.engine", str(thrown_away), *map(str, measured)]
-    runs, whole = run_json(command, target.log(f"{measured[0].stem}-warm"))
+def drain_warm(
+    target: Target,
+    warm_up: Path,
+    measured: list[Path],
+    python: Path = Path(sys.executable),
+    checkout: Path = CHECKOUT,
+) -> list[Usage]:
+    """Drain into `warm_up`, then into each of `measured`, in one process; return the figures of the latter.
+
+    `checkout` has the engine to run, `python` is the interpreter of its environment.
+    """
+    command = [str(python), "-m", "benchmarks.engine", str(warm_up), *map(str, measured)]
+    runs, whole = run_json(command, target.log(f"{measured[0].stem}-warm"), checkout)
     return [Usage(run["seconds"], run["cpu_seconds"], whole.peak_rss) for run in runs[1:]]
 
 

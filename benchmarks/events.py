@@ -1,4 +1,4 @@
-"""Debezium 3.6 change events and schema changes as JSON, field for field as the connector writes them."""
+"""Write Debezium 3.6 change events and schema changes as JSON, with all fields as the connector writes them."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _COLUMNS: tuple[tuple[str, int, str, str | None, int | None, int | None], ...] =
 
 
 class EventWriter:
-    """Texts of one layout's events; the parts that repeat are built once."""
+    """Writes the texts of one layout's events; repeated parts are built once."""
 
     def __init__(self, layout: Layout) -> None:
         self._key_schemas = [_wrap(_key_schema(layout.topic(i)), layout) for i in range(layout.tables)]
@@ -41,13 +41,13 @@ class EventWriter:
         self._name = layout.prefix
 
     def key(self, table: int, key: int) -> str:
-        """The key of a row's events."""
+        """Return the key of a row's events."""
         return f'{self._key_schemas[table]}{{"id":{key}}}{self._close}'
 
     def value(
         self, table: int, change: Change, before: Row | None, after: Row | None, row_in_event: int = 0
     ) -> str:
-        """The value of one event; a snapshot row names no transaction, as Debezium has it."""
+        """Return the value of one event; as in Debezium, a row of a snapshot names no transaction."""
         streamed = change.kind != SNAPSHOT
         commit = change.commit_us if streamed else change.commit_us // 1_000_000 * 1_000_000
         seen = commit + 21_653
@@ -65,7 +65,7 @@ class EventWriter:
 
 
 def source_of(change: Change, name: str, table: str, row_in_event: int = 0) -> dict[str, object]:
-    """The source block of one event as values; `EventWriter` writes the same as text, for speed."""
+    """Return the source block of one event as values; `EventWriter` writes the same as text, which is faster."""
     streamed = change.kind != SNAPSHOT
     commit = change.commit_us if streamed else change.commit_us // 1_000_000 * 1_000_000
     return {
@@ -79,7 +79,7 @@ def source_of(change: Change, name: str, table: str, row_in_event: int = 0) -> d
 
 
 def schema_changes(layout: Layout) -> Iterator[tuple[str, str]]:
-    """(key, value) of the schema-change topic's records, as a connector writes them when it starts."""
+    """Yield (key, value) of the records of the schema-change topic, as a connector writes them at its start."""
     create = f"CREATE DATABASE `{DATABASE}` CHARSET utf8mb4 COLLATE utf8mb4_0900_ai_ci"
     yield _schema_change(layout, "", None, "SET character_set_server=utf8mb4", [])
     for index in range(layout.tables):
@@ -262,5 +262,5 @@ def _array(items: Schema, field: str, *, optional: bool = False) -> Schema:
 
 
 def _wrap(schema: Schema, layout: Layout) -> str:
-    """The text before a payload: nothing, or the schema and the payload's name."""
+    """Return the text before a payload: empty, or the schema and the name of the payload."""
     return f'{{"schema":{json.dumps(schema, separators=(",", ":"))},"payload":' if layout.with_schemas else ""

@@ -1,7 +1,7 @@
-"""How soon a commit in MySQL is one in the lake: real MySQL, Debezium, Kafka and mirror, at a steady rate.
+"""Measure the delay from a commit in MySQL to its commit in the lake, with real servers at a steady rate.
 
-For every change: the time of the mirror's snapshot that first has it, minus the time at which the source
-committed it. Which snapshot that is, its commit marker says.
+The delay of a change is the commit time of the first Iceberg snapshot of the mirror that contains it, minus the time of
+its commit in the source. The commit markers show which snapshot that is.
 """
 
 import json
@@ -41,7 +41,7 @@ _STEADY_GROWTH = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How long, how fast, and how often the mirror commits; `trigger` as in the config."""
+    """Duration and rate of the changes, and settings of the mirror; `trigger` as in the configuration."""
 
     minutes: float = 5.0
     changes_per_second: float = 1000.0
@@ -52,7 +52,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Seconds from source commit to lake commit; `early` and `late`: medians of the first and last third."""
+    """Seconds from source commit to lake commit; `early` and `late` are medians of the first and last third."""
 
     changes: int
     p50: float
@@ -65,12 +65,12 @@ class Freshness:
 
     @property
     def sustained(self) -> bool:
-        """Whether the mirror kept up: the delay did not grow over the run."""
+        """Return whether the delay did not grow over the run."""
         return self.late <= max(_STEADY_GROWTH * self.early, 1.0)
 
 
 def freshness(options: Options, results: Path) -> bool:
-    """Run, print and save; False where the mirror lost, doubled or did not keep up with changes."""
+    """Run, print and save. Return False if changes are missing or repeated, or if the delay grew."""
     folder = cache_folder() / "freshness"
     stack = LocalStack(folder / "stack")
     stack.remove()
@@ -104,7 +104,7 @@ def freshness(options: Options, results: Path) -> bool:
 
 @contextmanager
 def _mirror(target: Target, config: Path) -> Iterator[TreeMeter]:
-    """The mirror as a process of its own, stopped as an operator would."""
+    """Run the mirror in a separate process, and stop it with SIGTERM as an operator would."""
     program = str(Path(sys.executable).parent / "replicator")
     log = target.log("mirror")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -143,10 +143,10 @@ def _wait_for_tables(config: Config) -> None:
 
 
 def _wait_until_current(config: Config) -> float:
-    """Seconds until the mirror holds all that the topics hold."""
+    """Return the seconds until the mirror contains all events of the topics."""
     started = time.monotonic()
     while time.monotonic() - started < _CATCH_UP_S:
-        # Debezium may still be sending: all is there once two looks a second apart see the same.
+        # Debezium may still send events: the mirror is complete if its status is equal after one second.
         before = read_status(config)
         time.sleep(1)
         after = read_status(config)
@@ -208,7 +208,7 @@ def _report(
 
 
 def _measure(mirrors: dict[str, Table], changelogs: dict[str, Table], window: tuple[int, int]) -> Freshness:
-    """Delays of all changes that the source committed inside the window (milliseconds since the epoch)."""
+    """Return the delays of all changes that the source committed in the window (milliseconds since 1970)."""
     delays: list[tuple[int, float]] = []
     commits = 0
     for name, changelog in changelogs.items():
@@ -231,7 +231,7 @@ def _measure(mirrors: dict[str, Table], changelogs: dict[str, Table], window: tu
 
 
 def _visible_from(mirror: Table) -> list[tuple[int, int]]:
-    """(first offset not in it, commit time in ms) of each snapshot, oldest first, for one partition."""
+    """Return (end offset, commit time in ms) of each Iceberg snapshot, oldest first, for one partition."""
     found = []
     for snapshot in sorted(mirror.snapshots(), key=lambda one: one.timestamp_ms):
         text = snapshot.summary.additional_properties.get(MARKER_KEY) if snapshot.summary else None
@@ -243,7 +243,7 @@ def _visible_from(mirror: Table) -> list[tuple[int, int]]:
 
 
 def _changes(changelog: Table, window: tuple[int, int]) -> list[tuple[int, int]]:
-    """(offset, source commit time in ms) of the changes inside the window, by offset, one for each event."""
+    """Return (offset, source commit time in ms) of each event in the window, in the order of offsets."""
     column = changelog.scan(selected_fields=("_change",)).to_arrow().column("_change").combine_chunks()
     kinds, offsets = column.field("kind"), column.field("offset")
     times = pc.divide(pc.cast(column.field("source_ts"), "int64"), 1000)

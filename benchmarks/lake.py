@@ -1,8 +1,8 @@
-"""Look at what a run left in the lake: is it right, how fast does it read, how large is it.
+"""Inspect the lake after a run: whether it is correct, how fast it can be read, how large it is.
 
-Run as a program (`python -m benchmarks.lake CONFIG TIMED NAMESPACE...`) it answers in a process of its own, so that no
-engine reads its own tables with warm caches; one JSON line a namespace. With TIMED = 1 it measures how fast the first
-one reads.
+The program `python -m benchmarks.lake CONFIG TIMED NAMESPACE...` prints one JSON line per namespace. It is a separate
+process, so that no engine reads its own tables with warm caches. With TIMED = 1 it also measures how fast the first
+namespace can be read.
 """
 
 import json
@@ -26,14 +26,14 @@ CHECKSUM = (
 _WARM_UPS, _READS = 5, 15
 _MANY = 10
 _WARM_UPS_OF_MANY, _READS_OF_MANY = 2, 5
-"""Of more tables than that: a read goes through all of them."""
+"""For more than `_MANY` tables: one read includes all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One namespace: seconds for count and sum over its tables (median, warm), and over copies written in one go.
+    """One namespace: median warm seconds for count and sum over its tables, and over copies written in one commit.
 
-    Both are None where they were not measured.
+    Both are None if they were not measured.
     """
 
     namespace: str
@@ -45,12 +45,12 @@ class Look:
 
 
 def written_bytes(warehouse: Path, namespace: str) -> int:
-    """Bytes of all files below a namespace, metadata included; nothing was ever deleted from it."""
+    """Return the bytes of all files of a namespace including metadata, from which no file was deleted."""
     return sum(path.stat().st_size for path in (warehouse / namespace).rglob("*") if path.is_file())
 
 
 def look(config: Path, namespaces: list[str], log: Path, *, timed: bool = True) -> dict[str, Look]:
-    """Look at the namespaces of the lake of `config`, in a fresh process; `timed`: how fast the first reads, too."""
+    """Inspect namespaces of the lake of `config` in a new process; with `timed`, measure reads of the first one."""
     command = [sys.executable, "-m", "benchmarks.lake", str(config), str(int(timed)), *namespaces]
     answers, _ = run_json(command, log)
     looks = {}
@@ -62,7 +62,7 @@ def look(config: Path, namespaces: list[str], log: Path, *, timed: bool = True) 
 
 
 def differences(expected: dict[str, TableState], found: dict[str, TableState]) -> list[str]:
-    """What is wrong, one line a table; empty where all is right."""
+    """Return one line for each wrong table; an empty list if all are correct."""
     return [
         f"{name}: {found.get(name)} instead of {state}"
         for name, state in expected.items()
@@ -88,11 +88,12 @@ def _look(spark: SparkSession, namespace: str, *, timed: bool) -> Look:
 
 
 def _copies(spark: SparkSession, namespace: str, names: list[str]) -> list[str]:
-    """Each table once more, written in one go."""
+    """Copy each table in one commit, and return the copies."""
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{namespace}_copy")
     for name in names:
         spark.sql(
-            f"CREATE TABLE lake.{namespace}_copy.{name} USING iceberg AS SELECT * FROM lake.{namespace}.{name}"
+            f"CREATE OR REPLACE TABLE lake.{namespace}_copy.{name} USING iceberg "
+            f"AS SELECT * FROM lake.{namespace}.{name}"
         )
     return [f"lake.{namespace}_copy.{name}" for name in names]
 
@@ -104,7 +105,7 @@ def _state(spark: SparkSession, table: str) -> TableState:
 
 
 def _read_seconds(spark: SparkSession, tables: list[str]) -> float:
-    """Median seconds to count the rows and sum the amounts of all tables, in one query."""
+    """Return the median seconds of a query that counts the rows and sums the amounts of all tables."""
     everything = " UNION ALL ".join(f"SELECT amount FROM {table}" for table in tables)
     warm_ups, reads = (_WARM_UPS_OF_MANY, _READS_OF_MANY) if len(tables) > _MANY else (_WARM_UPS, _READS)
     seconds = []

@@ -1,4 +1,4 @@
-"""Fill a broker with a layout's events, and know what a mirror of them must hold."""
+"""Fill a broker with a layout's events, and compute the state that their mirror must have."""
 
 import json
 import time
@@ -30,7 +30,7 @@ _WRITERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A loaded log: its layout, totals and what each table must hold when all of it is applied."""
+    """A loaded log: its layout, its totals, and the state of each table after all events are applied."""
 
     layout: Layout
     tables: dict[str, TableState]
@@ -40,7 +40,7 @@ class Load:
     value_bytes: int
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
+        """Write the values as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self)))
 
@@ -54,9 +54,9 @@ class Load:
 
 
 def ensure(bootstrap: str, layout: Layout, state_dir: Path, registry: str = "") -> Load:
-    """The layout's log on this broker: the one already there if it is whole, else written now.
+    """Return the layout's log on this broker; write it if it is missing or incomplete.
 
-    `registry` is where the schemas of events in Avro go.
+    `registry` is the address at which the schemas of Avro events are registered.
     """
     path = state_dir / f"{layout.prefix}.json"
     if path.exists():
@@ -70,7 +70,7 @@ def ensure(bootstrap: str, layout: Layout, state_dir: Path, registry: str = "") 
 
 
 def fill(bootstrap: str, layout: Layout, registry: str = "") -> Load:
-    """Write the layout's log with two processes, each for whole partitions. An earlier log is replaced."""
+    """Write the layout's log with two processes, each for complete partitions. An earlier log is replaced."""
     _recreate_topics(bootstrap, layout, registry)
     with ProcessPoolExecutor(_WRITERS + 1, mp_context=get_context("spawn")) as pool:
         writers = [pool.submit(_write, bootstrap, layout, index, registry) for index in range(_WRITERS)]
@@ -86,7 +86,7 @@ def fill(bootstrap: str, layout: Layout, registry: str = "") -> Load:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's default partitioner (murmur2) gives a key."""
+    """Return the partition that Kafka's default partitioner (murmur2) assigns to a key."""
     mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
     length = len(key)
     value = 0x9747B28C ^ length
@@ -123,13 +123,15 @@ def _recreate_topics(bootstrap: str, layout: Layout, registry: str) -> None:
 
 
 def read_once(bootstrap: str, layout: Layout) -> None:
-    """Read the whole log and throw it away, so that whoever is measured first finds it in memory as the others do."""
+    """Read and discard the whole log, so that it is in the page cache for the first measured case too."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "replicator-benchmark",
             "enable.auto.commit": False,
             "enable.partition.eof": False,
+            # A fetch at the end of a partition delays the request for the next one, which uses the same connection.
+            "fetch.wait.max.ms": 10,
         }
     )
     try:
@@ -146,7 +148,7 @@ def read_once(bootstrap: str, layout: Layout) -> None:
 
 
 def _records(bootstrap: str, layout: Layout) -> int:
-    """Records in all data topics of the layout; 0 for a topic that is not there."""
+    """Return the number of records in all data topics of the layout; 0 for a missing topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "replicator-benchmark"})
     try:
         known = consumer.list_topics(timeout=30).topics
@@ -169,13 +171,13 @@ def _records(bootstrap: str, layout: Layout) -> int:
     reraise=True,
 )
 def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """First and next offset of a partition; a broker that has just started leads none of them for a moment."""
+    """Return first and next offset of a partition; a broker that has just started may not lead it yet."""
     low, high = consumer.get_watermark_offsets(place, timeout=30)
     return low, high
 
 
 class Sender:
-    """One producer; `value_bytes` counts the bytes of the values that it was given."""
+    """One producer; `value_bytes` is the number of bytes of all sent values."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
@@ -183,7 +185,7 @@ class Sender:
         self.value_bytes = 0
 
     def send(self, topic: str, partition: int, key: str | bytes, value: str | bytes | None) -> None:
-        """Queue one record; waits where the queue is full."""
+        """Queue one record; wait while the queue is full."""
         while True:
             try:
                 self._producer.produce(topic, value, key, partition=partition, headers=HEADERS)
@@ -196,12 +198,12 @@ class Sender:
             self._producer.poll(0)
 
     def finish(self) -> None:
-        """Wait until the broker has everything."""
+        """Wait until the broker has all records."""
         self._producer.flush()
 
 
 def _write(bootstrap: str, layout: Layout, writer: int, registry: str) -> int:
-    """Send the events of the partitions that this writer owns, in commit order; returns the values' bytes."""
+    """Send the events of this writer's partitions in commit order. Return the number of bytes of the values."""
     texts = AvroWriter(layout, registry) if layout.avro else EventWriter(layout)
     sender = Sender(bootstrap)
     topics = [layout.topic(index) for index in range(layout.tables)]

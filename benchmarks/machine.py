@@ -1,4 +1,4 @@
-"""What a result was measured on: machine, versions, revision."""
+"""Describe the environment of a result: machine, versions, revision."""
 
 import os
 import platform
@@ -10,11 +10,12 @@ import psutil
 
 from replicator.jvm.jars import SPARK, find_java
 
+_FOLDER = Path(__file__).parent
 _PACKAGES = ("replicator", "pyspark", "confluent-kafka", "pyiceberg", "pyarrow")
 
 
 def describe() -> dict[str, object]:
-    """Machine and versions as JSON-ready values; memory in GiB."""
+    """Return machine and versions as JSON values; memory is in GiB."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -24,9 +25,14 @@ def describe() -> dict[str, object]:
         "java": _java(),
         "packages": {name: version(name) for name in _PACKAGES},
         "jars": list(SPARK.roots),
-        "revision": _git("rev-parse", "--short=12", "HEAD"),
+        "revision": revision(),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
+
+
+def revision(checkout: Path = _FOLDER) -> str:
+    """Return the git revision of a checkout."""
+    return _git("rev-parse", "--short=12", "HEAD", checkout=checkout)
 
 
 def _cpu() -> str:
@@ -43,11 +49,9 @@ def _java() -> str:
     return shown.stderr.splitlines()[0]
 
 
-def _git(*arguments: str) -> str:
+def _git(*arguments: str, checkout: Path = _FOLDER) -> str:
     try:
-        done = subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
-        )
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=checkout)
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.strip()

@@ -14,10 +14,13 @@ import psutil
 
 _SAMPLE_S = 0.1
 
+CHECKOUT = Path(__file__).parent.parent
+"""The checkout that these benchmarks belong to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Seconds by the clock, CPU seconds of all processes, and the tree's highest resident memory in bytes."""
+    """Elapsed seconds, CPU seconds of all processes, and the tree's maximum resident memory in bytes."""
 
     seconds: float
     cpu_seconds: float
@@ -25,28 +28,28 @@ class Usage:
 
 
 class StealMeter:
-    """How much of this machine's processor time its host gave to others, since the meter was made.
+    """Measures the share of this machine's CPU time that its host gave to other machines.
 
-    On a shared host neither seconds nor CPU seconds can be compared where this differs much.
+    On a shared host, neither seconds nor CPU seconds can be compared if this share differs much.
     """
 
     def __init__(self) -> None:
         self._stolen, self._all = _steal_and_all()
 
     def share(self) -> float:
-        """From 0 to 1."""
+        """Return the share since the meter was created, from 0 to 1."""
         stolen, every = _steal_and_all()
         return (stolen - self._stolen) / max(every - self._all, 1e-9)
 
 
 def _steal_and_all() -> tuple[float, float]:
     times = psutil.cpu_times()
-    # Time of guests is counted among the user's too.
+    # The time of guests is included in the time of users.
     return times.steal, sum(times) - times.guest - times.guest_nice
 
 
 class TreeMeter:
-    """Samples a process and all its descendants; a process that ends keeps what it had used."""
+    """Samples a process and all its descendants; the usage of an ended process stays included."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
@@ -58,12 +61,12 @@ class TreeMeter:
         self._thread.start()
 
     def usage(self) -> Usage:
-        """What the tree has used since the meter was made (CPU: since its processes began)."""
+        """Return the usage of the tree since the meter was created (CPU: since its processes started)."""
         self._sample()
         return Usage(time.monotonic() - self._started, sum(self._cpu.values()), self.peak_rss)
 
     def stop(self) -> Usage:
-        """End the sampling; the final figures."""
+        """End the sampling, and return the final usage."""
         seconds = time.monotonic() - self._started
         self._stopped.set()
         self._thread.join()
@@ -90,17 +93,29 @@ class TreeMeter:
 
 
 def run_measured(
-    command: Sequence[str], log: Path, on_line: Callable[[str, TreeMeter], None] | None = None
+    command: Sequence[str],
+    log: Path,
+    on_line: Callable[[str, TreeMeter], None] | None = None,
+    checkout: Path = CHECKOUT,
 ) -> Usage:
-    """Run to the end and measure; standard error goes to `log`, each line of standard output to `on_line`.
+    """Run a command to its end and measure it.
 
-    Raises RuntimeError with the log's end where the command fails.
+    Standard error is written to `log`; each line of standard output is passed to `on_line`. `checkout` is the
+    checkout whose packages the command imports.
+
+    Raises:
+        RuntimeError: the command failed; the message has the end of the log.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=child_environment()
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=checkout,
+            env=child_environment(checkout),
         ) as process,
     ):
         meter = TreeMeter(process.pid)
@@ -120,8 +135,10 @@ def run_measured(
     return usage
 
 
-def run_json(command: Sequence[str], log: Path) -> tuple[list[dict[str, Any]], Usage]:
-    """Like `run_measured`, for a command that prints a JSON object a line: those objects, and the usage."""
+def run_json(
+    command: Sequence[str], log: Path, checkout: Path = CHECKOUT
+) -> tuple[list[dict[str, Any]], Usage]:
+    """Run and measure a command that prints one JSON object per line; return the objects and the usage."""
     found: list[dict[str, Any]] = []
 
     def take(line: str, meter: TreeMeter) -> None:
@@ -131,12 +148,11 @@ def run_json(command: Sequence[str], log: Path) -> tuple[list[dict[str, Any]], U
                 json.loads(line) | {"since_start": so_far.seconds, "cpu_since_start": so_far.cpu_seconds}
             )
 
-    usage = run_measured(command, log, take)
+    usage = run_measured(command, log, take, checkout)
     return found, usage
 
 
-def child_environment() -> dict[str, str]:
-    """The benchmarks import as a package from wherever a child starts."""
-    root = str(Path(__file__).parent.parent)
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+def child_environment(checkout: Path = CHECKOUT) -> dict[str, str]:
+    """Return the environment of a child process that imports the packages of a checkout."""
+    paths = [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""Results: JSON beside the machine's description, and tables for people."""
+"""Write results: JSON with a description of the machine, and tables for people."""
 
 import json
 import time
@@ -13,13 +13,13 @@ from benchmarks.machine import describe
 
 CONSOLE = Console()
 if not CONSOLE.is_terminal:
-    # Into a file or a pipe: a table must not be cut to the width that a terminal would have.
+    # In a file or a pipe, tables must not be shortened to the width of a terminal.
     CONSOLE.width = 180
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure with a goal. `at_least` says whether `limit` is a minimum or a maximum."""
+    """A measured value with its goal. `limit` is a minimum if `at_least` is true, else a maximum."""
 
     name: str
     value: float
@@ -28,17 +28,17 @@ class Goal:
 
     @property
     def met(self) -> bool:
-        """Whether the value is on the good side."""
+        """Return whether the value meets the goal."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def fields(self) -> dict[str, object]:
-        """For the JSON result."""
+        """Return the fields of the JSON result."""
         side = "at least" if self.at_least else "at most"
         return {"name": self.name, "value": self.value, side: self.limit, "met": self.met}
 
 
 def save(folder: Path, name: str, result: Mapping[str, object], goals: Sequence[Goal]) -> Path:
-    """Write `<folder>/<name>.json`: when, on what, the result and the goals."""
+    """Write `<folder>/<name>.json`: time, machine, result and goals. Return the path."""
     folder.mkdir(parents=True, exist_ok=True)
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     whole = {"benchmark": name, "at": when, "machine": describe(), **result}
@@ -59,7 +59,7 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -
 
 
 def show_goals(goals: Sequence[Goal]) -> None:
-    """Print what had to be reached and what was; nothing where there is no goal."""
+    """Print goals and measured values; print nothing if there are no goals."""
     if not goals:
         return
     rows = [

@@ -1,4 +1,4 @@
-"""Changes ten tables of a real MySQL at a steady rate.
+"""Change ten tables of a real MySQL at a steady rate.
 
 Run as a program it writes for a while and prints one JSON line with what it did. A separate process, so that
 its work is not the mirror's.
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where MySQL is, and who may write to it."""
+    """The address of MySQL, and a user who may write."""
 
     host: str
     port: int
@@ -44,7 +44,7 @@ class Server:
 
 
 def prepare(server: Server) -> None:
-    """Create the database with its tables and their first rows; an earlier one is dropped."""
+    """Create the database with its tables and their first rows; drop an earlier one."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
         cursor.execute(f"CREATE DATABASE {DATABASE}")
@@ -55,7 +55,7 @@ def prepare(server: Server) -> None:
 
 
 def sums(server: Server) -> dict[str, tuple[int, int]]:
-    """(rows, sum of amounts in hundredths) of each table."""
+    """Return (rows, sum of amounts in hundredths) of each table."""
     found = {}
     with server.connect() as connection, connection.cursor() as cursor:
         for table in TABLES:
@@ -66,7 +66,7 @@ def sums(server: Server) -> dict[str, tuple[int, int]]:
 
 
 def _insert(cursor: Cursor, table: str, rows: list[Row]) -> None:
-    # This plain form is the one that the client sends as one statement for many rows.
+    # The client sends only this plain form as one statement for many rows.
     cursor.executemany(
         f"INSERT INTO {DATABASE}.{table} VALUES (%s, %s, %s, %s, %s, %s)",
         [
@@ -82,7 +82,7 @@ def _keys(cursor: Cursor, table: str) -> list[int]:
 
 
 class _Writer:
-    """One connection with tables of its own, so that no transaction waits for another writer's."""
+    """One connection with separate tables, so that no transaction waits for another writer."""
 
     def __init__(self, server: Server, index: int) -> None:
         self._tables = TABLES[index::_WRITERS]
@@ -93,7 +93,7 @@ class _Writer:
         self._next = max(map(max, self._live.values())) + 1
 
     def run(self, seconds: float, transactions_per_second: float) -> tuple[int, float]:
-        """Write until the time is over, on a timetable; (transactions, seconds that it slipped)."""
+        """Write on a schedule until the time is over. Return (transactions, seconds behind the schedule)."""
         started = time.monotonic()
         done = 0
         with self._server.connect() as connection, connection.cursor() as cursor:

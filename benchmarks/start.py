@@ -1,4 +1,4 @@
-"""How soon `replicator run` is at work, and what a batch costs where few of many tables changed."""
+"""Measure the time from the start of `replicator run` to its first batch, and batches with few changed tables."""
 
 import json
 import shutil
@@ -30,14 +30,14 @@ _NAMESPACE = "start"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where the topics are, how much memory the driver gets."""
+    """The broker, and the memory of the driver."""
 
     bootstrap: str | None = None
     driver_memory: str = "4g"
 
 
 def start(options: Options, results: Path) -> bool:
-    """Run, print and save; False where a table came out wrong."""
+    """Run, print and save. Return False if a table is wrong."""
     with broker(options.bootstrap) as (bootstrap, _):
         loaded = fill(bootstrap, _LAYOUT)
         target = Target(cache_folder() / "lakes" / "start", bootstrap, options.driver_memory)
@@ -63,7 +63,7 @@ def start(options: Options, results: Path) -> bool:
 
 @contextmanager
 def _running(config: Path, log: Path) -> Iterator[Iterator[dict[str, float]]]:
-    """The mirror as a process of its own, as the batches that it logs."""
+    """Run the mirror in a separate process, and provide the batches that it logs."""
     program = str(Path(sys.executable).parent / "replicator")
     with log.open("w") as output:
         mirror = subprocess.Popen(
@@ -81,7 +81,7 @@ def _running(config: Path, log: Path) -> Iterator[Iterator[dict[str, float]]]:
 
 
 def _batches(log: Path, mirror: "subprocess.Popen[bytes]") -> Iterator[dict[str, float]]:
-    """The mirror's log lines about batches, as they come."""
+    """Yield the mirror's log lines about batches as they are written."""
     deadline = time.monotonic() + _PATIENCE_S
     with log.open() as lines:
         while mirror.poll() is None and time.monotonic() < deadline:
@@ -93,14 +93,14 @@ def _batches(log: Path, mirror: "subprocess.Popen[bytes]") -> Iterator[dict[str,
 
 
 def _take(batches: Iterator[dict[str, float]]) -> None:
-    """Wait for the batches that hold one round of changes."""
+    """Wait for the batches that contain one round of changes."""
     left = _CHANGED_TABLES * _CHANGES_A_TABLE
     while left > 0:
         left -= int(next(batches)["events"])
 
 
 def _change(bootstrap: str, version: int) -> None:
-    """Update some rows of a few tables to this version."""
+    """Write updates of some rows of a few tables to this version."""
     texts, sender = EventWriter(_LAYOUT), Sender(bootstrap)
     for index in range(_CHANGED_TABLES):
         for key in range(1, _CHANGES_A_TABLE + 1):

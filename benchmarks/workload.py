@@ -1,7 +1,7 @@
-"""The benchmark's source database: every row, change and final state, computed and never stored.
+"""The benchmark's source database: every row, change and final state is computed and never stored.
 
-A row is a pure function of its number and its version, so a before-image needs no memory of the row,
-several processes can write disjoint parts of one log, and the final state is known exactly.
+A row is a pure function of its number and its version. So a before-image needs no stored row, several processes can
+write disjoint parts of one log, and the final state is known exactly.
 """
 
 from array import array
@@ -29,7 +29,7 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What one log holds: `snapshot_rows` rows over `tables` tables, then `changes` changes."""
+    """The contents of one log: `snapshot_rows` rows in `tables` tables, then `changes` changes."""
 
     prefix: str
     tables: int = 1
@@ -41,21 +41,21 @@ class Layout:
     seed: int = 7
 
     def table(self, index: int) -> str:
-        """Name of a table inside the database."""
+        """Return the name of a table in the database."""
         return "orders" if self.tables == 1 else f"orders_{index:03d}"
 
     def topic(self, index: int) -> str:
-        """Topic of a table, as Debezium names it."""
+        """Return the topic of a table, as Debezium names it."""
         return f"{self.prefix}.{DATABASE}.{self.table(index)}"
 
     def locate(self, number: int) -> tuple[int, int]:
-        """(table index, primary key) of the row with this number."""
+        """Return (table index, primary key) of the row with this number."""
         return number % self.tables, number // self.tables + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One version of one row; `cents` is the amount in hundredths, `updated_us` UTC microseconds."""
+    """One version of one row; `cents` is the amount in hundredths, `updated_us` is in UTC microseconds."""
 
     id: int
     quantity: int
@@ -66,23 +66,23 @@ class Row:
 
     @property
     def amount(self) -> str:
-        """The amount with two decimals, as the source shows it."""
+        """Return the amount with two decimals, as the source shows it."""
         return f"{self.cents // 100}.{self.cents % 100:02d}"
 
     @property
     def size(self) -> int:
-        """Bytes of the values as MySQL stores them: what a change of this row has to write at least."""
+        """Return the bytes of the values as MySQL stores them, the minimum that a change of this row must write."""
         return 8 + 4 + 6 + 1 + len(self.status) + 1 + len(self.note) + 8
 
     def checksum(self) -> int:
-        """CRC-32 of all values; the lake's side of it is `benchmarks.lake.CHECKSUM`."""
+        """Return a CRC-32 of all values; `benchmarks.lake.CHECKSUM` computes it in the lake."""
         text = f"{self.id}|{self.quantity}|{self.amount}|{self.status}|{self.note}|{self.updated_us}"
         return crc32(text.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One source event: which row, what happens to it, and where the binlog has it."""
+    """One source event: the kind of change, the number of the row, and the position in the binlog."""
 
     kind: int
     number: int
@@ -92,13 +92,13 @@ class Change:
 
     @property
     def commit_us(self) -> int:
-        """Source commit time in UTC microseconds; the transactions are 2 ms apart."""
+        """Return the source commit time in UTC microseconds; transactions are 2 ms apart."""
         return _SNAPSHOT_TIME_US + (0 if self.kind == SNAPSHOT else 60_000_000 + self.transaction * 2_000)
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a table must hold at the end."""
+    """The state of a table after all changes."""
 
     rows: int
     cents: int
@@ -106,7 +106,7 @@ class TableState:
 
 
 def row(key: int, version: int) -> Row:
-    """The values of a row at a version; version 0 is the one it begins with."""
+    """Return the values of a row at a version; versions begin at 0."""
     mixed = (key * 2_654_435_761 + version * 2_246_822_519 + 374_761_393) & 0xFFFFFFFF
     mixed = ((mixed ^ (mixed >> 15)) * 2_654_435_769) & 0xFFFFFFFF
     words = _WORDS
@@ -125,7 +125,7 @@ def row(key: int, version: int) -> Row:
 
 
 def changes(layout: Layout) -> Iterator[Change]:
-    """All events in commit order: the snapshot, then updates (70 %), inserts (20 %), deletes (10 %)."""
+    """Yield all events in commit order: the snapshot, then updates (70 %), inserts (20 %), deletes (10 %)."""
     file, pos = 1, 157
     for number in range(layout.snapshot_rows):
         yield Change(SNAPSHOT, number, 0, file, pos)
@@ -157,7 +157,7 @@ def changes(layout: Layout) -> Iterator[Change]:
 
 
 def final_state(layout: Layout) -> tuple[dict[str, TableState], dict[str, int]]:
-    """(state per table after the last change, totals of the log: events, tombstones, changed bytes)."""
+    """Return the state of each table after the last change, and totals of the log."""
     versions: dict[int, int] = {}
     totals = {"events": 0, "tombstones": 0, "changed_bytes": 0}
     for change in changes(layout):

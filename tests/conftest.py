@@ -1,4 +1,4 @@
-"""Fixtures that every kind of test may use; the real stack is started once for a whole run."""
+"""Fixtures for all tests. The real stack is started once for a whole run."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from tests.support.conformance import PAGE, ConformancePage
 from tests.support.reports import MYSQL, NEEDS_STACK
 from tests.support.source import SourceDatabase
 
-# How long an example takes says more about the machine than about the code.
+# The time of an example depends more on the machine than on the code.
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Note in the report which tests are those on the real stack, for CI to see that they ran."""
+    """Record in the report which tests need the real stack, so that CI can check that they ran."""
     for item in items:
         if item.get_closest_marker("stack"):
             item.user_properties.append(NEEDS_STACK)
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def conformance(request: pytest.FixtureRequest) -> ConformancePage:
-    """The page of what tests saw; see `tests.support.conformance`."""
+    """Return the conformance page; see `tests.support.conformance`."""
     return ConformancePage(PAGE, write=request.config.getoption("--write-conformance"))
 
 
@@ -50,7 +50,7 @@ def local_stack(
     tmp_path_factory: pytest.TempPathFactory,
     record_testsuite_property: Callable[[str, object], None],
 ) -> Iterator[LocalStack]:
-    """The real MySQL, Kafka, Connect and schema registry, started once.
+    """Start the real MySQL, Kafka, Connect and schema registry once.
 
     REPLICATOR_MYSQL selects the MySQL server, as `replicator stack up --mysql` does. If the stack cannot run: skip,
     or fail if CI requires it. If any test of the run failed, the logs are kept in reports/stack.
@@ -78,7 +78,7 @@ def local_stack(
 
 @pytest.fixture
 def running_stack(local_stack: LocalStack) -> LocalStack:
-    """The stack with all parts running, whatever the test before did to them."""
+    """Provide the stack with all parts running, whatever the preceding test did to them."""
     for status in local_stack.status():
         if not status.healthy:
             local_stack.restart(status.part)
@@ -89,7 +89,7 @@ def running_stack(local_stack: LocalStack) -> LocalStack:
 def source_database(
     running_stack: LocalStack, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SourceDatabase]:
-    """An empty database and a topic prefix for this test alone; its connector goes afterwards."""
+    """Provide an empty database and a separate topic prefix for one test. Its connector is deleted afterwards."""
     monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", running_stack.endpoints.mysql_password)
     word = re.sub(r"\W", "_", request.node.name.removeprefix("test_"))[:24].strip("_").lower()
     name = f"{word}_{uuid.uuid4().hex[:6]}"
@@ -102,7 +102,7 @@ def source_database(
 
 def _remove(database: SourceDatabase) -> None:
     if not all(s.healthy for s in database.stack.status() if s.part != "registry"):
-        return  # the next test starts the part again; a leftover of this name is in nobody's way
+        return  # the next test starts the part again; a leftover with this name affects no test
     url = database.endpoints.connect_url
     requests.delete(f"{url}/connectors/{database.prefix}", timeout=30)
     database.execute(f"DROP DATABASE `{database.name}`")

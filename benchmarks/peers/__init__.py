@@ -1,1 +1,1 @@
-"""Other engines that do the same job, run on the same log and the same machine."""
+"""Other engines for the same task, on the same log and the same machine."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.
     from replicator.model.quarantine import QuarantinedEvent, ReplayResult
     from replicator.operations.check import CheckResult, Status
+    from replicator.operations.maintain import TableReport, TableSize
     from replicator.operations.status import ConnectorStatus, MirrorStatus, TableStatus
 
 _COLOURS = {
@@ -248,6 +249,55 @@ def print_replayed(done: "ReplayResult", *, as_json: bool) -> None:
         console.print(f"{len(done.ahead):,} are beyond their table's position: replicator run applies them.")
     for place, reason in declared:
         console.print(Text(f"{place}  {reason}", style="yellow"))
+
+
+def print_maintenance(reports: "Sequence[TableReport]", mirror: str, *, as_json: bool) -> None:
+    """Print the report of `maintain`."""
+    if as_json:
+        _print_json({"version": 1, "tables": [report.to_json() for report in reports]})
+        return
+    if not reports:
+        print(f"The lake has no table of the mirror {mirror} yet; start it with: replicator run")
+        return
+    planned = all(report.after is None for report in reports)
+    last = "due" if planned else "done"
+    table = _table("table", "data files", "delete files", "deleted rows", "snapshots", "size", last)
+    for column in table.columns[1:6]:
+        column.justify = "right"
+    for report in reports:
+        table.add_row(Text(report.table), *_maintained(report), Text(_steps(report)))
+    console = _console()
+    console.print(table)
+    if planned:
+        console.print(
+            Text("Nothing was changed. A run also searches every table for orphan files."), soft_wrap=True
+        )
+    for report in reports:
+        for done in report.done:
+            if done.skipped is not None:
+                note = f"{report.table}: {done.step} does not apply: {done.skipped}"
+                console.print(Text(note, style="yellow"), soft_wrap=True)
+        for step, reason in report.problems.items():
+            console.print(Text(f"{report.table}: {step} failed: {reason}", style="red"), soft_wrap=True)
+
+
+def _maintained(report: "TableReport") -> list[Text]:
+    """Return the numbers of a table; those that changed, before and after."""
+    before = _numbers(report.before)
+    after = before if report.after is None else _numbers(report.after)
+    return [Text(old if old == new else f"{old} → {new}") for old, new in zip(before, after, strict=True)]
+
+
+def _numbers(size: "TableSize") -> list[str]:
+    counts = (size.data_files, size.delete_files, size.deleted_rows, size.snapshots)
+    return [*(f"{count:,}" for count in counts), f"{size.bytes / 1e6:,.1f} MB"]
+
+
+def _steps(report: "TableReport") -> str:
+    """Name the steps that are due; after maintenance, those that changed something."""
+    if report.after is None:
+        return ", ".join(report.due) or "-"
+    return ", ".join(done.step for done in report.done if done.rewritten) or "-"
 
 
 def _schema_note(entry: "TableStatus") -> str:

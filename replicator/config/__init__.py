@@ -7,6 +7,7 @@ config.table("shop.orders").strategy     # one table's options, defaults filled 
 
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.config.loading import load, parse
+from replicator.config.maintenance import MaintenanceConfig
 from replicator.config.models import (
     CATALOG_NAME,
     ApplyConfig,
@@ -35,6 +36,7 @@ __all__ = [
     "Config",
     "KafkaLog",
     "LakeConfig",
+    "MaintenanceConfig",
     "MirrorConfig",
     "OnBadEvent",
     "SecretRef",

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from replicator.config.kafka_options import java_client_options
+from replicator.config.maintenance import MaintenanceConfig, TableMaintenanceConfig
 from replicator.config.paths import CatalogUri, LocalPath, Warehouse
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.values import (
+    STRICT,
     ColumnPattern,
     Partition,
     SourceUrl,
@@ -47,7 +49,7 @@ _WORD = r"^[A-Za-z_][A-Za-z0-9_]*$"
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors, and values are not converted from other TOML types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = STRICT
 
 
 def _state_dir(data: dict[str, Any]) -> str:
@@ -377,6 +379,7 @@ class TableConfig(Section):
     columns: ColumnsConfig = ColumnsConfig()
     keyless: Keyless | None = None
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
+    maintenance: TableMaintenanceConfig = TableMaintenanceConfig()
     properties: dict[str, str] = {}
 
 
@@ -393,6 +396,7 @@ class TableOptions:
     columns: ColumnsConfig
     keyless: Keyless
     schema_changes: Mapping[ChangeKind, Policy]
+    maintenance: MaintenanceConfig
     properties: Mapping[str, str]
 
 
@@ -411,6 +415,7 @@ class Config(Section):
     log: Annotated[KafkaLog | ArchiveLog, Field(discriminator="kind")]
     lake: LakeConfig
     apply: ApplyConfig = ApplyConfig()
+    maintenance: MaintenanceConfig = MaintenanceConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     spark: SparkConfig = SparkConfig()
     columns: MirrorColumnsConfig = MirrorColumnsConfig()
@@ -476,5 +481,6 @@ class Config(Section):
             columns=own.columns,
             keyless=own.keyless or self.apply.keyless,
             schema_changes=self.schema_changes.policies() | own.schema_changes.policies(),
+            maintenance=self.maintenance.model_copy(update=own.maintenance.model_dump(exclude_none=True)),
             properties=own.properties,
         )

@@ -1,13 +1,17 @@
 """Parse configuration values that need more than a type: the source's address, intervals, patterns."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-from pydantic import PlainValidator
+from pydantic import ConfigDict, PlainValidator
 
 from replicator.model.partitioning import PartitionField, parse_partition
+
+STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
+"""Settings of every section: unknown keys are errors, and values are not converted from other TOML types."""
 
 DEFAULT_MYSQL_PORT = 3306
 
@@ -18,6 +22,16 @@ _UNITS = {
     **dict.fromkeys(("s", "second", "seconds"), 1.0),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86_400.0),
+}
+_SIZE_UNITS = {
+    "b": 1,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
 }
 
 
@@ -78,6 +92,23 @@ def parse_trigger(value: object) -> float:
     )
 
 
+def parse_duration(value: object) -> float:
+    """Parse a time in seconds: `30 seconds`, `1 minute`, `5 days`. Raises ValueError."""
+    if value != "continuous":
+        with suppress(ValueError):
+            return parse_trigger(value)
+    raise ValueError(f'{_shown(value)} is not a duration; write "30 seconds", "1 hour", or "5 days"')
+
+
+def parse_size(value: object) -> int:
+    """Parse a size in bytes: `128 MB`, `64 MiB`. Raises ValueError."""
+    if isinstance(value, str) and (found := _INTERVAL.fullmatch(value.strip().lower())):
+        factor = _SIZE_UNITS.get(found["unit"])
+        if factor is not None and (size := int(float(found["number"]) * factor)) > 0:
+            return size
+    raise ValueError(f'{_shown(value)} is not a size; write "128 MB" or "1 GB"')
+
+
 def _shown(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
@@ -110,6 +141,8 @@ def _column_pattern(value: object) -> str:
     return value
 
 
+Duration = Annotated[float, PlainValidator(parse_duration)]
+Size = Annotated[int, PlainValidator(parse_size)]
 Trigger = Annotated[float, PlainValidator(parse_trigger)]
 Url = Annotated[SourceUrl, PlainValidator(parse_source_url)]
 Partition = Annotated[PartitionField, PlainValidator(_partition)]

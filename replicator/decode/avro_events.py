@@ -22,7 +22,7 @@ from replicator.decode.event_frame import (
     WriterSchema,
     bad_reason,
     event_position_key,
-    file_digits,
+    file_number,
     frame_columns,
     in_range_end,
 )
@@ -228,7 +228,7 @@ def _decoded_rows(
         *(F.col(name) for name in names),
         *rows,
         _chosen(writer_schemas, given).alias("present"),
-        file_digits(F.col("source")).alias("file_digits"),
+        file_number(F.col("source")).alias("file_number"),
         _first(lacking).cast("string").alias("lacking"),
     )
 
@@ -245,7 +245,7 @@ def _image_columns(
         afters.append(after_image(after, writer_schema, target))
     before_columns = target.columns if for_changelog else target.key_columns
     return (
-        event_position_key(F.col("source"), F.col("file_digits")).alias("position_key"),
+        event_position_key(F.col("source"), F.col("file_number")).alias("position_key"),
         _chosen(writer_schemas, hashes).cast("long").alias("row_hash"),
         _chosen(writer_schemas, befores).cast(row_type(before_columns)).alias("before"),
         _chosen(writer_schemas, afters).cast(row_type(target.columns)).alias("after"),

@@ -44,7 +44,7 @@ from replicator.model.batch_stats import (
     UNKNOWN_SCHEMA_CODE,
 )
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.position import LAST_MS, MOST_FILE_DIGITS, MOST_FILES, MOST_POS
+from replicator.model.position import LAST_MS, MOST_FILES, MOST_POS
 from replicator.model.table import Column, TableSchema
 
 RANGE_END: Final = 16
@@ -92,23 +92,20 @@ class WriterSchema:
         return self.columns if for_changelog else self.schema.key_columns
 
 
-def file_digits(source: SparkColumn) -> SparkColumn:
-    """Return the number of the binlog file, as text, from an event's source block."""
-    return F.substring_index(source.getField("file"), ".", -1)
+def file_number(source: SparkColumn) -> SparkColumn:
+    """Return the number of the binlog file (long) from an event's source block; null if the name has none."""
+    return F.substring_index(source.getField("file"), ".", -1).cast("long")
 
 
-def event_position_key(source: SparkColumn, digits: SparkColumn | None = None) -> SparkColumn:
+def event_position_key(source: SparkColumn, number: SparkColumn | None = None) -> SparkColumn:
     """Return the position key of an event from its source block; null if its position or time is invalid.
 
-    If it is not null, `binlog_number` accepts the file name, and the key fits into a long. `digits` is a column with
-    `file_digits`: without it, Spark computes them for each of their uses.
+    If it is not null, `binlog_number` accepts the file name, and the key fits into a long. `number` is a column with
+    `file_number`: without it, Spark computes the number for each of its uses.
     """
-    digits, pos = file_digits(source) if digits is None else digits, source.getField("pos")
-    # Casts ignore blanks and signs. A regular expression takes longer than comparing the first and last character.
-    bare = digits.between("0", ":") & F.substring(digits, -1, 1).between("0", "9")
-    number = F.when(bare & (F.length(digits) <= MOST_FILE_DIGITS), digits.cast("long"))
+    number, pos = file_number(source) if number is None else number, source.getField("pos")
     time = F.coalesce(source.getField("ts_ms"), F.lit(0))
-    real = (number <= MOST_FILES) & pos.between(0, MOST_POS) & time.between(0, LAST_MS)
+    real = number.between(0, MOST_FILES) & pos.between(0, MOST_POS) & time.between(0, LAST_MS)
     return F.when(real, position_key(number, pos))
 
 

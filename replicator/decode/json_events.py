@@ -19,7 +19,7 @@ from replicator.decode.event_frame import (
     WriterSchema,
     bad_reason,
     event_position_key,
-    file_digits,
+    file_number,
     frame_columns,
     in_range_end,
 )
@@ -239,7 +239,7 @@ def _decoded_rows(
         decoded_row(after, writer_schema.columns).alias("decoded_after"),
         F.col("e._corrupt").alias("corrupt"),
         present_values(before, after, writer_schema.schema, for_changelog).alias("present"),
-        file_digits(event.getField("source")).alias("file_digits"),
+        file_number(event.getField("source")).alias("file_number"),
         *([F.col("e.lacking").alias("lacking")] if flattened else []),
     )
 
@@ -250,7 +250,7 @@ def _image_columns(
 ) -> tuple[SparkColumn, ...]:
     before, after = F.col("decoded_before"), F.col("decoded_after")
     return (
-        event_position_key(F.col("source"), F.col("file_digits")).alias("position_key"),
+        event_position_key(F.col("source"), F.col("file_number")).alias("position_key"),
         row_hash(before, after, writer_schema, for_changelog).alias("row_hash"),
         before_image(before, writer_schema, target, for_changelog).alias("before"),
         after_image(after, writer_schema, target).alias("after"),

@@ -124,19 +124,9 @@ class LakeTable:
         return None if text is None else SchemaState.from_json(text)
 
     def marker(self) -> CommitMarker | None:
-        """Return the newest commit marker of the properties and of the newest snapshot that has one."""
-        texts = [self.java.properties().get(MARKER_KEY)]
-        snapshot = self.java.currentSnapshot()
-        while snapshot is not None:
-            text = snapshot.summary().get(MARKER_KEY)
-            if text is not None:
-                texts.append(text)
-                break
-            # Maintenance commits have no marker: look at their parents.
-            parent = snapshot.parentId()
-            snapshot = None if parent is None else self.java.snapshot(parent)
-        markers = [CommitMarker.from_json(text) for text in texts if text is not None]
-        return max(markers, key=lambda m: m.sequence, default=None)
+        """Return the marker of the newest commit; None if the mirror has not committed to the table."""
+        text = self.property(MARKER_KEY)
+        return None if text is None else CommitMarker.from_json(text)
 
 
 @lru_cache(1024)
@@ -173,6 +163,11 @@ class JavaClasses:
         self.metrics: Any = getattr(jvm, iceberg + "Metrics")
         self.parquet_util: Any = getattr(jvm, iceberg + "parquet.ParquetUtil")
         self.rewrite_coordinator: Any = getattr(jvm, iceberg + "spark.FileRewriteCoordinator")
+        self.spark_actions: Any = getattr(jvm, iceberg + "spark.actions.SparkActions")
+        self.scan_tasks: Any = getattr(jvm, iceberg + "spark.ScanTaskSetManager")
+        self.file_scan_task: Any = getattr(jvm, iceberg + "BaseFileScanTask")
+        self.delete_file: Any = getattr(jvm, iceberg + "DeleteFile")
+        self.residual_evaluator: Any = getattr(jvm, iceberg + "expressions.ResidualEvaluator")
         self.spark_util: Any = getattr(jvm, iceberg + "spark.Spark3Util")
         self.hadoop_path: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
         self.collections: Any = getattr(jvm, "java.util.Collections")
@@ -299,14 +294,15 @@ class Lake:
                 self._catalog.setProperties(self._namespace(namespace), collections.singletonMap(key, value))
 
     def _namespace(self, name: str) -> Any:
-        return self.classes.namespace.of(self._strings([name]))
+        return self.classes.namespace.of(self.array(self.classes.string, [name]))
 
     def _identifier(self, namespace: str, name: str) -> Any:
-        return self.classes.table_identifier.of(self._strings([namespace, name]))
+        return self.classes.table_identifier.of(self.array(self.classes.string, [namespace, name]))
 
-    def _strings(self, values: Sequence[str]) -> Any:
+    def array(self, java_class: Any, values: Sequence[Any]) -> Any:
+        """Return a Java array of a class."""
         gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001
-        array = gateway.new_array(self.classes.string, len(values))
+        array = gateway.new_array(java_class, len(values))
         for i, value in enumerate(values):
             array[i] = value
         return array

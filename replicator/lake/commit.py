@@ -16,7 +16,7 @@ from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError
 from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
 from replicator.lake.row_locations import RowChanges
-from replicator.model.commit_marker import MARKER_KEY, CommitMarker
+from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 
 
@@ -99,7 +99,6 @@ def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: Com
 
 
 def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) -> int | None:
-    text = marker.to_json()
     loaded = table.java.operations().current().metadataFileLocation()
     transaction = table.java.newTransaction()
     start = transaction.startMetadata()
@@ -107,17 +106,17 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
     if staged.clear:
         everything = lake.classes.expressions.alwaysTrue()
-        _stamped(transaction.newDelete().deleteFromRowFilter(everything), text).commit()
+        _stamped(transaction.newDelete().deleteFromRowFilter(everything), marker).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()
     if staged.data or staged.deletes:
-        _stamped(_rows(transaction, staged), text).commit()
+        _stamped(_rows(transaction, staged), marker).commit()
     elif staged.branch is not None:
-        # The snapshots of the branch were made by SQL, without the marker.
-        _stamped(transaction.newFastAppend(), text).commit()
+        # The snapshots of the branch were made by SQL, without the number of the commit.
+        _stamped(transaction.newFastAppend(), marker).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().removeBranch(staged.branch).commit()
-    properties = transaction.updateProperties().set(MARKER_KEY, text)
+    properties = transaction.updateProperties().set(MARKER_KEY, marker.to_json())
     if staged.fills_done:
         properties.remove(PENDING_FILLS_KEY).remove(PENDING_CLEAR_KEY)
     properties.commit()
@@ -131,7 +130,8 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
 
 def _rows(transaction: Any, staged: Staged) -> Any:
     if not staged.deletes:
-        update = transaction.newFastAppend()
+        # Merges manifests once there are many, which a fast append does not.
+        update = transaction.newAppend()
         for file in staged.data:
             update.appendFile(file)
         return update
@@ -143,5 +143,5 @@ def _rows(transaction: Any, staged: Staged) -> Any:
     return update
 
 
-def _stamped(update: Any, text: str) -> Any:
-    return update.set(MARKER_KEY, text)
+def _stamped(update: Any, marker: CommitMarker) -> Any:
+    return update.set(COMMIT_KEY, str(marker.sequence))

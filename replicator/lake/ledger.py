@@ -1,7 +1,7 @@
 """The lake as the ledger: what each table contains is read from its own commit markers.
 
 There is no other record of progress: a checkpoint folder may be lost, and a mirror may be started on another machine.
-A commit writes its marker to the snapshot's summary and to the table's properties, so expiring snapshots keeps it.
+A commit writes its marker to the table's properties, so expiring snapshots keeps it.
 """
 
 import json

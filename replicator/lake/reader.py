@@ -106,29 +106,19 @@ def tables_in(catalog: Catalog, namespace: str) -> dict[str, Table]:
 
 
 def newest_marker(table: Table) -> CommitMarker | None:
-    """Return the newest commit marker of the properties and of the newest snapshot that has one.
+    """Return the marker of the newest commit; None if no mirror has committed to the table.
 
     Raises:
         LakeUnavailable: a newer version of the engine wrote it.
     """
-    texts = [table.properties.get(MARKER_KEY)]
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        text = snapshot.summary.additional_properties.get(MARKER_KEY) if snapshot.summary else None
-        if text is not None:
-            texts.append(text)
-            break
-        # Maintenance commits have no marker: look at their parents.
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    text = table.properties.get(MARKER_KEY)
     try:
-        markers = [CommitMarker.from_json(text) for text in texts if text is not None]
+        return None if text is None else CommitMarker.from_json(text)
     except (ValueError, KeyError) as error:
         name = ".".join(table.name())
         raise LakeUnavailable(
             f"{name}: {error}", "use the version of replicator that wrote the table"
         ) from error
-    return max(markers, key=lambda marker: marker.sequence, default=None)
 
 
 def _load_table(catalog: Catalog, namespace: str, name: str) -> Table | None:

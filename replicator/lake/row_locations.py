@@ -21,13 +21,13 @@ RowKey = tuple[object, ...]
 RowLocation = tuple[str, int]
 """A data file and a position in it."""
 
-_MOST_KEYS: Final = 200_000
-"""Maximum number of keys per table; beyond it, the cache is cleared and the base becomes the current snapshot."""
+MOST_KEYS: Final = 200_000
+"""Maximum number of keys per table; beyond it, they are discarded and the base becomes the current snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLocations:
-    """The locations of all keys that changed between two snapshots of a table.
+    """The locations of all keys that changed, or were moved, between two snapshots of a table.
 
     Attributes:
         key_columns: name and type of each key column.
@@ -59,8 +59,15 @@ class RowChanges:
     locations: Mapping[RowKey, RowLocation | None] | None
 
 
+@dataclass(frozen=True, slots=True)
+class MovedRows:
+    """The new locations of rows that maintenance moved to other files."""
+
+    locations: Mapping[RowKey, RowLocation]
+
+
 class RowLocationCache:
-    """The row locations of all tables. Several threads may use it, each for other tables."""
+    """The row locations of all tables. Several threads may use it, each for different tables."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[str, str], RowLocations] = {}
@@ -83,9 +90,32 @@ class RowLocationCache:
     def committed(self, table: LakeTable, changes: RowChanges, head: int | None) -> None:
         """Record that snapshot `head` was committed with `changes`; None if the snapshot is not known."""
         name, known, changed = (table.namespace, table.name), changes.known, changes.locations
-        if head is None or not changed or len(known.locations) + len(changed) > _MOST_KEYS:
+        if head is None or not changed or len(known.locations) + len(changed) > MOST_KEYS:
             self._tables.pop(name, None)
             return
         # Update in place: a copy would make each batch more expensive than the one before.
         known.locations.update(changed)
         self._tables[name] = replace(known, head=head)
+
+    def rewritten(self, table: LakeTable, before: int | None, moved: MovedRows | None) -> None:
+        """Record that maintenance rewrote files of `table` since the snapshot `before`, without changing a row.
+
+        `moved` contains every row that is now in a different file; None if they are unknown or too many. All other rows
+        are where they were.
+        """
+        name = (table.namespace, table.name)
+        known = self._tables.get(name)
+        if known is None or known.head != before:
+            return
+        if moved is None or len(known.locations) + len(moved.locations) > MOST_KEYS:
+            self._tables.pop(name)
+            return
+        known.locations.update(moved.locations)
+        self._tables[name] = replace(known, head=table.snapshot_id)
+
+    def key_columns(
+        self, table: LakeTable, snapshot_id: int | None
+    ) -> tuple[tuple[str, LakeType], ...] | None:
+        """Return the key columns of the table's rows if their locations are known for a snapshot; else None."""
+        known = self._tables.get((table.namespace, table.name))
+        return None if known is None or known.head != snapshot_id else known.key_columns

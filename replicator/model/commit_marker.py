@@ -1,7 +1,8 @@
 """Commit markers: the entries of the ledger.
 
-Each commit writes a `CommitMarker` as JSON under `MARKER_KEY` to the summary of its Iceberg snapshot and, because
-snapshots expire, to the table's properties, atomically in the same commit.
+Each commit writes a `CommitMarker` as JSON under `MARKER_KEY` to the table's properties, and the marker's sequence
+number under `COMMIT_KEY` to the summary of its Iceberg snapshot, atomically. The summaries of all snapshots are in the
+table's metadata, which each commit rewrites: markers in them would make each commit more expensive.
 """
 
 import base64
@@ -16,6 +17,7 @@ from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 
 MARKER_KEY: Final = "replicator.marker"
+COMMIT_KEY: Final = "replicator.commit"
 MARKER_VERSION: Final = 1
 _ROW_BYTES: Final = 3
 

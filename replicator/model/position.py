@@ -13,27 +13,34 @@ MOST_POS: Final = (1 << FILE_SHIFT) - 1
 MOST_FILES: Final = (1 << 63 - FILE_SHIFT) - 1
 """The largest file number that fits into a position key."""
 
+_MOST_DIGITS: Final = len(str(MOST_FILES))
+
 LAST_MS: Final = 253_402_300_799_999
 """The latest valid source time: the end of the year 9999, milliseconds since the epoch."""
 
-MOST_FILE_DIGITS: Final = 10
-"""Maximum number of digits in the number of a binlog file."""
-
-_NUMBER: Final = re.compile(f"[0-9]{{1,{MOST_FILE_DIGITS}}}")
+_IGNORED: Final = "".join(map(chr, range(33))) + "\x7f"
+"""Characters that Spark ignores around a number when it casts text."""
+_NUMBER: Final = re.compile("[+-]?[0-9]+")
 
 
 def binlog_number(file: str) -> int:
     """Return the number of a binlog file: ``mysql-bin.1000000`` is 1000000 and follows ``.999999``.
 
-    File names must never be compared as strings, because the number outgrows its padding.
+    File names must never be compared as strings, because the number outgrows its padding. MySQL writes digits only.
+    This function also accepts what Spark's cast to a number accepts (blanks around the number, a sign): both sides must
+    accept the same events, and checking the text of each event takes Spark longer than the cast.
 
     Raises:
-        ValueError: the name does not end in a number of at most `MOST_FILES`.
+        ValueError: the name does not end in a number from 0 to `MOST_FILES`.
     """
-    digits = file.rsplit(".", 1)[-1]
-    if not _NUMBER.fullmatch(digits) or int(digits) > MOST_FILES:
+    text = file.rsplit(".", 1)[-1].strip(_IGNORED)
+    # Python refuses to convert thousands of digits, even if most of them are padding.
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    valid = _NUMBER.fullmatch(text) and len(digits) <= _MOST_DIGITS
+    number = int(digits) if valid else 0
+    if not valid or number > MOST_FILES or (text.startswith("-") and number):
         raise ValueError(f"not a binlog file name: {file[:100]!r}")
-    return int(digits)
+    return number
 
 
 @total_ordering

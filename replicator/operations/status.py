@@ -53,6 +53,7 @@ class TableStatus:
         schema_changes: changes made to the mirror because its source changed, oldest first; see `ChangeNote`.
         reason, next_step: why the table is not current, or what failed and is being retried, and what to do.
         unfilled: columns that the source added with an expression; older rows have null in them.
+        snapshots: number of Iceberg snapshots of the mirror.
     """
 
     table: str
@@ -74,6 +75,7 @@ class TableStatus:
     reason: str | None = None
     next_step: str | None = None
     unfilled: tuple[str, ...] = ()
+    snapshots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +282,7 @@ class _Judge:
             reason=reason,
             next_step=next_step,
             unfilled=() if unfilled is None else tuple(json.loads(unfilled)),
+            snapshots=len(mirror.metadata.snapshots),
         )
 
     def _state(self, behind: int | None, sources: list[str], *, gone: bool) -> TableState:

@@ -13,6 +13,7 @@ from replicator.batch import ExchangeAwaited, MirrorContext, TableTask, apply_ta
 from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.ledger import chunks, ranges_to_read
+from replicator.maintenance import TableMaintainer, Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord
@@ -58,13 +59,15 @@ class Scheduler:
         *,
         tables: TableStates | None = None,
         apply: ApplyTask | None = None,
+        upkeep: Upkeep | None = None,
     ) -> None:
-        """Use `tables` and `apply`; by default `TableStates(context)` and `apply_task`."""
+        """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`."""
         self.context = context
         self.tables = TableStates(context) if tables is None else tables
         self._apply_once = apply_task if apply is None else apply
         self.stopping = threading.Event()
         self._on_batch = on_batch
+        self._upkeep = _upkeep(context) if upkeep is None else upkeep
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
         self._renames = TableRenames(context, self.tables)
         self._totals = RunTotals(with_before=not context.config.log.flattened)
@@ -202,6 +205,8 @@ class Scheduler:
         while self._renames.follow(ends):
             report = apply(self._unread(ends)) or report
             report = apply(self._schema_only(ends)) or report
+        if report is not None and not self.stopping.is_set():
+            self._upkeep.run_slice(report.lag_seconds)
         return report
 
     @property
@@ -276,6 +281,7 @@ class Scheduler:
         outcomes = [future.result() for future in futures]
         self._carry_out(decide(outcomes, log_grows=self.context.log.grows))
         done = [part for outcome in outcomes for part in outcome.done]
+        self._upkeep.committed({task.table for task, _ in done})
         report = self._totals.add(done, watch, sorted(self.tables.paused))
         log_batch(report)
         if self._on_batch is not None:
@@ -354,3 +360,8 @@ class Scheduler:
             # `check_log` has already counted the failure of a table that cannot be read any more.
             if self.context.ledger.knows(table):
                 self.tables.failed(table, failure)
+
+
+def _upkeep(context: MirrorContext) -> Upkeep:
+    maintain = TableMaintainer(context.config, context.lake, context.ledger, context.row_locations)
+    return Upkeep(context.config, maintain)

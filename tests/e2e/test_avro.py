@@ -15,7 +15,7 @@ from tests.support.mirrored_database import MirroredDatabaseBuilder, quarantined
 def test_mirror_equals_the_source_with_avro_events(
     mirror_database: MirroredDatabaseBuilder, running_stack: LocalStack
 ) -> None:
-    """Two writers, new columns and tables, bad records, a registry that goes away; then the same from an archive."""
+    """Two writers, new columns and tables, bad records, an unavailable registry; then the same from an archive."""
     url = running_stack.endpoints.registry_url
     log = f'format = "avro"\nregistry_url = "{url}"\npartitions = 2'
     mirrored = mirror_database(tables=5, log=log, extra=FAST_MIRROR)
@@ -38,7 +38,7 @@ def test_mirror_equals_the_source_with_avro_events(
             until(lambda: len(quarantined(mirrored)) == len(bad), seconds=240, doing="quarantine")
         compare.await_equal(mirror, 300)
         assert mirror.stop() == 0, mirror.tail()
-        # A new process has to ask for every schema.
+        # A new process must request every schema.
         running_stack.kill("registry")
         with mirrored.writers(3):
             mirror.start()
@@ -48,7 +48,7 @@ def test_mirror_equals_the_source_with_avro_events(
                 doing="the mirror notices that the registry is away",
             )
         running_stack.restart("registry")
-        # A converter that found its registry away has ended its task.
+        # A converter whose registry was unavailable has ended its task.
         register(load(mirrored.config))
         compare.await_equal(mirror, 300)
         assert mirror.stop() == 0, mirror.tail()

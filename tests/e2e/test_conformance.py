@@ -1,4 +1,4 @@
-"""Every column type, by snapshot and by binlog, in every encoding: the lake beside `SELECT`, value by value."""
+"""Compare every column type in the lake with `SELECT`, by snapshot and by binlog, in every encoding."""
 
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,12 +28,12 @@ Row = Mapping[str, bytes | None]
 Rows = dict[int, Row]
 
 INSERTED, UPDATED, DELETED = 100, 200, 300
-"""First key of the rows that came by the binlog, that were changed there, that went there."""
+"""First key of the rows that were inserted, updated and deleted after the snapshot."""
 
 
 @dataclass
 class ColumnComparison:
-    """What a comparison of one column found: the values that became others, in their order."""
+    """The values of one column that differ from the source, in the order in which they were found."""
 
     differing: dict[str, None] = field(default_factory=dict)
 
@@ -54,12 +54,12 @@ def _shown(value: bytes | None) -> str:
 
 
 def available(table: TypeTable, database: SourceDatabase) -> TypeTable:
-    """The table with the columns that this server has types for."""
+    """Return the table with only the columns whose types this server has."""
     return replace(table, cases=tuple(case for case in table.cases if database.has_version(case.since)))
 
 
 def left_out(tables: Iterable[TypeTable], database: SourceDatabase) -> list[tuple[str, object]]:
-    """Properties of the test's report: the columns that this server has no types for."""
+    """Return properties of the test's report: the columns whose types this server lacks."""
     return [
         (LEFT_OUT, f"{case.label} needs MySQL {case.since} or newer, not {database.endpoints.mysql_version}")
         for table in tables
@@ -69,7 +69,7 @@ def left_out(tables: Iterable[TypeTable], database: SourceDatabase) -> list[tupl
 
 
 def written_before(tables: Sequence[TypeTable]) -> list[str]:
-    """What the snapshot reads."""
+    """Return the statements before the snapshot."""
     statements = [MODES]
     for table in tables:
         statements.append(table.create())
@@ -80,7 +80,7 @@ def written_before(tables: Sequence[TypeTable]) -> list[str]:
 
 
 def written_after(tables: Sequence[TypeTable]) -> list[str]:
-    """What comes by the binlog."""
+    """Return the statements after the snapshot."""
     statements = [MODES]
     for table in tables:
         later = replace(table, name=f"{table.name}_later")
@@ -97,7 +97,7 @@ def written_after(tables: Sequence[TypeTable]) -> list[str]:
 
 
 def expected_records(tables: Sequence[TypeTable], *, later: bool) -> dict[str, int]:
-    """Table → records of its topic."""
+    """Return table → number of records in its topic."""
     counts = {t.name: 2 * t.rows + 1 for t in tables} | {"added": 2}
     if later:
         # A delete is two records: the event and the tombstone.
@@ -125,7 +125,7 @@ def execute(database: SourceDatabase, statements: Sequence[str]) -> None:
 
 
 def source(database: SourceDatabase, table: str) -> tuple[SourceTable, Rows]:
-    """A table's rows by key."""
+    """Return a source table and its rows by key."""
     with database.connect(charset="utf8mb4") as connection:
         use_utc(connection)
         described = describe(connection, database.name, table)
@@ -165,7 +165,7 @@ def compare_table(
 
 
 def assert_definition(config: Path, lake: "Lake", table: SourceTable) -> None:
-    """What the source itself says of the table's types is what the lake has."""
+    """Assert that the lake has the types that the source defines."""
     defined = source_definition(load(config).source, TableId(table.database, table.name))
     assert defined is not None
     assert defined.key == table.key
@@ -187,7 +187,7 @@ def record(
 
 @dataclass(frozen=True)
 class Lake:
-    """The mirror's tables, read by PyIceberg."""
+    """Read the mirror's tables with PyIceberg."""
 
     config: Path
 
@@ -202,7 +202,7 @@ class Lake:
         return {row["id"]: canonical(table, row) for row in found}
 
     def changes(self, table: SourceTable) -> Rows:
-        """The images of rows before they were changed or went."""
+        """Return the images of rows before they were updated or deleted."""
         found = self._read(True, table.name).scan().to_arrow().to_pylist()
         kinds = ("UPDATE_BEFORE", "DELETE")
         return {row["id"]: canonical(table, row) for row in found if row["_change"]["kind"] in kinds}
@@ -256,7 +256,7 @@ def test_lake_values_equal_the_source_except_known_differences(
             for key in (1, 2):
                 comparison.compare(wanted[key][name], found[key][name])
             assert found[3][name] == wanted[3][name], f"{name} of a row that came later"
-            # A moment is another one in each run.
+            # A current time differs in each run.
             outcome = "NULL" if comparison.differing and found[1][name] is None else comparison.outcome
             assert outcome == "same" or known, f"{name}: {comparison.outcome}"
             defaults.record(definition, encoding.name, outcome)

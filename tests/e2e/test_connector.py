@@ -1,4 +1,4 @@
-"""The connector and the servers around a running mirror fail, and come back."""
+"""Failures of the connector and of the servers while a mirror runs, and the recovery from them."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBu
 from tests.support.source import SourceDatabase
 
 FRESH_S = 20
-"""How long after MySQL is back a change may take into the lake."""
+"""Maximum seconds until a change is in the lake after MySQL is available again."""
 
 
 def change(mirrored: MirroredDatabase, number: int) -> None:
@@ -27,7 +27,7 @@ def change(mirrored: MirroredDatabase, number: int) -> None:
 
 
 def fresh_after(mirrored: MirroredDatabase, mirror: MirrorProcess, number: int, seconds: float) -> float:
-    """Change a row, and return the seconds until the lake has it."""
+    """Insert a row, and return the seconds until the lake contains it."""
     began = time.monotonic()
     change(mirrored, number)
     until(lambda: not mirrored.comparison.differences({"seen"}), seconds=seconds, doing=mirror.tail())
@@ -35,7 +35,7 @@ def fresh_after(mirrored: MirroredDatabase, mirror: MirrorProcess, number: int, 
 
 
 def line(mirror: MirrorProcess, event: str, **fields: str) -> dict[str, Any]:
-    """The newest such log line; waits for it."""
+    """Wait for a log line with this event and these fields, and return the newest one."""
     wanted = {"event": event, **fields}.items()
     found: dict[str, Any] = until(
         lambda: next((x for x in reversed(mirror.lines()) if wanted <= x.items()), None),
@@ -74,7 +74,9 @@ def mirrored(mirror_database: MirroredDatabaseBuilder) -> MirroredDatabase:
     )
 
 
-def test_mirror_is_fresh_again_soon_after_mysql_restarts_or_is_killed(mirrored: MirroredDatabase) -> None:
+def test_mirror_applies_new_changes_soon_after_mysql_was_restarted_or_killed(
+    mirrored: MirroredDatabase,
+) -> None:
     stack = mirrored.database.stack
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         fresh_after(mirrored, mirror, 1, START_S)
@@ -90,8 +92,8 @@ def test_mirror_is_fresh_again_soon_after_mysql_restarts_or_is_killed(mirrored: 
         assert mirror.stop() == 0
 
 
-def test_failed_task_is_restarted_and_the_reason_logged(mirrored: MirroredDatabase) -> None:
-    """The connector's user is locked while MySQL restarts: the connector's own retries end before that is over."""
+def test_failed_connector_task_is_restarted_and_its_reason_is_logged(mirrored: MirroredDatabase) -> None:
+    """The connector's user is locked while MySQL restarts, for longer than the connector's own retries last."""
     database = mirrored.database
     at = database.endpoints
     user = f"`{database.name[:30]}`@`%`"
@@ -113,7 +115,7 @@ def test_failed_task_is_restarted_and_the_reason_logged(mirrored: MirroredDataba
             assert "locked" in failed["reason"]
             assert failed["next"]
             assert at.mysql_password not in mirror.tail(1 << 20)
-            # Between two restarts, which grow rarer.
+            # Between two restarts, whose intervals grow.
             until(
                 lambda: "locked" in (status(mirrored)["connector"]["reason"] or ""),
                 seconds=120,
@@ -127,7 +129,7 @@ def test_failed_task_is_restarted_and_the_reason_logged(mirrored: MirroredDataba
         database.execute(f"DROP USER {user}")
 
 
-def test_unavailable_servers_are_logged_at_once(mirrored: MirroredDatabase) -> None:
+def test_unavailable_servers_are_logged_within_eight_seconds(mirrored: MirroredDatabase) -> None:
     stack = mirrored.database.stack
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         fresh_after(mirrored, mirror, 1, START_S)
@@ -147,8 +149,10 @@ def test_unavailable_servers_are_logged_at_once(mirrored: MirroredDatabase) -> N
         assert mirror.stop() == 0
 
 
-def test_run_until_caught_up_ends_at_the_source_and_not_at_the_topics(mirrored: MirroredDatabase) -> None:
-    """The last transactions touch no mirrored table; then the connector stops, and the run says so."""
+def test_run_until_caught_up_ends_only_when_the_mirror_is_current_with_the_source(
+    mirrored: MirroredDatabase,
+) -> None:
+    """The last transactions change no mirrored table; then the connector stops, and the run reports that."""
     change(mirrored, 1)
     with (
         pymysql.connect(

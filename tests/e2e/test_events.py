@@ -1,5 +1,5 @@
-"""Every kind of event that the real connector sends: snapshots on demand, compressed transactions, tables without a
-key, changes of schema by gh-ost's way, topics that are made anew.
+"""Every kind of event that the real connector sends: ad-hoc snapshots, compressed transactions, tables without a key,
+schema changes as gh-ost makes them, recreated topics.
 """
 
 import json
@@ -75,7 +75,7 @@ GHOST = (
     "DROP TABLE _ghost_del",
     "DROP TABLE _ghost_ghc",
 )
-"""How gh-ost changes a table, its cut-over included."""
+"""The statements with which gh-ost changes a table, including its cut-over."""
 PERCONA = (
     "CREATE TABLE _altered_new LIKE altered",
     "ALTER TABLE _altered_new ADD COLUMN x VARCHAR(10) NOT NULL DEFAULT 'five', DROP COLUMN w, MODIFY v BIGINT",
@@ -106,7 +106,7 @@ PERCONA = (
     "DROP TRIGGER IF EXISTS pt_osc_ins",
     "UPDATE altered SET x = 'six' WHERE id = 1",
 )
-"""How pt-online-schema-change does: triggers keep the copy up to date, and the original is renamed away at once."""
+"""The statements of pt-online-schema-change: triggers update the copy, which then replaces the original."""
 
 CONFIG = (
     FAST_MIRROR
@@ -147,12 +147,12 @@ UNMIRRORED = {"signals", "pages"}
 
 
 def differences(mirrored: MirroredDatabase) -> dict[str, str]:
-    """As `Comparison.differences`, tables that are not mirrored left out."""
+    """Return what `Comparison.differences` returns, without the tables that are not mirrored."""
     return mirrored.comparison.differences(besides=UNMIRRORED)
 
 
 def await_reads(mirrored: MirroredDatabase, kind: str, count: int) -> None:
-    """Wait until the changelog of asked has `count` rows that a snapshot read, besides the first 12."""
+    """Wait until the changelog of `asked` has `count` rows that a snapshot read, besides the first 12."""
     until(
         lambda: (
             sum(r["_change"]["op"] == "r" for r in lake_rows(mirrored, "asked", changes=True)) >= 12 + count
@@ -169,7 +169,7 @@ def signal(mirrored: MirroredDatabase, number: int, kind: str) -> None:
 
 @contextmanager
 def stopped_connector(mirrored: MirroredDatabase) -> Iterator[str]:
-    """The connector's address, while it is stopped; it runs again afterwards."""
+    """Stop the connector during the block, and provide its address."""
     url = f"{mirrored.database.endpoints.connect_url}/connectors/{mirrored.database.prefix}"
     requests.put(f"{url}/stop", timeout=30).raise_for_status()
     until(
@@ -231,14 +231,14 @@ ANEW = {
 
 
 def record(conformance: ConformancePage, seen: Mapping[str, tuple[str, str]]) -> None:
-    """Note on the page what the test asserted."""
+    """Record on the page what the test asserted."""
     with conformance.part("Event kinds", rows=list(seen)) as part:
         for row, outcomes in seen.items():
             for column, outcome in zip(("Mirror", "Changelog"), outcomes, strict=True):
                 part.record(row, column, outcome)
 
 
-def test_mirror_equals_the_source_for_every_kind_of_event(
+def test_mirror_equals_the_source_after_events_of_every_kind(
     mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage
 ) -> None:
     mirrored = mirror_signalled_database(mirror_database)
@@ -288,12 +288,12 @@ def test_mirror_equals_the_source_for_every_kind_of_event(
     paused = [line for line in mirror.lines() if line.get("event") == "table paused"]
     assert paused == []
     record(conformance, SEEN)
-    topics_made_anew(mirrored)
+    topics_recreated(mirrored)
     record(conformance, AGAIN)
 
 
-def topics_made_anew(mirrored: MirroredDatabase) -> None:
-    """With a new snapshot in them their tables go on; without one only they are paused."""
+def topics_recreated(mirrored: MirroredDatabase) -> None:
+    """Recreate topics: a table continues if its new topic begins with a snapshot, and pauses otherwise."""
     stack, database = mirrored.database.stack, mirrored.database
     with stopped_connector(mirrored) as url:
         delete_topic(stack, mirrored.topic("anew"))
@@ -325,7 +325,7 @@ def topics_made_anew(mirrored: MirroredDatabase) -> None:
 def test_repeated_snapshot_removes_rows_deleted_before_it(
     mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage
 ) -> None:
-    """Rows that were deleted before the connector took its snapshot anew are gone at its end.
+    """Rows that were deleted before the connector repeats its snapshot are removed at the end of the snapshot.
 
     This connector numbers the events of each transaction.
     """
@@ -337,7 +337,7 @@ def test_repeated_snapshot_removes_rows_deleted_before_it(
         mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert kinds(mirrored, "packed") == {"INSERT": 6, "DELETE": 2, "UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
         with stopped_connector(mirrored) as url:
-            # As where it is killed before its snapshot ended: what it sent is there, and it has no offsets.
+            # As if it was killed before its snapshot ended: its events are in the topics, and it has no offsets.
             requests.delete(f"{url}/offsets", timeout=60).raise_for_status()
             database.execute("DELETE FROM asked WHERE id < 4", "DELETE FROM visits WHERE page = 'a' LIMIT 1")
         register(load(mirrored.config))
@@ -352,7 +352,7 @@ def test_repeated_snapshot_removes_rows_deleted_before_it(
 
 
 def assert_partial_images_stop_the_connector(mirrored: MirroredDatabase) -> None:
-    """An event that lacks columns would be taken for one that has nulls, so none may be written."""
+    """Assert that no event without all columns is written: its missing values would be read as NULL."""
     database = mirrored.database
     before = topics.ends(database.endpoints.bootstrap_servers, database.prefix)
     transaction(

@@ -1,4 +1,4 @@
-"""A mirror of flattened events, which a real connector makes by ExtractNewRecordState."""
+"""A mirror of flattened events, which a real connector writes with ExtractNewRecordState."""
 
 from pathlib import Path
 

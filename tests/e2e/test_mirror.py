@@ -25,11 +25,11 @@ FAILPOINTS = (
     "after-commit",
 )
 LONG = bool(os.environ.get("REPLICATOR_LONG_TESTS"))
-"""Whether to take the time for all kills; without it a few stand for them."""
+"""Whether to kill the mirror at all points instead of a few."""
 
 
 def log_events(mirrored: MirroredDatabase, table: str) -> Counter[tuple[Any, ...]]:
-    """How often the topic of a table has each change."""
+    """Return change → number of its events in the topic of a table."""
     consumer = Consumer(
         {
             "bootstrap.servers": mirrored.database.endpoints.bootstrap_servers,
@@ -65,7 +65,7 @@ def has_batches(mirror: MirrorProcess, count: int) -> bool:
 
 
 def resent(mirrored: MirroredDatabase) -> int:
-    """How many changes the log has more than once."""
+    """Return the number of changes that the log contains more than once."""
     return sum(
         n > 1
         for t in mirrored.tables
@@ -78,9 +78,9 @@ def resent(mirrored: MirroredDatabase) -> int:
 def test_mirror_equals_the_source_after_interruptions_under_load(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
-    """Sixty seconds of two writers; meanwhile a table appears, Kafka goes away, the connector is killed.
+    """Two writers run for sixty seconds; meanwhile a table is created, and Kafka and the connector are killed.
 
-    At the end every table equals its source and the changelogs tell one unbroken story.
+    At the end every table equals its source, and the changelogs lack no change.
     """
     mirrored = mirror_database(log="partitions = 2", extra=FAST_MIRROR)
     stack, compare = mirrored.database.stack, mirrored.comparison
@@ -113,8 +113,10 @@ def test_mirror_equals_the_source_after_interruptions_under_load(
     assert resent(mirrored) > 0, "the connector sent nothing again, so this proves little"
 
 
-def test_mirror_equals_the_source_when_killed_at_any_point(mirror_database: MirroredDatabaseBuilder) -> None:
-    """At each boundary of a batch and at random moments, a few or (`LONG`) many; events carry their schemas here."""
+def test_mirror_equals_the_source_when_its_process_is_killed_at_any_point(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    """At failpoints of a batch and at random times, a few or (`LONG`) many; events contain their schemas here."""
     mirrored = mirror_database(log="schemas = true", extra=FAST_MIRROR)
     compare, chance = mirrored.comparison, random.Random(7)
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log")
@@ -125,7 +127,7 @@ def test_mirror_equals_the_source_when_killed_at_any_point(mirror_database: Mirr
                 assert mirror.wait(START_S) == -9, f"{point} was not reached\n{mirror.tail()}"
             for number in range(20 if LONG else 2):
                 if number % 5 == 0:
-                    # Nothing in it is needed.
+                    # The state folder can be lost without harm.
                     shutil.rmtree(mirrored.folder / "state", ignore_errors=True)
                 mirror.start()
                 wanted = 0 if number % 4 == 0 else chance.randint(1, 2)
@@ -141,8 +143,8 @@ def test_mirror_equals_the_source_when_killed_at_any_point(mirror_database: Mirr
 
 
 @pytest.mark.long
-def test_second_mirror_process_is_refused(mirror_database: MirroredDatabaseBuilder) -> None:
-    """A second process is refused on this machine; one that comes from elsewhere makes one of the two stop."""
+def test_second_mirror_process_is_refused_or_fenced(mirror_database: MirroredDatabaseBuilder) -> None:
+    """A second process is refused on this machine; one with another state folder makes one of the two stop."""
     mirrored = mirror_database(tables=4, extra=FAST_MIRROR)
     compare = mirrored.comparison
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
@@ -210,7 +212,7 @@ def test_malformed_records_are_quarantined(mirror_database: MirroredDatabaseBuil
 def test_mirror_equals_the_source_on_a_cluster_of_two_workers(
     mirror_database: MirroredDatabaseBuilder, strategy: str
 ) -> None:
-    """Executors in processes of their own: nothing may rest on one JVM's memory."""
+    """Executors are separate processes, so no step may depend on the memory of one JVM."""
     extra = f"""
 [apply]
 strategy = "{strategy}"

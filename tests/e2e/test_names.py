@@ -1,4 +1,4 @@
-"""Names of databases, tables and columns that mean something elsewhere, on the real stack, all at once."""
+"""Reserved and unusual names of databases, tables and columns on the real stack, all in one mirror."""
 
 import json
 import subprocess
@@ -74,11 +74,11 @@ COLUMNS = {
 ALL_TABLES = [name for names in TABLES.values() for name in names]
 ALL_COLUMNS = [name for names in COLUMNS.values() for name in names]
 SHARED = ("two words", "two$words")
-"""Debezium writes both to one topic."""
+"""Two tables whose events Debezium writes to one topic."""
 
 
 class AwkwardDatabases:
-    """Two databases, one of them with a name as awkward as its tables'."""
+    """Two databases with unusual table names; one of them has an unusual name too."""
 
     def __init__(self, plain: SourceDatabase, folder: Path) -> None:
         self.plain = plain
@@ -144,7 +144,7 @@ strategy = "merge"
         self.config.write_text(text)
 
     def differences(self) -> dict[str, str]:
-        """Of all tables but those that share a topic."""
+        """Return the differences of all tables but those that share a topic."""
         plain, odd = (Comparison.of(d, self.config).differences() for d in (self.plain, self.awkward))
         return {name: text for name, text in (plain | odd).items() if name not in SHARED}
 
@@ -170,7 +170,7 @@ def replicator(*arguments: str) -> str:
     return ran.stdout
 
 
-def test_tables_with_awkward_names_are_mirrored(
+def test_databases_tables_and_columns_with_reserved_or_unusual_names_are_mirrored(
     databases: AwkwardDatabases, conformance: ConformancePage
 ) -> None:
     databases.insert(1)

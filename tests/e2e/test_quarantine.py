@@ -1,4 +1,4 @@
-"""Columns that nobody may see, and events set aside, on the real stack: what the commands do about both."""
+"""Protected columns and quarantined events on the real stack, and the commands for them."""
 
 import hmac
 import json
@@ -42,7 +42,7 @@ def hashed(text: str | bytes | None) -> str | None:
 
 
 def expected(database: SourceDatabase) -> list[dict[str, Any]]:
-    """The rows that the lake has to have, made from what `SELECT` shows."""
+    """Return the rows that the lake must have, computed from the result of `SELECT`."""
     in_utc = {"seen": "seen", "woken": "CONVERT_TZ(woken, @@time_zone, '+00:00')"}
     shown = {
         name: f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CAST({text} AS CHAR)))"
@@ -58,7 +58,7 @@ def expected(database: SourceDatabase) -> list[dict[str, Any]]:
 
 
 class Users:
-    """The source, and the mirror's commands."""
+    """The source table `users`, and the mirror's commands."""
 
     def __init__(self, database: SourceDatabase, folder: Path) -> None:
         self.database, self.folder = database, folder
@@ -97,7 +97,7 @@ columns = {{ mask = {{ card = {{ keep_last = 4 }}, note = {{ null = true }} }} }
         assert producer.flush(20) == 0
 
     def events(self, topic: str) -> list[Mapping[str, Any]]:
-        """What the topic has, each event as JSON."""
+        """Return the events of a topic, parsed; an empty list if the topic does not exist."""
         servers = self.database.endpoints.bootstrap_servers
         consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "enable.auto.commit": False})
         try:
@@ -124,7 +124,7 @@ def users(source_database: SourceDatabase, tmp_path: Path, monkeypatch: pytest.M
     return Users(source_database, tmp_path)
 
 
-def test_protected_values_stay_out_of_the_lake_and_the_quarantine(users: Users) -> None:
+def test_protected_values_are_absent_from_lake_tables_and_command_output(users: Users) -> None:
     database = users.database
     database.execute(
         CREATE,
@@ -142,7 +142,7 @@ def test_protected_values_stay_out_of_the_lake_and_the_quarantine(users: Users) 
     )
     until(lambda: len(users.events(users.topic)) == 6, seconds=60, doing="the changes")
     (first, *_) = users.events(users.topic)
-    # An INT cannot hold it, until the source says that the column is a BIGINT.
+    # The event is bad until a definition says that the column is a BIGINT.
     large = {"id": 5, "number": 5_000_000_000, "secret": "no lake may have this"}
     source = dict(first["source"]) | {"file": "binlog.999999", "pos": 4, "snapshot": "false"}
     users.produce(

@@ -1,4 +1,4 @@
-"""Every kind of ALTER on a real MySQL while the mirror runs, in every encoding."""
+"""Schema changes of every kind on a real MySQL while the mirror runs, in every encoding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ ROW = "a = {0}, b = {0} + 100, n = {0}, m = {0} / 8, t = '2024-02-29 23:59:59.12
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of change: statements that make it, each followed by writes, and what a mirror's columns are then."""
+    """A kind of schema change: its statements, each followed by writes, and the mirror's columns afterwards."""
 
     kind: str
     statements: Sequence[str]
@@ -141,17 +141,17 @@ def tables() -> list[Table]:
 
 
 Texts = dict[int, str]
-"""Key → the column that every write changes."""
+"""Key → value of the column that every write changes."""
 
 
 class Writer:
-    """Writes to tables whose columns change."""
+    """Write to tables whose columns change."""
 
     def __init__(self, database: SourceDatabase) -> None:
         self.database = database
         self.next = 0
         self.before: dict[str, list[Texts]] = {}
-        """Table → its rows when it was made, and just before the first change of its columns."""
+        """Table → its rows after its creation, and just before the first change of its columns."""
 
     def create(self, table: Table) -> None:
         self.database.execute(f"CREATE TABLE {table.name} ({COLUMNS}) DEFAULT CHARACTER SET utf8mb4")
@@ -176,7 +176,7 @@ class Writer:
             self.database.execute(f"INSERT INTO {name} SET {', '.join(values)}")
 
     def write(self, name: str) -> None:
-        """An insert, an update and a delete, of rows from before and after the last change."""
+        """Insert, update and delete rows from before and after the last schema change."""
         self.insert(name, 2)
         key = "no" if "no" in self.columns(name) else "id"
         keys = [int(row[0]) for row in self.database.rows(f"SELECT `{key}` FROM {name} ORDER BY 1")]
@@ -187,9 +187,9 @@ class Writer:
         )
 
     def seen_before(self, name: str) -> set[tuple[int, str]]:
-        """Every row that a table had at some moment before the first change of its columns."""
+        """Return every row that a table had at some time before the first change of its columns."""
         first, last = self.before[name]
-        # The last writes mark rows that were there without their mark.
+        # The last writes append "!" to rows that existed without it.
         return {*first.items(), *last.items(), *((key, text.removesuffix("!")) for key, text in last.items())}
 
     def change(self, table: Table) -> None:
@@ -223,13 +223,13 @@ def policy_sections(database: SourceDatabase, found: Sequence[Table]) -> str:
     )
 
 
-# Each takes minutes; the one in which events tell least stands for all of them in every run.
+# Each takes minutes; only the encoding with the least information in its events is tested in every run.
 @pytest.mark.parametrize(
     "encoding",
     [pytest.param(e, marks=[] if e.name == "JSON without schemas" else pytest.mark.long) for e in ENCODINGS],
     ids=str,
 )
-def test_mirror_follows_every_kind_of_alter_while_it_runs(
+def test_schema_change_of_every_kind_is_applied_by_its_policy_while_the_mirror_runs(
     encoding: Encoding, source_database: SourceDatabase, tmp_path: Path, conformance: ConformancePage
 ) -> None:
     database, found, config = source_database, tables(), tmp_path / "mirror.toml"
@@ -270,7 +270,7 @@ def test_mirror_follows_every_kind_of_alter_while_it_runs(
             expected = IGNORED[POLICIES[table.case.kind]] if table.policy == "ignore" else table.case.lake
             if table.policy == "fail":
                 assert present == "id a b c n m t e s k", table
-                # It stands somewhere before the change, and has nothing from behind it.
+                # The mirror has only rows from before the change.
                 assert lake_texts(config, table.name).items() <= writer.seen_before(table.name), table
                 outcome = "paused"
             elif table.policy == "ignore":
@@ -285,10 +285,10 @@ def test_mirror_follows_every_kind_of_alter_while_it_runs(
     assert "drop column a" in noted["c02_evolve"] or "add column a int" in noted["c02_evolve"]
 
 
-def test_mirror_follows_keys_and_names_that_only_statements_define(
+def test_mirror_equals_the_source_when_only_statements_define_keys_and_names(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:
-    """Debezium 3.6 keeps old letters in a key, takes UNIQUE for a key, and tells no name in the middle of a RENAME."""
+    """Debezium 3.6 keeps the old letter case of a key, treats UNIQUE as key, and omits temporary names of RENAME."""
     database, config = source_database, tmp_path / "mirror.toml"
     (tmp_path / "lake").mkdir()
     config.write_text(database.config_text(tmp_path, FAST_MIRROR))

@@ -1,4 +1,4 @@
-"""The tutorials that need servers, as printed, each in an empty folder."""
+"""Run the tutorials that need servers as printed, each in an empty folder."""
 
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.tutorials import run, tutorial
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """An empty folder. Servers that a failed tutorial left running in it are stopped."""
+    """Provide an empty folder. Servers that a failed tutorial left running in it are stopped."""
     folder = tmp_path / "empty"
     folder.mkdir()
     yield folder
@@ -34,7 +34,7 @@ def test_local_stack_tutorial_runs_as_printed(folder: Path) -> None:
 
 @pytest.fixture
 def administrator(running_stack: LocalStack) -> Iterator[SourceDatabase]:
-    """MySQL's administrator. What the tutorial creates in the servers is removed afterwards."""
+    """Connect as MySQL's administrator. What the tutorial creates in the servers is removed afterwards."""
     database = SourceDatabase(running_stack, "mysql", "")
     yield database
     requests.delete(f"{running_stack.endpoints.connect_url}/connectors/shop", timeout=30)

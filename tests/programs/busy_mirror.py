@@ -1,4 +1,4 @@
-"""A mirror that keeps Spark at work until it must stop, and then checks that Spark is still there."""
+"""A mirror that runs Spark jobs until it must stop, and then checks that Spark still runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests here; each test has a lake of its own in it."""
+"""One Spark session for all tests in this folder; each test has a separate lake."""
 
 import logging
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Batch reports are no part of what is tested here."""
+    """Disable log lines during the tests."""
     logging.disable(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield

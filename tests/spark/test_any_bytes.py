@@ -1,4 +1,4 @@
-"""Whatever bytes a topic holds: each record becomes an event or goes to quarantine, and none stops the batch."""
+"""Any bytes in a topic: each record is decoded to an event or is bad, and none stops the batch."""
 
 import base64
 import json
@@ -133,7 +133,7 @@ _VALUES = st.one_of(st.binary(max_size=60), _JSON.map(lambda v: json.dumps(v).en
 
 
 def examples(count: int) -> list[tuple[bytes | None, bytes]]:
-    """Keys and values, as many as fit one frame; a Spark job for each would take minutes."""
+    """Return `count` keys and values for one frame; a Spark job for each would take minutes."""
     found: list[tuple[bytes | None, bytes]] = []
 
     @settings(max_examples=count, phases=[Phase.generate], database=None)
@@ -146,7 +146,7 @@ def examples(count: int) -> list[tuple[bytes | None, bytes]]:
     return found
 
 
-def test_decode_gives_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
+def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
     found = examples(500)
     rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(found)]
     frame = spark.createDataFrame(
@@ -159,7 +159,7 @@ def test_decode_gives_an_event_or_a_reason_for_any_bytes(spark: SparkSession) ->
         .to_pylist()
     )
     assert sorted(row["offset"] for row in decoded) == list(range(len(rows)))
-    # Both are tried.
+    # The examples have both.
     assert {row["bad"] is None for row in decoded} == {True, False}
     for row in decoded:
         key, value = found[row["offset"]]
@@ -167,7 +167,7 @@ def test_decode_gives_an_event_or_a_reason_for_any_bytes(spark: SparkSession) ->
             assert (row["op"], row["raw_key"], row["raw_value"]) == (None, key, value)
         elif row["op"] not in ("t", "m"):
             assert row["op"] in OP_CODES
-            # Python makes a position of it, and numbers of 64 bits.
+            # Python can compute the position and the time.
             assert 0 <= binlog_key(SourcePosition(row["file"], 0)) <= row["position_key"] < 2**63
             assert row["ts_ms"] is None or datetime.fromtimestamp(row["ts_ms"] / 1000, UTC)
             image = row["before"] if row["op"] == "d" else row["after"]

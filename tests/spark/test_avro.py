@@ -1,4 +1,4 @@
-"""Events in Avro: every encoding, what is none, several writer schemas in one batch."""
+"""Events in Avro: every type, bad events, several writer schemas in one batch."""
 
 import io
 import json
@@ -29,7 +29,7 @@ RANGES = [OffsetRange("shop.shop.t", 0, 0, 1_000_000)]
 
 
 def connect(kind: Any, name: str | None = None, **parameters: str) -> Any:
-    """An Avro type with Kafka Connect's properties."""
+    """Return an Avro type with Kafka Connect's properties."""
     found: dict[str, Any] = dict(kind) if isinstance(kind, dict) else {"type": kind}
     if name:
         found["connect.name"] = name
@@ -98,7 +98,7 @@ CASES: list[tuple[Any, Any, Any]] = [
 
 
 def envelope(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An envelope whose rows have a key `id` and `fields`, all of which may be null."""
+    """Return the schema of an envelope whose rows have a key `id` and nullable `fields`."""
     row = [
         {"name": "id", "type": "long"},
         *({"name": n, "type": ["null", k], "default": None} for n, k in fields),
@@ -132,7 +132,7 @@ def records(spark: SparkSession, values: Sequence[bytes | None]) -> Any:
     return local_frame(spark, pa.table(dict(zip(RECORDS.names, columns, strict=True)), schema=RECORDS))
 
 
-def epoch_of(schema: Any, number: int) -> AvroWriterSchema:
+def writer_schema_of(schema: Any, number: int) -> AvroWriterSchema:
     writer, columns = parse_writer_schema(json.dumps(schema))
     return AvroWriterSchema(TableSchema(columns, ("id",)), number, writer=writer)
 
@@ -164,7 +164,7 @@ def test_decode_reads_values_of_every_avro_type(spark: SparkSession) -> None:
     nothing = {"id": 1} | {f"c{i}": None for i in range(len(CASES))}
     events = [event("c", after=row), event("u", before=row, after=nothing), event("d", before=row)]
     values = [topics.write(schema, e) for e in events]
-    made, changed, gone = decoded(spark, [epoch_of(schema, 1)], *values)
+    made, changed, gone = decoded(spark, [writer_schema_of(schema, 1)], *values)
     assert [made.bad, changed.bad, gone.bad] == [None, None, None]
     for i, (kind, written, wanted) in enumerate(CASES):
         for value in (made.after[f"c{i}"], changed.before[f"c{i}"], gone.before[f"c{i}"]):
@@ -178,7 +178,7 @@ def test_decode_reads_values_of_every_avro_type(spark: SparkSession) -> None:
         "mysql-bin.000001",
         1,
     )
-    lean = decoded(spark, [epoch_of(schema, 1)], *values, changelog=False)
+    lean = decoded(spark, [writer_schema_of(schema, 1)], *values, changelog=False)
     assert [lean[1].before, lean[1].after] == [Row(id=1), changed.after]
 
 
@@ -186,7 +186,7 @@ GOOD = envelope([("q", "int"), ("price", decimal(6, 2)), ("seen", ZONED)])
 ROW = {"id": 1, "q": 2, "price": Decimal("3.50"), "seen": None}
 
 
-def test_bad_events_are_returned_with_reason_and_raw_bytes(spark: SparkSession) -> None:
+def test_bad_avro_events_are_returned_with_reason_and_raw_bytes(spark: SparkSession) -> None:
     topics = AvroTopics()
     loose = json.loads(json.dumps(GOOD).replace('"precision": 6', '"precision": 30'))
     good = topics.write(GOOD, event("c", after=ROW))
@@ -202,7 +202,7 @@ def test_bad_events_are_returned_with_reason_and_raw_bytes(spark: SparkSession) 
         (good[:6], "not Avro of its writer schema"),
         (good[:-20], "not Avro of its writer schema"),
         (good[:5] + b"\xff" * 40, "not Avro of its writer schema"),
-        # Announces a string of two gigabytes.
+        # Has the length of a string of two gigabytes.
         (good[:5] + b"\0\0" + fastavro_long(2**31 - 9), "not Avro of its writer schema"),
         (b"\0\0\0\3\xe7" + good[5:], UNDECODABLE),
         (changed("x"), "unknown op x"),
@@ -216,12 +216,12 @@ def test_bad_events_are_returned_with_reason_and_raw_bytes(spark: SparkSession) 
         (changed(after=ROW | {"seen": "yesterday"}), "a value that its column cannot hold"),
     ]
     *found, last = decoded(
-        spark, [epoch_of(GOOD, 1)], *(value for value, _ in cases), good, undecodable=UNDECODABLE
+        spark, [writer_schema_of(GOOD, 1)], *(value for value, _ in cases), good, undecodable=UNDECODABLE
     )
     assert [row.bad for row in found] == [reason for _, reason in cases]
     assert [bytes(row.raw_value) for row in found] == [value for value, _ in cases]
     assert (last.bad, last.raw_value, last.after.price) == (None, None, Decimal("3.50"))
-    (unknown,) = decoded(spark, [epoch_of(GOOD, 1)], b"\0\0\0\3\xe7" + good[5:])
+    (unknown,) = decoded(spark, [writer_schema_of(GOOD, 1)], b"\0\0\0\3\xe7" + good[5:])
     assert unknown.bad == UNKNOWN_SCHEMA
 
 
@@ -231,15 +231,15 @@ def fastavro_long(number: int) -> bytes:
     return data.getvalue()
 
 
-def test_decode_gives_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
-    """Random bytes behind a header, and good events with random bytes in them."""
+def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
+    """Random bytes after a valid header, and good events with some bytes replaced."""
     topics = AvroTopics()
     good = topics.write(GOOD, event("u", before=ROW, after=ROW | {"seen": "2024-02-29T23:59:59Z"}))
     values = [good[:5] + random.randbytes(random.randint(0, 60)) for _ in range(300)]
     for _ in range(300):
         at, noise = random.randrange(5, len(good)), random.randbytes(random.choice((0, 1, 2, 60)))
         values.append(good[:at] + noise + good[at + len(noise) :])
-    rows = decoded(spark, [epoch_of(GOOD, 1)], *values)
+    rows = decoded(spark, [writer_schema_of(GOOD, 1)], *values)
     assert len(rows) == len(values)
     assert all((row.bad is None) is (row.op in ("c", "r", "u", "d", "t", "m")) for row in rows)
     assert {row.bad is None for row in rows} == {True, False}
@@ -252,7 +252,7 @@ def test_decode_reads_several_writer_schemas_in_one_batch(spark: SparkSession) -
     for i, schema in enumerate(schemas):
         row = {"id": i, "q": i} | {f"n{j}": f"{i}.{j}" for j in range(i)}
         values.append(topics.write(schema, event("c", 10 + i, after=row)))
-        writer_schemas.append(epoch_of(schema, i + 1))
+        writer_schemas.append(writer_schema_of(schema, i + 1))
     rows = decoded(spark, writer_schemas, *values)
     assert [row.bad for row in rows] == [None] * 20
     assert [row.after.q for row in rows] == list(range(20))
@@ -299,7 +299,7 @@ def test_table_gets_the_columns_of_newer_writer_schemas(lake: LakeHarness) -> No
 
 
 def test_table_pauses_when_the_registry_lacks_the_writer_schema(lake: LakeHarness) -> None:
-    """Nothing is known about the table yet, so it is the registry that is wrong and not an event."""
+    """No schema of the table is known yet, so the cause is the registry and not an event."""
     topics = AvroTopics()
     value = topics.write(GOOD, event("c", after=ROW))
     lake.write([Record(ORDERS, 0, None, b"\0\0\0\3\xe7" + value[5:])], avro=topics)

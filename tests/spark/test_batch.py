@@ -1,4 +1,4 @@
-"""Batches on a real lake: partitions, strategies, odd names, fills, counts."""
+"""Batches on a real lake: partitions, write strategies, unusual names, fills, counts."""
 
 import json
 from typing import Any
@@ -22,11 +22,11 @@ from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, assert_equal
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
 @pytest.mark.parametrize("partition", [("bucket(3, id)", "truncate(2, `a name`)"), ("days(seen)",)])
-@pytest.mark.parametrize("few", [0, 10_000])
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
 def test_partitioned_mirror_equals_the_source(
-    lake: LakeHarness, strategy: str, partition: tuple[str, ...], few: int
+    lake: LakeHarness, strategy: str, partition: tuple[str, ...], driver_max_events: int
 ) -> None:
-    lake.driver_max_events = few
+    lake.driver_max_events = driver_max_events
     source = Source(11, truncates=False)
     source.start(["bigint"], rows=15)
     source.run(40)
@@ -51,7 +51,7 @@ def test_partitioned_mirror_equals_the_source(
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
 def test_columns_with_reserved_or_unusual_names_are_mirrored(lake: LakeHarness, strategy: str) -> None:
-    """Reserved by Iceberg, used by the engine, or hard to quote."""
+    """Names reserved by Iceberg, used by the engine, or hard to quote."""
     names = [
         *("_file", "_pos", "_spec_id", "_partition", "_deleted", "file_path", "pos", "_change"),
         *("offset", "partition", "op", "bad", "before", "after", "place", "log_key", "k0", "row"),
@@ -85,7 +85,7 @@ def test_columns_with_reserved_or_unusual_names_are_mirrored(lake: LakeHarness, 
     assert len(lake.rows("orders", "shop_changes")) == 7
 
 
-def test_batch_without_changes_commits_only_its_marker(lake: LakeHarness) -> None:
+def test_batch_without_net_changes_commits_only_its_marker(lake: LakeHarness) -> None:
     gone = event("d", 300, before={"id": 1, "name": "new"})
     lake.write([DEFINITION, created(1), gone, Record(ORDERS, 0, gone.key, None), created(1), gone])
     mirror = lake.mirror()
@@ -103,7 +103,7 @@ def test_batch_without_changes_commits_only_its_marker(lake: LakeHarness) -> Non
 
 @pytest.mark.parametrize("strategy", ["split", "merge"])
 @pytest.mark.parametrize("crash", [0, 4, 5])
-def test_added_columns_are_filled_once_with_or_without_a_crash(
+def test_added_columns_are_filled_with_or_without_a_crash(
     lake: LakeHarness, strategy: str, crash: int
 ) -> None:
     newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "it's new"), ColumnSpec("note", "int")]
@@ -137,7 +137,7 @@ def test_mirror_equals_the_source_when_changelogs_are_disabled(lake: LakeHarness
         assert not catalog.table_exists(("shop_changes", source.tables[0].name))
 
 
-def test_report_counts_all_parts_of_a_batch(lake: LakeHarness) -> None:
+def test_batch_report_counts_the_events_of_all_chunks(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *map(created, range(9))])
     mirror = lake.mirror(lake.config(apply={"max_events": 4}))
     report = mirror.advance({ORDERS: {0: 9}})

@@ -1,4 +1,4 @@
-"""Column rules hold for a column under every name that it has or had in the source."""
+"""Column rules apply to a column under every name that it has or had in the source."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class Table:
             place = Place(1, self.pos)
             value = schema_change_event(place, self.name, columns, self.key, kind=kind, ddl=ddl, **others)
             if self.form == "avro":
-                # In this form `AvroTopics` encodes it.
+                # `AvroTopics` encodes only values of this form.
                 value = b'{"schema":{"type":"struct"},"payload":' + value + b"}"
             self.records.append(Record("shop", 0, None, value))
 
@@ -74,12 +74,12 @@ class Table:
         self.records.append(Record(topic, 0, key, value))
 
     def flush(self) -> None:
-        """Write what happened so far to the log."""
+        """Write the collected records to the log."""
         self.lake.write(self.records, avro=self.avro if self.form == "avro" else None)
         self.records.clear()
 
     def mirrored(self, config: Config) -> Scheduler:
-        """Write what happened so far, and bring the lake there with a new mirror."""
+        """Write the collected records to the log, and apply them with a new mirror."""
         self.flush()
         mirror = self.lake.mirror(config)
         apply_archive(mirror)
@@ -87,7 +87,7 @@ class Table:
 
 
 def assert_nowhere(folder: Path, secrets: Sequence[str] = SECRETS) -> None:
-    """No file of the lake has a secret: neither in its rows nor in its statistics and properties."""
+    """Assert that no file of the lake has a secret in its rows, statistics or properties."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     assert any(file.suffix == ".parquet" for file in files)
     for file in files:
@@ -137,7 +137,7 @@ ODD_ROW = {
 
 
 @pytest.mark.parametrize("told_by", ["parameter", "definition", "nothing"])
-def test_rules_apply_in_avro_to_names_that_avro_does_not_allow(
+def test_column_rules_apply_to_names_that_avro_does_not_allow(
     lake: LakeHarness, hash_key: Mapping[str, str], told_by: str
 ) -> None:
     avro = AvroTopics(names=told_by == "parameter")
@@ -169,7 +169,7 @@ def test_rules_apply_in_avro_to_names_that_avro_does_not_allow(
     assert_nowhere(lake.folder / "lake")
 
 
-def test_include_uses_source_names_in_avro(lake: LakeHarness) -> None:
+def test_include_rule_matches_source_names_in_avro(lake: LakeHarness) -> None:
     columns = (ID, ColumnSpec("e-mail", "varchar"), ColumnSpec("pass word", "varchar"))
     table = Table(lake, columns, "avro")
     table.insert(id=1, **{"e-mail": "seen", "pass word": "open sesame"})
@@ -189,10 +189,10 @@ NAMES = {
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(("named", "together"), [("old", True), ("old", False), ("new", True)])
 @pytest.mark.parametrize("rule", ["exclude", "hash"])
-def test_rules_follow_a_column_that_is_renamed(
+def test_column_rules_apply_to_a_renamed_column_under_both_names(
     lake: LakeHarness, hash_key: Mapping[str, str], form: Format, named: str, together: bool, rule: str
 ) -> None:
-    """Under the name that the rule is for, and under the other one; the lake filled at once or step by step."""
+    """The rule is for either name; the events are applied in one batch or in several."""
     old, new = NAMES[form]
     plain = ColumnSpec("plain", "varchar")
     rules: dict[str, Any] = {rule: [old if named == "old" else new]}
@@ -214,8 +214,10 @@ def test_rules_follow_a_column_that_is_renamed(
     assert_nowhere(lake.folder / "lake")
 
 
-def test_stricter_rule_of_two_names_applies(lake: LakeHarness, hash_key: Mapping[str, str]) -> None:
-    """The rule for the new name alone would show the last letters of what was left out before."""
+def test_stricter_column_rule_applies_when_both_names_have_one(
+    lake: LakeHarness, hash_key: Mapping[str, str]
+) -> None:
+    """The rule for the new name alone would show the last characters of values that were excluded before."""
     mask = {"contact": {"keep_last": 4}}
     config = lake.config(columns={"exclude": ["email"], "mask": mask, "hash_key": hash_key})
     table = Table(lake, (ID, ColumnSpec("email", "varchar")))
@@ -228,7 +230,7 @@ def test_stricter_rule_of_two_names_applies(lake: LakeHarness, hash_key: Mapping
 
 
 @pytest.mark.parametrize("rule", ["exclude", "hash"])
-def test_table_with_clear_values_pauses_when_the_new_name_has_a_stricter_rule(
+def test_table_with_unprotected_values_pauses_when_the_new_name_has_a_stricter_rule(
     lake: LakeHarness, hash_key: Mapping[str, str], rule: str
 ) -> None:
     config = lake.config(columns={rule: ["contact"], "hash_key": hash_key})
@@ -245,10 +247,10 @@ def test_table_with_clear_values_pauses_when_the_new_name_has_a_stricter_rule(
 @pytest.mark.parametrize("form", ["json with schemas", "avro"])
 @pytest.mark.parametrize("rule", ["exclude", "hash"])
 @pytest.mark.parametrize("together", [True, False])
-def test_table_pauses_when_a_protected_column_is_replaced_without_definition(
+def test_table_pauses_when_events_replace_a_protected_column_without_a_definition(
     lake: LakeHarness, hash_key: Mapping[str, str], form: Format, rule: str, together: bool
 ) -> None:
-    """No definition says that it was renamed; nor does a new mirror know the old name from events."""
+    """No definition says that the column was renamed, and a new mirror has no events with the old name."""
     config = lake.config(columns={rule: ["email"], "hash_key": hash_key})
     table = Table(lake, (ID, ColumnSpec("email", "varchar")), form, definitions=False)
     table.insert(id=1, email="ada@example.org")
@@ -267,7 +269,7 @@ def test_table_pauses_when_a_protected_column_is_replaced_without_definition(
     assert rows(lake)[-1]["contact"] == "bob@example.org"
 
 
-def test_table_continues_when_a_protected_column_is_dropped(lake: LakeHarness) -> None:
+def test_table_continues_when_a_statement_drops_a_protected_column(lake: LakeHarness) -> None:
     config = lake.config(columns={"exclude": ["email"]})
     table = Table(lake, (ID, ColumnSpec("email", "varchar")))
     table.insert(id=1, email="ada@example.org")
@@ -279,7 +281,7 @@ def test_table_continues_when_a_protected_column_is_dropped(lake: LakeHarness) -
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_rules_follow_a_table_that_is_renamed(
+def test_column_rules_of_a_table_apply_after_it_is_renamed(
     lake: LakeHarness, hash_key: Mapping[str, str], together: bool
 ) -> None:
     own = {"name": "shop.users", "columns": {"exclude": ["note"], "hash": ["email"]}}

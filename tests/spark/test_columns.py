@@ -1,4 +1,4 @@
-"""Columns that are left out, masked or hashed: nothing of them is written anywhere."""
+"""Columns that are excluded, masked or hashed: their values are written nowhere."""
 
 import hmac
 from decimal import Decimal
@@ -72,14 +72,14 @@ def without_change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k != "_change"} for row in rows]
 
 
-@pytest.mark.parametrize("few", [0, 10_000])
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
 @pytest.mark.parametrize("strategy", ["split", "merge"])
 @pytest.mark.parametrize("schemas", [True, False])
-def test_protected_values_are_not_written(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, few: int, strategy: str, schemas: bool
+def test_protected_values_are_absent_from_all_files_of_the_lake(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, driver_max_events: int, strategy: str, schemas: bool
 ) -> None:
     monkeypatch.setenv("HASH_KEY", KEY)
-    lake.driver_max_events = few
+    lake.driver_max_events = driver_max_events
     config = lake.config(
         columns={"hash": ["email"], "hash_key": {"env": "HASH_KEY"}},
         table=[{"name": "shop.users", "columns": RULES | {"hash": ["id"]}}],
@@ -116,7 +116,7 @@ def test_protected_values_are_not_written(
 
 
 def assert_nowhere(folder: Path) -> None:
-    """No file of the lake has a secret: neither in its rows nor in its statistics and properties."""
+    """Assert that no file of the lake has a secret in its rows, statistics or properties."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     assert any(file.suffix == ".parquet" for file in files)
     for file in files:
@@ -164,7 +164,7 @@ def test_table_pauses_when_its_column_rules_or_hash_key_change(
     assert len(lake.rows("users")) == 2
 
 
-def test_table_pauses_when_its_key_column_is_excluded(lake: LakeHarness) -> None:
+def test_table_pauses_when_a_column_rule_excludes_its_key(lake: LakeHarness) -> None:
     lake.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=user(1, None))])
     (reason,) = lake.catch_up(lake.config(columns={"include": ["email"]})).summary().paused.values()
     assert reason == "column id of shop.users is in the key and must not be excluded or masked"
@@ -212,7 +212,7 @@ def test_hash_key_is_not_shown_in_spark_plans(lake: LakeHarness, monkeypatch: py
     assert not [pad for pad in transform.pads if pad.hex() in shown]
 
 
-def test_binary_values_are_hashed_as_bytes_and_masked_as_hex(lake: LakeHarness) -> None:
+def test_binary_values_are_hashed_as_bytes_and_masked_as_hexadecimal_text(lake: LakeHarness) -> None:
     frame = lake.base.sql("select X'00FF' as b, cast(null as binary) as n")
     binary = LakeType("binary")
     transforms = (KeyedHash(KEY.encode()), KeepLast(2))

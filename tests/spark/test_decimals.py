@@ -1,4 +1,4 @@
-"""Decimals in the forms that connectors write them, through whole batches."""
+"""Decimals in every encoding of connectors, through complete batches."""
 
 import random
 from decimal import Decimal
@@ -25,11 +25,11 @@ from tests.support.orders_table import ORDERS, PRICED, priced
 @pytest.mark.parametrize(
     ("prices", "wanted"),
     [
-        # 5.00 in base64, and one that is a number as well.
+        # 5.00 in base64, and base64 text that is also a number.
         (["AfQ=", "1234", None, "AfQ="], ["5.00", "-26588.24", None, "5.00"]),
         ([None, None, "AfQ=", "1234"], [None, None, "5.00", "-26588.24"]),
         ([None, None, 12.5, None], [None, None, "12.50", None]),
-        # The connector was set otherwise in between.
+        # The connector was reconfigured in between.
         ([1.5, None, "AfQ=", 2.5], ["1.50", None, "5.00", "2.50"]),
         (["AfQ=", "AfQ=", 2.5, "1234"], ["5.00", "5.00", "2.50", "-26588.24"]),
     ],
@@ -49,7 +49,7 @@ def test_decimals_are_read_in_every_encoding_of_the_connector(
     assert [None if r["price"] is None else str(r["price"]) for r in rows] == wanted
 
 
-def test_decimals_are_read_when_written_as_text(lake: LakeHarness) -> None:
+def test_decimals_are_read_when_all_are_written_as_text(lake: LakeHarness) -> None:
     definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
     lake.write([Record("shop", 0, None, definition)])
     lake.write([priced(i, price, with_schema=False) for i, price in enumerate(["-12.30", None, "1234"])])
@@ -59,7 +59,7 @@ def test_decimals_are_read_when_written_as_text(lake: LakeHarness) -> None:
 
 
 def test_decimals_are_read_when_they_change_from_numbers_to_text(lake: LakeHarness) -> None:
-    """The events after the change are not valid for the encoding that was learned, and are examined again."""
+    """The later events are not valid in the encoding that was learned, so they are inspected again."""
     definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
     lake.write([Record("shop", 0, None, definition)])
     prices = [1.5, 2, "12.30", None, "-7", 3.25]
@@ -73,8 +73,8 @@ def test_decimals_are_read_when_they_change_from_numbers_to_text(lake: LakeHarne
     assert shown == ["1.50", "2.00", "12.30", None, "-7.00", "3.25"]
 
 
-def test_numbers_of_15_digits_are_exact(spark: SparkSession) -> None:
-    """They are read as doubles."""
+def test_decimals_of_15_digits_are_exact_when_written_as_numbers(spark: SparkSession) -> None:
+    """Such numbers are read as doubles."""
     draw = random.Random(7)
     for scale in (0, 2, 7, 15):
         column = Column("c", decimal(15, scale), Encoding.NUMBER)

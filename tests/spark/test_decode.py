@@ -1,4 +1,4 @@
-"""Events of every encoding, and events that are none."""
+"""Decoding of JSON events: every encoding, and bad events."""
 
 import base64
 import json
@@ -42,7 +42,7 @@ def b64(data: bytes) -> str:
 
 
 def unscaled(number: int) -> str:
-    """A decimal's unscaled value as Kafka Connect writes it: as few bytes as hold it."""
+    """Return a decimal's unscaled value as Kafka Connect writes it, in the fewest possible bytes."""
     return b64(number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True))
 
 
@@ -151,7 +151,7 @@ DIGITS = "1234567890" * 7
 
 
 class Number(str):
-    """A number's text, which Python would round."""
+    """The text of a number that Python would round."""
 
     __slots__ = ()
 
@@ -204,7 +204,7 @@ REFINED: list[tuple[Column, Any, Any]] = [
 
 
 def test_decode_converts_enum_set_text_and_wide_decimal_values(spark: SparkSession) -> None:
-    """ENUM and SET labels, bytes that were declared as text, decimals of more digits than the lake has a type for."""
+    """ENUM and SET labels, bytes that are declared as text, decimals with too many digits for a lake type."""
     columns = tuple(replace(c, name=f"c{i}") for i, (c, _, _) in enumerate(REFINED))
     schema = TableSchema((ID, *columns), ("id",))
     row: dict[str, Any] = {"id": 1} | {c.name: case[1] for c, case in zip(columns, REFINED, strict=True)}
@@ -219,8 +219,8 @@ def test_decode_converts_enum_set_text_and_wide_decimal_values(spark: SparkSessi
     }
 
 
-def test_wide_decimals_are_read_when_text_or_fields_look_like_them(spark: SparkSession) -> None:
-    """Numbers are found by their key, which may stand in a text too, or be one of the event's own."""
+def test_wide_decimals_are_read_when_texts_or_other_fields_have_the_same_name(spark: SparkSession) -> None:
+    """Numbers are found by their field name, which a text may contain, or which the event itself may use."""
     columns = (
         Column("n", STRING),
         replace(wide(Encoding.EITHER_DECIMAL, 1), name='w"'),
@@ -250,7 +250,7 @@ def test_wide_decimals_are_read_when_text_or_fields_look_like_them(spark: SparkS
         (wide(Encoding.UNSEEN_DECIMAL, 0), 1),
         (Column("c", INT, Encoding.FLAG), "yes"),
         (Column("c", BINARY, Encoding.LATIN1), "日"),
-        # Times that MySQL does not have, at some of which Spark would fail.
+        # Times outside MySQL's range; Spark would fail at some of them.
         (Column("c", TIMESTAMP, Encoding.MILLIS), 2**62),
         (Column("c", TIMESTAMP, Encoding.MICROS), -(2**63)),
         (Column("c", TIMESTAMP, Encoding.MICROS), 253_402_300_800_000_000),
@@ -258,7 +258,7 @@ def test_wide_decimals_are_read_when_text_or_fields_look_like_them(spark: SparkS
         (Column("c", DATE, Encoding.DAYS), -(2**31)),
     ],
 )
-def test_unreadable_values_are_reported(spark: SparkSession, column: Column, value: Any) -> None:
+def test_event_is_bad_when_a_value_is_unreadable(spark: SparkSession, column: Column, value: Any) -> None:
     schema = TableSchema((ID, column), ("id",))
     bad, good = decoded(
         spark,
@@ -274,7 +274,7 @@ GOOD = {"id": 1, "q": 2, "price": 3.5}
 
 
 def change(op: str = "c", **parts: Any) -> bytes:
-    """An event with parts of its own; a part that is ... is left out."""
+    """Return an event with replaced `parts`; a part that is `...` is omitted."""
     base = json.loads(change_event("c", Place(1, 5), "t", after=GOOD)) | {"op": op}
     return json.dumps({k: v for k, v in (base | parts).items() if v is not ...}).encode()
 
@@ -338,7 +338,7 @@ def test_bad_events_are_returned_with_reason_and_raw_bytes(
         (decimal(6, 2), Encoding.NUMBER, True),
     ],
 )
-def test_unreadable_decimals_are_reported(
+def test_event_is_bad_when_a_decimal_in_an_image_is_unreadable(
     spark: SparkSession, lake_type: LakeType, encoding: Encoding, value: Any
 ) -> None:
     schema = TableSchema((ID, Column("price", lake_type, encoding)), ("id",))
@@ -351,11 +351,10 @@ def test_unreadable_decimals_are_reported(
     bad = "not JSON of the table's schema"
     assert [r.bad for r in decoded(spark, schema, *events)] == [bad, bad, None]
     again = decode(records(spark, events[0]), [WriterSchema(schema)], schema, RANGES, for_changelog=True)
-    if lake_type.name == "decimal":
-        assert [r.bad for r in again.collect()] == [UNKNOWN_SCHEMA]
+    assert [r.bad for r in again.collect()] == [UNKNOWN_SCHEMA]
 
 
-def test_tombstones_are_left_out_and_positions_are_read(spark: SparkSession) -> None:
+def test_tombstones_are_omitted_and_positions_are_packed(spark: SparkSession) -> None:
     delete = change_event("d", Place(1_000_000, 77, 3), "t", before=GOOD)
     (found,) = decoded(spark, SCHEMA, delete, None)
     assert (found.position_key, found.row_key) == ((1_000_000 << 40) + 77, 6)
@@ -364,17 +363,17 @@ def test_tombstones_are_left_out_and_positions_are_read(spark: SparkSession) -> 
     assert found.after is None
 
 
-def test_truncate_needs_no_row(spark: SparkSession) -> None:
+def test_truncate_event_is_decoded_without_a_row(spark: SparkSession) -> None:
     (found,) = decoded(spark, SCHEMA, change_event("t", Place(1, 5), "t"))
     assert (found.op, found.bad, found.before, found.after) == ("t", None, None, None)
 
 
-def test_message_event_has_no_row(spark: SparkSession) -> None:
+def test_message_event_is_decoded_without_a_row(spark: SparkSession) -> None:
     (message,) = decoded(spark, SCHEMA, change("m", after=None))
     assert (message.bad, message.op, message.code, message.after) == (None, "m", MESSAGE_CODE, None)
 
 
-def test_events_with_a_schema_are_refused_when_truncated_or_not_an_object(spark: SparkSession) -> None:
+def test_event_with_a_schema_is_bad_when_it_is_incomplete_or_not_an_object(spark: SparkSession) -> None:
     columns = [ColumnSpec("id", "bigint", False)]
     good = with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 1}), columns, "x")
     head = good[: good.index(b'"payload":') + len(b'"payload":')]
@@ -390,8 +389,8 @@ def test_events_with_a_schema_are_refused_when_truncated_or_not_an_object(spark:
     assert [r.bad for r in rows[1:]] == [no_json, no_json, no_event, no_json, no_json, no_event]
 
 
-def test_timestamptz_is_refused_when_it_is_a_number(spark: SparkSession) -> None:
-    """Spark takes a number for seconds, of whatever century."""
+def test_event_is_bad_when_a_timestamptz_is_a_number(spark: SparkSession) -> None:
+    """Spark reads a number as seconds, in any century."""
     schema = TableSchema((ID, Column("at", TIMESTAMPTZ)), ("id",))
     given = (10**12, -(10**12), "2024-02-29T23:59:59Z", None)
     rows = decoded(

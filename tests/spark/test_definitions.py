@@ -1,4 +1,4 @@
-"""Events without a schema, of a table that the log has no definition of."""
+"""Events without a schema, of a table without a definition in the log."""
 
 from replicator.config import SourceConfig
 from replicator.errors import SourceUnavailable
@@ -30,7 +30,7 @@ def test_definition_is_read_from_the_source_when_the_log_has_none(lake: LakeHarn
     assert sorted((r["id"], r["name"]) for r in lake.rows("orders")) == [(1, "Ada"), (2, "Olga")]
 
 
-def test_table_pauses_when_the_source_does_not_answer(lake: LakeHarness) -> None:
+def test_table_pauses_when_the_source_is_unavailable(lake: LakeHarness) -> None:
     def refuse(source: SourceConfig, table: TableId) -> TableSchema:
         raise SourceUnavailable("cannot be reached")
 

@@ -1,4 +1,4 @@
-"""The demo as a user runs it: in a process of its own, from the bundled recording to a compared lake."""
+"""The demo as a user runs it: a separate process, from the bundled recording to a compared lake."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A process that meets a table: what it has to read before it knows the schema of its events, and what it finds."""
+"""The first batch of a table in a process: what it reads to find the schema of the events."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,11 +21,13 @@ from tests.support.scenario import ID, Scenario, rows
 
 MANY = decode_batch._FIRST_EVENTS * 2
 
-few_or_many = pytest.mark.parametrize("few", [0, 10_000], ids=["by Spark", "by the driver"])
+on_spark_and_driver = pytest.mark.parametrize(
+    "driver_max_events", [0, 10_000], ids=["by Spark", "by the driver"]
+)
 
 
 class CountingTracker(SchemaTracker):
-    """A tracker that notes what is done with all records of a batch: "decode" and "learn"."""
+    """A tracker that records each pass over all records of a batch: "decode" or "learn"."""
 
     def __init__(self, event_format: EventFormat, done: list[str]) -> None:
         super().__init__(event_format)
@@ -42,7 +44,7 @@ class CountingTracker(SchemaTracker):
 
 @pytest.fixture
 def passes(lake: LakeHarness) -> list[str]:
-    """The passes over all records of a batch, of every mirror of `lake`."""
+    """Collect the passes over all records of a batch, of every mirror of `lake`."""
     done: list[str] = []
 
     def counting(context: MirrorContext) -> MirrorContext:
@@ -66,11 +68,13 @@ def catch_up(lake: LakeHarness) -> Scheduler:
     return mirror
 
 
-@few_or_many
+@on_spark_and_driver
 @pytest.mark.parametrize("encoding", ["json", "json with schemas", "avro"])
-def test_batch_is_decoded_once(lake: LakeHarness, passes: list[str], few: int, encoding: str) -> None:
-    """In the first process, which has all to learn, as in the next one."""
-    lake.driver_max_events = few
+def test_batch_is_decoded_once_even_when_its_schema_is_unknown(
+    lake: LakeHarness, passes: list[str], driver_max_events: int, encoding: str
+) -> None:
+    """In the first process, which knows no schema, and in the next one."""
+    lake.driver_max_events = driver_max_events
     records = scenario_of(MANY, with_schemas=encoding != "json").records
     avro = None
     if encoding == "avro":
@@ -86,9 +90,9 @@ def test_batch_is_decoded_once(lake: LakeHarness, passes: list[str], few: int, e
     )
 
 
-@few_or_many
-def test_later_events_with_a_newer_schema_are_decoded(lake: LakeHarness, few: int) -> None:
-    lake.driver_max_events = few
+@on_spark_and_driver
+def test_later_events_with_a_newer_schema_are_decoded(lake: LakeHarness, driver_max_events: int) -> None:
+    lake.driver_max_events = driver_max_events
     scenario = scenario_of(MANY)
     scenario.define("ALTER TABLE orders ADD n INT", [*scenario.columns, ColumnSpec("n", "int")])
     scenario.insert(id=MANY, price=1.5, n=7)
@@ -100,10 +104,12 @@ def test_later_events_with_a_newer_schema_are_decoded(lake: LakeHarness, few: in
     assert [r["n"] for r in found if r["id"] == MANY] == [7]
 
 
-@few_or_many
-def test_table_is_mirrored_when_its_first_events_have_no_key(lake: LakeHarness, few: int) -> None:
-    """Those of a truncate have none; and no definition is there to tell it."""
-    lake.driver_max_events = few
+@on_spark_and_driver
+def test_table_is_mirrored_when_its_first_events_have_no_key(
+    lake: LakeHarness, driver_max_events: int
+) -> None:
+    """TRUNCATE events have no key, and there is no definition."""
+    lake.driver_max_events = driver_max_events
     scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=True)
     for _ in range(decode_batch._FIRST_EVENTS):
         scenario.change("t")
@@ -114,12 +120,12 @@ def test_table_is_mirrored_when_its_first_events_have_no_key(lake: LakeHarness, 
     assert rows(lake) == [{"id": 1, "n": 3}]
 
 
-@few_or_many
+@on_spark_and_driver
 @pytest.mark.parametrize("first", [b'{"schema":{"type":"struct"},"payload":{}}', b'{"schema":', b"{}", None])
 def test_table_is_mirrored_when_its_first_events_have_no_schema(
-    lake: LakeHarness, few: int, first: bytes | None
+    lake: LakeHarness, driver_max_events: int, first: bytes | None
 ) -> None:
-    lake.driver_max_events = few
+    lake.driver_max_events = driver_max_events
     scenario = scenario_of(3)
     strange = [Record(ORDERS, 0, b"?", first)] * decode_batch._FIRST_EVENTS
     lake.write([*strange, *scenario.records])
@@ -129,8 +135,8 @@ def test_table_is_mirrored_when_its_first_events_have_no_schema(
     assert [r["id"] for r in rows(lake)] == [0, 1, 2]
 
 
-def test_first_events_are_quarantined_when_their_writer_is_unknown(lake: LakeHarness) -> None:
-    """Later ones can be read, so it is not the registry that is wrong."""
+def test_first_events_are_quarantined_when_their_writer_schema_is_unknown(lake: LakeHarness) -> None:
+    """Later events can be read, so the registry is not the cause."""
     lost = [Record(ORDERS, 0, None, b"\0\0\0\3\xe7rest")] * decode_batch._FIRST_EVENTS
     events = [r for r in scenario_of(3).records if r.topic == ORDERS]
     lake.write([*lost, *events], avro=AvroTopics())

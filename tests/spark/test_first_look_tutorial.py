@@ -1,4 +1,4 @@
-"""The tutorial "First look", as printed, in an empty folder."""
+"""Run the tutorial "First look" as printed, in an empty folder."""
 
 from pathlib import Path
 

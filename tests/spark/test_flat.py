@@ -1,4 +1,4 @@
-"""Flattened events, in every encoding: as good as envelopes where they tell enough, refused where not."""
+"""Flattened events in every encoding: applied if they have the required fields, quarantined otherwise."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -36,11 +36,11 @@ ROW_FIELDS = [
 def flat(
     op: str, pos: int, row: Mapping[str, Any], *, encoding: str, without: Collection[str] = LEAST
 ) -> Record:
-    """What ExtractNewRecordState makes of a change; `without` one of its fields."""
+    """Return a change as ExtractNewRecordState writes it, without the fields in `without`."""
     source = source_block(Place(1, pos), "shop", "orders")
-    marks = {"__op": op} | {f"__source_{name}": source[name] for name in SOURCE}
-    marks["__deleted"] = "true" if op == "d" else "false"
-    value = json.dumps({**row, **{name: v for name, v in marks.items() if name not in without}}).encode()
+    metadata = {"__op": op} | {f"__source_{name}": source[name] for name in SOURCE}
+    metadata["__deleted"] = "true" if op == "d" else "false"
+    value = json.dumps({**row, **{name: v for name, v in metadata.items() if name not in without}}).encode()
     key = key_of(row, ["id"])
     if encoding != "json":
         fields = [
@@ -69,7 +69,7 @@ def config(lake: LakeHarness) -> Any:
 
 @pytest.mark.parametrize("without", [(), LEAST], ids=["all", "least"])
 @pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
-def test_rows_are_inserted_updated_and_deleted(
+def test_flattened_events_insert_update_and_delete_rows(
     lake: LakeHarness, encoding: str, without: Collection[str]
 ) -> None:
     events = [
@@ -104,7 +104,7 @@ def test_rows_are_inserted_updated_and_deleted(
     [(1.25, None, -3), ("fQ==", None, "/tQ="), (None, None, 1.25)],
     ids=["numbers", "base64", "late"],
 )
-def test_decimals_are_read_as_numbers_or_base64(
+def test_decimals_of_flattened_events_are_read_as_numbers_or_base64(
     lake: LakeHarness, prices: Sequence[float | str | None]
 ) -> None:
     columns = [ColumnSpec("id", "bigint", False), ColumnSpec("price", "decimal")]
@@ -129,7 +129,7 @@ def test_decimals_are_read_as_numbers_or_base64(
         ("__source_pos", "no position in a flattened event"),
     ],
 )
-def test_events_without_required_fields_are_refused(
+def test_flattened_events_without_required_fields_are_quarantined(
     lake: LakeHarness, encoding: str, without: str, reason: str
 ) -> None:
     bad = flat("c", 100, {"id": 1, "name": "a"}, encoding=encoding, without=(*LEAST, without))

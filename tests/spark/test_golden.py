@@ -1,4 +1,4 @@
-"""Real envelopes of every column type, decoded: the values that the source showed."""
+"""Decode real envelopes of every column type, and compare the values with the source."""
 
 import json
 from decimal import Decimal
@@ -50,7 +50,7 @@ def test_recorded_events_are_decoded_to_the_source_values(spark: SparkSession, p
             name, kind = column.name, Kind(golden["kinds"][column.name])
             shown = canonical_value(kind, row["after"][name])
             source = wanted[name] if wanted[name] is None else wanted[name].encode()
-            # What the connector sends otherwise arrives as it was sent.
+            # A known difference is compared with the value that the connector sent.
             if name in golden["known"]:
                 source = canonical_value(kind, plain_value(column, sent[name]))
             if shown != source:

@@ -1,8 +1,9 @@
-"""A lake of an earlier version goes on with the present one.
+"""The present version continues the lake of an earlier version.
 
 tests/golden/lakes/0.1.0.tar.xz has a lake and its archive as replicator 0.1.0 wrote them (`tests.workload.golden_lake`
-tells what is in them), tests/golden/lakes/0.1.0.json what that version itself made of the rest of the archive. Times of
-the run are not compared, nor how many commits it took; texts for people are only compared where the lake had them.
+describes their contents). tests/golden/lakes/0.1.0.json has the contents of the lake after that version itself applied
+the rest of the archive. Times of the run and the number of commits are not compared. Texts for people are compared only
+if the lake contained them before.
 """
 
 import json
@@ -32,14 +33,14 @@ def expected() -> dict[str, Any]:
 
 
 def test_lake_of_an_older_version_is_read_as_written(golden: LakeHarness, expected: dict[str, Any]) -> None:
-    """Without a run: rows, markers and pauses as they are, and `status` and `quarantine list` of them."""
+    """Read rows, markers and pauses without a run, and the output of `status` and `quarantine list`."""
     assert_has(description(golden), expected["before"])
 
 
-def test_lake_of_an_older_version_is_continued_exactly_once(
+def test_lake_of_an_older_version_is_continued_without_lost_or_repeated_changes(
     golden: LakeHarness, expected: dict[str, Any]
 ) -> None:
-    """Events that come again, a changelog that is ahead, fills and rows that are pending, pauses, bad events."""
+    """Redelivered events, a changelog that is ahead, pending fills and rows, pauses, bad events."""
     wanted = expected["after"]
     assert sorted(resume(golden)) == expected["paused"]
     found = description(golden)
@@ -50,7 +51,7 @@ def test_lake_of_an_older_version_is_continued_exactly_once(
 
 
 def assert_has(found: Any, wanted: Any, where: str = "") -> None:
-    """Compare, but let objects have more names than they had: later versions may write more."""
+    """Assert equality, but allow additional names in objects, which later versions may write."""
     match wanted:
         case dict():
             for name, value in wanted.items():
@@ -65,7 +66,7 @@ def assert_has(found: Any, wanted: Any, where: str = "") -> None:
 
 
 def without_texts(value: Any) -> Any:
-    """`value` without words for people, which may change: of a list of texts its length is left."""
+    """Return `value` without texts for people, which may change; a list of texts becomes its length."""
     match value:
         case dict():
             kept = {

@@ -1,4 +1,4 @@
-"""The schema of a JDBC catalog: V1 in a new one, and updated in one that has V0."""
+"""The schema of a JDBC catalog: V1 in a new catalog, and updated from V0 in an old one."""
 
 import logging
 import sqlite3
@@ -14,7 +14,7 @@ from tests.support.orders_table import DEFINITION, created
 
 
 def with_old_schema(lake: LakeHarness) -> Config:
-    """What Iceberg makes of a catalog for which no schema is chosen."""
+    """Return the configuration of a catalog with the schema that Iceberg creates by default."""
     options: dict[str, Any] = {
         "catalog": "jdbc",
         "uri": "jdbc:sqlite:lake/catalog.db",
@@ -33,7 +33,7 @@ def catalog_columns(lake: LakeHarness) -> list[str]:
 
 
 def table_ids(lake: LakeHarness) -> list[int]:
-    """As another program reads the lake, which does not silence PyIceberg."""
+    """Return the ids in the table, read by PyIceberg with its warnings enabled."""
     catalog = load_catalog(CATALOG_NAME, **catalog_properties(lake.config().lake))
     try:
         rows = catalog.load_table(("shop", "orders")).scan().to_arrow().to_pylist()
@@ -44,14 +44,14 @@ def table_ids(lake: LakeHarness) -> list[int]:
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture, quiet: None) -> pytest.LogCaptureFixture:
-    """The warnings of PyIceberg, which the other tests here silence."""
+    """Capture the warnings of PyIceberg, which the other tests here disable."""
     logging.disable(logging.NOTSET)
     caplog.set_level(logging.WARNING, "pyiceberg")
     caplog.set_level(logging.WARNING, "pyiceberg.catalog.sql")
     return caplog
 
 
-def test_new_catalog_has_the_current_schema(lake: LakeHarness, warnings: pytest.LogCaptureFixture) -> None:
+def test_new_jdbc_catalog_has_schema_v1(lake: LakeHarness, warnings: pytest.LogCaptureFixture) -> None:
     lake.write([DEFINITION, created(1)])
     lake.catch_up()
     assert "iceberg_type" in catalog_columns(lake)
@@ -61,7 +61,7 @@ def test_new_catalog_has_the_current_schema(lake: LakeHarness, warnings: pytest.
     assert warnings.records == []
 
 
-def test_catalog_with_the_old_schema_is_still_used(
+def test_jdbc_catalog_of_schema_v0_is_updated_to_v1(
     lake: LakeHarness, warnings: pytest.LogCaptureFixture
 ) -> None:
     old = with_old_schema(lake)
@@ -72,7 +72,7 @@ def test_catalog_with_the_old_schema_is_still_used(
     lake.write([created(2)])
     lake.catch_up()
     assert "iceberg_type" in catalog_columns(lake)
-    # An engine that does not choose a schema, as another mirror of this catalog may be.
+    # Another mirror of this catalog may choose no schema.
     lake.write([created(3)])
     lake.catch_up(old)
     warnings.clear()

@@ -1,4 +1,4 @@
-"""How Spark reads a topic; planning it needs no broker."""
+"""How Spark reads a topic; planning a read needs no broker."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.lake_harness import LakeHarness
 
 
 def test_kafka_read_is_planned_with_data_source_v2(lake: LakeHarness) -> None:
-    """Spark's older interface makes an object of each record and each of its values."""
+    """Spark's older interface creates an object for each record and each of its values."""
     log = KafkaChangeLog(KafkaLog(kind="kafka", bootstrap_servers="127.0.0.1:1", topic_prefix="shop"))
     spark = lake.session(lake.config())
     records = log.read(spark, [OffsetRange("shop.shop.orders", 0, 3, 9)])
@@ -21,7 +21,7 @@ def test_kafka_read_is_planned_with_data_source_v2(lake: LakeHarness) -> None:
     ("records", "polled", "prefetch_records"),
     [(6, 500, 1 << 20), (3_000, 3_000, 3_000 << 10), (10**6, 20_000, 16 << 20)],
 )
-def test_fetch_limits_follow_the_size_of_the_offset_ranges(
+def test_fetch_limits_depend_on_the_largest_offset_range(
     lake: LakeHarness, records: int, polled: int, prefetch_records: int
 ) -> None:
     log = KafkaChangeLog(KafkaLog(kind="kafka", bootstrap_servers="127.0.0.1:1", topic_prefix="shop"))
@@ -33,7 +33,7 @@ def test_fetch_limits_follow_the_size_of_the_offset_ranges(
 
 
 def test_cached_consumers_are_released_after_one_second(lake: LakeHarness) -> None:
-    """What they read ahead is of no use to the next batch, which has consumers of its own."""
+    """The next batch has other consumers, so records that were read ahead are useless."""
     conf = lake.base.sparkContext.getConf()
     for cache in ("cache", "fetchedData.cache"):
         for setting in ("timeout", "evictorThreadRunInterval"):

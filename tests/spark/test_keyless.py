@@ -1,4 +1,4 @@
-"""Tables without a key: rows that are told apart by all their values, and counted."""
+"""Tables without a key: rows are identified by all their values, and equal rows are counted."""
 
 import random
 from collections import Counter
@@ -48,10 +48,10 @@ B: Row = ("b", None)
 C: Row = (None, 3)
 
 
-@pytest.mark.parametrize("few", [0, 10_000])
-def test_equal_rows_are_counted(lake: LakeHarness, few: int) -> None:
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_equal_rows_of_a_keyless_table_are_counted(lake: LakeHarness, driver_max_events: int) -> None:
     lake.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A), event("r", 10, after=B)])
-    lake.driver_max_events = few
+    lake.driver_max_events = driver_max_events
     lake.catch_up()
     assert mirrored(lake) == {A: 2, B: 1}
     lake.write([event("c", 20, after=A), event("u", 30, B, C), event("d", 40, before=A)])
@@ -65,7 +65,9 @@ def test_equal_rows_are_counted(lake: LakeHarness, few: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_mirror_equals_the_source_for_any_batches_and_redelivery(lake: LakeHarness, seed: int) -> None:
+def test_keyless_mirror_equals_the_source_for_any_batches_and_redelivery(
+    lake: LakeHarness, seed: int
+) -> None:
     chance, rows, log = random.Random(seed), list[Row](), [DEFINITION]
     choices: list[Row] = [A, B, C, ("a", 2), (None, None)]
     for pos in range(100, 160):
@@ -102,7 +104,7 @@ def test_keyless_table_gets_added_columns_and_is_truncated(lake: LakeHarness) ->
     assert mirrored(lake) == {C: 1}
 
 
-def test_delete_of_a_missing_row_pauses_the_table(lake: LakeHarness) -> None:
+def test_keyless_table_pauses_when_a_deleted_row_is_missing(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("c", 10, after=A), event("d", 20, before=B)])
     (reason,) = lake.catch_up().summary().paused.values()
     assert "no key" in reason
@@ -114,7 +116,7 @@ def lab_has(lake: LakeHarness) -> bool:
         return bool(catalog.table_exists(("shop", "visits")))
 
 
-def test_keyless_table_has_only_a_changelog_when_so_configured(lake: LakeHarness) -> None:
+def test_keyless_table_has_only_a_changelog_when_configured(lake: LakeHarness) -> None:
     config = lake.config(table=[{"name": "shop.visits", "keyless": "changelog"}])
     lake.write([DEFINITION, event("c", 10, after=A), event("c", 20, after=A)])
     lake.catch_up(config)
@@ -129,7 +131,7 @@ def test_keyless_table_has_only_a_changelog_when_so_configured(lake: LakeHarness
     assert len(lake.rows("visits", "shop_changes")) == 3
 
 
-def test_keyless_table_pauses_when_so_configured(lake: LakeHarness) -> None:
+def test_keyless_table_pauses_when_configured(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("c", 10, after=A)])
     (reason,) = lake.catch_up(lake.config(apply={"keyless": "pause"})).summary().paused.values()
     assert "no primary key" in reason
@@ -143,7 +145,7 @@ def test_keyless_table_pauses_when_its_topic_has_several_partitions(lake: LakeHa
     assert "several partitions" in reason
 
 
-def test_second_snapshot_replaces_the_rows(lake: LakeHarness) -> None:
+def test_second_snapshot_replaces_the_rows_of_a_keyless_table(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A)])
     lake.catch_up()
     lake.write([event("r", 15, after=A), event("r", 15, after=B), event("c", 20, after=C)])

@@ -1,4 +1,4 @@
-"""What other users of the machine see of Spark's Java process: its command line and its ports."""
+"""What other users of the machine can see of Spark's Java process: its command line and its ports."""
 
 import ipaddress
 import json
@@ -18,7 +18,7 @@ from tests.support.mirror import family
 SECRETS = {
     "spark.hadoop.fs.s3a.secret.key": "hadoop-7f3a",
     "spark.authenticate.secret": "authenticate-7f3a",
-    # Not of Spark, so it is kept for the session alone.
+    # Not a setting of Spark, so only the session has it.
     "unusual.password": "unusual-7f3a",
     "spark.odd": ' odd = # ! : \\ " \t ü 7f3a',
     "spark.driver.defaultJavaOptions": "-Ddefault.password=default-7f3a",
@@ -62,18 +62,18 @@ sys.stdin.readline()
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A session in a process of its own."""
+    """A session in a separate process."""
 
     java: psutil.Process
     seen: frozenset[str]
-    """The command lines of all its processes, from the first on."""
+    """The command lines of all its processes since its start."""
     conf: dict[str, str]
     properties: dict[str, str]
 
 
 @contextmanager
 def started(folder: Path, master: str) -> Iterator[Started]:
-    """A session with `SECRETS`, observed from its start."""
+    """Start a session with `SECRETS`, and observe it from its start."""
     variables = {name: f"SECRET_{number}" for number, name in enumerate(SECRETS)}
     lines = [f'"{name}" = {{ env = "{variable}" }}' for name, variable in variables.items()]
     (folder / "replicator.toml").write_text(CONFIG.format(master=master) + "\n".join(lines))
@@ -100,7 +100,7 @@ def started(folder: Path, master: str) -> Iterator[Started]:
 
 
 def command_lines(pid: int) -> set[str]:
-    """Those of all descendants of a process."""
+    """Return the command lines of all descendants of a process."""
     found = set()
     for process in psutil.Process(pid).children(recursive=True):
         try:
@@ -111,7 +111,9 @@ def command_lines(pid: int) -> set[str]:
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]"])
-def test_java_keeps_secrets_and_ports_private_when_master_is_local(tmp_path: Path, master: str) -> None:
+def test_java_shows_no_secret_and_listens_only_on_loopback_when_the_master_is_local(
+    tmp_path: Path, master: str
+) -> None:
     with started(tmp_path, master) as session:
         shown = "\n".join(session.seen)
         assert "org.apache.spark.deploy.SparkSubmit" in shown
@@ -133,7 +135,7 @@ def test_java_keeps_secrets_and_ports_private_when_master_is_local(tmp_path: Pat
 
 
 def is_loopback(address: str) -> bool:
-    """Java's IPv4 addresses show as IPv6 ones."""
+    """Return whether an address is a loopback address; Java's IPv4 addresses appear as IPv6."""
     found = ipaddress.ip_address(address)
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     return (mapped or found).is_loopback

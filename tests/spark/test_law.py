@@ -1,4 +1,4 @@
-"""The correctness law, against the oracle: any transactions, any batches, suffixes delivered again, crashes anywhere.
+"""The correctness law, against the oracle: any transactions, any batches, redelivered suffixes, crashes at any point.
 
 At the end the mirror equals the source and the changelog has each change once.
 """
@@ -20,13 +20,13 @@ from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 
-FEW = 6
-EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", FEW))
+DEFAULT_EXAMPLES = 6
+EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", DEFAULT_EXAMPLES))
 
 
 @dataclass(frozen=True)
 class LoadScenario:
-    """How a source changes, how its log arrives, and how the mirror is treated meanwhile."""
+    """How a source changes, how its log is delivered, and how the mirror is interrupted."""
 
     seed: int
     shapes: tuple[str, ...]
@@ -38,14 +38,14 @@ class LoadScenario:
     crashes: tuple[int, ...]
     max_events: int
     strategy: str
-    few: int
+    driver_max_events: int
     compressed: bool
     numbered: bool
     alters: int
 
     @property
     def tells_repeats(self) -> bool:
-        """Whether what is sent again can be told in all cases; see README, "Limits today"."""
+        """Return whether every redelivery can be recognized; see README, "Limits today"."""
         return not (self.compressed and self.restarts) or (self.numbered and self.encoding == "json")
 
 
@@ -61,8 +61,8 @@ scenarios = st.builds(
     crashes=st.lists(st.integers(1, 12), max_size=2).map(tuple),
     max_events=st.sampled_from([40, 1_000_000]),
     strategy=st.sampled_from(["split", "split", "merge", "copy-on-write"]),
-    # Up to so many events the driver takes: none, those of some batches, all.
-    few=st.sampled_from([0, 20, 10_000]),
+    # Maximum number of events on the driver side: no batch, some batches, all batches.
+    driver_max_events=st.sampled_from([0, 20, 10_000]),
     compressed=st.booleans(),
     numbered=st.booleans(),
     alters=st.sampled_from([3, 15]),
@@ -70,18 +70,18 @@ scenarios = st.builds(
 
 
 def cuts(scenario: LoadScenario, ends: dict[str, dict[int, int]]) -> list[dict[str, dict[int, int]]]:
-    """Growing ends of batches, each partition at a pace of its own, the last at the very end."""
+    """Return increasing end offsets for each batch; the last one is the end of all partitions."""
     chance = random.Random(scenario.seed)
-    marks = {
+    bounds = {
         (t, p): [*sorted(chance.randint(0, end) for _ in range(scenario.batches - 1)), end]
         for t, ps in ends.items()
         for p, end in ps.items()
     }
-    return [{t: {p: marks[t, p][i] for p in ps} for t, ps in ends.items()} for i in range(scenario.batches)]
+    return [{t: {p: bounds[t, p][i] for p in ps} for t, ps in ends.items()} for i in range(scenario.batches)]
 
 
 def live(lake: LakeHarness, scenario: LoadScenario) -> Source:
-    """Run the scenario up to the end of its log."""
+    """Apply the log of the scenario to its end, with its crashes."""
     source = Source(
         scenario.seed,
         partitions=scenario.partitions,
@@ -116,7 +116,7 @@ def live(lake: LakeHarness, scenario: LoadScenario) -> Source:
 
 
 def assert_law(lake: LakeHarness, scenario: LoadScenario) -> None:
-    lake.driver_max_events = scenario.few
+    lake.driver_max_events = scenario.driver_max_events
     source = live(lake, scenario)
     with lake.catalog() as catalog:
         for table in source.tables:
@@ -127,10 +127,10 @@ def assert_law(lake: LakeHarness, scenario: LoadScenario) -> None:
 
 @settings(
     max_examples=EXAMPLES,
-    # The few examples of an ordinary run are always the same ones; those of a long one are not.
-    derandomize=EXAMPLES <= FEW,
+    # The examples of an ordinary run are always the same; those of a long run differ.
+    derandomize=EXAMPLES <= DEFAULT_EXAMPLES,
     deadline=None,
-    # A smaller scenario takes as long to run; its seed identifies it.
+    # A smaller scenario takes as long, so shrinking is useless; the seed identifies a scenario.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
     print_blob=True,

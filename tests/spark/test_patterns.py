@@ -1,4 +1,4 @@
-"""Java reads the patterns of names as Python does: Debezium and Spark match what the mirror includes."""
+"""Java and Python read name patterns in the same way: Debezium and Spark match what the mirror includes."""
 
 import re
 from typing import Any

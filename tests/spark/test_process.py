@@ -1,4 +1,4 @@
-"""The mirror as a process of its own, and its Java process, when signals come."""
+"""Signals to the mirror as a separate process, and to its Java process."""
 
 import os
 import signal
@@ -39,13 +39,13 @@ conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 @contextmanager
 def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
-    """The program at work, in a process group of its own, and its Java process."""
+    """Run the program in a separate process group, and provide it with its Java process."""
     (folder / "replicator.toml").write_text(CONFIG)
     with ArchiveWriter(folder / "archive", topic_prefix="shop", encoding="json"):
         pass
     command = [sys.executable, "-m", "tests.programs.busy_mirror"]
     pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    # The code that the other tests import.
+    # The same code that the other tests import.
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, env=env, **pipes) as python:
         try:
@@ -60,11 +60,11 @@ def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proces
 
 
 ENDS_S = 180.0
-"""Where no process before did, Java writes its classes at its end (see `class_archive`), and Python waits for that."""
+"""Includes the time in which Java writes its class archive if no earlier process did (see `class_archive`)."""
 
 
 def assert_ends(process: psutil.Process) -> None:
-    """It ends by itself."""
+    """Assert that a process ends by itself."""
     process.wait(ENDS_S)
 
 
@@ -72,7 +72,7 @@ def assert_ends(process: psutil.Process) -> None:
 def test_process_stops_cleanly_when_its_group_is_signalled(tmp_path: Path, number: signal.Signals) -> None:
     with program(tmp_path) as (python, java):
         os.killpg(python.pid, number)
-        # As a service manager does that signals every process that it finds.
+        # As a service manager that signals every process.
         java.send_signal(number)
         out, err = python.communicate(timeout=ENDS_S)
         assert (python.returncode, "counted 3" in out, err.strip()) == (0, True, "")
@@ -95,7 +95,7 @@ def test_process_exits_with_one_error_and_next_step_when_java_is_killed(tmp_path
         assert following.startswith("next:  see spark.log")
 
 
-def test_existing_session_is_kept(lake: LakeHarness) -> None:
+def test_running_session_does_not_stop_an_existing_session(lake: LakeHarness) -> None:
     with running_session(lake.config()) as session:
         assert session.range(2).count() == 2
     assert lake.base.range(3).count() == 3

@@ -1,4 +1,4 @@
-"""Events in quarantine: applied after all, or dropped, whatever happened meanwhile."""
+"""Quarantined events: replayed or dropped, whatever was applied in the meantime."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ from tests.support.orders_table import ORDERS
 NARROW = (ColumnSpec("id", "bigint", False), ColumnSpec("number", "int"))
 WIDE = (ColumnSpec("id", "bigint", False), ColumnSpec("number", "bigint"))
 LARGE = 5_000_000_000
-"""No int. An event that has it is bad until it is known that the column is a bigint."""
+"""No INT: an event that has it is bad until a definition says that the column is a BIGINT."""
 
 
 def definition(columns: tuple[ColumnSpec, ...], pos: int, kind: str) -> Record:
@@ -32,7 +32,7 @@ def definition(columns: tuple[ColumnSpec, ...], pos: int, kind: str) -> Record:
 
 CREATED = definition(NARROW, 4, "CREATE")
 WIDENED = definition(WIDE, 5, "ALTER")
-"""The same table from right after its creation on; where it comes late, events are bad until then."""
+"""The definition right after the creation of the table. Events are bad until it arrives."""
 
 
 def row(number: int, value: int) -> dict[str, int]:
@@ -60,7 +60,7 @@ def mirrored(lake: LakeHarness) -> dict[int, int]:
 
 
 def recorded(lake: LakeHarness) -> list[tuple[int, str, Any]]:
-    """Offset, kind and number of every change."""
+    """Return offset, kind and number of every change."""
     rows = lake.rows("orders", "shop_changes")
     return sorted((r["_change"]["offset"], r["_change"]["kind"], r["number"]) for r in rows)
 
@@ -71,8 +71,8 @@ EVENTS = [
     event("c", 103, after=row(3, 30)),
     event("u", 104, before=row(1, 10), after=row(1, LARGE)),  # bad, and followed by a good one
     event("u", 105, before=row(2, 20), after=row(2, LARGE)),  # bad, and the last of its key
-    event("d", 106, before=row(3, LARGE)),  # bad; then the key comes again
-    event("c", 107, after=row(4, LARGE)),  # bad; a row that is new
+    event("d", 106, before=row(3, LARGE)),  # bad; later the key is inserted again
+    event("c", 107, after=row(4, LARGE)),  # bad; a new row
     event("u", 108, before=row(4, LARGE), after=row(4, LARGE + 1)),  # bad, of the same key
     event("u", 109, before=row(1, 11), after=row(1, 12)),
     event("c", 110, after=row(3, 31)),
@@ -137,7 +137,7 @@ def test_replay_is_completed_when_repeated_after_a_crash(lake: LakeHarness, cras
     assert read_quarantine(lake.config(), QuarantineFilter()) == []
 
 
-def test_replay_gives_the_same_rows_when_the_newest_event_is_first(lake: LakeHarness) -> None:
+def test_replay_leaves_the_same_rows_when_the_newest_event_is_replayed_first(lake: LakeHarness) -> None:
     lake.write([CREATED, *EVENTS])
     lake.catch_up()
     lake.write([WIDENED])
@@ -158,8 +158,8 @@ def test_replay_does_not_restore_truncated_rows(lake: LakeHarness) -> None:
     assert len(recorded(lake)) == len(CHANGES) + 2
 
 
-def test_replayed_truncate_keeps_rows_of_later_changes(lake: LakeHarness) -> None:
-    """A truncate is bad where its envelope is damaged; here a definition that comes late mends it."""
+def test_replay_of_a_truncate_keeps_rows_of_later_changes(lake: LakeHarness) -> None:
+    """A TRUNCATE event is bad if its envelope is damaged; here a later definition makes it readable."""
     damaged = json.loads(event("t", 105).value or b"")
     damaged["after"] = row(0, LARGE)
     lake.write(
@@ -180,12 +180,12 @@ def test_replayed_truncate_keeps_rows_of_later_changes(lake: LakeHarness) -> Non
     assert [kind for offset, kind, _ in recorded(lake) if offset == 2] == ["TRUNCATE"]
 
 
-def test_paused_table_continues_when_the_cause_is_fixed(lake: LakeHarness) -> None:
+def test_paused_table_continues_when_its_bad_events_can_be_decoded(lake: LakeHarness) -> None:
     config = lake.config(apply={"on_bad_event": "pause", "max_events": 2})
     lake.write([CREATED, *EVENTS])
     (reason,) = lake.catch_up(config).summary().paused.values()
     assert "could not be decoded" in reason
-    # Nothing behind the bad event was taken in, so there is nothing to replay yet.
+    # No event after the bad one was applied, so there is nothing to replay yet.
     assert [p.offset for p in replayed(lake, config).ahead] == [3]
     lake.write([WIDENED])
     assert lake.catch_up(config).summary().paused == {}
@@ -252,7 +252,7 @@ def test_unreadable_schema_changes_are_quarantined_and_can_be_dropped(lake: Lake
 def test_quarantine_of_an_older_version_is_read_and_replayed(
     lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its table has no columns that say what became of an event."""
+    """Its table has no columns for the resolution of an event."""
     with monkeypatch.context() as older:
         older.setattr("replicator.lake.quarantine.RESOLVED_FIELDS", ())
         older.setattr("replicator.lake.quarantine._FIELDS", quarantine._FIELDS[:-2])

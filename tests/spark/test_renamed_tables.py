@@ -1,4 +1,4 @@
-"""Tables that take another name, or another table's, keep their rows."""
+"""Tables keep their rows if they are renamed or exchange their names."""
 
 import json
 from itertools import chain
@@ -35,7 +35,7 @@ def test_renamed_table_keeps_its_rows(lake: LakeHarness, together: bool, new: st
 
 
 def test_renamed_table_continues_when_only_the_new_topic_is_unread(lake: LakeHarness) -> None:
-    """The lake has all of the old topic, and what is left to read is the new one's."""
+    """All events of the old topic are in the lake; only the new topic has unread events."""
     columns = [ID, ColumnSpec("a", "int")]
     lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
     apply_archive(lake.mirror())
@@ -50,7 +50,7 @@ def test_renamed_table_continues_when_only_the_new_topic_is_unread(lake: LakeHar
 
 @pytest.mark.parametrize("at", [1, 2])
 def test_rename_is_completed_after_a_crash(lake: LakeHarness, at: int) -> None:
-    """Between the two tables, and before it is known that both are renamed."""
+    """Crash between the renames of mirror and changelog, and after both."""
     columns = [ID, ColumnSpec("a", "int")]
     lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
     lake.catch_up()
@@ -66,8 +66,8 @@ def test_rename_is_completed_after_a_crash(lake: LakeHarness, at: int) -> None:
             assert {name for _, name in catalog.list_tables(namespace)} == {"bills"}
 
 
-def test_old_name_is_not_created_again_after_a_rename(lake: LakeHarness) -> None:
-    """Its topic stays in the log; a start before the first event under the new name must not read it anew."""
+def test_table_of_the_old_name_is_not_created_again_after_a_rename(lake: LakeHarness) -> None:
+    """Its topic stays in the log; a start before the first event under the new name must not read it again."""
     columns = [ID, ColumnSpec("a", "int")]
     lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
     lake.catch_up()
@@ -92,7 +92,7 @@ def test_old_name_is_not_created_again_after_a_rename(lake: LakeHarness) -> None
 def test_column_changes_under_the_old_name_apply_to_the_renamed_table(
     lake: LakeHarness, together: bool, between: bool
 ) -> None:
-    """What a table went through under its old name counts under the new one: fills, names, types."""
+    """Fills, renames and type changes under the old name apply under the new one."""
     first = [ID, ColumnSpec("a", "int"), ColumnSpec("b", "int")]
     second = [ID, ColumnSpec("c", "int"), ColumnSpec("b", "int")]
     third = [ID, ColumnSpec("c", "varchar"), ColumnSpec("b", "int"), ColumnSpec("z", "int", False, "7")]
@@ -122,7 +122,7 @@ def test_column_changes_under_the_old_name_apply_to_the_renamed_table(
     assert rows(lake, "orders_new") == wanted
 
 
-def test_copy_that_takes_over_the_name_of_a_table_has_its_rows(lake: LakeHarness) -> None:
+def test_table_keeps_its_rows_when_an_excluded_copy_replaces_it(lake: LakeHarness) -> None:
     a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
     lake.write([other_table("orders", "CREATE", 100, columns=[ID, a]), row_of("orders", 200, id=1, a=1)])
     lake.catch_up()
@@ -153,9 +153,9 @@ A, B = ColumnSpec("a", "int"), ColumnSpec("b", "varchar")
 
 
 def exchange_of(place: int, one: list[ColumnSpec], other: list[ColumnSpec], *, divided: bool) -> list[Record]:
-    """The tables `orders` and `bills` exchange their names; `orders` has the columns `one` then.
+    """Return the definitions after `orders` and `bills` exchanged their names; `orders` then has the columns `one`.
 
-    Debezium 3.6 divides the statement into one for each table, and tells nothing of a name in the middle.
+    Debezium 3.6 divides the statement into one for each table, and writes no definition for an intermediate name.
     """
     statements = ["orders TO tmp", "bills TO orders", "tmp TO bills"]
     if not divided:
@@ -243,7 +243,7 @@ def test_table_keeps_its_rows_when_it_exchanges_names_with_an_empty_one(lake: La
 
 
 def test_table_waits_for_the_table_that_it_exchanges_names_with(lake: LakeHarness) -> None:
-    """Until that has all from before the exchange, nothing from after it is mixed with the rows of another table."""
+    """It waits until the other table has all events from before the exchange, so that no rows are mixed."""
     lake.write(before_exchange()[:4])
     lake.catch_up()
     lake.write([*exchange_of(300, [ID, B], [ID, A], divided=True), after_exchange()[0]])
@@ -258,7 +258,7 @@ def test_table_waits_for_the_table_that_it_exchanges_names_with(lake: LakeHarnes
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 6, 7, 9, 11, 13, 15])
 def test_exchange_of_names_is_completed_after_a_crash(lake: LakeHarness, at: int) -> None:
-    """Two namespaces with two tables to row_hash and three names to give."""
+    """Two namespaces, each with two tables to update and three renames."""
     lake.write(before_exchange())
     lake.catch_up()
     lake.write([*exchange_of(300, [ID, B], [ID, A], divided=True), *after_exchange()])

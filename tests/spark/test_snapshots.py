@@ -1,4 +1,4 @@
-"""Snapshots: one that is broken off and made anew, and those that read some rows between other changes."""
+"""Snapshots: one that is interrupted and repeated, and ad-hoc ones that read some rows among other changes."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ ANEW = [
     event("c", 300, after={"id": 6, "name": "later"}),
     event("c", 301, after={"id": 2, "name": "later"}, partition=1),
 ]
-"""While nobody looked, 2 and 4 were deleted and 5 was made."""
+"""Between the snapshots, 2 and 4 were deleted and 5 was inserted."""
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
@@ -59,7 +59,7 @@ def test_second_snapshot_removes_no_row_before_its_end(lake: LakeHarness) -> Non
     assert ids(lake) == [1, 2, 3, 5, 6]
 
 
-def test_second_snapshot_removes_rows_at_its_start_when_without_changelog(lake: LakeHarness) -> None:
+def test_second_snapshot_removes_rows_at_its_start_when_there_is_no_changelog(lake: LakeHarness) -> None:
     one = [r for r in [*BROKEN_OFF, *ANEW] if r.partition == 0]
     lake.write([DEFINITION, *one])
     mirror = lake.mirror(lake.config(apply={"changelog": False}))
@@ -70,8 +70,8 @@ def test_second_snapshot_removes_rows_at_its_start_when_without_changelog(lake: 
     assert ids(lake) == [1, 5, 6]
 
 
-def test_ad_hoc_snapshots_remove_nothing(lake: LakeHarness) -> None:
-    """They may read a part of the table, and stand among changes: an incremental one at the very place of one."""
+def test_ad_hoc_snapshots_remove_no_rows(lake: LakeHarness) -> None:
+    """They may read a part of the table; an incremental one has the position of a change."""
     changes = [
         event("u", 800, before={"id": 1, "name": "read"}, after={"id": 1, "name": "changed"}),
         snapshot_read(2, 800, "incremental", name="incremental"),

@@ -1,4 +1,4 @@
-"""Topics that are deleted and recreated, or that lose their end, and events of compressed transactions."""
+"""Topics that are recreated or lose their newest events, and events of compressed transactions."""
 
 import shutil
 
@@ -12,7 +12,7 @@ from tests.support.orders_table import DEFINITION, ORDERS, created, event, ids, 
 
 @pytest.fixture
 def topic_id(lake: LakeHarness) -> list[str]:
-    """The id of every topic, as its only item."""
+    """Return a list whose only item is the id of every topic."""
     found = ["first"]
 
     class GrowingLog(ArchiveChangeLog):
@@ -81,8 +81,10 @@ def test_table_pauses_when_its_topic_lost_the_newest_events(lake: LakeHarness, t
     assert "has lost its newest events" in reason
 
 
-@pytest.mark.parametrize("few", [0, 10_000])
-def test_statements_of_a_compressed_transaction_have_one_position(lake: LakeHarness, few: int) -> None:
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_compressed_transaction_is_applied_once_when_it_is_divided_and_redelivered(
+    lake: LakeHarness, driver_max_events: int
+) -> None:
     row = {"id": 1, "name": "a"}
     changed = {"id": 1, "name": "b"}
     transaction = [
@@ -92,7 +94,7 @@ def test_statements_of_a_compressed_transaction_have_one_position(lake: LakeHarn
         event("u", 100, before=row, after=changed),
         event("d", 100, before={"id": 2, "name": "x"}),
     ]
-    lake.driver_max_events = few
+    lake.driver_max_events = driver_max_events
     lake.write([DEFINITION, *transaction])
     mirror = lake.mirror()
     mirror.advance({ORDERS: {0: 2}})
@@ -101,7 +103,7 @@ def test_statements_of_a_compressed_transaction_have_one_position(lake: LakeHarn
         (1, "b"),
         (3, "x"),
     ]
-    # A connector that starts again sends the end of it once more, or all.
+    # A restarted connector redelivers the end of the transaction, or all of it.
     lake.write([*transaction[3:], event("m", 105), *transaction, created(9)])
     lake.catch_up()
     assert ids(lake) == [1, 3, 9]

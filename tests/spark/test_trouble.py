@@ -1,4 +1,4 @@
-"""Bad events and tables that cannot go on: quarantine, pauses, and how things go on."""
+"""Bad events and tables that cannot continue: quarantine, pauses, and recovery from them."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def without_delays(context: MirrorContext) -> TableStates:
 GARBAGE = [Record(ORDERS, 0, b"k", b"garbage{"), Record(ORDERS, 0, None, b'{"schema":{},"payload":{}}')]
 
 
-def test_quarantine_holds_each_bad_event_once(lake: LakeHarness) -> None:
+def test_quarantine_contains_each_bad_event_once(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1), *GARBAGE, created(2)])
     for crash in (2, 3, 5):
         with pytest.raises(PowerCut), power_cut(crash):
@@ -54,7 +54,7 @@ def test_quarantine_holds_each_bad_event_once(lake: LakeHarness) -> None:
     assert all(r["reason"] for r in found)
 
 
-def test_bad_schema_changes_are_quarantined_once_and_stop_no_table(lake: LakeHarness) -> None:
+def test_bad_schema_changes_are_quarantined_once_and_pause_no_table(lake: LakeHarness) -> None:
     bad = [
         Record("shop", 0, b"k", b"garbage{"),
         Record("shop", 0, None, b"\xff"),
@@ -85,7 +85,7 @@ def test_bad_schema_changes_are_quarantined_once_and_stop_no_table(lake: LakeHar
     assert len(lake.rows("quarantine", "shop_ops")) == 4
 
 
-def test_table_paused_for_bad_events_continues_when_configured_otherwise(lake: LakeHarness) -> None:
+def test_table_paused_for_bad_events_continues_when_its_policy_is_quarantine(lake: LakeHarness) -> None:
     others = (ColumnSpec("id", "bigint", False),)
     lake.write(
         [
@@ -110,7 +110,7 @@ def test_table_paused_for_bad_events_continues_when_configured_otherwise(lake: L
     assert len(lake.rows("quarantine", "shop_ops")) == 2
 
 
-def test_tables_pause_alone_when_they_have_no_key_or_definition(lake: LakeHarness) -> None:
+def test_other_tables_continue_when_tables_without_key_or_definition_pause(lake: LakeHarness) -> None:
     nokey = schema_change_event(Place(1, 4), "nokey", COLUMNS, [], kind="CREATE")
     lake.write([DEFINITION, Record("shop", 0, None, nokey), created(1)])
     row = {"id": 1, "name": "x"}
@@ -128,7 +128,9 @@ def test_tables_pause_alone_when_they_have_no_key_or_definition(lake: LakeHarnes
 
 
 @pytest.mark.parametrize("kind", ["spark", "java"])
-def test_table_pauses_alone_when_its_batch_fails(lake: LakeHarness, kind: str) -> None:
+def test_other_tables_continue_when_a_table_pauses_because_its_batch_failed(
+    lake: LakeHarness, kind: str
+) -> None:
     def failing(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
         if task.table.name != "orders":
             return apply_task(context, task, watch)
@@ -168,10 +170,10 @@ def test_table_pauses_when_a_type_change_cannot_convert_a_value(lake: LakeHarnes
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_table_that_begins_with_garbage_starts_with_the_first_good_event(
+def test_table_begins_with_the_first_good_event_when_its_topic_begins_with_bad_ones(
     lake: LakeHarness, restarted: bool
 ) -> None:
-    """Nothing defines the table but the events themselves."""
+    """Only the events define the table."""
     lake.write([*GARBAGE, priced(1, 2.5, with_schema=True), Record(ORDERS, 0, b"k", None)])
     mirror = lake.mirror()
     mirror.advance({ORDERS: {0: 2}})
@@ -188,7 +190,7 @@ def test_table_that_begins_with_garbage_starts_with_the_first_good_event(
     assert all(r["reason"] for r in found)
 
 
-def test_batch_of_bad_events_alone_is_skipped_after_a_restart(lake: LakeHarness) -> None:
+def test_progress_is_committed_when_a_batch_has_only_bad_events(lake: LakeHarness) -> None:
     lake.write([priced(1, 2.5, with_schema=True)])
     lake.catch_up()
     lake.write([*GARBAGE, Record(ORDERS, 0, b"k", None)])
@@ -206,7 +208,9 @@ def test_batch_of_bad_events_alone_is_skipped_after_a_restart(lake: LakeHarness)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_table_pauses_alone_when_its_lake_metadata_cannot_be_read(lake: LakeHarness, restarted: bool) -> None:
+def test_other_tables_continue_when_the_lake_metadata_of_a_table_cannot_be_read(
+    lake: LakeHarness, restarted: bool
+) -> None:
     lake.schedule = lambda context: Scheduler(context, tables=without_delays(context))
     others = schema_change_event(Place(1, 4), "others", COLUMNS, ["id"], kind="CREATE")
     lake.write([DEFINITION, Record("shop", 0, None, others), created(1)])
@@ -217,7 +221,7 @@ def test_table_pauses_alone_when_its_lake_metadata_cannot_be_read(lake: LakeHarn
     with lake.catalog() as catalog:
         file = Path(catalog.load_table(("shop", "orders")).metadata_location.removeprefix("file:"))
     text = file.read_text()
-    # One that is there and broken would be read for a minute and a half before the catalog gives it up.
+    # The catalog would try to read a damaged file for a minute and a half.
     file.unlink()
     lake.write([created(2), Record("shop.shop.others", 0, None, other[1])])
     if restarted:

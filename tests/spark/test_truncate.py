@@ -1,4 +1,4 @@
-"""TRUNCATE on several partitions of a topic, however batches cut them."""
+"""TRUNCATE of a table whose topic has several partitions, for different batches."""
 
 import pytest
 
@@ -20,7 +20,7 @@ SCATTERED = [
     event("d", 303, before={"id": 4, "name": "d"}, partition=1),
     event("c", 304, after={"id": 5, "name": "e"}),
 ]
-"""A table of two partitions that is emptied; the truncate stands on one of them only."""
+"""Events of a truncated table on two partitions; the TRUNCATE event is in one of them only."""
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
@@ -28,7 +28,7 @@ SCATTERED = [
 def test_truncate_removes_older_rows_of_all_partitions(
     lake: LakeHarness, strategy: str, cut: dict[int, int]
 ) -> None:
-    """Older events may come after it, and later ones before it."""
+    """Older events may arrive after it, and newer ones before it."""
     lake.write([DEFINITION, *SCATTERED])
     mirror = lake.mirror(lake.config(apply={"strategy": strategy}))
     mirror.advance({ORDERS: cut})
@@ -38,7 +38,7 @@ def test_truncate_removes_older_rows_of_all_partitions(
     assert len(lake.rows("orders", "shop_changes")) == 7
 
 
-def test_rows_kept_by_a_truncate_keep_their_fills(lake: LakeHarness) -> None:
+def test_rows_newer_than_a_truncate_keep_their_fills(lake: LakeHarness) -> None:
     newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "new")]
     altered = schema_change_event(Place(1, 303), "orders", newer, ["id"], kind="ALTER")
     lake.write([DEFINITION, *SCATTERED[:2], SCATTERED[3]])
@@ -73,8 +73,8 @@ def test_events_before_a_truncate_are_ignored_when_there_is_no_changelog(lake: L
     assert sorted(r["id"] for r in lake.rows("orders")) == [3, 5]
 
 
-def test_changelog_enabled_later_does_not_empty_the_mirror(lake: LakeHarness) -> None:
-    """The log is then read again from its beginning, with truncates that the mirror has long since."""
+def test_mirror_keeps_its_rows_when_the_changelog_is_enabled_later(lake: LakeHarness) -> None:
+    """The log is then read again from its beginning, with TRUNCATE events that the mirror has applied already."""
     lake.write([DEFINITION, *SCATTERED])
     lake.catch_up(lake.config(apply={"changelog": False}))
     lake.catch_up()

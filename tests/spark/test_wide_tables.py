@@ -1,4 +1,4 @@
-"""A table of 300 columns, and a batch of many schemas of it."""
+"""A table of 300 columns."""
 
 from typing import Any
 
@@ -43,8 +43,8 @@ def record(op: str, number: int, pos: int, *, with_schema: bool) -> Record:
     return Record(TOPIC, 0, key, value)
 
 
-def test_table_of_300_columns_is_mirrored(lake: LakeHarness) -> None:
-    """Both forms of events, both ways of a batch: few that the driver plans, and many by Spark alone."""
+def test_table_of_300_columns_is_mirrored_by_driver_and_spark(lake: LakeHarness) -> None:
+    """Events with and without schemas, in a large batch on Spark and in a small one on the driver side."""
     definition = schema_change_event(Place(1, 4), "wide", COLUMNS, ["id"], kind="CREATE")
     lake.write([Record("shop", 0, None, definition)])
     lake.write([record("c", n, 100 + n, with_schema=False) for n in range(400)])

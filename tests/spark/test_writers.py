@@ -1,4 +1,4 @@
-"""Others write the same tables: a second mirror is refused, maintenance is planned around."""
+"""Other writers of the same tables: a second mirror is fenced, and maintenance is allowed."""
 
 from typing import Any
 from unittest.mock import patch
@@ -9,7 +9,7 @@ from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError
 from replicator.lake.commit import Staged, publish
 from replicator.lake.data_files import matching_positions
-from replicator.model.commit_marker import MARKER_KEY, CommitMarker
+from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event
 
@@ -44,13 +44,13 @@ def test_commit_is_refused_when_fenced_or_in_conflict(lake: LakeHarness) -> None
     now = tables.load("shop", "orders")
     assert now is not None
     assert now.marker() == following
-    # The very same commit again, as after an answer that was lost: it is known to have happened.
+    # The same commit again, as if the response of the catalog was lost: it is recognized as done.
     with pytest.raises(FencedError):
         publish(tables, now, base, following, Staged())
 
 
 def test_batch_is_applied_when_maintenance_commits_during_it(lake: LakeHarness) -> None:
-    """Maintenance from outside commits while a batch is at work."""
+    """External maintenance commits while a batch runs."""
     lake.write([DEFINITION, created(1), created(2)])
     mirror = lake.mirror()
     mirror.advance({ORDERS: {0: 1}})
@@ -71,7 +71,7 @@ def test_batch_is_applied_when_maintenance_commits_during_it(lake: LakeHarness) 
     assert len(lake.rows("orders", "shop_changes")) == 2
 
 
-def test_external_compaction_keeps_the_ledger(lake: LakeHarness) -> None:
+def test_mirror_continues_at_its_marker_after_an_external_compaction(lake: LakeHarness) -> None:
     lake.write(
         [DEFINITION, created(1), created(2), event("d", 150, before={"id": 1, "name": "new"}), created(60)]
     )
@@ -87,8 +87,8 @@ def test_external_compaction_keeps_the_ledger(lake: LakeHarness) -> None:
     assert len(lake.rows("orders", "shop_changes")) == 4
 
 
-def test_rows_moved_by_compaction_are_located_again(lake: LakeHarness) -> None:
-    """A process remembers where it put its rows; a compaction in between puts them elsewhere."""
+def test_rows_are_located_again_when_a_compaction_moves_them(lake: LakeHarness) -> None:
+    """A process keeps the row locations in memory; a compaction in between moves the rows."""
     updates = [
         event("u", 200 + n, before={"id": n, "name": "new"}, after={"id": n, "name": "2"}) for n in (1, 2)
     ]
@@ -106,8 +106,8 @@ def test_rows_moved_by_compaction_are_located_again(lake: LakeHarness) -> None:
     assert lake.rows("orders") == [{"id": 1, "name": "again"}]
 
 
-def test_small_batches_search_only_the_base(lake: LakeHarness) -> None:
-    """However many small files there are, only what was there before them is searched, and for unknown keys only."""
+def test_small_batches_search_only_keys_without_known_row_locations(lake: LakeHarness) -> None:
+    """The process knows the locations of rows that it wrote, so it searches older files for other keys only."""
     searched: list[int] = []
 
     def search(tables: Any, table: Any, snapshot_id: int, names: Any, keys: Any) -> Any:
@@ -143,8 +143,8 @@ def test_search_reads_the_given_iceberg_snapshot(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
-def test_commit_writes_its_marker_to_the_iceberg_snapshot(lake: LakeHarness, strategy: str) -> None:
-    """Tools that read a table's history read snapshots; properties have the newest marker only."""
+def test_commit_writes_its_number_to_the_iceberg_snapshot(lake: LakeHarness, strategy: str) -> None:
+    """Tools that read a table's history read Iceberg snapshots; properties have only the newest marker."""
     lake.write([DEFINITION, created(1), created(2), event("d", 150, before={"id": 1, "name": "new"})])
     mirror = lake.mirror(lake.config(apply={"strategy": strategy}))
     mirror.advance({ORDERS: {0: 2}})
@@ -154,5 +154,8 @@ def test_commit_writes_its_marker_to_the_iceberg_snapshot(lake: LakeHarness, str
         snapshot = table.current_snapshot()
         assert snapshot is not None
         assert snapshot.summary is not None
-        assert snapshot.summary[MARKER_KEY] == table.properties[MARKER_KEY]
+        assert MARKER_KEY not in snapshot.summary.additional_properties
+        assert snapshot.summary[COMMIT_KEY] == str(
+            CommitMarker.from_json(table.properties[MARKER_KEY]).sequence
+        )
     assert [r["id"] for r in lake.rows("orders")] == [2]

@@ -1,4 +1,4 @@
-"""Canonical texts of what a real MySQL holds, and the workloads that write it."""
+"""Canonical texts of values in a real MySQL, and the workloads that write them."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The preflight against a real MySQL server."""
+"""`replicator check` on a real MySQL server."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ Sql = Callable[..., None]
 
 @pytest.fixture
 def sql(running_stack: Any) -> Iterator[Sql]:
-    """Runs statements as root; what they made and set is gone afterwards."""
+    """Provide a function that runs statements as root. Their effects are removed afterwards."""
     there = running_stack.endpoints
     root = pymysql.connect(
         host=there.mysql_host,
@@ -63,7 +63,7 @@ def sql(running_stack: Any) -> Iterator[Sql]:
 
 @pytest.fixture
 def values(running_stack: Any, tmp_path: Path) -> dict[str, Any]:
-    """A configuration that reads an archive, so that only the source can fail."""
+    """Return a configuration that reads an archive, so that only checks of the source can fail."""
     from replicator.sources.archive import ArchiveWriter
 
     ArchiveWriter(tmp_path / "recorded", topic_prefix="shop", encoding="json").close()
@@ -91,7 +91,7 @@ def configured(values: Mapping[str, Any], folder: Path, **source: Any) -> Config
 
 
 def trouble(config: Config) -> dict[str, CheckResult]:
-    """What is not ok about the source."""
+    """Return the findings about the source that are not ok, by name."""
     results = run_checks(config)
     return {r.name: r for r in results if r.status != "ok" and r.name.startswith("source")}
 
@@ -168,7 +168,7 @@ def test_check_names_tables_without_key_or_with_wide_decimals(
     assert found["source: decimals"].found == f"more than 38 digits: {DATABASE}.wide.big"
 
 
-def test_check_reports_a_refused_login_and_a_closed_port(
+def test_check_reports_a_refused_login_or_a_closed_port(
     sql: Sql, values: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "password").write_text("wrong")

@@ -26,12 +26,12 @@ pytestmark = pytest.mark.stack
 
 
 def read(bootstrap: str, topic: str, count: int, seconds: float = 60) -> list[Any]:
-    """The first `count` values of a topic's partition 0, parsed; None for a tombstone."""
+    """Return the first `count` values of a topic's partition 0, parsed; None for a tombstone."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False})
     values: list[Any] = []
     deadline = time.monotonic() + seconds
     try:
-        # A subscription would look for a topic that is about to be made only every five minutes.
+        # A subscription would look for a topic that does not exist yet only every five minutes.
         while topic not in consumer.list_topics(timeout=10).topics and time.monotonic() < deadline:
             time.sleep(0.2)
         assert topic in (topics := sorted(consumer.list_topics(timeout=10).topics)), topics
@@ -90,7 +90,7 @@ def test_connector_writes_changes_to_kafka(source_database: SourceDatabase, tmp_
         assert source_database.endpoints.mysql_password not in log.read_text(errors="replace")
 
 
-def test_connector_is_refused_in_one_line_when_its_password_is_wrong(
+def test_register_fails_with_one_line_when_the_password_is_wrong(
     source_database: SourceDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", "certainly-wrong")
@@ -102,7 +102,7 @@ def test_connector_is_refused_in_one_line_when_its_password_is_wrong(
     assert "certainly-wrong" not in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_stack_restores_kafka_with_its_data_after_kill(running_stack: LocalStack) -> None:
+def test_kafka_keeps_its_data_when_it_is_killed_and_restarted(running_stack: LocalStack) -> None:
     bootstrap = running_stack.endpoints.bootstrap_servers
     topic = f"kept-{time.time_ns()}"
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
@@ -120,20 +120,20 @@ def test_stack_restores_kafka_with_its_data_after_kill(running_stack: LocalStack
     assert read(bootstrap, topic, 1) == [{"n": 1}]
 
 
-def test_stack_restores_mysql_with_its_data_after_kill(source_database: SourceDatabase) -> None:
+def test_mysql_keeps_its_data_when_it_is_killed_and_restarted(source_database: SourceDatabase) -> None:
     source_database.execute("CREATE TABLE kept (id INT PRIMARY KEY)", "INSERT INTO kept VALUES (7)")
     source_database.stack.kill("mysql")
     source_database.stack.restart("mysql")
     assert source_database.rows("SELECT id FROM kept") == [(7,)]
 
 
-def test_stack_restores_registry_with_its_schemas_after_kill(running_stack: LocalStack) -> None:
+def test_registry_keeps_its_schemas_when_it_is_killed_and_restarted(running_stack: LocalStack) -> None:
     url = running_stack.endpoints.registry_url
     subject, schema = f"kept-{time.time_ns()}-value", '{"type":"record","name":"R","fields":[]}'
     answer = requests.post(f"{url}/subjects/{subject}/versions", json={"schema": schema}, timeout=30)
     number = answer.json()["id"]
     assert Registry(url).schema(number) == schema
-    # Its database writes what was committed some time later, in order: what comes after is in the file, so is this.
+    # Its database writes commits later, in order: if a later schema is in the file, so is this one.
     later = subject.replace("kept", "later")
     requests.post(f"{url}/subjects/{later}/versions", json={"schema": schema}, timeout=30).raise_for_status()
     file = running_stack.folder / "registry" / "data" / "registry.mv.db"
@@ -148,7 +148,7 @@ def test_stack_restores_registry_with_its_schemas_after_kill(running_stack: Loca
 def test_stack_command_starts_shows_and_stops_a_detached_stack(
     local_stack: LocalStack, tmp_path: Path
 ) -> None:
-    del local_stack  # only says that MySQL is to be had
+    del local_stack  # skips the test if MySQL is not available
     folder = ["--dir", str(tmp_path / "own")]
     run = CliRunner()
     up = run.invoke(app, ["up", *folder, "--only", "mysql", "--json"])

@@ -1,4 +1,4 @@
-"""Recording from a real broker: everything committed, once, in order, and nothing else."""
+"""Recording from a real broker: each committed event once, in order, and no others."""
 
 import threading
 import uuid
@@ -67,7 +67,7 @@ class Broker:
 
 @pytest.fixture
 def broker(running_stack: LocalStack) -> Iterator[Broker]:
-    """A prefix of this test's own; its topics go afterwards."""
+    """Provide a topic prefix for one test. Its topics are deleted afterwards."""
     broker = Broker(running_stack.endpoints.bootstrap_servers)
     yield broker
     if broker.topics:
@@ -120,7 +120,7 @@ def test_record_continues_an_existing_archive(broker: Broker, tmp_path: Path) ->
     assert [e.value for e in events(tmp_path / "a", items)] == [b"x"]
 
 
-def test_only_committed_events_are_recorded(broker: Broker, tmp_path: Path) -> None:
+def test_record_writes_only_committed_events(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.transaction(orders, [b"a", b"b"], commit=True)
     broker.transaction(orders, [b"no", b"no"], commit=False)
@@ -134,7 +134,7 @@ def test_only_committed_events_are_recorded(broker: Broker, tmp_path: Path) -> N
     assert [e.offset for e in events(tmp_path / "a", orders)] == [0, 1, 6]
 
 
-def test_record_includes_new_topics_while_following(broker: Broker, tmp_path: Path) -> None:
+def test_record_includes_topics_that_are_created_while_it_runs(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.send(orders, [b"a"])
     stop, seen = threading.Event(), threading.Semaphore(0)
@@ -171,7 +171,7 @@ def test_record_includes_new_topics_while_following(broker: Broker, tmp_path: Pa
     assert [e.value for e in events(tmp_path / "a", items)] == [b"x"]
 
 
-def test_recording_stops_when_events_were_deleted(broker: Broker, tmp_path: Path) -> None:
+def test_record_fails_when_unrecorded_events_were_deleted(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.send(orders, [b"a", b"b"])
     config = broker.config(tmp_path)

@@ -1,4 +1,4 @@
-"""`up` while a server is ending, on a real MySQL of the test's own."""
+"""`stack up` while a server is stopping, on a separate real MySQL."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ Maker = Callable[..., LocalStack]
 
 @pytest.fixture
 def stack_maker(local_stack: LocalStack, tmp_path: Path) -> Iterator[Maker]:
-    """Makes what a process of its own would: another object for the same folder."""
+    """Provide a function that creates another stack object for the same folder, as another process would."""
     folder = tmp_path / "own"
 
     def make(**options: object) -> LocalStack:
@@ -48,7 +48,7 @@ def test_up_starts_mysql_again_when_it_is_still_shutting_down(stack_maker: Maker
     stack = stack_maker()
     stack.up({"mysql"})
     pid = mysql_pid(stack)
-    # It has been told to end, and does so when it is resumed; until then it accepts connections and answers nothing.
+    # It received SIGTERM and ends when it is resumed; until then it accepts connections and does not respond.
     stack.pause("mysql")
     os.kill(pid, signal.SIGTERM)
     waits = threading.Event()
@@ -64,7 +64,7 @@ def test_up_starts_mysql_again_when_it_is_still_shutting_down(stack_maker: Maker
     assert mysql_pid(stack) != pid
 
 
-def test_up_fails_when_a_running_server_does_not_answer(stack_maker: Maker) -> None:
+def test_up_fails_when_a_running_server_does_not_respond(stack_maker: Maker) -> None:
     stack = stack_maker()
     stack.up({"mysql"})
     stack.pause("mysql")
@@ -75,7 +75,7 @@ def test_up_fails_when_a_running_server_does_not_answer(stack_maker: Maker) -> N
     assert "stack down" in (caught.value.hint or "")
 
 
-def test_up_waits_for_a_down_of_another_process(stack_maker: Maker) -> None:
+def test_up_waits_until_a_running_down_has_ended(stack_maker: Maker) -> None:
     stack = stack_maker()
     stack.up({"mysql"})
     stops = threading.Event()

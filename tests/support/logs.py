@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 @contextmanager
 def captured_logs() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Capture the entries of the block at every level, also where tests drop all but critical ones."""
+    """Capture the entries of the block at every level, also if tests drop all but critical ones."""
     before = structlog.get_config()["wrapper_class"]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
     try:

@@ -37,7 +37,8 @@ def pack(folder: Path, file: Path) -> None:
 def unpack(file: Path, folder: Path) -> None:
     """Read what `pack` wrote into `folder`."""
     with tarfile.open(file, "r:xz") as archive:
-        archive.extractall(folder, filter="data")
+        # The filters of tarfile do not exist before Python 3.11.4, and Debian 12 has 3.11.2.
+        archive.extractall(folder)
     relocate(folder, ANYWHERE, str(folder))
 
 

@@ -172,7 +172,18 @@ def template_entries() -> tuple[dict[str, str], dict[str, dict[str, TemplateEntr
     return sections, entries
 
 
-SECTIONS: Final = ("mirror", "source", "log", "lake", "apply", "columns", "schema_changes", "spark", "table")
+SECTIONS: Final = (
+    "mirror",
+    "source",
+    "log",
+    "lake",
+    "apply",
+    "columns",
+    "schema_changes",
+    "maintenance",
+    "spark",
+    "table",
+)
 
 
 def section_fields(name: str) -> dict[str, FieldInfo]:
@@ -234,6 +245,8 @@ _SPECIAL_DEFAULTS: Final = {
 
 _VALIDATORS: Final = {
     "parse_trigger": "interval, or `continuous`",
+    "parse_duration": "time, as in `5 days`",
+    "parse_size": "size, as in `128 MB`",
     "parse_source_url": "URL",
     "_table_pattern": "table pattern",
     "_table_name": "`database.table`",
@@ -280,7 +293,8 @@ def _default_of(info: FieldInfo, entry: TemplateEntry, *, section: str) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     # For a parsed value, the template has its written form.
-    return f"`{entry.value}`" if isinstance(value, float) else f"`{value!r}`".replace("'", '"')
+    parsed = isinstance(value, float) or any(isinstance(m, PlainValidator) for m in info.metadata)
+    return f"`{entry.value}`" if parsed else f"`{value!r}`".replace("'", '"')
 
 
 # ---- errors

@@ -1,4 +1,4 @@
-"""Tests replace `failpoints.reach` in one place, which works only if every module calls it as an attribute."""
+"""Tests replace `failpoints.reach`, which has an effect only if every module calls it as an attribute."""
 
 import re
 from pathlib import Path

@@ -14,7 +14,7 @@ _ALLOWED = {
     "model": ("replicator.model", "replicator.errors"),
     "schema": ("replicator.schema", "replicator.model", "replicator.errors"),
 }
-"""Package → what it may import besides the standard library. `errors` itself may import nothing more."""
+"""Package → packages that it may import besides the standard library. `errors` may import none."""
 
 
 def _imports(path: Path) -> Iterator[str]:

@@ -22,9 +22,9 @@ def test_lock_names_its_holder_at_every_attempt(tmp_path: Path) -> None:
     path = tmp_path / "new" / "lock"
     with FileLock(path, wait=False):
         for _ in range(2):
-            with pytest.raises(LockHeld) as held:
+            with pytest.raises(LockHeld) as caught:
                 FileLock(path, wait=False)
-            assert held.value.holder == os.getpid()
+            assert caught.value.holder == os.getpid()
     FileLock(path, wait=False).release()
 
 
@@ -33,12 +33,12 @@ def test_lock_holder_is_unknown_when_the_file_does_not_name_it(tmp_path: Path) -
     with FileLock(path, wait=False):
         for text in ("", "x" * 100):
             path.write_text(text)
-            with pytest.raises(LockHeld) as held:
+            with pytest.raises(LockHeld) as caught:
                 FileLock(path, wait=False)
-            assert held.value.holder is None
+            assert caught.value.holder is None
 
 
-def test_lock_is_released_when_its_process_ends(tmp_path: Path) -> None:
+def test_lock_is_released_when_the_process_of_its_holder_ends(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     subprocess.run([sys.executable, "-c", HOLD, str(path)], check=True)
     assert path.read_text().isdecimal()

@@ -60,7 +60,7 @@ def test_log_lines_never_contain_secrets() -> None:
     assert line["password"] == line["options"]["sasl.jaas.config"] == "(hidden)"
 
 
-def test_log_shows_only_warnings_of_other_libraries() -> None:
+def test_log_has_only_warnings_of_other_libraries() -> None:
     stream = io.StringIO()
     setup_logging(stream)
     logging.getLogger("py4j").info("chatter")

@@ -1,7 +1,7 @@
-"""Every MySQL column type and attribute, with values that are hard to carry: extremes, NULL, zero, awkward text.
+"""Every MySQL column type and attribute, with values that are hard to replicate: extremes, NULL, zero, unusual text.
 
-Each case is one column; the tables hold many of them side by side. Values are SQL expressions. Where a case has fewer
-than its table has rows, they come again from the first.
+Each case is one column; a table has many of them. Values are SQL expressions. If a case has fewer values than its table
+has rows, they are repeated from the first.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MODES: Final = "SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION', time_zone = '+00:00'"
-"""What a session needs that writes these values: zero dates are among them."""
+"""The settings of a session that writes these values, which include zero dates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,10 @@ class TypeCase:
     """One column.
 
     Attributes:
-        label: how the page calls it.
+        label: its name on the page.
         definition: its SQL type and attributes.
-        values: SQL expressions, none of them NULL; NULL is put in besides where the column allows it.
-        known: why what arrives may be another value; without it, that is a fault.
+        values: SQL expressions other than NULL; NULL is added if the column allows it.
+        known: why the lake may have another value; if empty, a difference is a defect.
         since: the first MySQL version that has the type, such as 8.0.23.
     """
 
@@ -52,7 +52,7 @@ class TypeTable:
 
     @property
     def rows(self) -> int:
-        """How many different rows there are, the one of NULLs included."""
+        """Return the number of different rows, including the one with NULLs."""
         return 1 + max(len(case.values) for case in self.cases)
 
     def create(self) -> str:
@@ -60,7 +60,7 @@ class TypeTable:
         return f"CREATE TABLE {self.name} (id INT PRIMARY KEY, {columns}) {self.options}"
 
     def assignments(self, row: int) -> list[tuple[str, str]]:
-        """Column and value of row `row`, which counts from 0; row 0 is NULL where it can be."""
+        """Return column and value of row `row`, counted from 0; row 0 has NULL if the column allows it."""
         return [
             (
                 self.column(case),

@@ -1,7 +1,7 @@
-"""The events of the golden lake: tables in each state that a lake may be left in, and what happens to them later.
+"""The events of the golden lake: tables in each state that a lake may have, and their later events.
 
 The log has two phases. `write_golden_lake` lets an engine apply the first; the second is in the archive only, and
-begins with events that a restarted connector sends again.
+begins with redelivered events of a restarted connector.
 """
 
 import json
@@ -30,7 +30,7 @@ BAD_GUARDED: Final = ("shop.shop.guarded", 0, 1)
 """The event that pauses the table `guarded`."""
 
 LARGE: Final = 5_000_000_000
-"""No INT: an event that has it is bad until the column's definition as BIGINT arrives."""
+"""Too large for INT: an event with it is bad until the column's definition as BIGINT arrives."""
 
 SECTIONS: Final[Mapping[str, Any]] = {
     "columns": {"hash_key": {"env": HASH_KEY_VARIABLE}},
@@ -72,14 +72,14 @@ KEYLESS: Final = ("visits", "clicks")
 
 @dataclass
 class GoldenHistory:
-    """What happens in the source, as records of its log."""
+    """Changes of the source, as records of its log."""
 
     records: list[Record] = field(default_factory=list)
     columns: dict[str, Sequence[ColumnSpec]] = field(default_factory=dict)
     pos: int = 100
 
     def define(self, table: str, kind: str, ddl: str | None = None, *columns: ColumnSpec, **old: str) -> None:
-        """A definition; without columns those from before."""
+        """Write a definition; without `columns`, with the previous ones."""
         found = columns or (self.columns.get(old.get("old_name", table)) or TABLES.get(table, ()))
         self.columns[table] = found
         key = [] if table in KEYLESS else ["id"]
@@ -87,7 +87,7 @@ class GoldenHistory:
         self.records.append(Record("shop", 0, None, value))
 
     def read(self, table: str, *rows: Mapping[str, Any]) -> None:
-        """Rows that one snapshot read."""
+        """Write rows that one snapshot read."""
         place = Place(1, 90, server_id=0)
         for number, row in enumerate(rows, start=1):
             last = "last_in_data_collection" if number == len(rows) else "true"
@@ -137,7 +137,7 @@ class GoldenHistory:
         key = None if image is None or table in KEYLESS else key_of(image, ["id"])
         topic = f"shop.shop.{table}"
         if table == "orders":
-            # The other tables' events come without a schema.
+            # The events of the other tables have no schema.
             value = with_value_schema(value, self.columns[table], topic)
             key = None if key is None else with_key_schema(key, self.columns[table], ["id"], topic)
             partition = _partition(table, image)
@@ -175,7 +175,7 @@ def person(key: int, **others: Any) -> dict[str, Any]:
 
 
 def created() -> GoldenHistory:
-    """All tables as the snapshot reads them, and the first changes."""
+    """Return the history of all tables: their snapshot and the first changes."""
     history = GoldenHistory()
     for table in TABLES:
         history.define(table, "CREATE")
@@ -197,7 +197,7 @@ def created() -> GoldenHistory:
 
 
 def changed(history: GoldenHistory) -> None:
-    """What gives each table its history; all but the cut and the paused ones are done with this."""
+    """Write the changes that give each table its history; only interrupted and paused tables have more."""
     history.records.clear()
     history.delete("orders", order(3, -0.01))
     history.update("orders", order(4), customer="another")
@@ -226,7 +226,7 @@ def changed(history: GoldenHistory) -> None:
 
 
 def interrupted(history: GoldenHistory, table: str) -> None:
-    """A batch of one table, in which the process is to be killed."""
+    """Write the events of one table for a batch during which the process is killed."""
     history.records.clear()
     if table == "stock":
         fresh = ColumnSpec("state", "varchar", False, "full")
@@ -243,7 +243,7 @@ def interrupted(history: GoldenHistory, table: str) -> None:
 
 
 def paused(history: GoldenHistory) -> None:
-    """What pauses two tables."""
+    """Write the events that pause two tables."""
     history.records.clear()
     history.define("strict", "ALTER", "ALTER TABLE strict ADD more INT", ID, NAME, ColumnSpec("more", "int"))
     history.insert("strict", named(3) | {"more": 1})
@@ -252,7 +252,7 @@ def paused(history: GoldenHistory) -> None:
 
 
 def later(history: GoldenHistory, first_phase: Sequence[Record]) -> None:
-    """The second phase. It begins with the newest events of two tables again."""
+    """Write the second phase, which begins with redelivered newest events of two tables."""
     history.records.clear()
     for topic, count in ((ORDERS, 3), ("shop.shop.users", 1), ("shop.shop.items", 2)):
         history.records += [r for r in first_phase if r.topic == topic][-count:]

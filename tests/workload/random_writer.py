@@ -19,7 +19,7 @@ from replicator.operations.verify.mysql import describe, source_rows, use_utc
 Connection: TypeAlias = "pymysql.Connection[Cursor]"
 CanonicalRows: TypeAlias = list[tuple[bytes | None, ...]]
 
-# 1062: the key is there already; 1205, 1213: lock wait timeout and deadlock between the writers.
+# 1062: duplicate key; 1205, 1213: lock wait timeout and deadlock between the writers.
 DUPLICATE, LOCK_TIMEOUT, DEADLOCK = 1062, 1205, 1213
 
 KEYS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -54,32 +54,32 @@ class RandomTable:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Names of the key columns."""
+        """Return the names of the key columns."""
         return tuple(name for name, _ in KEYS[self.shape])
 
     @property
     def ddl(self) -> str:
-        """The statement that makes the table."""
+        """Return the statement that creates the table."""
         columns = [f"{name} {kind} NOT NULL" for name, kind in KEYS[self.shape]]
         columns += [f"{name} {kind}" for name, kind in VALUES]
         return f"CREATE TABLE {self.name} ({', '.join(columns)}, PRIMARY KEY ({', '.join(self.key)}))"
 
 
 def random_tables(count: int = 10) -> list[RandomTable]:
-    """`count` tables of all key shapes in turn, without foreign keys."""
+    """Return `count` tables with all key shapes in turn, without foreign keys."""
     shapes = list(KEYS)
     return [RandomTable(f"t{n:02d}", shapes[n % len(shapes)]) for n in range(count)]
 
 
 def create_tables(connection: Connection, tables: Sequence[RandomTable]) -> None:
-    """Makes the tables in the connection's database."""
+    """Create the tables in the connection's database."""
     with connection.cursor() as cursor:
         for table in tables:
             cursor.execute(table.ddl)
 
 
 def read_source(connection: Connection, database: str, table: str) -> CanonicalRows:
-    """All rows of a table as canonical texts, sorted; the session is set to UTC."""
+    """Return all rows of a table as canonical texts, sorted; the session is set to UTC."""
     use_utc(connection)
     connection.rollback()  # a new read view
     return source_rows(connection, describe(connection, database, table))
@@ -88,9 +88,8 @@ def read_source(connection: Connection, database: str, table: str) -> CanonicalR
 class RandomWriter:
     """Changes `tables` at random until stopped, in transactions of one to eight statements.
 
-    Several writers on the same tables are meant to collide: lock timeouts, deadlocks and rollbacks of its own
-    will are part of the work. `counts` holds inserts, updates, deletes, key_updates (rows), commits,
-    rollbacks and conflicts.
+    Several writers on the same tables conflict intentionally: lock timeouts, deadlocks and voluntary rollbacks are part
+    of the work. `counts` has inserts, updates, deletes, key_updates (rows), commits, rollbacks and conflicts.
     """
 
     def __init__(
@@ -113,15 +112,15 @@ class RandomWriter:
         self._thread = threading.Thread(target=self._work, name=f"writer-{seed}", daemon=True)
 
     def start(self) -> None:
-        """Begins to write, in a thread of its own."""
+        """Start to write, in a separate thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks the writer to end after its present transaction."""
+        """Request that the writer ends after its current transaction."""
         self._stop.set()
 
     def join(self, timeout: float = 60.0) -> Counter[str]:
-        """Waits for the end and returns the counts; raises what made the writer fail."""
+        """Wait for the end and return the counts; raise the error with which the writer failed."""
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise TimeoutError(f"the writer did not stop within {timeout} s")
@@ -180,9 +179,10 @@ class RandomWriter:
             case "inserts" | "replaces":
                 row = key | self._row(1.0)
                 verb = "INSERT" if kind == "inserts" else "REPLACE"
-                marks = ", ".join(["%s"] * len(row))
+                placeholders = ", ".join(["%s"] * len(row))
                 return cursor.execute(
-                    f"{verb} INTO {table.name} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())
+                    f"{verb} INTO {table.name} ({', '.join(row)}) VALUES ({placeholders})",
+                    tuple(row.values()),
                 )
             case "updates":
                 row = self._row(0.4) or {"number": self._random.randint(0, 9)}
@@ -203,10 +203,10 @@ class RandomWriter:
             case "composite":
                 return {"region": number % 7, "code": f"Ç-{number // 7}"}
             case "varchar":
-                # Keys that differ in letter case only.
+                # Keys that differ only in letter case.
                 return {"name": f"{'Key' if number % 2 else 'key'} {number // 2}"}
             case _:
-                # Values that end in zero bytes, which MySQL's log cuts off.
+                # Values that end in zero bytes, which MySQL's binlog omits.
                 return {"uid": number.to_bytes(8).ljust(16, b"\0") if number % 2 else number.to_bytes(16)}
 
     def _row(self, share: float) -> dict[str, Any]:

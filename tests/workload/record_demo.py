@@ -1,8 +1,8 @@
-"""Records the demo's event archive: a web shop on the real stack, from its snapshot to its last change.
+"""Record the demo's event archive: a web shop on the real stack, from its snapshot to its last change.
 
     python -m tests.workload.record_demo [--to DIR] [--changes N] [--seed N] [--state DIR]
 
-Starts MySQL, Kafka and Connect in a folder of their own, and stops them again.
+Starts MySQL, Kafka and Connect in a separate folder, and stops them at the end.
 """
 
 import argparse
@@ -35,7 +35,7 @@ PATIENCE: Final = 180.0
 
 
 def main() -> None:
-    """Runs the whole recording."""
+    """Run the whole recording."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="record-demo-") as scratch:
         state = arguments.state or Path(scratch)
@@ -63,7 +63,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def make_recording(endpoints: Endpoints, to: Path, *, changes: int, seed: int) -> RecordedSource:
-    """Drives the shop on a running stack and records it to `to`, the source's checksums included."""
+    """Run the shop on a running stack, and record it to `to` with the source's checksums."""
     config = _config(endpoints, to.parent)
     root = pymysql.connect(
         host=endpoints.mysql_host,
@@ -138,7 +138,7 @@ def _rows(state: SourceState) -> int:
 
 
 def _close_shop(connection: "pymysql.Connection[Any]") -> None:
-    """The last transaction is one row, so that its event is the last one of all."""
+    """Commit a last transaction with one row, so that its event is the last one."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE categories SET name = 'Closed' WHERE id = 1")
     connection.commit()
@@ -179,7 +179,7 @@ def _log_end(endpoints: Endpoints) -> int:
 
 
 def _arrived(endpoints: Endpoints, state: SourceState) -> bool:
-    """Whether the newest event of the closing table is the change that the source made last."""
+    """Return whether the newest event of the closing table is the last change of the source."""
     with closing(_consumer(endpoints)) as consumer:
         ends = {place: end for place, end in _ends(consumer).items() if place.topic == "shop.shop.categories"}
         consumer.assign([TopicPartition(p.topic, p.partition, end - 1) for p, end in ends.items() if end])
@@ -210,7 +210,7 @@ def _source(state: SourceState, shop: WebShop, seed: int) -> RecordedSource:
 
 
 def _check(archive: Path, source: RecordedSource) -> None:
-    """The recorded events, played one by one, must leave as many rows as the source had."""
+    """Check that the recorded events, applied one by one, produce as many rows as the source has."""
     reader = ArchiveReader(archive)
     for name, table in source.tables.items():
         keys: set[bytes | None] = set()
@@ -231,7 +231,7 @@ def _check(archive: Path, source: RecordedSource) -> None:
 def _install(fresh: Path, to: Path) -> None:
     (fresh / ".lock").unlink(missing_ok=True)
     if to.exists():
-        ArchiveReader(to)  # whatever else is there is not ours to replace
+        ArchiveReader(to)  # a folder with other contents must not be replaced
         shutil.rmtree(to)
     shutil.copytree(fresh, to)
 

@@ -1,4 +1,4 @@
-"""The web shop's tables, and the changes that its schema goes through while it is in use."""
+"""The web shop's tables, and the schema changes while it is in use."""
 
 TABLES = (
     """
@@ -144,4 +144,4 @@ CHANGES = (
     "ALTER TABLE products MODIFY COLUMN price DECIMAL(14,2) NOT NULL",
     "ALTER TABLE inventory ADD COLUMN shelf VARCHAR(12) NULL AFTER sku",
 )
-"""In this order, spread evenly over the run."""
+"""The schema changes in their order, distributed evenly over the run."""

@@ -1,4 +1,4 @@
-"""What the web shop remembers, and how it runs a transaction."""
+"""The state of the web shop in memory, and how it runs a transaction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Action: TypeAlias = Callable[[], Remember | None]
 
 @dataclass
 class Product:
-    """What the shop knows about a product without asking the database."""
+    """A product, as far as the shop needs it without a query."""
 
     id: int
     sku: str
@@ -36,7 +36,7 @@ class Order:
 
 @dataclass
 class Stock:
-    """Everything the writer remembers; changed after a commit only."""
+    """The state of the writer; it changes only after a commit."""
 
     customers: list[int] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
@@ -60,18 +60,18 @@ class ShopBase:
             cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES'")
 
     def _run(self, statement: str, *values: Any) -> int:
-        """Runs one statement, counts the rows that it changed, returns the last inserted id."""
+        """Run one statement, count the rows that it changed, and return the last inserted id."""
         with self.connection.cursor() as cursor:
             self._rows += cursor.execute(statement, values)
             return int(cursor.lastrowid or 0)
 
     def _insert(self, table: str, **values: Any) -> int:
         names = ", ".join(values)
-        marks = ", ".join(["%s"] * len(values))
-        return self._run(f"INSERT INTO {table} ({names}) VALUES ({marks})", *values.values())
+        placeholders = ", ".join(["%s"] * len(values))
+        return self._run(f"INSERT INTO {table} ({names}) VALUES ({placeholders})", *values.values())
 
     def _transact(self, action: Action) -> None:
-        """Commits what `action` wrote and then remembers it; rolls back where it has nothing to remember."""
+        """Commit the writes of `action` and then update the state; roll back if `action` returns nothing."""
         self._rows = 0
         remember = action()
         if remember is None:

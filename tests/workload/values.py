@@ -1,4 +1,4 @@
-"""Random values of the web shop, clock included: the same for the same seed."""
+"""Random values of the web shop, including its clock: the same for the same seed."""
 
 import json
 import random
@@ -50,51 +50,51 @@ T = TypeVar("T")
 
 
 class Values:
-    """One stream of random values; `now` only ever moves forward."""
+    """One stream of random values; the times of `now` always increase."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self._clock = datetime(2024, 2, 28, 8)  # noqa: DTZ001 - a wall clock, in UTC
 
     def now(self) -> datetime:
-        """A moment some seconds after the last one, to the microsecond."""
+        """Return a time some seconds after the last one, with microseconds."""
         self._clock += timedelta(microseconds=self.random.randint(1, 40_000_000))
         return self._clock
 
     def maybe(self, value: T, chance: float = 0.7) -> T | None:
-        """`value`, or None now and then."""
+        """Return `value` with probability `chance`, else None."""
         return value if self.random.random() < chance else None
 
     def money(self, low: int, high: int) -> Decimal:
-        """An amount with two decimals."""
+        """Return an amount with two decimals."""
         return Decimal(self.random.randint(low * 100, high * 100)) / 100
 
     def words(self, low: int, high: int) -> str:
-        """`low` to `high` words."""
+        """Return `low` to `high` words."""
         return " ".join(self.random.choices(WORDS, k=self.random.randint(low, high)))
 
     def day(self) -> date:
-        """A day of birth."""
+        """Return a date of birth."""
         return date(1950, 1, 1) + timedelta(days=self.random.randint(0, 25_000))
 
     def name(self) -> str:
-        """A person's name, of any script."""
+        """Return a person's name, in any script."""
         return f"{self.random.choice(FIRST)} {self.random.choice(LAST)}"
 
     def city(self) -> tuple[str, str]:
-        """A city and the code of its country."""
+        """Return a city and the code of its country."""
         return self.random.choice(CITIES)
 
     def sku(self) -> str:
-        """A product code not seen before."""
+        """Return a new product code."""
         return f"SKU-{self.random.getrandbits(40):010X}"
 
     def uuid(self) -> uuid.UUID:
-        """A version 4 UUID."""
+        """Return a version 4 UUID."""
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
 
     def preferences(self) -> str:
-        """A JSON document with most of what JSON has."""
+        """Return a JSON document with most kinds of JSON values."""
         return json.dumps(
             {
                 "theme": self.random.choice(("dark", "light")),

@@ -21,8 +21,8 @@ NEXT_STATUS = {
 class WebShop(ShopBase):
     """Fills and changes the shop's database through one connection.
 
-    `changes` counts the row changes that were committed since the object was made. Every value comes from
-    the seed, the clock included, so that equal seeds write equal rows.
+    `changes` counts the row changes that were committed since the object was created. Every value, including times,
+    is computed from the seed, so that equal seeds write equal rows.
     """
 
     def __init__(self, connection: Connection, seed: int = 1) -> None:
@@ -33,7 +33,7 @@ class WebShop(ShopBase):
     # -- filling ------------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Makes the tables and fills them with what the shop had before anyone looked."""
+        """Create the tables and insert the rows that exist before the snapshot."""
         for statement in TABLES:
             self._run(statement)
         for number in range(1, 25):
@@ -55,7 +55,7 @@ class WebShop(ShopBase):
     # -- working ------------------------------------------------------------------------------------------
 
     def work(self, changes: int, on_progress: Callable[[int], None] = lambda _: None) -> None:
-        """Runs transactions until at least `changes` rows were changed, schema changes in between."""
+        """Run transactions, with schema changes in between, until at least `changes` rows were changed."""
         step = changes // (len(self._schema_changes) + 1)
         due = [step * (n + 1) for n in range(len(self._schema_changes))]
         actions, weights = zip(*self._actions(), strict=True)
@@ -94,7 +94,7 @@ class WebShop(ShopBase):
             name for name in ("phone", "channel", "shelf", "reviews") if name in statement.split("(")[0]
         )
         if statement.startswith("TRUNCATE"):
-            # Some of the codes come back, as new rows.
+            # Some of the codes are inserted again, as new rows.
             again, self.stock.coupons = self.stock.coupons[:10], []
             for code in again:
                 self._insert("coupons", code=code, percent=self.values.money(1, 50))
@@ -267,7 +267,7 @@ class WebShop(ShopBase):
                 self.values.now(),
                 customer,
             )
-            if self.values.random.random() < 0.2:  # gone and back within one transaction
+            if self.values.random.random() < 0.2:  # deleted and inserted again within one transaction
                 self._run("DELETE FROM carts WHERE customer_id = %s", customer)
                 self._insert("carts", customer_id=customer, contents="{}", changed_at=self.values.now())
         else:
@@ -333,7 +333,7 @@ class WebShop(ShopBase):
         return _nothing
 
     def _move_house(self) -> Remember:
-        """Part of the key changes: the shipping address becomes another one, if there is one to move."""
+        """Change a part of a key: the shipping address, if there is one."""
         customer = self.values.random.choice(self.stock.customers)
         self._run("DELETE FROM addresses WHERE customer_id = %s AND kind = 'other'", customer)
         self._run(
@@ -343,7 +343,7 @@ class WebShop(ShopBase):
         return _nothing
 
     def _relabel_product(self) -> Remember:
-        """The key of the stock rows changes."""
+        """Change the key of the stock rows."""
         product, sku = self.values.random.choice(self.stock.products), self.values.sku()
         self._run("UPDATE products SET sku = %s WHERE id = %s", sku, product.id)
         self._run("UPDATE inventory SET sku = %s WHERE sku = %s", sku, product.sku)
@@ -368,7 +368,7 @@ class WebShop(ShopBase):
             return None
         code = self.values.random.choice(self.stock.coupons)
         renamed = code.swapcase()
-        if self.values.random.random() < 0.3:  # a key that differs in letter case only is another key
+        if self.values.random.random() < 0.3:  # a key that differs only in letter case is another key
             self._run("UPDATE coupons SET code = %s, used = used + 1 WHERE code = %s", renamed, code)
             return lambda: self.stock.coupons.__setitem__(self.stock.coupons.index(code), renamed)
         self._run("UPDATE coupons SET used = used + 1 WHERE code = %s", code)
@@ -389,4 +389,4 @@ class WebShop(ShopBase):
 
 
 def _nothing() -> None:
-    """Nothing to remember."""
+    """Change no state."""

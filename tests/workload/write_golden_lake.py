@@ -1,10 +1,10 @@
-"""Writes the golden lake of the version that is checked out, with its archive and what it becomes.
+"""Write the golden lake of the version that is checked out, with its archive and its expected contents.
 
     python -m tests.workload.write_golden_lake NAME
 
-Makes tests/golden/lakes/NAME.tar.xz (lake and archive) and tests/golden/lakes/NAME.json: what the lake holds after the
-first phase, and what this version made of it with the second. A golden lake is written once, by a release. It shows
-that later versions continue the lakes of that one, so it is never written again.
+Writes tests/golden/lakes/NAME.tar.xz (lake and archive) and tests/golden/lakes/NAME.json: the contents of the lake
+after the first phase, and after this version applied the second one. A golden lake is written once, by a release. It
+shows that later versions continue the lakes of that one, so it is never written again.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from tests.workload import golden_lake
 from tests.workload.golden_lake import GoldenHistory
 
 _CUTS = {"items": "between-commits", "stock": "after-data-files", "rebuilt": "after-data-files"}
-"""Table → where the process is killed while it applies the table's newest events."""
+"""Table → failpoint at which the process is killed while it applies the table's newest events."""
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _write(lake: LakeHarness) -> None:
-    """Both phases of the archive, the first one applied."""
+    """Write both phases to the archive, and apply the first one."""
     history = golden_lake.created()
     first = _batch(lake, history)
     golden_lake.changed(history)

@@ -1,6 +1,6 @@
-"""Flink with Iceberg, the classic engine for this job, on the same topics: one JVM, jobs one after another.
+"""Run Flink with Iceberg, the usual engine for this task, on the same topics: one JVM, one job after the other.
 
-Flink's own jars come with a PyPI package into a virtual environment of their own, the connectors by Ivy.
+Flink's own jars are installed from a PyPI package in a separate virtual environment, the connectors with Ivy.
 """
 
 import shutil
@@ -34,9 +34,9 @@ _OPENS = (
 
 
 def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usage]:
-    """Drain the layout's topics from a cold start, then `warm_runs` times more; the cold figures come first.
+    """Drain the layout's topics from a cold start, then `warm_runs` times again. Return the figures, cold run first.
 
-    Run n fills the namespace `flink_<mode>_<n>`, n from 1.
+    Run n, from 1, fills the namespace `flink_<mode>_<n>`.
     """
     topics = ";".join(f"{layout.topic(i)}={layout.table(i)}" for i in range(layout.tables))
     settings = {
@@ -48,7 +48,7 @@ def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usa
         "runs": str(warm_runs + 1),
         "parallelism": "2",
         "schemas": str(layout.with_schemas).lower(),
-        # Each table is a source and a sink of its own: their buffers outgrow Flink's default.
+        # Each table has a separate source and sink, whose buffers need more than Flink's default.
         **({"network-memory": "512m"} if layout.tables > 1 else {}),
     }
     target.warehouse.mkdir(parents=True, exist_ok=True)
@@ -66,12 +66,12 @@ def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usa
 
 
 def namespace(mode: str, run: int) -> str:
-    """Where run `run` (1 is the cold one) of a mode writes."""
+    """Return the namespace of run `run` of a mode; run 1 is the cold one."""
     return f"flink_{mode}_{run}"
 
 
 def class_path() -> str:
-    """Everything the driver needs; fetched and compiled where the cache has it not."""
+    """Return the class path of the driver; download and compile what the cache lacks."""
     own = default_cache() / "benchmarks" / f"flink-{VERSION}"
     libraries = _libraries(own / "venv")
     entries = [*sorted(libraries.glob("*.jar")), *jars(CONNECTORS)]
@@ -96,7 +96,7 @@ def class_path() -> str:
 
 
 def _libraries(environment: Path) -> Path:
-    """The folder with Flink's jars, from a virtual environment that holds nothing else."""
+    """Return the folder with Flink's jars, in a virtual environment that has no other package."""
     marker = environment / "complete"
     if not marker.exists():
         shutil.rmtree(environment, ignore_errors=True)

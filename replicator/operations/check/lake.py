@@ -4,11 +4,21 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+from pyiceberg.table import Table
 
 from replicator.config import Config, LakeConfig
 from replicator.errors import ReplicatorError
 from replicator.lake.reader import catalog_properties, newest_marker, open_catalog, tables_in
-from replicator.operations.check.result import CheckResult, fail, ok
+from replicator.lake.row_counts import total
+from replicator.model.table import SOURCE_KEY
+from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+
+_MANY: Final = 10
+"""A table has too many files if it has this many times more than are merged into one."""
+_SMALL: Final = 8
+"""Files are small if their average size is less than this part of the target size."""
 
 
 def check_lake(config: Config) -> Iterator[CheckResult]:
@@ -64,8 +74,11 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
     try:
         with open_catalog(config.lake) as catalog:
             namespaces = [".".join(parts) for parts in catalog.list_namespaces()]
-            tables = tables_in(catalog, config.lake.namespace).values()
-            owners = {marker.mirror for table in tables if (marker := newest_marker(table)) is not None}
+            mirrors = list(tables_in(catalog, config.lake.namespace).values())
+            owners = {marker.mirror for table in mirrors if (marker := newest_marker(table)) is not None}
+            others = (config.lake.changes_namespace, config.lake.ops_namespace)
+            tables = [*mirrors, *(table for other in others for table in tables_in(catalog, other).values())]
+            scattered = [".".join(table.name()) for table in tables if _has_small_files(config, table)]
     except ReplicatorError as error:
         yield fail(name, error.message, error.hint or "check [lake]")
         return
@@ -74,6 +87,12 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
         return
     yield ok(name, f"opens; namespaces: {', '.join(sorted(namespaces)) or 'none yet'}")
     yield from _owner(config, owners)
+    if scattered:
+        yield warn(
+            "lake: files",
+            f"many small files, which are slow to read: {listing(scattered)}",
+            "run: replicator maintain -c FILE",
+        )
 
 
 def _owner(config: Config, owners: set[str]) -> Iterator[CheckResult]:
@@ -86,3 +105,14 @@ def _owner(config: Config, owners: set[str]) -> Iterator[CheckResult]:
         )
     elif owners:
         yield ok("lake: namespace", f"{config.lake.namespace} belongs to this mirror")
+
+
+def _has_small_files(config: Config, table: Table) -> bool:
+    """Return whether a table of a mirror has many files, and they are small."""
+    source = table.properties.get(SOURCE_KEY)
+    settings = config.maintenance if source is None else config.table(source).maintenance
+    snapshot = table.current_snapshot()
+    data, deletes = total(snapshot, "total-data-files"), total(snapshot, "total-delete-files")
+    if max(data, deletes) <= _MANY * settings.merge_files or newest_marker(table) is None:
+        return False
+    return total(snapshot, "total-files-size") / (data + deletes) < settings.target_file_size / _SMALL

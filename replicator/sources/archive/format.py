@@ -187,9 +187,10 @@ class Manifest:
             raise ArchiveError(f"{where} is {error.message}", "Restore the file from a copy.") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ArchiveError(f"{where} is not the manifest of an event archive")
-        if document.get("version") not in READABLE_VERSIONS:
+        version = document.get("version")
+        if type(version) is not int or version not in READABLE_VERSIONS:
             raise ArchiveError(
-                f"{where} has version {document.get('version')!r}; this program reads versions up to {VERSION}",
+                f"{where} has version {version!r}; this program reads versions up to {VERSION}",
                 "Use the release of replicator that wrote it, or a newer one.",
             )
         try:
@@ -204,20 +205,22 @@ class Manifest:
         encoding = document["encoding"]
         if encoding not in {"json", "json-schemas", "avro"}:
             raise ValueError(f"unknown encoding {encoding!r}")
+        files = {
+            path: FileEntry(_number(f["events"]), _number(f["bytes"]))
+            for path, f in document["files"].items()
+        }
         return cls(
-            topic_prefix=str(document["topic_prefix"]),
+            topic_prefix=_text(document["topic_prefix"]),
             encoding=cast("Encoding", encoding),
             created=datetime.fromisoformat(document["created"]),
-            files={
-                path: FileEntry(int(f["events"]), int(f["bytes"])) for path, f in document["files"].items()
-            },
+            files=files,
             partitions={
-                (topic, int(partition)): _entry_from_json(entry)
+                (topic, int(partition)): _entry_from_json(entry, files)
                 for topic, partitions in document["topics"].items()
                 for partition, entry in partitions.items()
             },
             schemas={
-                int(writer): SchemaEntry(str(entry["path"]), int(entry["bytes"]))
+                int(writer): SchemaEntry(_text(entry["path"]), _number(entry["bytes"]))
                 for writer, entry in document.get("schemas", {}).items()
             },
         )
@@ -235,11 +238,29 @@ def _entry_to_json(entry: PartitionEntry) -> dict[str, Any]:
     }
 
 
-def _entry_from_json(entry: dict[str, Any]) -> PartitionEntry:
+def _entry_from_json(entry: dict[str, Any], files: Mapping[str, FileEntry]) -> PartitionEntry:
     segments = tuple(
-        Segment(str(s["path"]), int(s["first"]), int(s["last"]), int(s["count"])) for s in entry["files"]
+        Segment(_text(s["path"]), _number(s["first"]), _number(s["last"]), _number(s["count"]))
+        for s in entry["files"]
     )
-    parsed = PartitionEntry(segments, int(entry["end"]))
-    if (parsed.first, parsed.last, parsed.count) != (entry["first"], entry["last"], entry["count"]):
+    parsed = PartitionEntry(segments, _number(entry["end"]))
+    totals = [_number(entry[name]) for name in ("first", "last", "count")]
+    if [parsed.first, parsed.last, parsed.count] != totals:
         raise ValueError("a partition's totals differ from the sum of its files")
+    if parsed.end <= parsed.last:
+        raise ValueError("a partition ends before its last event")
+    if not all(segment.path in files for segment in segments):
+        raise ValueError("a partition has a file that is not in the list of files")
     return parsed
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is not a text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r:.60} is not a number of at least 0")
+    return value

@@ -1,4 +1,4 @@
-"""Redelivered events and progress, on arrays; against a reference that observes one event after the other."""
+"""Batch statistics: redelivered events, progress, TRUNCATE events, snapshots and messages."""
 
 import itertools
 import json
@@ -151,7 +151,7 @@ def test_redelivered_suffix_is_detected_when_the_batch_end_divides_it() -> None:
     assert second.progress[0].next_offset == 6
 
 
-def test_high_water_is_unchanged_when_all_events_are_redelivered() -> None:
+def test_high_water_mark_is_unchanged_when_all_events_are_redelivered() -> None:
     first = run(changes(10, 20))
     second = run(changes(10, 20), dict(first.progress))
     assert second.events == {}
@@ -180,13 +180,13 @@ def test_redelivered_rows_of_one_event_are_detected_by_row_number() -> None:
     assert second.duplicates == (DuplicateRange(0, 2, 3),)
 
 
-def test_binlog_names_are_ordered_by_number_when_they_outgrow_the_padding() -> None:
+def test_binlog_names_are_ordered_by_number_when_it_exceeds_the_padding() -> None:
     found = run([DecodedEvent("u", 999_999, 900), DecodedEvent("u", 1_000_000, 4)])
     assert found.events == {"u": 2}
     assert found.position == SourcePosition("mysql-bin.1000000", 4)
 
 
-def test_no_event_is_a_redelivery_after_a_failover() -> None:
+def test_events_of_another_server_are_new_after_a_failover() -> None:
     first = run([DecodedEvent("u", 9, 900, ts_ms=5000)])
     other = [
         DecodedEvent("u", 2, 100, ts_ms=4000, server_id=2),
@@ -198,7 +198,7 @@ def test_no_event_is_a_redelivery_after_a_failover() -> None:
     assert third.events == {}
 
 
-def test_binlog_reset_to_number_one_makes_no_event_a_redelivery() -> None:
+def test_events_are_new_after_the_binlog_was_reset_to_number_one() -> None:
     first = run([DecodedEvent("u", 9, 900, ts_ms=5000)])
     second = run(
         [DecodedEvent("u", 1, 100, ts_ms=6000), DecodedEvent("u", 1, 200, ts_ms=6001)], dict(first.progress)
@@ -209,7 +209,7 @@ def test_binlog_reset_to_number_one_makes_no_event_a_redelivery() -> None:
     assert (high.position, high.kind, high.ts_ms) == (SourcePosition("mysql-bin.000001", 200), 1, 6001)
 
 
-def test_snapshot_rows_of_one_position_are_no_redelivery() -> None:
+def test_snapshot_rows_at_one_position_are_not_redeliveries() -> None:
     snapshot = [DecodedEvent("r", 3, 10)] * 3
     found = run([*snapshot, DecodedEvent("c", 3, 11), *snapshot])
     assert found.events == {"r": 6, "c": 1}
@@ -252,7 +252,7 @@ def test_batch_stats_report_a_redelivered_truncate_once() -> None:
 
 
 def test_event_of_a_later_transaction_is_new_at_any_position() -> None:
-    """After a fail-over the events still name the server that committed them first, but stand elsewhere."""
+    """After a failover the events name the server that committed them first, but have other positions."""
     first = run([DecodedEvent("u", 9, 900, ts_ms=5000, gtid="a:7")])
     second = run(
         [
@@ -265,7 +265,7 @@ def test_event_of_a_later_transaction_is_new_at_any_position() -> None:
     assert second.duplicates == (DuplicateRange(0, 1, 1),)
 
 
-def test_incremental_snapshot_is_no_snapshot_of_the_whole_table() -> None:
+def test_incremental_snapshot_is_not_a_snapshot_of_the_whole_table() -> None:
     found = run(
         [
             DecodedEvent("r", 3, 10, server_id=0),
@@ -286,7 +286,7 @@ def test_batch_stats_count_messages_separately() -> None:
 
 
 def statements(*rows: int, pos: int = 10) -> list[DecodedEvent]:
-    """A compressed transaction of statements that change so many rows each: all stand at one position."""
+    """Return a compressed transaction of statements that change `rows` rows each, all at one position."""
     places = [row for count in rows for row in range(count)]
     return [DecodedEvent("c", 3, pos, row=row, content=i) for i, row in enumerate(places)]
 
@@ -295,14 +295,14 @@ def test_batch_stats_count_all_statements_of_a_compressed_transaction() -> None:
     assert run(statements(1, 1, 2, 1)).events == {"c": 5}
 
 
-def test_compressed_transaction_is_counted_whole_when_two_batches_divide_it() -> None:
+def test_compressed_transaction_is_counted_completely_when_two_batches_divide_it() -> None:
     events = statements(1, 1, 2, 1)
     for cut in range(1, len(events)):
         first = run(events[:cut])
         assert run(events[cut:], dict(first.progress)).events == {"c": len(events) - cut}
 
 
-def test_compressed_transaction_is_detected_when_it_is_redelivered() -> None:
+def test_redelivered_compressed_transaction_is_detected() -> None:
     events = [*changes(5), *statements(1, 1, 2, 1)]
     for start in range(len(events)):
         first = run(events)
@@ -331,7 +331,7 @@ def test_statement_is_counted_when_its_first_row_is_in_another_partition() -> No
         assert run([row, *more][cut:], dict(first.progress)).events == {"c": 4 - cut}
 
 
-def test_redelivery_is_detected_when_the_connector_dies_within_a_statement() -> None:
+def test_redelivery_is_detected_when_the_connector_ends_within_a_statement() -> None:
     rows = [DecodedEvent("c", 3, 10, row=i, content=i) for i in range(100)]
     for start in (0, 1, 30, 80):
         again = run([*rows[start : start + 10], *rows[start:], *changes(20)], dict(run(rows).progress))
@@ -351,7 +351,7 @@ class RedeliveryCase:
 
 
 def happened(case: RedeliveryCase) -> list[DecodedEvent]:
-    """What one partition gets of a source's transactions, each change once."""
+    """Return the events that one partition gets from a source's transactions, each change once."""
     chance, found = random.Random(case.seed), list[DecodedEvent]()
     for number in range(chance.randint(1, 8)):
         tx_order = 0
@@ -379,9 +379,9 @@ def happened(case: RedeliveryCase) -> list[DecodedEvent]:
     )
 )
 def test_batch_stats_count_each_change_once_for_any_batches_and_redelivery(case: RedeliveryCase) -> None:
-    """However the log is cut into batches, and whatever suffix is sent again.
+    """The log is divided into any batches, and any suffix is redelivered.
 
-    Only of a compressed transaction whose events are not numbered some may count twice.
+    Events of a compressed transaction may be counted twice only if they are not numbered.
     """
     log, chance = happened(case), random.Random(case.seed)
     arrived: list[DecodedEvent] = []
@@ -392,8 +392,8 @@ def test_batch_stats_count_each_change_once_for_any_batches_and_redelivery(case:
     arrived += log[position:]
     kept: list[DecodedEvent] = []
     before: dict[int, PartitionProgress] = {}
-    marks = sorted({0, len(arrived), *(min(c, len(arrived)) for c in case.cuts)})
-    for start, end in itertools.pairwise(marks):
+    bounds = sorted({0, len(arrived), *(min(c, len(arrived)) for c in case.cuts)})
+    for start, end in itertools.pairwise(bounds):
         found = run(arrived[start:end], before)
         repeated = {o for d in found.duplicates for o in range(d.first, d.last + 1)}
         kept += [e for o, e in enumerate(arrived[start:end], start) if o not in repeated]
@@ -409,6 +409,6 @@ def test_batch_stats_count_each_change_once_for_any_batches_and_redelivery(case:
 
 
 def again(progress: PartitionProgress) -> HighWater | None:
-    """The high water as a marker brings it back."""
+    """Return the high-water mark after a round trip through a marker."""
     high = progress.high_water
     return None if high is None else HighWater.from_json(json.loads(json.dumps(high.to_json())))

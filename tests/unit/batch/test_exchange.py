@@ -1,4 +1,4 @@
-"""Two lake tables that exchange their names, with a power cut at any step."""
+"""Two lake tables exchange their names, with a power cut at any step."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +26,7 @@ NAMESPACES = ("shop_changes", "shop")
 
 
 class Table:
-    """A lake table: `content` tells whose rows it has."""
+    """A lake table; its `content` is the source table whose rows it has."""
 
     def __init__(self, lake: "Lake", namespace: str, name: str) -> None:
         self.lake, self.namespace, self.name = lake, namespace, name
@@ -45,7 +45,7 @@ class Table:
 
 
 class Lake:
-    """Tables by namespace and name. Each change of one is a step; the process dies before step `cut`."""
+    """Tables by namespace and name. Each change of a table is a step; the process ends before step `cut`."""
 
     def __init__(self, present: tuple[TableId, ...]) -> None:
         self.kept: dict[tuple[str, str], dict[str, Any]] = {}
@@ -105,13 +105,13 @@ def assert_exchanged(lake: Lake, present: tuple[TableId, ...]) -> None:
         assert kept["content"] == EXCHANGE.partner(TableId("shop", name))
         assert kept[SOURCE_KEY] == f"shop.{name}"
         assert SchemaState.from_json(kept[SCHEMA_KEY]).at == AT
-        # The offsets at which each topic continues, whichever table it belongs to now.
+        # The offsets at which each topic continues.
         reached = {t: partitions[0].next_offset for t, partitions in kept["marker"].progress.items()}
         assert reached == {f"t.{table}": 10 * (1 + present.index(table)) for table in present}
 
 
 @pytest.mark.parametrize("present", [(ONE, OTHER), (ONE,), (OTHER,), ()])
-def test_follow_exchange_swaps_the_names_of_two_tables(present: tuple[TableId, ...]) -> None:
+def test_follow_exchange_exchanges_the_names_of_two_tables(present: tuple[TableId, ...]) -> None:
     lake = Lake(present)
     context = engine_of(lake)
     assert not is_begun(context, EXCHANGE)

@@ -1,4 +1,4 @@
-"""What the driver finds in the keys of many events, against a plain dictionary."""
+"""The last change of each key, computed on the driver side, compared with a plain dictionary."""
 
 import datetime as dt
 from decimal import Decimal
@@ -51,7 +51,7 @@ def test_net_changes_keep_only_the_last_event_of_each_key(
 
 
 @pytest.mark.parametrize(
-    ("types", "held"),
+    ("types", "short"),
     [
         ((LONG,), True),
         ((LONG, LakeType("decimal", 20, 0)), True),
@@ -61,9 +61,9 @@ def test_net_changes_keep_only_the_last_event_of_each_key(
     ],
 )
 def test_has_short_key_accepts_only_short_types_with_exact_equality(
-    types: tuple[LakeType, ...], held: bool
+    types: tuple[LakeType, ...], short: bool
 ) -> None:
-    """Long ones would fill its memory; numbers with a point are equal where their bytes are not."""
+    """Long keys would fill the memory; floating-point numbers can be equal with different bytes."""
     names = tuple(f"c{i}" for i in range(len(types)))
     schema = TableSchema(tuple(Column(n, t) for n, t in zip(names, types, strict=True)), names)
-    assert has_short_key(schema) is held
+    assert has_short_key(schema) is short

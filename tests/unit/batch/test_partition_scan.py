@@ -35,7 +35,7 @@ def scan(events: list[EventPosition], before: HighWater | None) -> PartitionScan
 
 
 def observed(events: list[EventPosition], before: HighWater | None) -> tuple[list[bool], HighWater]:
-    """Return what the detector finds if it observes each event."""
+    """Return the flags and the high-water mark of a detector that observes each event."""
     if before is None:
         detector, flags = RedeliveryDetector.starting_at(events[0]), [False]
     else:
@@ -57,7 +57,7 @@ def events_with(rows: list[int]) -> list[EventPosition]:
     "count", [1, MAX_ROW_HASHES, MAX_ROW_HASHES + 1, MAX_SHORT_HASHES, MAX_SHORT_HASHES + 1]
 )
 @pytest.mark.parametrize("cut", [0, 1, 20])
-def test_high_water_is_the_same_for_arrays_and_single_events(count: int, cut: int) -> None:
+def test_high_water_mark_is_the_same_for_arrays_and_single_events(count: int, cut: int) -> None:
     events = events_with([3, count])
     first, second = events[:cut], events[cut:]
     before = scan(first, None).run()[1]
@@ -67,7 +67,7 @@ def test_high_water_is_the_same_for_arrays_and_single_events(count: int, cut: in
 
 
 @given(rows=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
-def test_redelivered_suffix_is_recognized(rows: list[int], data: st.DataObject) -> None:
+def test_redelivered_suffix_of_a_partition_is_recognized(rows: list[int], data: st.DataObject) -> None:
     events = events_with(rows)
     start = data.draw(st.integers(0, len(events) - 1))
     before = scan(events, None).run()[1]
@@ -78,13 +78,13 @@ def test_redelivered_suffix_is_recognized(rows: list[int], data: st.DataObject) 
     assert high_water.event_count == 1
 
 
-def test_partition_without_events_keeps_its_high_water() -> None:
+def test_partition_without_new_events_keeps_its_high_water_mark() -> None:
     before = observed(events_with([2]), None)[1]
     flags, high_water = scan([], before).run()
     assert (flags.tolist(), high_water) == ([], before)
 
 
-def test_events_at_one_position_are_observed_in_transaction_order_if_it_is_known() -> None:
+def test_redelivery_at_one_position_is_recognized_by_transaction_order() -> None:
     first, second = (EventPosition(1, 1, 1000, 1, tx_order=n, row_hash=7) for n in (1, 2))
     detector = RedeliveryDetector.starting_at(first)
     assert [detector.observe([first, second], i) for i in (1, 0, 1)] == [False, True, True]

@@ -1,4 +1,4 @@
-"""Which tables' records the driver fetches: the few and small ones, and no others twice."""
+"""The driver side fetches the records of tables with few and small events, and no others twice."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ EVENTS = 20
 
 
 class CountingLog(ArchiveChangeLog):
-    """An archive that remembers what it was asked for."""
+    """An archive that records the topics of each fetch."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -50,7 +50,7 @@ def prefetching(log: ChangeLog, limits: DriverLimits | None = None) -> Any:
 
 
 def with_records(context: Any, *tasks: TableTask) -> dict[str, int]:
-    """Topic → number of records fetched, of those that were."""
+    """Return topic → number of fetched records, without the topics that were not fetched."""
     return {w.topic: len(w.records) for w in prefetch_records(context, tasks) if w.records is not None}
 
 

@@ -26,7 +26,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def config(cli: Any, tmp_path: Path) -> Path:
-    """A configuration of an empty archive and no lake."""
+    """Return a configuration with an empty archive and no lake."""
     from replicator.sources.archive import ArchiveWriter
 
     ArchiveWriter(tmp_path / "recorded", topic_prefix="shop", encoding="json").close()

@@ -1,10 +1,12 @@
-"""`status` and `check` as commands: what they load, and what they print."""
+"""The commands `status`, `check` and `connect`: the modules that they import, and their output."""
 
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -86,7 +88,7 @@ def test_inspection_command_loads_no_spark(tmp_path: Path, command: str, log: st
     assert code in {"None", "0", "1", "2", "3"}
 
 
-def test_piped_report_has_no_truncated_or_folded_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_status_report_has_no_shortened_or_wrapped_lines(capsys: pytest.CaptureFixture[str]) -> None:
     reason = "a reason of many words " * 30
     name = "n" * 250
     table = entry(table=f"shop.{name}", source=f"shop.{name}", reason=reason, next_step="do\nthat")
@@ -98,7 +100,7 @@ def test_piped_report_has_no_truncated_or_folded_lines(capsys: pytest.CaptureFix
     assert lines[2] == f"shop.{name} is behind: {' '.join(reason.split())}; next: do that"
 
 
-def test_report_names_the_connector_empty_tables_and_columns_with_nulls(
+def test_status_report_names_the_connector_empty_tables_and_unfilled_columns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     connector = ConnectorStatus("p", "FAILED", "no way", "make one", "b.1:4", "b.1:9", 3)
@@ -126,7 +128,7 @@ def test_report_names_the_connector_empty_tables_and_columns_with_nulls(
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_watched_report_is_shown_until_it_is_stopped(
+def test_watched_status_report_is_printed_until_it_is_interrupted(
     capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     looks = iter([3, 4])
@@ -145,8 +147,8 @@ def test_watched_report_is_shown_until_it_is_stopped(
         assert shown.count("shop.orders ") == 2
 
 
-def test_watched_report_refreshes_in_place_on_a_terminal(tmp_path: Path) -> None:
-    """In a terminal of its own: the cursor goes up again before the second report."""
+def test_watched_status_report_is_redrawn_in_place_on_a_terminal(tmp_path: Path) -> None:
+    """In a pseudo-terminal: the cursor moves up before the second report."""
     archive = tmp_path / "recorded"
     with ArchiveWriter(archive, topic_prefix="p", encoding="json") as writer:
         writer.append(Event("p.shop.orders", 0, 0, 0, None, b"{}", ()))
@@ -158,9 +160,11 @@ def test_watched_report_refreshes_in_place_on_a_terminal(tmp_path: Path) -> None
         [*command, "-c", str(tmp_path / "shop.toml")], stdout=follower, stderr=follower, close_fds=True
     ) as process:
         os.close(follower)
-        seen = b""
+        seen, deadline = b"", time.monotonic() + 60
         try:
             while seen.count(b"has no table") < 2:
+                ready, _, _ = select.select([leader], [], [], max(0, deadline - time.monotonic()))
+                assert ready, f"not within 60 s: two reports, only {seen!r}"
                 seen += os.read(leader, 4096)
         finally:
             process.terminate()

@@ -6,7 +6,7 @@ from rich.console import Console
 from replicator.cli.progress import progress_bar
 
 
-def test_bar_shows_text_and_events() -> None:
+def test_progress_bar_shows_text_and_events() -> None:
     console = Console(record=True, force_terminal=True, width=100)
     with progress_bar("starting Spark", console) as show:
         assert "starting Spark" in console.export_text()
@@ -15,7 +15,7 @@ def test_bar_shows_text_and_events() -> None:
     assert "30/1200" in text
 
 
-def test_bar_writes_to_standard_error_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_writes_nothing_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar("starting Spark") as show:
         show("replaying", 1, 2)
     assert capsys.readouterr().out == ""

@@ -37,7 +37,7 @@ OLD = QuarantinedEvent(
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> list[QuarantineFilter]:
-    """A quarantine of two events; what was asked of it."""
+    """Provide a quarantine of two events, and collect the filters with which it is read."""
     asked: list[QuarantineFilter] = []
 
     def read(_: Any, wanted: QuarantineFilter) -> list[QuarantinedEvent]:

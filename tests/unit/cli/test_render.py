@@ -1,4 +1,4 @@
-"""What `status` prints."""
+"""The output of `status`."""
 
 import pytest
 

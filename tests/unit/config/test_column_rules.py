@@ -61,7 +61,7 @@ columns = { unlisted = "allow" }
 """
 
 
-def test_column_rule_book_lists_unlisted_columns_when_configured(file: Path) -> None:
+def test_column_rule_book_returns_unlisted_columns_when_configured(file: Path) -> None:
     book = ColumnRuleBook(load_text(file, GOOD + UNLISTED))
     names = [SourceName(name, name) for name in ("id", "Note", "no")]
     assert book.of("shop.users").unlisted(names) == ["no"]

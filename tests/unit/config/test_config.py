@@ -1,4 +1,4 @@
-"""The values that a configuration file without mistakes becomes."""
+"""The values of a configuration file without mistakes."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Mistakes in the configuration file: each is reported with its line, its key and the remedy."""
+"""Mistakes in the configuration file: each is reported with its line, its key and a hint."""
 
 import tomllib
 from pathlib import Path
@@ -21,6 +21,12 @@ SPLT = (
 )
 
 
+ORPHAN_AGE = (
+    '22: maintenance.orphan_age: must be at least "1 hour": files of a running batch have no snapshot yet, '
+    "and must not be deleted"
+)
+
+
 BUKKET = (
     '26: table[0].partition[0]: "bukket(16, id)": unknown transform "bukket"; '
     "known are identity, bucket, truncate, years, months, days, hours"
@@ -37,7 +43,7 @@ BUKKET = (
             "[apply]",
             "[zzz]",
             (
-                "21: zzz: unknown section; known are apply, columns, lake, log, mirror, schema_changes, "
+                "21: zzz: unknown section; known are apply, columns, lake, log, maintenance, mirror, schema_changes, "
                 "source, spark, table"
             ),
         ),
@@ -77,6 +83,11 @@ BUKKET = (
             'changelog = "yes"',
             '22: apply.changelog: must be true or false, not "yes"',
         ),
+        (
+            "[apply]",
+            '[maintenance]\norphan_age = "59 minutes"\n[apply]',
+            ORPHAN_AGE,
+        ),
         ('["shop.*"]', '"shop.*"', '7: source.tables: must be a list in [brackets], not "shop.*"'),
         ('["shop.*"]', "[]", "7: source.tables: must not be empty"),
         (
@@ -104,7 +115,7 @@ BUKKET = (
         ('uri = "jdbc:sqlite:lake/catalog.db"\n', "", '15: lake: uri is required with catalog = "jdbc"'),
     ],
 )
-def test_config_error_names_line_key_and_remedy(file: Path, replaced: str, by: str, expected: str) -> None:
+def test_config_error_names_line_key_and_hint(file: Path, replaced: str, by: str, expected: str) -> None:
     assert replaced in GOOD
     assert mistakes_in(file, GOOD.replace(replaced, by, 1)) == [expected]
 
@@ -114,7 +125,7 @@ def test_config_errors_are_reported_together_in_the_order_of_the_file(file: Path
     assert [line.partition(":")[0] for line in mistakes_in(file, text)] == ["8", "22", "31"]
 
 
-def test_load_refuses_table_sections_without_effect_or_repeated(file: Path) -> None:
+def test_load_refuses_a_table_section_that_has_no_effect_or_is_repeated(file: Path) -> None:
     assert mistakes_in(file, GOOD.replace('"shop.items"', '"crm.items"')) == [
         '[[table]] "crm.items" does not match source.tables, so it would have no effect'
     ]

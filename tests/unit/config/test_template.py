@@ -33,9 +33,9 @@ def test_write_config_writes_a_file_that_load_accepts(tmp_path: Path) -> None:
     assert config.lake.uri == f"jdbc:sqlite:{file.parent}/lake/catalog.db"
 
 
-def test_render_config_shows_each_default_in_a_valid_comment(tmp_path: Path) -> None:
+def test_render_config_writes_defaults_in_comments_that_are_valid_toml(tmp_path: Path) -> None:
     text = render_config(ANSWERS)
-    # A line of the form `# key = value` is an example that works once the mark is taken away.
+    # A line of the form `# key = value` is an example that is valid without its comment sign.
     opened = re.sub(r'^# (?=\[|"?[a-z._]+"? = )', "", text, flags=re.MULTILINE)
     opened = opened.replace('state_dir = ".replicator/NAME"', 'state_dir = ".replicator/shop"')
     plain, full = tmp_path / "plain.toml", tmp_path / "full.toml"

@@ -1,4 +1,4 @@
-"""Where a key stands in the text."""
+"""The line of a key in the text of a configuration file."""
 
 import pytest
 

@@ -47,8 +47,8 @@ WITH_SCHEMA = [event for golden, event in zip(GOLDEN, EVENTS, strict=True) if go
 
 
 @contextmanager
-def refused_in_few_words() -> Iterator[None]:
-    """What goes through the block, or is refused; reasons are kept beside each record in quarantine."""
+def refused_with_a_short_reason() -> Iterator[None]:
+    """Assert that the block raises no error, or one with a short reason; the quarantine stores the reason."""
     reason = ""
     try:
         yield
@@ -57,7 +57,7 @@ def refused_in_few_words() -> Iterator[None]:
     assert len(reason) < 1000
 
 
-# What a producer may write instead of anything.
+# Values that a producer may write in place of any other.
 _ODD: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(
         (
@@ -124,7 +124,7 @@ def _places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 @st.composite
 def mutated(draw: st.DrawFn, documents: list[Any]) -> Any:
-    """A document of which a few values are gone, others, or there twice."""
+    """Return a document in which a few values are removed, replaced or repeated."""
     document = {"root": copy.deepcopy(draw(st.sampled_from(documents)))}
     for _ in range(draw(st.integers(1, 3))):
         places = [path for path in _places(document) if path]
@@ -150,7 +150,7 @@ ANY_BYTES = st.one_of(st.binary(max_size=80), _ODD.map(encoded))
 
 
 def assert_usable(schema: TableSchema) -> None:
-    """What Spark and Iceberg would fail at must not be in a schema."""
+    """Assert that a schema has nothing at which Spark or Iceberg would fail."""
     assert len(set(schema.names)) == len(schema.names) <= 5000
     for column in schema.columns:
         column.written.encode()
@@ -185,7 +185,7 @@ def test_schema_tracker_accepts_or_quarantines_any_schema_change(value: bytes) -
 @given(ANY_BYTES | mutated([json.loads(v) for _, v in WITH_SCHEMA]).map(encoded), ANY_BYTES | st.none())
 @pytest.mark.parametrize("flattened", [False, True])
 def test_table_schema_reads_or_refuses_any_event(flattened: bool, value: bytes, key: bytes | None) -> None:
-    with refused_in_few_words():
+    with refused_with_a_short_reason():
         schema = table_schema(value, key, flattened=flattened)
         assert_usable(schema)
         assert set(schema.key) <= set(schema.names)
@@ -207,7 +207,7 @@ def test_inspection_accepts_any_event(value: bytes) -> None:
 @given(ANY_BYTES.map(lambda b: b.decode("latin-1")) | mutated([json.loads(AVRO_VALUE)]).map(json.dumps))
 @pytest.mark.parametrize("flattened", [False, True])
 def test_parse_writer_schema_reads_or_refuses_any_text(flattened: bool, text: str) -> None:
-    with refused_in_few_words():
+    with refused_with_a_short_reason():
         read, columns = parse_writer_schema(text, flattened=flattened)
         assert_usable(TableSchema(columns))
         for schema in (read.written, read.wanted):
@@ -216,7 +216,7 @@ def test_parse_writer_schema_reads_or_refuses_any_text(flattened: bool, text: st
 
 @given(ANY_BYTES.map(lambda b: b.decode("latin-1")) | mutated([json.loads(AVRO_KEY)]).map(json.dumps))
 def test_key_names_reads_or_refuses_any_text(text: str) -> None:
-    with refused_in_few_words():
+    with refused_with_a_short_reason():
         assert all(isinstance(name, str) for name in key_names(text, ()))
 
 

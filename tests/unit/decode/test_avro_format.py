@@ -27,7 +27,7 @@ ORDERS = TableId("shop", "orders")
 COLUMNS = (ColumnSpec("id", "bigint", False), ColumnSpec("a b", "varchar"))
 
 
-def test_schema_changes_are_applied_and_others_returned() -> None:
+def test_add_schema_changes_returns_records_that_are_not_schema_changes() -> None:
     topics = AvroTopics()
     change = json.loads(schema_change_event(Place(1, 4), "orders", COLUMNS, ["id"], kind="CREATE"))
     good = topics.write(SCHEMA_CHANGE, change)
@@ -46,7 +46,7 @@ def test_schema_changes_are_applied_and_others_returned() -> None:
     assert (version.schema.names, version.schema.key) == (("id", "a b"), ("id",))
 
 
-def test_event_names_its_table() -> None:
+def test_table_named_in_returns_none_for_records_without_a_table() -> None:
     topics = AvroTopics()
     change = json.loads(schema_change_event(Place(1, 4), "odd name", COLUMNS, ["id"], kind="CREATE"))
     value = topics.write(SCHEMA_CHANGE, change)
@@ -116,7 +116,7 @@ def test_column_rules_apply_to_columns_with_other_names_in_avro(told_by: str) ->
 
 
 def test_writer_schema_has_the_names_of_the_version_at_its_position() -> None:
-    """The definition at that position tells the source's names. The rules of all names apply to its columns."""
+    """The definition at that position has the source's names. The rules of all names apply to its columns."""
     topics = AvroTopics(names=False)
     old, new = (
         (ColumnSpec("id", "bigint", False), ColumnSpec("e-mail", "varchar")),

@@ -1,4 +1,4 @@
-"""Avro writer schemas, among them one of a real table with every kind of column."""
+"""Avro writer schemas, including one of a real table with every kind of column."""
 
 import contextlib
 import json
@@ -81,7 +81,7 @@ def test_key_names_returns_the_source_names_of_the_key() -> None:
 @pytest.mark.parametrize(
     ("name", "wanted"), [("a_b", "a_b"), ("größe x", "gr__e_x"), ("1st", "_st"), ("a.b", "a_b"), ("A9", "A9")]
 )
-def test_adjusted_replaces_what_avro_does_not_allow(name: str, wanted: str) -> None:
+def test_adjusted_replaces_characters_that_avro_does_not_allow(name: str, wanted: str) -> None:
     assert adjusted(name) == wanted
 
 
@@ -93,7 +93,7 @@ def test_source_names_are_found_in_the_definition() -> None:
     assert all(c.source_name.known for c in found)
 
 
-def test_source_names_are_those_of_the_definition_of_the_events() -> None:
+def test_source_names_prefer_the_first_of_several_definitions() -> None:
     columns = (Column("e_mail", INT, source_known=False), Column("old_x", INT, source_known=False))
     found = source_names(
         (*columns, Column("a_b", INT, source_known=False)), [("e-mail",), ("e_mail", "old x")]
@@ -181,7 +181,7 @@ def test_parse_writer_schema_reads_or_refuses_any_schema(schema: Any, flattened:
 
 
 def paths(document: Any) -> Iterator[tuple[Any, ...]]:
-    """Where the parts of a document are, those that have parts themselves included."""
+    """Yield the path of each part of a document, including those that have parts themselves."""
     parts = document.items() if isinstance(document, dict) else enumerate(document)
     for key, part in parts:
         yield (key,)

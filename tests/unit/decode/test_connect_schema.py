@@ -1,4 +1,4 @@
-"""The schema that a JSON event carries."""
+"""The schema that a JSON event contains."""
 
 import json
 from typing import Any
@@ -170,7 +170,7 @@ def test_table_schema_has_the_columns_of_the_key(key: bytes | None, names: tuple
         b"\xff\xfe",
     ],
 )
-def test_table_schema_refuses_a_value_that_is_no_envelope(text: bytes) -> None:
+def test_table_schema_refuses_a_value_that_is_not_an_envelope(text: bytes) -> None:
     with pytest.raises(DecodeError):
         table_schema(text, None)
 

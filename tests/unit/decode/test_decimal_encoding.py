@@ -27,7 +27,7 @@ def events(*values: Any, with_schema: bool) -> list[bytes]:
         ([0], True, Encoding.NUMBER),
         (["AfQ="], True, Encoding.BASE64_DECIMAL),
         (["AfQ="], False, Encoding.BASE64_DECIMAL),
-        # Base64 of three bytes, and a number.
+        # Valid both as base64 of three bytes and as a number.
         (["1234"], True, Encoding.BASE64_DECIMAL),
         (["1234"], False, Encoding.PLAIN),
         (["1234", "AfQ="], False, Encoding.BASE64_DECIMAL),
@@ -41,7 +41,7 @@ def events(*values: Any, with_schema: bool) -> list[bytes]:
         ([7, "7.00"], False, Encoding.PLAIN),
     ],
 )
-def test_decimal_encoding_is_recognized_from_values(
+def test_decimal_encoding_of_recognizes_the_encoding_of_values(
     values: list[Any], with_schema: bool, form: Encoding | None
 ) -> None:
     assert (
@@ -50,14 +50,14 @@ def test_decimal_encoding_is_recognized_from_values(
     )
 
 
-def test_combined_encoding_of_numbers_and_their_text_is_plain() -> None:
+def test_combined_encoding_of_numbers_and_text_is_plain() -> None:
     assert combined(Encoding.NUMBER, Encoding.NUMBER) is Encoding.NUMBER
     assert combined(Encoding.NUMBER, Encoding.PLAIN) is Encoding.PLAIN
     assert combined(Encoding.PLAIN, Encoding.NUMBER) is Encoding.PLAIN
     assert combined(Encoding.NUMBER, Encoding.BASE64_DECIMAL) is Encoding.EITHER_DECIMAL
 
 
-def test_with_encoding_is_plain_when_a_decimal_exceeds_a_double() -> None:
+def test_with_encoding_is_plain_when_a_decimal_exceeds_the_precision_of_a_double() -> None:
     types = (decimal(15, 2), decimal(16, 2), STRING)
     schema = TableSchema(tuple(Column(f"c{i}", t, Encoding.UNSEEN_DECIMAL) for i, t in enumerate(types)))
     encodings = [c.encoding for c in with_encoding(schema, Encoding.NUMBER).columns]

@@ -1,4 +1,4 @@
-"""What JSON and Avro have in common, as implementations of `EventFormat`."""
+"""The common behaviour of `JsonFormat` and `AvroFormat` as implementations of `EventFormat`."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Real envelopes: their schemas agree with the definitions of the same tables, and their values with the source."""
+"""Real envelopes: their schemas equal the definitions of their tables, and their values equal the source."""
 
 import json
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Malformed records: each is refused by DecodeError, quickly, and never by another error."""
+"""Malformed records: each is refused quickly, and only by DecodeError."""
 
 import json
 import time
@@ -43,7 +43,7 @@ SOON_S = 5.0
 
 @contextmanager
 def soon() -> Iterator[None]:
-    """What takes longer than this for a small record could stop a mirror for hours."""
+    """Assert that the block ends within `SOON_S`; slow records could stop a mirror for hours."""
     begun = time.process_time()
     yield
     assert time.process_time() - begun < SOON_S
@@ -81,7 +81,7 @@ def test_table_schema_refuses_a_malformed_event(value: bytes) -> None:
         table_schema(value, None)
 
 
-def test_labels_are_read_in_linear_time() -> None:
+def test_enum_labels_with_many_backslashes_are_read_quickly() -> None:
     labels = "\\" * 39_999
     with soon():
         schema = table_schema(
@@ -94,13 +94,13 @@ def test_labels_are_read_in_linear_time() -> None:
 @pytest.mark.parametrize(
     "key", [DEEP, b"\xff", b"[]", b'{"schema":{"fields":5}}', b'{"schema":{"fields":[5]}}']
 )
-def test_key_that_cannot_be_read_has_no_columns(key: bytes) -> None:
+def test_key_is_empty_when_the_record_key_cannot_be_read(key: bytes) -> None:
     value = event_with({"field": "id", "type": "int64"})
     assert table_schema(value, key).key == ()
 
 
 @pytest.mark.parametrize("key", [b'{"other":1}', b'{"schema":{"fields":[{"field":"other"}]},"payload":{}}'])
-def test_key_is_ignored_when_it_names_other_columns(key: bytes) -> None:
+def test_key_is_empty_when_the_record_key_names_other_columns(key: bytes) -> None:
     value = event_with({"field": "id", "type": "int64"})
     assert table_schema(value, key).key == ()
 
@@ -183,7 +183,7 @@ def test_schema_change_is_refused_when_its_position_is_invalid(
         ({"typeName": "INT", "defaultValueExpression": "1" * 1000}, None, True),
     ],
 )
-def test_default_is_unknown_when_no_column_can_have_it(
+def test_fill_is_unknown_when_the_type_cannot_contain_the_default(
     fields: dict[str, Any], fill: str | None, unknown: bool
 ) -> None:
     with soon():
@@ -202,7 +202,7 @@ def test_default_is_unknown_when_no_column_can_have_it(
         "ALTER TABLE orders ADD x INT AS (1) " + "\"'" * 200_000 + "\\",
     ],
 )
-def test_computed_columns_are_found_in_linear_time(ddl: str) -> None:
+def test_computed_columns_of_a_malformed_statement_are_found_quickly(ddl: str) -> None:
     with soon():
         computed = computed_columns(parse(ddl))
         assert len({f"c{i}" in computed for i in range(1000)}) == 1, "all of them, or none"
@@ -223,7 +223,7 @@ def test_computed_columns_are_found_in_linear_time(ddl: str) -> None:
         ("ALTER TABLE t ADD x INT DEFAULT (1) COMMENT 'not closed", True),
     ],
 )
-def test_computed_column_is_found(ddl: str, computed: bool) -> None:
+def test_fill_is_unknown_when_the_statement_computes_the_default(ddl: str, computed: bool) -> None:
     (found,) = table_definitions(definition(ddl=ddl))
     assert found.schema is not None
     assert found.schema.columns[1].fill_unknown is computed
@@ -243,7 +243,7 @@ def test_decimal_encoding_is_unknown_when_no_event_can_be_read() -> None:
     )
 
 
-def test_encoding_of_a_deep_event_is_json() -> None:
+def test_encoding_of_a_deeply_nested_record_is_json() -> None:
     assert encoding_of(DEEP) == "json"
 
 

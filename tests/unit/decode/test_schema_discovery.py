@@ -1,4 +1,4 @@
-"""Which schemas events have, as far as it is known without Spark."""
+"""Discovery of the schemas of events, without Spark."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The histories of tables, from definitions and from what events show."""
+"""Schema histories of tables, from definitions and from events."""
 
 from replicator.decode.schema_histories import SchemaHistories
 from replicator.model.position import SourcePosition
@@ -32,7 +32,7 @@ def test_revision_changes_with_each_definition() -> None:
     assert len(set(found)) == 3
 
 
-def test_source_definition_is_used_only_if_the_topic_has_none() -> None:
+def test_source_definition_is_ignored_when_the_table_has_a_definition() -> None:
     histories = SchemaHistories()
     assert not histories.is_defined(TABLE)
     histories.define(TABLE, FIRST)
@@ -42,7 +42,7 @@ def test_source_definition_is_used_only_if_the_topic_has_none() -> None:
     assert histories.history(TABLE).versions[-1].schema == FIRST
 
 
-def test_observed_version_is_added_behind_declared_ones() -> None:
+def test_observed_version_is_added_after_declared_ones() -> None:
     histories = SchemaHistories()
     histories.apply([definition(4, FIRST)])
     assert versions(histories) == [(4, True)]

@@ -1,4 +1,4 @@
-"""What of an event is read where columns were renamed, left out or masked since."""
+"""The columns of an event that are read if columns were renamed, excluded or masked later."""
 
 import pytest
 
@@ -15,7 +15,7 @@ ID = Column("id", LONG)
 
 
 def with_rules(rules: RuleSet, *columns: Column, superseded_columns: tuple[Column, ...] = ()) -> WriterSchema:
-    """An epoch under `rules`; the table's columns are called as the epoch's are by now."""
+    """Return a writer schema under `rules`; the table's columns have the current names of its columns."""
     now = TableSchema((ID, *(Column(c.name, c.type) for c in columns)), ("id",))
     writer_schema = WriterSchema(TableSchema((ID, *columns), ("id",)), superseded_columns=superseded_columns)
     (found,) = (
@@ -26,7 +26,7 @@ def with_rules(rules: RuleSet, *columns: Column, superseded_columns: tuple[Colum
     return found
 
 
-def test_masks_apply_by_the_current_name_of_a_column() -> None:
+def test_mask_applies_to_a_renamed_column_when_its_current_name_matches() -> None:
     found = with_rules(
         RuleSet(masks=(("mail", FixedText("-")),)), Column("mail", STRING, renamed_from="address")
     )
@@ -35,13 +35,13 @@ def test_masks_apply_by_the_current_name_of_a_column() -> None:
 
 
 def test_excluded_column_is_not_read_when_only_its_current_name_matches() -> None:
-    """Not for marks either: a table that was written by another rule pauses, so no mark of such an event is known."""
+    """Nor for row hashes: a table that was written under another rule pauses, so no such hash is recorded."""
     for rules in (RuleSet(exclude=("mail",)), RuleSet(masks=(("mail", Blank()),))):
         found = with_rules(rules, Column("mail", STRING, renamed_from="address"))
         assert [c.written for c in found.columns] == ["id"]
 
 
-def test_excluded_column_is_not_read_for_marks() -> None:
+def test_excluded_column_is_not_read_for_row_hashes() -> None:
     rules = RuleSet(exclude=("secret",), masks=(("mail", FixedText("-")),))
     gone = Column("secret", STRING), Column("mail", STRING)
     found = with_rules(
@@ -64,7 +64,7 @@ def version(
 def transformed(
     line: SchemaHistory, target: int, rules: RuleSet, *writer_schemas: TableSchema
 ) -> TableSchema:
-    """The frame under `rules`, of events in JSON with schemas."""
+    """Return the decoded schema under `rules`, for events in JSON with schemas."""
     found = resolve(
         line,
         [WriterSchema(schema, number) for number, schema in enumerate(writer_schemas, start=1)],
@@ -88,7 +88,7 @@ def test_column_rules_apply_to_earlier_and_later_names(target: int, named: str) 
     assert found.columns[1].transform == FixedText("-")
 
 
-def test_include_must_list_all_names_of_a_column() -> None:
+def test_include_rule_keeps_a_column_only_when_it_lists_all_its_names() -> None:
     schemas = [v.schema for v in RENAMED.versions]
     assert transformed(RENAMED, 1, RuleSet(include=("id", "contact")), *schemas).names == ("id",)
     assert transformed(RENAMED, 1, RuleSet(include=("id", "contact", "email")), *schemas).names == (
@@ -97,7 +97,7 @@ def test_include_must_list_all_names_of_a_column() -> None:
     )
 
 
-def test_column_is_refused_when_it_may_be_a_protected_one() -> None:
+def test_column_is_refused_when_it_may_be_a_renamed_protected_column() -> None:
     with pytest.raises(
         UnfitColumns, match=r"column contact of shop\.t appeared when email disappeared"
     ) as caught:
@@ -108,7 +108,7 @@ def test_column_is_refused_when_it_may_be_a_protected_one() -> None:
     assert transformed(LOST, 0, RuleSet(exclude=("email",))).names == ("id",)
 
 
-def test_column_without_a_version_may_be_any_that_its_events_lack() -> None:
+def test_column_without_a_version_is_refused_when_its_events_lack_a_protected_column() -> None:
     unknown = TableSchema((ID, NEW), ("id",))
     with pytest.raises(UnfitColumns, match=r"column contact of shop\.t appeared when email disappeared"):
         transformed(SchemaHistory(LOST.versions[:1]), 0, RuleSet(exclude=("email",)), unknown)

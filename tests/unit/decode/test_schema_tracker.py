@@ -16,7 +16,7 @@ from tests.oracle.events import ColumnSpec, Place, schema_change_event
 
 
 class TestSchemaTracker:
-    """Which schemas events may have, by what definitions say."""
+    """The writer schemas that events may have according to definitions."""
 
     TABLE = TableId("shop", "t")
     FIRST = (ColumnSpec("id", "int", False),)
@@ -35,7 +35,7 @@ class TestSchemaTracker:
     ) -> list[tuple[Any, Any, int]]:
         return [(e.first, e.end, len(e.schema.columns)) for e in tracker.writer_schemas(self.TABLE, since)]
 
-    def test_tracker_returns_records_that_are_no_schema_change(self) -> None:
+    def test_tracker_returns_records_that_are_not_schema_changes(self) -> None:
         values = (
             b"garbage{",
             None,
@@ -58,12 +58,12 @@ class TestSchemaTracker:
     def test_tracker_applies_a_single_definition_to_all_positions(self) -> None:
         assert self.spans(self.tracker((Place(1, 5), self.FIRST))) == [(None, None, 1)]
 
-    def test_tracker_has_two_epochs_after_an_alter(self) -> None:
+    def test_tracker_has_two_writer_schemas_after_an_alter(self) -> None:
         tracker = self.tracker((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
         at = (1 << 40) + 90
         assert self.spans(tracker) == [(None, at, 1), (at, None, 2)]
         assert self.spans(tracker, SourcePosition("b.000001", 89)) == [(None, at, 1), (at, None, 2)]
-        # What lies behind the alter needs the newer one only.
+        # Events after the ALTER need only the newer schema.
         assert self.spans(tracker, SourcePosition("b.000001", 90)) == [(None, None, 2)]
 
     def test_tracker_ignores_repeated_and_equal_definitions(self) -> None:
@@ -71,17 +71,17 @@ class TestSchemaTracker:
         assert self.spans(self.tracker(*known, *known)) == self.spans(self.tracker(*known))
         assert len(self.spans(self.tracker(*known))) == 2
 
-    def test_tracker_adds_columns_with_a_later_fill_to_earlier_schemas(self) -> None:
+    def test_decoded_schema_has_filled_columns_only_when_the_target_version_has_them(self) -> None:
         tracker = self.tracker((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
         history, writer_schemas = tracker.history(self.TABLE), tracker.writer_schemas(self.TABLE, None)
         extra = writer_schemas[1].schema.column("extra")
         assert extra is not None
         assert extra.fill == "7"
         assert resolve(history, writer_schemas, 0, 1).decoded_schema.column("extra") == extra
-        # Events of the first version alone know nothing of it.
+        # Events of the first version alone do not have it.
         assert resolve(history, writer_schemas, 0, 0).decoded_schema.names == ("id",)
 
-    def test_tracker_ignores_drops_of_a_snapshot(self) -> None:
+    def test_tracker_ignores_drop_statements_of_a_snapshot(self) -> None:
         tracker = SchemaTracker(JsonFormat())
         first, again = (
             schema_change_event(binlog_key, "t", self.FIRST, ["id"], kind="CREATE")
@@ -96,7 +96,7 @@ class TestSchemaTracker:
 
 
 class TestExchangedNames:
-    """Which tables exchanged their names, by what statements that rename tables say."""
+    """Tables that exchanged their names, according to the statements that rename tables."""
 
     COLUMNS = (ColumnSpec("id", "int", False),)
 
@@ -137,7 +137,7 @@ class TestExchangedNames:
     def test_exchange_is_recognized_when_schema_changes_are_redelivered(self) -> None:
         assert self.exchanged(self.tracker(*self.divided(), *self.divided())) == [[None, "b"], [None, "a"]]
 
-    def test_exchange_is_not_assumed_when_a_copy_replaces_a_table(self) -> None:
+    def test_exchange_is_not_recognized_when_a_copy_replaces_a_table(self) -> None:
         ddl = "RENAME TABLE a TO a_old, b TO a"
         records = [self.record("ALTER", name, 90, ddl) for name in ("a_old", "a")]
         assert self.exchanged(self.tracker(*records)) == [[None, None], [None]]

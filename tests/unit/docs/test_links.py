@@ -20,7 +20,7 @@ def test_links_point_to_existing_files(page: str) -> None:
     assert not broken
 
 
-def test_readme_is_short() -> None:
+def test_readme_is_not_longer_than_its_limit() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_README
 
 

@@ -1,4 +1,4 @@
-"""The generated reference pages: they equal the code, and describe all of it."""
+"""The generated reference pages: they equal the code, and describe it completely."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.reference_pages import (
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_committed_page_equals_the_code(name: str) -> None:
+def test_committed_reference_page_equals_the_generated_one(name: str) -> None:
     committed = (FOLDER / name).read_text(encoding="utf-8")
     assert committed == PAGES[name](), f"docs/reference/{name} is out of date; run: make reference"
 
@@ -40,10 +40,6 @@ def test_template_has_no_unknown_key() -> None:
         if key not in section_fields(section)
     }
     assert unknown == set()
-
-
-def test_log_lines_page_lists_the_events_of_the_code() -> None:
-    assert "`table paused`" in PAGES["log-lines.md"]()
 
 
 def test_reference_describes_every_environment_variable_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""How commands are taken from a tutorial. `test_first_look_tutorial` and `test_tutorials_on_stack` run them."""
+"""How commands are read from a tutorial. tests/spark and tests/e2e run the tutorials."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_run_fails_when_a_command_fails(tmp_path: Path) -> None:
         run([Step("bash", "echo first\n(exit 3)\necho second\n")], folder)
 
 
-def test_tutorial_begins_with_a_clone_and_has_commands() -> None:
+def test_each_tutorial_begins_with_a_clone_and_has_further_steps() -> None:
     names = sorted(path.stem for path in FOLDER.glob("*.md"))
     assert names == ["first-look", "first-mirror", "local-stack"]
     for name in names:

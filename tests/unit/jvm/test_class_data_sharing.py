@@ -1,4 +1,4 @@
-"""Java's classes are kept by the first process that ends well, and used by the next."""
+"""The class archive is written by the first Java process that ends without an error, and used by the next."""
 
 import os
 import shlex
@@ -50,7 +50,7 @@ def test_class_archive_exists_once_when_two_processes_write_it(tmp_path: Path) -
     assert [file.name for file in first.path.parent.iterdir()] == [first.path.name]
 
 
-def test_unused_class_archives_are_deleted(tmp_path: Path) -> None:
+def test_class_archives_are_deleted_when_unused_for_a_month_or_incomplete(tmp_path: Path) -> None:
     archive = class_archive(find_java(), [IVY], tmp_path)
     folder = archive.path.parent
     folder.mkdir()

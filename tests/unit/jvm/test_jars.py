@@ -26,7 +26,7 @@ def program(path: Path, body: str) -> Path:
 
 @pytest.fixture
 def java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Java whose only program is Ivy: it puts alpha-1.0.jar where `-retrieve` says, and counts its runs."""
+    """Provide a Java whose only program is Ivy: it writes alpha-1.0.jar to `-retrieve`, and counts its runs."""
     home = tmp_path / "java"
     program(
         home / "bin" / "java",
@@ -185,7 +185,7 @@ def test_find_java_prefers_java_home(java_home: Path) -> None:
     assert jars.find_java() == java_home / "bin" / "java"
 
 
-def test_default_cache_follows_the_environment_variables(
+def test_default_cache_is_set_by_environment_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REPLICATOR_CACHE", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What of the settings comes to stand on the command line of Spark's Java process."""
+"""The settings on the command line of Spark's Java process, and those that are hidden in files."""
 
 import subprocess
 from pathlib import Path
@@ -59,12 +59,12 @@ def test_vm_options_text_is_read_back_unchanged_by_java(tmp_path: Path) -> None:
     )
 
 
-def test_properties_text_has_one_line_for_each_property() -> None:
+def test_properties_text_escapes_special_characters() -> None:
     assert properties_text({"a b": " c=d:e#f!", "g": "h\\i\nj"}) == (
         "a\\ b=\\ c\\=d\\:e\\#f\\!\ng=h\\\\i\\nj\n"
     )
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_properties_text_escapes_line_breaks(settings: dict[str, str]) -> None:
+def test_properties_text_has_one_line_for_each_property(settings: dict[str, str]) -> None:
     assert properties_text(settings).count("\n") == len(settings)

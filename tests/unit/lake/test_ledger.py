@@ -1,4 +1,4 @@
-"""What to read next, in which pieces, and what a commit says about it."""
+"""The offset ranges to read next, their chunks, and the marker of a commit."""
 
 import itertools
 from typing import Any
@@ -15,7 +15,7 @@ TOPIC = "shop.shop.orders"
 
 
 def marker(sequence: int = 1, **offsets: int) -> CommitMarker:
-    """A marker with the next offset of partitions p0, p1, …"""
+    """Return a marker with the next offsets of the partitions p0, p1, …"""
     progress = {int(name[1:]): PartitionProgress(n) for name, n in offsets.items()}
     return CommitMarker("shop", sequence, 1, {TOPIC: progress})
 
@@ -51,9 +51,7 @@ def test_ranges_to_read_continue_at_the_marker_and_include_new_partitions() -> N
     spans=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=4),
     max_events=st.integers(1, 60),
 )
-def test_chunks_cover_the_ranges_in_order_without_gaps_or_empty_pieces(
-    spans: list[tuple[int, int]], max_events: int
-) -> None:
+def test_chunks_cover_the_ranges_in_order_without_gaps(spans: list[tuple[int, int]], max_events: int) -> None:
     ranges = tuple(OffsetRange(TOPIC, p, start, start + n) for p, (start, n) in enumerate(spans) if n)
     pieces = chunks(ranges, max_events)
     assert all(pieces) or not ranges
@@ -91,7 +89,7 @@ def test_next_marker_keeps_the_progress_that_the_batch_does_not_change() -> None
 
 
 def test_next_marker_never_decreases_when_the_table_is_ahead() -> None:
-    """After a crash between the commits the changelog has more than the next, differently cut, batch brings."""
+    """After a crash between the commits, the changelog may be ahead of the next batch."""
     far = SourcePosition("binlog.000003", 900)
     base = CommitMarker(
         "shop", 8, 2, {TOPIC: {0: PartitionProgress(100, HighWater(far, 1, 7))}}, position=far, watermark_ms=7

@@ -1,4 +1,4 @@
-"""SQL and Iceberg JSON: names of any characters, types, partitions."""
+"""SQL statements and Iceberg JSON: names with any characters, types, partitions."""
 
 import json
 import re
@@ -27,7 +27,7 @@ SCHEMA = TableSchema(
 )
 
 
-def test_quoted_escapes_backquotes_in_names() -> None:
+def test_quoted_escapes_backticks_in_names() -> None:
     assert quoted("plain") == "`plain`"
     assert quoted("a`b. c", "d") == "`a``b. c`.`d`"
 
@@ -120,7 +120,7 @@ def test_partition_spec_refuses_a_transform_that_does_not_accept_the_type(text: 
 
 
 def test_partition_spec_finds_columns_by_their_source_names() -> None:
-    """A reserved name is another one in the lake, and a field's name gives way to a column's."""
+    """A reserved name differs in the lake; a field whose name is a column's gets an underscore."""
     names = ("_pos", "_pos_", "_pos___bucket", "id", "id_bucket")
     schema = TableSchema(tuple(Column(name, INT) for name in names), ("id",)).without_reserved()
     fields = [

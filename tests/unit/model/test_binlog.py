@@ -29,26 +29,26 @@ def test_gtid_set_ignores_order_space_and_letter_case() -> None:
     assert gtids("") == GtidSet({})
 
 
-def test_gtid_set_counts_what_it_lacks() -> None:
+def test_gtid_set_counts_missing_transactions() -> None:
     assert gtids("A:1-10").lacking(gtids("A:3-5")) == 0
     assert gtids("A:1-10:20-30").lacking(gtids("A:5-25")) == 9
     assert gtids("A:1-10").lacking(gtids("A:1-10,B:1-4")) == 4
     assert gtids("").lacking(gtids("A:7")) == 1
 
 
-def test_gtid_set_keeps_tags_apart() -> None:
+def test_gtid_set_distinguishes_tags() -> None:
     tagged = gtids("A:1-3:batch:1-9:11")
     assert tagged.lacking(gtids("A:1-4")) == 1
     assert tagged.lacking(gtids("A:batch:1-11")) == 1
 
 
 @pytest.mark.parametrize("text", ["A", "A:x-y", "A:1-2:", "A:1 2"])
-def test_gtid_set_refuses_other_texts(text: str) -> None:
+def test_gtid_set_refuses_a_text_that_is_not_a_gtid_set(text: str) -> None:
     with pytest.raises(ValueError, match="not a GTID set"):
         gtids(text)
 
 
-def test_offset_is_compared_by_position_when_the_server_has_no_gtids() -> None:
+def test_connector_offset_is_compared_by_position_when_there_are_no_gtids() -> None:
     end = BinlogEnd("mysql-bin.000009", 500)
     assert not offset(499).covers(end)
     assert offset(500).covers(end)
@@ -57,35 +57,35 @@ def test_offset_is_compared_by_position_when_the_server_has_no_gtids() -> None:
     assert offset(4).covers(BinlogEnd("mysql-bin.000008", 4, gtids("A:1-9")))
 
 
-def test_offset_is_compared_by_gtids_when_the_file_names_differ() -> None:
+def test_connector_offset_is_compared_by_gtids_when_the_file_names_differ() -> None:
     other_server = BinlogEnd("mysql-bin.000001", 4, gtids("A:1-9,B:1-5"))
     assert offset(9_000, "A:1-9,B:1-5").covers(other_server)
     assert not offset(9_000, "A:1-9,B:1-2").covers(other_server)
 
 
-def test_offset_covers_a_last_statement_without_a_transaction() -> None:
-    """Debezium adds DDL to the set only with the next transaction; the position has it at once."""
+def test_connector_offset_covers_a_last_statement_that_its_gtids_lack() -> None:
+    """Debezium adds DDL to the GTID set only with the next transaction, but to the position at once."""
     end = BinlogEnd("mysql-bin.000009", 500, gtids("A:1-9"))
     assert offset(500, "A:1-8").covers(end)
     assert not offset(499, "A:1-8").covers(end)
     assert not offset(500, "A:1-7").covers(end)
 
 
-def test_offset_of_a_snapshot_covers_nothing() -> None:
+def test_connector_offset_of_a_snapshot_covers_no_binlog_end() -> None:
     end = BinlogEnd("mysql-bin.000009", 500)
     assert not offset(500, snapshot="INITIAL").covers(end)
     assert not offset(500, snapshot=True).covers(end)
     assert offset(500, snapshot="false").covers(end)
 
 
-def test_offset_counts_the_transactions_behind() -> None:
+def test_connector_offset_counts_the_transactions_behind() -> None:
     end = BinlogEnd("mysql-bin.000009", 500, gtids("A:1-9"))
     assert offset(400, "A:1-4").transactions_behind(end) == 5
     assert offset(500, "A:1-9").transactions_behind(end) == 0
     assert offset(400).transactions_behind(end) is None
 
 
-def test_offset_of_another_connector_is_refused() -> None:
+def test_connector_offset_of_another_connector_is_refused() -> None:
     with pytest.raises(ValueError, match="not an offset of a MySQL connector"):
         ConnectorOffset.from_json({"lsn": 5})
     with pytest.raises(ValueError, match="nothing"):

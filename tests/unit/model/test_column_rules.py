@@ -58,7 +58,7 @@ def test_hash_key_is_absent_from_every_representation() -> None:
 @pytest.mark.parametrize(
     ("text", "kept"), [("4111111111111234", "************1234"), ("1234", "****"), ("12", "**"), ("", "")]
 )
-def test_keep_last_keeps_the_last_letters_when_the_text_is_longer(text: str, kept: str) -> None:
+def test_keep_last_shows_the_last_characters_only_when_the_text_is_longer(text: str, kept: str) -> None:
     assert KeepLast(4).of_text(text) == kept
 
 
@@ -81,7 +81,7 @@ def test_rule_set_patterns_have_no_character_classes() -> None:
     assert not rules.leaves_out("card1")
 
 
-def test_transformed_returns_the_schema_of_the_lake() -> None:
+def test_transformed_returns_the_lake_schema_under_the_rules() -> None:
     masks = (("phone", Blank()), ("note", FixedText("***")))
     rules = ColumnRules((RuleSet(exclude=("born",), hashes=("id", "email"), masks=masks, key=KEY),))
     schema = rules.transformed(USERS, "shop.users")
@@ -174,7 +174,7 @@ PROTECTED = (
 
 
 @pytest.mark.parametrize(("name", "in_avro"), PROTECTED)
-def test_rule_matches_the_source_name_and_any_possible_source_name(name: str, in_avro: str) -> None:
+def test_rule_matches_known_and_possible_source_names(name: str, in_avro: str) -> None:
     for pattern in (name, name.replace("ß", "ẞ").upper().replace("ẞ", "ß"), f"{name[:1]}*"):
         rules = ColumnRules((RuleSet(exclude=(pattern,)),))
         assert str(rules.rule([avro(name, in_avro)])) == "exclude"

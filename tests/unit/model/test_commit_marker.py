@@ -69,7 +69,7 @@ def test_commit_marker_is_unchanged_after_a_json_round_trip(marker: CommitMarker
     assert "\n" not in text
     found = CommitMarker.from_json(text)
     assert found == marker
-    # Equality of positions looks at their order alone, so the texts are compared too.
+    # Positions are equal if only their order is, so the texts are compared too.
     assert found.to_json() == text
 
 

@@ -20,7 +20,7 @@ from replicator.model.partitioning import PartitionField, parse_partition
         ("größe", PartitionField("identity", "größe"), "`größe`"),
     ],
 )
-def test_parse_partition_returns_field_and_sql(text: str, field: PartitionField, sql: str) -> None:
+def test_parse_partition_returns_a_field_with_its_sql(text: str, field: PartitionField, sql: str) -> None:
     assert parse_partition(text) == field
     assert field.sql() == sql
 
@@ -29,7 +29,7 @@ def test_parse_partition_returns_field_and_sql(text: str, field: PartitionField,
     "text",
     ["", "bucket(id)", "bucket(0, id)", "bucket(-1, id)", "days(a, b)", "week(a)", "days()", "a b", "days(a"],
 )
-def test_parse_partition_refuses_a_text_that_is_no_transform(text: str) -> None:
+def test_parse_partition_refuses_a_text_that_is_not_a_transform(text: str) -> None:
     with pytest.raises(ValueError, match='"'):
         parse_partition(text)
 

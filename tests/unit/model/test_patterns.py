@@ -1,4 +1,4 @@
-"""One grammar for all patterns of names."""
+"""The grammar of all name patterns."""
 
 import re
 
@@ -13,7 +13,7 @@ names = st.text(characters, max_size=6)
 
 
 def matches_by_definition(name: str, pattern: str) -> bool:
-    """The grammar, as it is documented."""
+    """Return whether a name matches, by the documented grammar."""
     if not pattern:
         return not name
     if pattern[0] == "*":
@@ -36,14 +36,12 @@ def matches_by_definition(name: str, pattern: str) -> bool:
         ("*", "two\nlines", True),
     ],
 )
-def test_pattern_has_no_special_characters_but_star_and_question_mark(
-    pattern: str, name: str, expected: bool
-) -> None:
+def test_pattern_has_no_wildcards_but_star_and_question_mark(pattern: str, name: str, expected: bool) -> None:
     assert matches(name, ["other", pattern]) is expected
 
 
 @given(pattern=names, name=names)
-def test_pattern_matches_as_defined(pattern: str, name: str) -> None:
+def test_pattern_matches_agree_with_the_documented_grammar(pattern: str, name: str) -> None:
     assert matches(name, [pattern]) is matches_by_definition(name, pattern)
 
 
@@ -55,5 +53,5 @@ def test_literal_regex_matches_only_the_name_itself(name: str) -> None:
 
 
 @given(pattern=names)
-def test_regex_has_no_bare_comma(pattern: str) -> None:
+def test_regex_has_no_unescaped_comma(pattern: str) -> None:
     assert len(re.split(r"(?<!\\)(?:\\\\)*,", to_regex(pattern))) == 1

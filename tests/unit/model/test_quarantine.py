@@ -28,7 +28,7 @@ def test_log_coordinate_is_unchanged_after_a_text_round_trip() -> None:
             LogCoordinate.parse(text)
 
 
-def test_quarantine_filter_selects_events_in_order() -> None:
+def test_quarantine_filter_selects_matching_events_oldest_first() -> None:
     first, other = event(1), event(2, "shop.items", reason="no key")
     dropped, none = event(3, resolution=Resolution.DROPPED), event(4, None)
     events = [first, other, dropped, none]
@@ -40,7 +40,7 @@ def test_quarantine_filter_selects_events_in_order() -> None:
     assert QuarantineFilter(places=(first.place, dropped.place)).of(events) == [first]
 
 
-def test_replay_results_are_added() -> None:
+def test_replay_result_sum_contains_the_events_of_both() -> None:
     place = event(1).place
     done = ReplayResult(taken=[place]) + ReplayResult(ahead=[place])
     assert (done.taken, done.ahead, done.complete) == ([place], [place], True)

@@ -1,4 +1,4 @@
-"""Which changes a TRUNCATE undoes, where a topic has several partitions and batches cut them anywhere."""
+"""The changes that a TRUNCATE undoes, if a topic has several partitions and any batches."""
 
 import json
 import random
@@ -21,7 +21,7 @@ DAY_MS = 24 * 3_600_000
 
 @dataclass(frozen=True)
 class LogEvent:
-    """A change of `key` (its partition is the rest of its division) or a truncate (no key)."""
+    """A change of `key`, in the partition `key % PARTITIONS`, or a TRUNCATE in any partition."""
 
     op: str
     key: int
@@ -52,19 +52,19 @@ class LogEvent:
 
 @dataclass
 class Mirror:
-    """A mirror in plain Python that follows the rules: rows are key → the place of the last change."""
+    """A mirror in plain Python that applies the rules; `rows` is key → position of the last change."""
 
     rows: dict[int, int] = field(default_factory=dict)
     changelog: list[LogEvent] = field(default_factory=list)
     marker: CommitMarker | None = None
 
-    def take_in(self, events: list[LogEvent], ends: dict[int, int]) -> None:
+    def apply(self, events: list[LogEvent], ends: dict[int, int]) -> None:
         truncates = [e.truncate for e in events if e.op == "t"]
         base = self.marker
         earlier = None if base is None else base.unfinished_truncate(TOPIC, list(ends))
         undoing = truncates if earlier is None else [earlier, *truncates]
         if truncates:
-            self.rows = self._spared(truncates)
+            self.rows = self._survivors(truncates)
         for e in events:
             if e.op == "t" or not e.survives(undoing):
                 continue
@@ -73,16 +73,16 @@ class Mirror:
             else:
                 self.rows[e.key] = e.pos
         self.changelog += events
-        self.marker = next_marker("m", 1, TOPIC, None, base, census(events, ends, base, truncates))
+        self.marker = next_marker("m", 1, TOPIC, None, base, batch_stats(events, ends, base, truncates))
 
-    def _spared(self, truncates: list[Truncate]) -> dict[int, int]:
+    def _survivors(self, truncates: list[Truncate]) -> dict[int, int]:
         if self.marker is None or not any(self.marker.may_reach_beyond(TOPIC, t) for t in truncates):
             return {}
         keys = {e.key for e in self.changelog if e.op != "t" and e.survives(truncates)}
         return {k: v for k, v in self.rows.items() if k in keys}
 
 
-def census(
+def batch_stats(
     events: list[LogEvent], ends: dict[int, int], base: CommitMarker | None, truncates: list[Truncate]
 ) -> BatchStats:
     progress = {}
@@ -124,7 +124,7 @@ def source(events: list[LogEvent]) -> dict[int, int]:
 
 @settings(max_examples=500)
 @given(seed=st.integers(0, 2**32))
-def test_truncate_leaves_the_mirror_equal_to_the_source_for_any_batches(seed: int) -> None:
+def test_truncate_rules_keep_a_model_mirror_equal_to_the_source_for_any_batches(seed: int) -> None:
     chance = random.Random(seed)
     events = history(chance)
     mirror, done = Mirror(), dict.fromkeys(range(PARTITIONS), 0)
@@ -134,7 +134,7 @@ def test_truncate_leaves_the_mirror_equal_to_the_source_for_any_batches(seed: in
         ends = {p: end for p, end in goal.items() if end > done[p]}
         batch = [e for p, end in ends.items() for e in logs[p][done[p] : end]]
         if batch:
-            mirror.take_in(batch, ends)
+            mirror.apply(batch, ends)
         done |= ends
     assert mirror.rows == source(events)
 
@@ -146,9 +146,9 @@ def test_truncate_is_ordered_by_time_only_when_positions_are_not_comparable() ->
     earlier, later = (SourcePosition("b.000009", pos, 3, 7) for pos in (499, 501))
     assert AT.undoes(earlier, 1, DAY_MS + 5000)
     assert not AT.undoes(later, 0, DAY_MS - 5000)
-    # Snapshot rows name no server.
+    # Rows of a snapshot have no server id.
     assert AT.undoes(SourcePosition("b.000002", 4), 1, DAY_MS)
-    # Binlogs that count from one again.
+    # The numbers of the binlog files begin at one again.
     assert not AT.undoes(SourcePosition("b.000001", 4, 0, 7), 1, DAY_MS + RESET_MS + 1)
     # Another server.
     assert AT.undoes(SourcePosition("b.000020", 4, 0, 8), 1, DAY_MS)
@@ -173,13 +173,13 @@ def test_truncate_is_finished_when_every_partition_is_beyond_it() -> None:
     assert marker(AT, p0=behind, p1=behind).unfinished_truncate(TOPIC, [1]) == AT
     assert marker(AT, p0=behind, p1=behind).unfinished_truncate(TOPIC, [0]) is None
     assert marker(AT, p0=behind).unfinished_truncate(TOPIC, [0, 1]) == AT
-    # Another topic, where offsets say nothing of this one's.
+    # Another topic, whose offsets cannot be compared.
     assert marker(AT, p0=behind).unfinished_truncate("other", [0, 1]) is None
     assert marker(AT, p0=behind, p1=beyond).may_reach_beyond(TOPIC, AT)
     assert not marker(AT, p0=beyond, p1=behind).may_reach_beyond(TOPIC, AT)
 
 
-def test_commit_marker_has_no_truncate_when_an_older_engine_wrote_it() -> None:
+def test_commit_marker_has_no_truncate_when_an_older_version_wrote_it() -> None:
     document = json.loads(marker(AT).to_json())
     assert CommitMarker.from_json(json.dumps(document)).truncate == AT
     del document["truncate"]

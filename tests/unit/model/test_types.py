@@ -18,5 +18,5 @@ from replicator.model.types import LakeType, spark_sql_name
         ("list<float>", "array<float>"),
     ],
 )
-def test_lake_type_has_a_name_in_spark_sql(lake_type: str, name: str) -> None:
+def test_spark_sql_name_returns_the_spark_type_of_a_lake_type(lake_type: str, name: str) -> None:
     assert spark_sql_name(LakeType.parse(lake_type)) == name

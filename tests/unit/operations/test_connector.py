@@ -1,4 +1,4 @@
-"""The connector's settings, and talking to Kafka Connect (a small server that answers as told)."""
+"""The connector's settings, and its registration at Kafka Connect (a small server with configured answers)."""
 
 import re
 import tomllib
@@ -48,7 +48,7 @@ def config(extra: str = "", log: str = "") -> Config:
 
 
 def test_connector_config_flattens_events_when_configured() -> None:
-    """All of what `model.flat` wants; without the section, `connect` would undo what makes them."""
+    """The transform has all fields that `model.flat` requires; without it, `connect` would remove the transform."""
     plain, settings = connector_config(config()), connector_config(config(log="flattened = true"))
     assert "transforms" not in plain
     assert set(settings["transforms.unwrap.add.fields"].split(",")) == {
@@ -82,7 +82,7 @@ def test_connector_config_has_signal_table_and_transactions_when_configured() ->
     assert settings["provide.transaction.metadata"] == "true"
 
 
-def test_connector_config_has_the_values_of_the_mirror() -> None:
+def test_connector_config_has_the_values_of_the_mirror_configuration() -> None:
     settings = connector_config(config(log="schemas = true\npartitions = 3"))
     assert settings["database.hostname"] == "db.example"
     assert settings["database.port"] == "3307"

@@ -1,4 +1,4 @@
-"""Where replayed records come from."""
+"""The records of a replay, from the quarantine and from the log."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_replay_reads_records_without_payload_from_the_log() -> None:
         if r.start == 3:
             raise DataLossError("gone")
         if r.start == 4:
-            return {}  # compacted away
+            return {}  # removed by compaction
         return {"t": pa.table([[1], [r.start], [9], [b"k"], [b"from the log"]], schema=RECORDS)}
 
     events = [event(1, b"kept"), event(2, None), event(3, None), event(4, None)]

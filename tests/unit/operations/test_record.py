@@ -1,4 +1,4 @@
-"""Recording: what needs no broker."""
+"""Recording, without a real broker."""
 
 import socket
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def config(tmp_path: Path, log: Mapping[str, object]) -> Config:
     return minimal_config(tmp_path, source=source, log=log)
 
 
-def test_recorded_topics_exclude_topics_without_rows() -> None:
+def test_recorded_topics_are_data_topics_and_the_schema_change_topic() -> None:
     names = [
         "shop.shop.orders",
         "shop.shop.a.b",
@@ -54,7 +54,7 @@ def test_record_refuses_an_archive_as_the_log(tmp_path: Path) -> None:
         record(config(tmp_path, {"kind": "archive", "path": "a"}), tmp_path / "to", until_caught_up=True)
 
 
-def test_record_reports_one_error_when_the_broker_is_unavailable(tmp_path: Path) -> None:
+def test_record_writes_no_archive_when_the_broker_is_unavailable(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -66,7 +66,7 @@ def test_record_reports_one_error_when_the_broker_is_unavailable(tmp_path: Path)
     assert not (tmp_path / "to").exists()
 
 
-def test_record_reports_one_error_when_a_client_setting_is_wrong(tmp_path: Path) -> None:
+def test_record_fails_with_the_name_of_an_unknown_client_setting(tmp_path: Path) -> None:
     log = {
         "kind": "kafka",
         "bootstrap_servers": "127.0.0.1:1",

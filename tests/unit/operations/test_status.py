@@ -1,4 +1,4 @@
-"""What `status` reads from a lake. The lake is a real one, written by PyIceberg instead of Spark."""
+"""The status of a mirror. The lake is a real one, written by PyIceberg instead of Spark."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture
 def lake(config: Config, tmp_path: Path) -> Iterator[SqlCatalog]:
-    """A lake with an empty set of namespaces, open for writing."""
+    """Create a lake with empty namespaces, and open it for writing."""
     (tmp_path / "lake").mkdir()
     catalog = SqlCatalog(
         CATALOG_NAME, uri=sqlalchemy_uri(config.lake.uri or ""), warehouse=f"file://{config.lake.warehouse}"
@@ -72,8 +72,10 @@ def write(
     lake: SqlCatalog, name: tuple[str, str], rows: dict[str, list[Any]], stamp: CommitMarker | None
 ) -> None:
     data = pa.table(rows)
-    table = lake.create_table(name, data.schema)
-    table.append(data, snapshot_properties={} if stamp is None else {MARKER_KEY: stamp.to_json()})
+    table = lake.create_table(
+        name, data.schema, properties={} if stamp is None else {MARKER_KEY: stamp.to_json()}
+    )
+    table.append(data)
 
 
 def test_status_lists_tables_as_not_started_when_the_mirror_has_not_run(
@@ -85,7 +87,7 @@ def test_status_lists_tables_as_not_started_when_the_mirror_has_not_run(
     assert not (tmp_path / "lake").exists()
 
 
-def test_status_of_a_table_that_is_behind(config: Config, lake: SqlCatalog) -> None:
+def test_status_is_behind_when_the_log_has_unread_events(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1, 2, 3]}, marker(7))
     write(lake, ("shop_changes", "orders"), {"id": [1, 2, 3, 3, 3]}, marker(7))
     found = read_status(config)
@@ -104,21 +106,10 @@ def test_status_of_a_table_that_is_behind(config: Config, lake: SqlCatalog) -> N
     assert json.loads(json.dumps(found.to_json()))["tables"][0]["events_behind"] == 3
 
 
-def test_status_of_a_current_table(config: Config, lake: SqlCatalog) -> None:
+def test_status_is_current_when_all_events_were_read(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     [table] = read_status(config).tables
     assert (table.state, table.events_behind, table.lag_seconds, table.changes) == ("current", 0, 0.0, None)
-
-
-def test_status_uses_the_newer_marker_of_property_and_snapshot(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(3, sequence=2))
-    table = lake.load_table(("shop", "orders"))
-    with table.transaction() as change:
-        change.set_properties({MARKER_KEY: marker(10, sequence=4).to_json()})
-    assert read_status(config).tables[0].commits == 4
-    with table.transaction() as change:
-        change.set_properties({MARKER_KEY: marker(1, sequence=1).to_json()})
-    assert read_status(config).tables[0].commits == 2
 
 
 def test_status_ignores_a_maintenance_commit_without_marker(config: Config, lake: SqlCatalog) -> None:
@@ -156,7 +147,7 @@ def test_status_has_unknown_lag_when_the_log_cannot_be_read(
     assert found.log_problem
 
 
-def test_status_fails_when_a_marker_is_from_a_newer_engine(config: Config, lake: SqlCatalog) -> None:
+def test_status_fails_when_a_marker_is_from_a_newer_version(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     table = lake.load_table(("shop", "orders"))
     with table.transaction() as change:
@@ -172,7 +163,28 @@ def test_check_lake_refuses_a_namespace_of_another_mirror(config: Config, lake: 
     assert {result.name: result.status for result in check_lake(other)}["lake: namespace"] == "fail"
 
 
-def test_open_catalog_creates_no_tables_in_a_foreign_database(config: Config, tmp_path: Path) -> None:
+def test_check_lake_warns_of_a_table_when_it_has_many_small_files(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    write(lake, ("shop_changes", "orders"), {"id": [1]}, marker(10))
+    for _ in range(20):
+        lake.load_table(("shop", "orders")).append(pa.table({"id": [2]}))
+    settings = config.maintenance.model_copy(update={"merge_files": 2})
+    found = [r for r in check_lake(config.model_copy(update={"maintenance": settings})) if r.status != "ok"]
+    assert [(r.name, r.status) for r in found] == [("lake: files", "warn")]
+    assert found[0].found.endswith(": shop.orders")
+    assert found[0].next_step == "run: replicator maintain -c FILE"
+    assert all(result.status == "ok" for result in check_lake(config))
+
+
+def test_status_counts_the_snapshots_of_a_mirror(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    lake.load_table(("shop", "orders")).append(pa.table({"id": [2]}))
+    assert read_status(config).to_json()["tables"][0]["snapshots"] == 2
+
+
+def test_open_catalog_creates_no_tables_in_a_database_that_is_not_a_catalog(
+    config: Config, tmp_path: Path
+) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "catalog.db").touch()
     with pytest.raises(LakeUnavailable), open_catalog(config.lake) as catalog:
@@ -202,7 +214,7 @@ TEN = {(TOPIC, 0): 10}
 
 
 def beside(config: Config, **view: Any) -> TableStatus:
-    """The status of the only table when the servers said this, and the topic ends at offset 10."""
+    """Return the status of the only table for a view of the source in which the topic ends at offset 10."""
     found = SourceView("p.", **{"ends": TEN, "is_asked": True, **view})
     (table,) = status._assemble(config, status._read_lake(config), found).tables
     return table
@@ -217,11 +229,13 @@ RUNNING = Observation("RUNNING", name="shop")
 FAILED = Observation("FAILED", "Failed to read next byte from position 651", "shop")
 
 
-def test_status_is_current_only_relative_to_the_source(config: Config, lake: SqlCatalog) -> None:
+def test_status_is_current_when_the_connector_offset_covers_the_source_end(
+    config: Config, lake: SqlCatalog
+) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     table = beside(config, end=END, connector=RUNNING, offset=at(500))
     assert (table.state, table.lag_seconds, table.reason) == ("current", 0.0, None)
-    # It says nothing of the connector: what was read is here.
+    # The state of the connector does not matter: everything that it read is in the lake.
     assert beside(config, end=END, connector=FAILED, offset=at(500)).state == "current"
 
 
@@ -321,7 +335,7 @@ def test_status_has_the_hint_of_a_paused_table(config: Config, lake: SqlCatalog)
     assert (table.state, table.reason, table.next_step) == ("paused", "no key", "give it one")
 
 
-def test_status_shows_the_connector_beside_the_source(config: Config) -> None:
+def test_status_has_the_connector_and_the_source_tables_without_events(config: Config) -> None:
     gtids = GtidSet.parse("248dac7f-e706-11f1-ad3e-02fc00000001:1-9")
     some = GtidSet.parse("248dac7f-e706-11f1-ad3e-02fc00000001:1-4")
     view = SourceView(

@@ -1,6 +1,6 @@
-"""Event archives and recordings, letter by letter as earlier versions wrote them.
+"""Event archives and recordings, byte by byte as earlier versions wrote them.
 
-A test that fails says that archives out there cannot be read any more: change the code, not the text.
+If a test fails, existing archives can no longer be read: change the code, not the text.
 """
 
 import json
@@ -179,7 +179,7 @@ def test_archive_files_and_fields_are_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schemas", [True, False])
-def test_archive_of_an_earlier_engine_is_read(tmp_path: Path, schemas: bool) -> None:
+def test_archive_of_an_earlier_version_is_read(tmp_path: Path, schemas: bool) -> None:
     (tmp_path / "events").mkdir()
     record = {"topic": "shop.shop.orders", "partition": 0, "timestamp": 3, "key": None, "value": b"v"}
     records = [record | {"offset": n, "headers": [{"key": "h", "value": b"v"}]} for n in (4, 5, 7)]

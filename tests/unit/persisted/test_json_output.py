@@ -1,7 +1,7 @@
-"""Names in the JSON that commands print and that the local stack keeps: programs read them.
+"""Names in the JSON that commands print and that the local stack stores, which programs read.
 
-They are made from classes' attributes, so a renamed attribute would rename what programs look for. Names may be added;
-a test that fails says that one is gone.
+They are the names of attributes, so a renamed attribute would rename them. Names may be added. If a test fails, a name
+was removed or changed.
 """
 
 import json
@@ -56,7 +56,7 @@ FIRST_STACK_TEXT = """\
   "mysql": 3306
  }
 }"""
-"""As version 0.1.0 wrote it."""
+"""The state file as version 0.1.0 wrote it."""
 
 STACK_TEXT = """\
 {

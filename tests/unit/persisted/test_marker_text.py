@@ -1,6 +1,6 @@
-"""Commit markers, schema states and table properties, letter by letter as earlier versions wrote them.
+"""Commit markers, schema states and table properties, byte by byte as earlier versions wrote them.
 
-A test that fails says that lakes out there cannot be read any more: change the code, not the text.
+If a test fails, existing lakes can no longer be read: change the code, not the text.
 """
 
 import json
@@ -64,7 +64,7 @@ FIRST_MARKER_TEXT = (
     f'"position":{POSITION_TEXT},"ts_ms":6}},"next":1}}}}}},'
     '"version":1,"watermark_ms":null}'
 )
-"""Of an engine that knew neither TRUNCATE nor topic ids, snapshots, keyless changelogs and equal places."""
+"""A marker from before TRUNCATE events, topic ids, snapshots, keyless changelogs and row hashes."""
 
 POSITION_DOCUMENT = '{"file": "mysql-bin.000007", "pos": 1234, "row": 5, "server_id": 9, "gtid": "3e11:17"}'
 STATE = SchemaState(
@@ -80,18 +80,18 @@ STATE_TEXT = (
 )
 
 
-def test_commit_marker_is_written_unchanged() -> None:
+def test_commit_marker_text_is_unchanged() -> None:
     assert MARKER.to_json() == MARKER_TEXT
 
 
-def test_commit_marker_is_read_unchanged() -> None:
+def test_commit_marker_is_read_from_its_text() -> None:
     found = CommitMarker.from_json(MARKER_TEXT)
     assert found == MARKER
-    # Equality of positions looks at their order alone.
+    # Positions are equal if only their order is.
     assert found.to_json() == MARKER_TEXT
 
 
-def test_commit_marker_of_the_first_engine_is_read() -> None:
+def test_commit_marker_of_the_first_version_is_read() -> None:
     found = CommitMarker.from_json(FIRST_MARKER_TEXT)
     high = HighWater(
         POSITION,
@@ -126,7 +126,7 @@ def test_schema_state_text_is_unchanged() -> None:
     assert (found, found.notes) == (STATE, STATE.notes)
 
 
-def test_pending_work_text_is_unchanged() -> None:
+def test_pending_fills_and_truncate_texts_are_unchanged() -> None:
     assert fills_to_json({"b": "x", "a": "7"}) == '{"a": "7", "b": "x"}'
     assert fills_from_json('{"a": "7", "b": "x"}') == {"a": "7", "b": "x"}
     clear = f'{{"partition": -1, "offset": -1, "position": {POSITION_DOCUMENT}, "ts_ms": 8}}'

@@ -1,7 +1,7 @@
-"""Names that lakes, archives and crash tests know: a renamed module, class or attribute leaves them as they are.
+"""Names in lakes, archives and crash tests, which must not change with names of modules, classes or attributes.
 
-The texts here are what earlier versions wrote. A test that fails says that lakes or archives out there cannot be
-read any more: change the code, not the text.
+The texts here are those that earlier versions wrote. If a test fails, existing lakes or archives can no longer be read:
+change the code, not the text.
 """
 
 import ast
@@ -38,14 +38,14 @@ def trees() -> tuple[ast.AST, ...]:
 
 
 def calls(tree: ast.AST, function: str) -> Iterator[str]:
-    """The first argument of each call of `function`, where it is a literal text."""
+    """Yield the first argument of each call of `function` if it is a literal."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) == function:
             yield from (str(a.value) for a in node.args[:1] if isinstance(a, ast.Constant))
 
 
 def _name(function: ast.expr) -> str | None:
-    """The name of a function that is called by it, or as an attribute of a module."""
+    """Return the name of a function that is called by its name or as an attribute."""
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else None
@@ -58,6 +58,7 @@ def test_property_names_are_unchanged() -> None:
         names = {text for text in texts if re.fullmatch(r"replicator\.[a-z][a-z.-]*", text)}
         found |= names - set(calls(tree, "get_logger"))
     assert found - {"replicator.toml", "replicator.archive.v1", "replicator.operations.check.librdkafka"} == {
+        "replicator.commit",
         "replicator.marker",
         "replicator.schema",
         "replicator.source-table",
@@ -70,9 +71,10 @@ def test_property_names_are_unchanged() -> None:
     }
 
 
-def test_crash_point_names_are_unchanged() -> None:
+def test_failpoint_names_are_unchanged() -> None:
     assert {point for tree in trees() for point in calls(tree, "reach")} == {
         "after-changelog-files",
+        "after-maintenance-step",
         "after-commit",
         "after-conversion",
         "after-data-files",
@@ -84,7 +86,7 @@ def test_crash_point_names_are_unchanged() -> None:
     assert 'environ.get("REPLICATOR_CRASH_AT", "")' in Path(failpoints.__file__).read_text(encoding="utf-8")
 
 
-def test_names_of_leftovers_of_a_crash_are_unchanged() -> None:
+def test_names_of_temporary_branches_and_columns_are_unchanged() -> None:
     assert strategy.BRANCH == "replicator_staging"
     assert evolve.is_temporary("replicator_new_price")
 

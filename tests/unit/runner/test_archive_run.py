@@ -1,4 +1,4 @@
-"""How an archive is applied: in chunks, up to its end, until no table waits for a retry."""
+"""An archive is applied in chunks, to its end, until no table waits for a retry."""
 
 import threading
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def test_apply_archive_stops_between_two_chunks() -> None:
     assert scheduler.advance.call_count == 1
 
 
-def test_chunk_goals_end_with_the_end_of_all_topics() -> None:
+def test_chunk_goals_end_with_the_end_offsets_of_all_topics() -> None:
     """The lake may have all events of a topic, and its table may have been renamed meanwhile."""
     chunks = [(OffsetRange("a", 0, 0, 5), OffsetRange("a", 1, 2, 5)), (OffsetRange("a", 0, 5, 9),)]
     ends = {"a": {0: 9, 1: 9}, "b": {0: 3}}

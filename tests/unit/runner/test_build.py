@@ -1,4 +1,4 @@
-"""The objects of a mirror, as far as they need no Spark session."""
+"""The objects of a mirror that need no Spark session."""
 
 from unittest.mock import Mock
 
@@ -11,8 +11,10 @@ from tests.support.config import minimal_config
 
 
 @pytest.mark.parametrize(("allowed", "refused"), [([], True), (["value.converter"], False)])
-def test_build_applies_the_rules_of_the_log_to_an_archive(allowed: list[str], refused: bool) -> None:
-    """What Apicurio's converter made of NULLs is refused by `replay` as it is by `run`."""
+def test_event_format_of_an_archive_refuses_lost_nulls_unless_they_are_allowed(
+    allowed: list[str], refused: bool
+) -> None:
+    """Apicurio's converter writes defaults for NULL; `replay` refuses such events as `run` does."""
     archive = Mock(spec=ArchiveChangeLog)
     archive.writer_schemas.return_value = {}
     config = minimal_config(

@@ -1,4 +1,4 @@
-"""What watches the servers around a mirror: restarts of the connector, log lines, the goal of a run."""
+"""Watching the servers of a mirror: restarts of the connector, log lines, the goal of a run."""
 
 import contextlib
 import socket
@@ -38,7 +38,16 @@ def connect() -> Iterator[Connect]:
 
 @pytest.fixture
 def broker() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    # Its queue has room for the connections of all rounds of a test, because none is accepted.
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as server:
+        yield server
+
+
+@pytest.fixture
+def unavailable() -> Iterator[socket.socket]:
+    """Return the socket of a server that refuses connections until the test lets it listen."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
         yield server
 
 
@@ -49,7 +58,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
 
 
 def config(connect: Connect | None, broker: socket.socket) -> Config:
-    """A configuration with a MySQL that does not answer."""
+    """Return a configuration whose MySQL does not respond."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         mysql_port = closed.getsockname()[1]
     kafka = f"127.0.0.1:{broker.getsockname()[1]}"
@@ -64,11 +73,18 @@ def config(connect: Connect | None, broker: socket.socket) -> Config:
     )
 
 
-def quickly_watching(
-    config: Config, *, until_caught_up: bool
-) -> contextlib.AbstractContextManager[SourceGoal | None]:
+@contextlib.contextmanager
+def quickly_watching(config: Config, *, until_caught_up: bool) -> Iterator[SourceGoal | None]:
+    """Watch in short rounds during the block, and wait until the last round has ended."""
     limits = WaitLimits(source=0.5)
-    return watching(config, until_caught_up=until_caught_up, interval=0.02, limits=limits)
+    before = set(threading.enumerate())
+    with watching(config, until_caught_up=until_caught_up, interval=0.02, limits=limits) as goal:
+        started = [thread for thread in threading.enumerate() if thread not in before]
+        yield goal
+    for thread in started:
+        if thread.name == "watch":
+            thread.join(10)
+            assert not thread.is_alive()
 
 
 def status(state: str, trace: str | None = None) -> dict[str, Any]:
@@ -81,7 +97,7 @@ def registered(connect: Connect) -> None:
 
 
 def event(lines: list[dict[str, Any]], text: str, **fields: str) -> dict[str, Any]:
-    """The first such line; waits for it."""
+    """Wait for a log line with this event and these fields, and return the first one."""
     wanted = {"event": text, **fields}.items()
     found: dict[str, Any] = until(
         lambda: next((line for line in list(lines) if wanted <= line.items()), None), seconds=10, doing=text
@@ -109,7 +125,7 @@ def test_watch_restarts_a_failed_task_and_logs_its_cause_without_secrets(
     assert connect.count(RESTART) == 1
 
 
-def test_watch_logs_a_missing_connector_or_unreachable_worker_once(
+def test_watch_logs_a_missing_connector_once(
     connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     connect.reply(FIND, 200, {})
@@ -119,22 +135,49 @@ def test_watch_logs_a_missing_connector_or_unreachable_worker_once(
     assert (line["reason"], line["next"]) == ("no connector has this topic prefix", "run: replicator connect")
 
 
+def test_watch_logs_an_unreachable_connect_worker(
+    broker: socket.socket, unavailable: socket.socket, lines: list[dict[str, Any]]
+) -> None:
+    url = f"http://127.0.0.1:{unavailable.getsockname()[1]}"
+    with quickly_watching(config(Connect(url), broker), until_caught_up=False):
+        line = event(lines, "the connector is not running")
+    assert (line["log_level"], line["reason"]) == ("warning", f"cannot reach Kafka Connect at {url}")
+    assert line["next"] == "start the Kafka Connect worker, or correct log.connect_url"
+
+
+def test_watch_logs_a_failing_connect_worker_once_and_its_recovery(
+    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
+) -> None:
+    for _ in range(5):
+        connect.reply(FIND, 500, {"message": "starting"})
+    registered(connect)
+    connect.reply(STATUS, 200, status("RUNNING"))
+    with quickly_watching(config(connect, broker), until_caught_up=False):
+        until(lambda: connect.count(STATUS) > 5, seconds=10, doing="look at the connector")
+    found = [(line["event"], line.get("reason")) for line in lines if line.get("server") != "MySQL"]
+    assert found == [
+        ("the connector is not running", f"Kafka Connect at {connect.url} answered 500: starting"),
+        ("the connector is running again", None),
+    ]
+
+
 def test_watch_logs_an_unavailable_broker_and_its_recovery(
-    connect: Connect, lines: list[dict[str, Any]]
+    connect: Connect, unavailable: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     registered(connect)
     connect.reply(STATUS, 200, status("RUNNING"))
-    with socket.create_server(("127.0.0.1", 0)) as broker:
-        address = broker.getsockname()
-        settings = config(connect, broker)
-    with quickly_watching(settings, until_caught_up=False):
+    unavailable.settimeout(10)
+    with quickly_watching(config(connect, unavailable), until_caught_up=False):
         event(lines, "a server does not answer", server="Kafka")
-        with socket.create_server(address):
-            event(lines, "a server answers again", server="Kafka")
-    assert len([line for line in lines if line["server"] == "Kafka"]) == 2
+        unavailable.listen(4096)
+        event(lines, "a server answers again", server="Kafka")
+        for _ in range(3):
+            unavailable.accept()[0].close()
+    found = [line["event"] for line in lines if line.get("server") == "Kafka"]
+    assert found == ["a server does not answer", "a server answers again"]
 
 
-def test_goal_is_unknown_when_the_source_is_unavailable(
+def test_goal_wait_fails_when_the_source_is_unavailable(
     connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     registered(connect)
@@ -147,7 +190,7 @@ def test_goal_is_unknown_when_the_source_is_unavailable(
     assert caught.value.exit_code == 1
 
 
-def test_watch_logs_what_caught_up_means_when_there_is_no_kafka_connect(
+def test_watch_logs_that_the_topics_are_the_goal_when_there_is_no_kafka_connect(
     broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
     with quickly_watching(config(None, broker), until_caught_up=True) as goal:
@@ -159,7 +202,7 @@ def offset(pos: int) -> ConnectorOffset:
     return ConnectorOffset("mysql-bin.000001", pos)
 
 
-def test_goal_is_reached_when_the_offset_covers_it() -> None:
+def test_goal_is_reached_when_the_connector_offset_covers_it() -> None:
     goal, running = SourceGoal(), Observation("RUNNING", name="shop")
     goal.connector_observed(running, offset(900))
     goal.set_end(BinlogEnd("mysql-bin.000001", 500))
@@ -171,7 +214,7 @@ def test_goal_is_reached_when_the_offset_covers_it() -> None:
     goal.wait(threading.Event(), 0, 60)
 
 
-def test_goal_is_abandoned_when_the_connector_is_stopped() -> None:
+def test_goal_wait_fails_when_the_connector_is_stopped() -> None:
     goal = SourceGoal(WaitLimits(settled=0.3))
     goal.set_end(BinlogEnd("mysql-bin.000001", 500))
     goal.connector_observed(Observation("STOPPED", name="shop"), offset(100))

@@ -1,4 +1,4 @@
-"""What a mirror does where one table's work fails, and where more than that fails."""
+"""The scheduler if the work of one table fails, and if log, lake or all tables fail."""
 
 import threading
 from pathlib import Path
@@ -18,6 +18,7 @@ from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema, TablePaused, UnsupportedChange
 from replicator.lake.ledger import Progress
+from replicator.maintenance import Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import BadRecord, RawRecord
@@ -35,7 +36,7 @@ ENDS: Offsets = {"shop.shop.orders": {0: 5}, "shop.shop.users": {0: 5}}
 
 
 class SchedulerHarness:
-    """A mirror on a log and a lake that are made up; `broken` has the tables whose work fails, and how."""
+    """A mirror with mocks of log and lake; `broken` is table → the error with which its work fails."""
 
     def __init__(
         self, tmp_path: Path, *, retry_delays: tuple[float, ...] = (0.0, 0.0), **sections: Any
@@ -66,13 +67,14 @@ class SchedulerHarness:
         )
         self.work: ApplyTask = self._process
         tables = TableStates(context, Retries(retry_delays), self._source_definition)
-        self.mirror = Scheduler(context, tables=tables, apply=self._work)
+        self.upkeep = Mock(spec=Upkeep)
+        self.mirror = Scheduler(context, tables=tables, apply=self._work, upkeep=self.upkeep)
 
     def _work(self, context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
         return self.work(context, task, watch)
 
     def _source_definition(self, _source: SourceConfig, table: TableId) -> TableSchema | None:
-        """The definition of a table that fails because it has none; from then on its work succeeds."""
+        """Return the definition of a table that fails without one; its work succeeds afterwards."""
         known = isinstance(self.broken.get(str(table)), MissingSchema)
         if known:
             del self.broken[str(table)]
@@ -113,7 +115,7 @@ def test_scheduler_pauses_only_the_table_that_fails_three_times_in_a_row(harness
     assert harness.mirror.advance(ENDS) is None
 
 
-def test_scheduler_pauses_only_the_table_that_the_lake_cannot_access(harness: SchedulerHarness) -> None:
+def test_scheduler_pauses_only_the_table_whose_lake_table_is_unavailable(harness: SchedulerHarness) -> None:
     harness.broken["shop.orders"] = LakeUnavailable("its metadata are broken", "check [lake]")
     for tries in (1, 2, 3):
         harness.mirror.advance(ENDS)
@@ -124,7 +126,7 @@ def test_scheduler_pauses_only_the_table_that_the_lake_cannot_access(harness: Sc
     assert harness.done == ["shop.users"]
 
 
-def test_check_log_reports_the_lake_when_no_table_can_be_read(harness: SchedulerHarness) -> None:
+def test_check_log_fails_only_when_no_lake_table_can_be_read(harness: SchedulerHarness) -> None:
     harness.ledger.load.return_value = {TableId("shop", "orders"): LakeUnavailable("no files")}
     harness.ledger.knows.side_effect = lambda table: table.name == "users"
     harness.ledger.is_empty = False
@@ -193,7 +195,7 @@ def test_scheduler_pauses_no_table_when_every_table_fails(harness: SchedulerHarn
 
 
 def test_scheduler_retries_at_once_when_the_source_supplies_a_definition(tmp_path: Path) -> None:
-    """The log has nothing of the table, so nothing else would wake it."""
+    """The log has no definition of the table, so no new record would cause a retry."""
     harness = SchedulerHarness(tmp_path, source={"tables": ["*.*"], "url": "mysql://cdc@127.0.0.1/shop"})
     harness.broken["shop.orders"] = MissingSchema("no definition")
     for _ in range(3):
@@ -205,8 +207,8 @@ def test_scheduler_retries_at_once_when_the_source_supplies_a_definition(tmp_pat
     assert not harness.mirror.failing
 
 
-def test_scheduler_pauses_a_table_only_when_the_lake_records_it(harness: SchedulerHarness) -> None:
-    """Else `status` would not know, and nothing would try it again."""
+def test_scheduler_pauses_a_table_only_when_the_lake_records_the_pause(harness: SchedulerHarness) -> None:
+    """Otherwise `status` would not show the pause, and the table would not be retried."""
     harness.broken["shop.orders"] = UnsupportedChange("odd", "look")
     harness.ledger.pause.side_effect = LakeUnavailable("no catalog")
     with pytest.raises(LakeUnavailable):
@@ -217,7 +219,7 @@ def test_scheduler_pauses_a_table_only_when_the_lake_records_it(harness: Schedul
     assert harness.mirror.summary().paused == {"shop.orders": "odd"}
 
 
-def test_scheduler_counts_all_events_that_pause_a_table(harness: SchedulerHarness) -> None:
+def test_scheduler_counts_the_quarantined_events_of_a_paused_table(harness: SchedulerHarness) -> None:
     harness.broken["shop.orders"] = TablePaused("3 events", "look", quarantined=3)
     harness.mirror.advance(ENDS)
     assert harness.mirror.summary().quarantined == 3
@@ -282,7 +284,7 @@ def test_scheduler_raises_an_error_that_concerns_no_table_at_once(
 
 
 def test_scheduler_waits_for_all_tables_when_a_batch_fails(harness: SchedulerHarness) -> None:
-    """The caller tries again, and two threads must never write one table."""
+    """The caller retries, and two threads must never write one table."""
     failed, done = threading.Event(), threading.Event()
 
     def task(_context: Any, task: TableTask, _watch: Any) -> BatchStats:
@@ -290,7 +292,7 @@ def test_scheduler_waits_for_all_tables_when_a_batch_fails(harness: SchedulerHar
             failed.set()
             raise LogUnavailable("no broker")
         assert failed.wait(10)
-        # Long enough for a caller that does not wait to be back.
+        # Long enough for a caller that does not wait to return.
         done.wait(0.3)
         done.set()
         return BatchStats({}, (), 0, 0, (), {}, None, None)
@@ -305,7 +307,7 @@ def test_scheduler_waits_for_all_tables_when_a_batch_fails(harness: SchedulerHar
 def test_scheduler_retries_a_missing_definition_while_it_may_arrive(
     harness: SchedulerHarness, grows: bool, tries: int
 ) -> None:
-    """A connector writes it first, but after an outage of the broker the events may be there before it."""
+    """A connector writes definitions first, but after an outage of the broker the events may precede them."""
     harness.log.grows = grows
     harness.broken["shop.orders"] = MissingSchema("no definition of shop.orders", "write it")
     for _ in range(tries):
@@ -333,7 +335,7 @@ UNMATCHED: dict[str, Any] = {
 
 
 def warned(harness: SchedulerHarness) -> list[str]:
-    """The patterns that two starts of the stream warn of."""
+    """Return the patterns in the warnings of two starts of the stream."""
     with capture_logs() as lines:
         for _ in range(2):
             harness.mirror.check_log()
@@ -344,7 +346,7 @@ def test_check_log_warns_once_of_patterns_that_match_no_table(tmp_path: Path) ->
     harness = SchedulerHarness(tmp_path, **UNMATCHED)
     define(harness, "orders", "id", "E-Mail")
     tables = 'source.tables "crm.*", [[table]] "shop.gone"'
-    # Nothing is known of the columns of one table, which the rules may be for.
+    # The columns of one table are unknown, and the rules may be for them.
     assert warned(harness) == [tables]
     harness = SchedulerHarness(tmp_path, **UNMATCHED)
     define(harness, "orders", "id", "E-Mail")
@@ -353,7 +355,7 @@ def test_check_log_warns_once_of_patterns_that_match_no_table(tmp_path: Path) ->
     assert warned(harness) == [f"{tables}, {columns}"]
 
 
-def test_check_log_does_not_warn_of_names_from_before_a_change(tmp_path: Path) -> None:
+def test_check_log_does_not_warn_of_rules_for_former_column_names(tmp_path: Path) -> None:
     sections: dict[str, Any] = {"source": {"tables": ["shop.*"]}, "columns": {"exclude": ["email"]}}
     harness = SchedulerHarness(tmp_path, **sections)
     for at, column, kind in ((4, "email", "CREATE"), (9, "mail", "ALTER")):
@@ -374,7 +376,7 @@ def test_check_log_warns_of_no_pattern_when_the_log_defines_no_table(tmp_path: P
 
 
 def define(harness: SchedulerHarness, table: str, *columns: str) -> None:
-    """Let the log define a table."""
+    """Define a table as the log would."""
     schema = TableSchema(tuple(Column(name, LONG) for name in columns))
     harness.mirror.context.schemas.define(TableId("shop", table), schema)
 
@@ -387,7 +389,7 @@ def test_retries_begin_after_two_seconds() -> None:
     assert 0 < failing.seconds_left() <= 2.0
 
 
-def test_scheduler_records_a_failure_until_the_table_succeeds(harness: SchedulerHarness) -> None:
+def test_scheduler_removes_a_recorded_failure_when_the_table_succeeds(harness: SchedulerHarness) -> None:
     harness.broken["shop.orders"] = spark_error()
     harness.mirror.advance(ENDS)
     ((table, reason, hint, _), _) = harness.ledger.note_failure.call_args
@@ -407,7 +409,7 @@ def test_scheduler_continues_when_a_failure_cannot_be_recorded(harness: Schedule
 
 
 def test_scheduler_does_not_retry_a_paused_table(harness: SchedulerHarness) -> None:
-    """It would keep a run that ends once it has caught up from ending."""
+    """A retry would prevent the end of a run with `--until-caught-up`."""
     topic = "shop.shop.orders"
     harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
     harness.broken["shop.orders"] = spark_error()
@@ -428,3 +430,17 @@ def test_unread_chunks_contain_the_events_missing_in_the_lake(tmp_path: Path) ->
         [(topic, 2, 3), ("shop.shop.users", 0, 2)],
         [(topic, 3, 5), ("shop.shop.users", 2, 5)],
     ]
+
+
+def test_scheduler_maintains_the_committed_tables_after_a_batch(harness: SchedulerHarness) -> None:
+    harness.broken["shop.orders"] = spark_error()
+    harness.mirror.advance(ENDS)
+    harness.upkeep.committed.assert_called_once_with({TableId("shop", "users")})
+    harness.upkeep.run_slice.assert_called_once()
+
+
+def test_scheduler_maintains_no_table_without_a_batch_or_when_it_must_stop(harness: SchedulerHarness) -> None:
+    harness.mirror.advance({})
+    harness.mirror.stopping.set()
+    harness.mirror.advance(ENDS)
+    harness.upkeep.run_slice.assert_not_called()

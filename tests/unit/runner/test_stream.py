@@ -1,4 +1,4 @@
-"""When a stream is started again, and when following ends."""
+"""When `follow` starts a stream again, and when it ends."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ class ScriptedStream(KafkaStream):
 
 
 class Streams:
-    """Streams that end one after the other as `ends` says; None is a quiet end. `java` is their Java process."""
+    """Streams that end one after the other with the errors in `ends`, or without one. `java` is their Java process."""
 
     def __init__(self, *ends: Exception | None, java: "subprocess.Popen[bytes] | None" = None) -> None:
         self.ends = list(ends)
@@ -94,7 +94,7 @@ def test_follow_ends_when_the_mirror_stops() -> None:
 
 
 def test_stream_starts_at_the_end_of_excluded_topics(tmp_path: Path) -> None:
-    """Spark refuses to start where a topic that its pattern matches is not among the offsets."""
+    """Spark refuses to start if a topic that its pattern matches has no starting offset."""
     first = {"p.shop.orders": {0: 2, 1: 0}, "p.shop.log_2024": {0: 5}, "p.crm.people": {0: 0}}
     ends = {"p.shop.orders": {0: 9, 1: 4}, "p.shop.log_2024": {0: 8}, "p.crm.people": {0: 1}}
     config = minimal_config(tmp_path, source={"tables": ["shop.orders"]})
@@ -125,7 +125,7 @@ class Goal:
 
 
 def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]]) -> int:
-    """Follow topics that end so at each look; how many streams that took."""
+    """Follow topics with these end offsets at each request, and return the number of streams."""
     mirror: Any = Mock(stopping=threading.Event(), failing=False)
     context: Any = Mock()
     looks = iter(ends)
@@ -145,19 +145,19 @@ def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]]) -> int:
 OLD, NEW = {"t": {0: 5}}, {"t": {0: 6}}
 
 
-def test_run_ends_when_the_goal_was_reached_before_the_stream() -> None:
+def test_follow_starts_one_stream_when_the_goal_is_reached_already() -> None:
     assert follow_to(Goal(waits=0), [OLD]) == 1
 
 
-def test_run_waits_for_the_goal_and_applies_events_that_arrive_meanwhile() -> None:
+def test_follow_waits_for_the_goal_and_applies_events_that_arrive_meanwhile() -> None:
     assert follow_to(Goal(waits=1), [OLD, NEW, NEW]) == 2
     assert follow_to(Goal(waits=3), [OLD, NEW, NEW, NEW]) == 3
 
 
-def test_run_starts_no_further_stream_when_no_event_preceded_the_goal() -> None:
+def test_follow_starts_no_further_stream_when_no_event_arrives_before_the_goal() -> None:
     assert follow_to(Goal(waits=1), [OLD, OLD]) == 1
 
 
-def test_run_that_cannot_reach_its_goal_fails() -> None:
+def test_follow_fails_when_the_goal_cannot_be_reached() -> None:
     with pytest.raises(NotCaughtUp):
         follow_to(Goal(waits=1, error=NotCaughtUp("no")), [OLD])

@@ -1,4 +1,4 @@
-"""What the errors of a batch mean, for a table or for the batch."""
+"""The consequences of errors for a table or for the batch."""
 
 import pytest
 from py4j.protocol import Py4JError
@@ -36,7 +36,9 @@ ORDERS, USERS = TableId("shop", "orders"), TableId("shop", "users")
     ],
 )
 @pytest.mark.parametrize("log_grows", [True, False])
-def test_verdict_of_each_error_is_as_specified(error: Exception, expected: Verdict, log_grows: bool) -> None:
+def test_verdict_depends_on_the_class_of_the_error(
+    error: Exception, expected: Verdict, log_grows: bool
+) -> None:
     assert verdict(error, log_grows=log_grows) is expected
 
 
@@ -53,7 +55,7 @@ def test_decide_counts_the_events_that_pause_tables() -> None:
     assert (decision.error, decision.outage) == (None, None)
 
 
-def test_decide_blames_the_lake_if_all_of_several_tables_fail() -> None:
+def test_decide_reports_an_outage_only_when_all_of_several_tables_fail() -> None:
     failed = [TableOutcome(table, (), LakeUnavailable("no disk")) for table in (ORDERS, USERS)]
     outage = decide(failed, log_grows=True).outage
     assert outage is not None
@@ -62,7 +64,7 @@ def test_decide_blames_the_lake_if_all_of_several_tables_fail() -> None:
     assert decide([*failed, TableOutcome(TableId("shop", "x"), ())], log_grows=True).outage is None
 
 
-def test_decide_pauses_tables_even_if_the_batch_ends() -> None:
+def test_decide_pauses_tables_even_when_another_error_ends_the_batch() -> None:
     gone, odd = LogUnavailable("no broker"), UnsupportedChange("odd")
     decision = decide([TableOutcome(ORDERS, (), odd), TableOutcome(USERS, (), gone)], log_grows=True)
     assert decision.error is gone

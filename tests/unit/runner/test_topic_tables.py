@@ -1,4 +1,4 @@
-"""Which table a topic carries: by definitions, else by events, else by its name."""
+"""The table of a topic, from definitions, from events, or from the name of the topic."""
 
 import json
 from unittest.mock import Mock
@@ -83,7 +83,7 @@ def test_topic_tables_use_the_topic_name_until_the_first_event() -> None:
 
 
 def test_topic_tables_fetch_events_without_a_table_name_once() -> None:
-    """As flattened ones do not."""
+    """Flattened events have no table name."""
     topic, nothing = "shop.shop.a_b", change_event("c", Place(1, 5), "a b").replace(b'"source"', b'"origin"')
     events = {topic: [nothing]}
     source = log(events)
@@ -99,7 +99,7 @@ def test_topic_tables_fetch_events_without_a_table_name_once() -> None:
     assert topics.table(topic) == TableId("shop", "a b")
 
 
-def test_topic_tables_refuse_two_wanted_tables_of_one_topic() -> None:
+def test_topic_tables_refuse_two_included_tables_of_one_topic() -> None:
     schemas = SchemaTracker(JsonFormat())
     define(schemas, "db", "a b")
     wanted = {"db.a b", "db.a$b"}

@@ -1,7 +1,7 @@
-"""Any sequence of schema changes, sent again or not, cut into batches anywhere, ends in the source's schema and rows.
+"""Any sequence of schema changes, redelivered or not, in any batches, produces the source's schema and row.
 
-The source here is a row of values, each column known by a number of its own that no rename changes; the lake does to
-its row what plans say. Statements go through the parser, so names are as hard as their quotes.
+The source here is one row, whose columns have numbers that no rename changes. The lake applies plans to its row.
+Statements are parsed, so the names test the quoting too.
 """
 
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ KINDS: dict[str, LakeType] = {"INT": INT, "BIGINT": LONG, "VARCHAR(20)": STRING}
 
 @dataclass(frozen=True)
 class Live:
-    """A column of the source: its number, name, type and what the row has there."""
+    """A column of the source: its number, name, type, and value in the row."""
 
     number: int
     name: str
@@ -47,7 +47,7 @@ class Live:
 
 @dataclass(frozen=True)
 class Step:
-    """What one statement does; indices wrap around."""
+    """One statement; indices wrap around."""
 
     do: str
     which: int
@@ -82,7 +82,7 @@ class SourceModel:
         return {c.name.casefold() for c in self.columns}
 
     def at(self, index: int) -> int:
-        """Any column but the key."""
+        """Return the index of a column other than the key."""
         return 1 + index % (len(self.columns) - 1)
 
     def add(self, step: Step) -> str | None:
@@ -117,7 +117,7 @@ class SourceModel:
         return f"RENAME COLUMN {a_name} TO {b_name}, RENAME COLUMN {b_name} TO {a_name}"
 
     def again(self, step: Step) -> str:
-        """Dropped and added under the same name."""
+        """Drop a column, and add one with the same name."""
         i = self.at(step.which)
         old = self.columns[i]
         self.columns[i] = Live(self.count, old.name, old.kind, None)
@@ -125,7 +125,7 @@ class SourceModel:
         return f"DROP COLUMN {quoted(old.name)}, ADD {quoted(old.name)} {old.kind}"
 
     def replaced(self, step: Step) -> str | None:
-        """One column goes, and another takes its name."""
+        """Drop a column, and rename another one to its name."""
         i, j = self.at(step.which), self.at(step.other)
         if i == j:
             return None
@@ -157,7 +157,7 @@ class SourceModel:
 
 
 class LakeModel:
-    """A lake table's one row, which does what plans say."""
+    """The one row of a lake table, to which plans are applied."""
 
     def __init__(self, schema: TableSchema, values: dict[str, object], at: int) -> None:
         self.types = {c.name: c.type for c in schema.columns}
@@ -175,7 +175,7 @@ class LakeModel:
         found = changelog_plan(there, here) if additive else plan(there, here)
         self.make(found)
         self.at = version.at
-        # Made once, there is nothing left to do.
+        # After the plan was applied, no change is left.
         there = self.side(history)
         here = replace(here, carried=history.carry_lake(self.at, target, there.live))
         assert (changelog_plan(there, here) if additive else plan(there, here)).changes == ()
@@ -231,7 +231,7 @@ steps = st.builds(
 
 
 def segments(history: SchemaHistory, known: int, target: int) -> list[int]:
-    """The versions to which the lake is brought one after the other, as a batch is cut."""
+    """Return the versions to which the lake is evolved in order: the ends of a batch's schema segments."""
     ends, since = [], known
     for i in range(known + 1, target + 1):
         if history.is_barrier(i, since):
@@ -241,7 +241,7 @@ def segments(history: SchemaHistory, known: int, target: int) -> list[int]:
 
 
 def lake_names(schema: TableSchema) -> dict[str, str]:
-    """The source's name → the lake's."""
+    """Return source name → lake name."""
     return {c.written: c.name for c in schema.columns}
 
 
@@ -251,7 +251,7 @@ def lake_names(schema: TableSchema) -> dict[str, str]:
     cuts=st.lists(st.integers(0, 9), max_size=4),
     again=st.lists(st.integers(0, 9), max_size=3),
 )
-def test_schema_changes_of_any_sequence_end_in_the_schema_of_the_source(
+def test_schema_changes_in_any_sequence_produce_the_schema_and_row_of_the_source(
     story: list[Step], cuts: list[int], again: list[int]
 ) -> None:
     source = SourceModel()
@@ -274,7 +274,7 @@ def test_schema_changes_of_any_sequence_end_in_the_schema_of_the_source(
     assert list(mirror.types) == [last[c.name] for c in source.columns]
     assert mirror.types == {last[c.name]: KINDS[c.kind] for c in source.columns}
     assert set(last.values()) <= set(changes.types)
-    # Old values are under the names of their own columns only, or kept beside.
+    # Old values are only in their own columns, or in retired ones.
     for column in source.columns:
         assert changes.values[last[column.name]] in (column.value, None)
 
@@ -307,5 +307,5 @@ def test_events_of_any_schema_version_are_stored_in_their_columns(story: list[St
         assert {versions[version][written[c.written]] for c in writer_schema.schema.columns} >= set(
             versions[version].values()
         ) & set(versions[newest].values())
-        # Marks are of the whole event, whatever became of its columns.
+        # Row hashes include all columns of the event, also dropped ones.
         assert {c.written for c in writer_schema.columns} == set(written)

@@ -1,4 +1,4 @@
-"""The state of a table's schema, as the lake keeps it."""
+"""The state of a table's schema, as the lake stores it."""
 
 import json
 
@@ -27,7 +27,7 @@ def column(name: str, *, unknown: bool) -> Column:
     return Column(name, LakeType("string"), "string", True, fill_unknown=unknown)  # type: ignore[arg-type]
 
 
-def test_unfilled_columns_follow_renames_and_drops() -> None:
+def test_unfilled_columns_are_updated_by_renames_and_drops() -> None:
     added = [AddColumn(column("u", unknown=True), None), AddColumn(column("known", unknown=False), "u")]
     assert unfilled_columns((), added, is_empty=False) == ("u",)
     assert unfilled_columns((), added, is_empty=True) == ()

@@ -1,4 +1,4 @@
-"""Which names a column had in the source, by the statements that were executed."""
+"""The names that a column had in the source, according to the executed statements."""
 
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
@@ -84,21 +84,21 @@ def test_added_column_may_be_the_same_as_one_dropped_at_that_time() -> None:
     assert doubts(line) == {}
 
 
-def test_missing_column_is_in_doubt_when_no_statement_explains_it() -> None:
+def test_added_column_may_be_a_missing_one_when_no_statement_explains_it() -> None:
     declared = [defined(1, "id", "a"), defined(2, "id", "b", dropped=("z",))]
     assert doubts(build_history(declared)) == {"b": {"a"}}
     assert doubts(build_history([declared[0], defined(2, "id", "b", dropped=("A",))])) == {}
     assert doubts(build_history([declared[0], defined(2, "id", "b")])) == {"b": {"a"}}
 
 
-def test_recreated_table_has_no_doubtful_columns_unless_a_snapshot_read_it() -> None:
+def test_recreated_table_has_no_ambiguous_columns_unless_a_snapshot_read_it() -> None:
     assert doubts(build_history([defined(1, "id", "a"), gone(2), defined(3, "id", "b")])) == {}
     again = [defined(1, "id", "a"), gone(2, snapshot=True), defined(3, "id", "b", snapshot=True)]
     assert doubts(build_history(again)) == {"b": {"a"}}
 
 
 def test_column_history_compares_source_names_instead_of_avro_names() -> None:
-    """A column seen in an event goes on in the definition, which has the source's name for it."""
+    """A column that an event showed continues in the definition, which has its source name."""
     known = Column("e-mail", STRING, renamed_from="e_mail", source="e-mail")
     line = observed(SchemaHistory(), SourcePosition("b.000001", 1), 0, TableSchema((known,), ()))
     later = build_history([defined(2, "contact", renamed=(("e-mail", "contact"),))], line)

@@ -1,4 +1,4 @@
-"""Plans for single changes."""
+"""Evolution plans for single changes."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_equal_schemas_need_no_evolution() -> None:
     assert planned({"id": LONG, "q": INT}, schema(ID, Column("q", INT))) == Plan((), (), ())
 
 
-def test_evolution_adds_columns_at_their_place_in_the_source() -> None:
+def test_evolution_adds_columns_in_the_order_of_the_source() -> None:
     first, last = Column("first", INT), Column("last", STRING, fill="x")
     found = planned({"id": LONG}, schema(first, ID, last)).changes
     assert found == (AddColumn(first, None), AddColumn(last, "id"))
@@ -96,7 +96,7 @@ def test_evolution_converts_a_type_when_values_can_be_computed(
     assert found[1:] == (MoveColumn("q", "id"),)
 
 
-def test_evolution_rounds_fractions_of_seconds_when_the_type_stays() -> None:
+def test_evolution_converts_times_when_only_their_precision_changes() -> None:
     found = planned(
         {"id": LONG, "q": LONG},
         schema(ID, Column("q", LONG)),
@@ -126,7 +126,7 @@ def test_evolution_refuses_a_conversion_that_is_not_known_exactly(
         planned({"id": LONG, "q": old}, schema(ID, Column("q", new)), source_types=source_types)
 
 
-def test_evolution_follows_renamed_columns() -> None:
+def test_evolution_renames_carried_columns_and_replaces_others() -> None:
     a, b = Column("a", INT), Column("b", INT)
     swapped = planned(
         {"id": LONG, "a": INT, "b": INT}, schema(ID, b, a), carried={"id": "id", "a": "b", "b": "a"}
@@ -142,7 +142,7 @@ def test_evolution_moves_as_few_columns_as_possible() -> None:
     assert found.changes == (MoveColumn("a", "e"),)
 
 
-def test_evolution_retires_columns_of_a_changelog() -> None:
+def test_evolution_of_a_changelog_retires_columns() -> None:
     a = Column("a", STRING)
     source_types = ({"a": "INT"}, {"a": "VARCHAR(9)"})
     converted = planned({"id": LONG, "a": INT}, schema(ID, a), source_types=source_types, changelog=True)
@@ -157,7 +157,7 @@ def test_evolution_retires_columns_of_a_changelog() -> None:
     assert moved.changes == ()
 
 
-def test_evolution_changes_the_key() -> None:
+def test_evolution_changes_the_key_unless_its_column_was_added() -> None:
     code = Column("code", INT)
     lake = {"id": LONG, "code": INT}
     assert planned(lake, schema(ID, code, key=("code",))).changes == (ChangeKey(("id",), ("code",)),)
@@ -176,7 +176,7 @@ def test_evolution_of_a_recreated_table_begins_with_recreate() -> None:
         planned({"id": LONG}, schema(ID), recreated=True, policies={"recreate": "fail"})
 
 
-def test_evolution_follows_the_policies() -> None:
+def test_evolution_applies_the_policies() -> None:
     a, b = Column("a", INT), Column("b", INT)
     lake = {"id": LONG, "a": INT}
     renamed = {"id": "id", "a": "b"}
@@ -189,10 +189,10 @@ def test_evolution_follows_the_policies() -> None:
     assert found == Plan((RetireColumn("a", "a"),), (DropColumn("a"), AddColumn(b, "id")), ("a",))
     found = planned(lake, schema(a, ID), policies={"order": "ignore"})
     assert found.changes == ()
-    # A column that was kept gives its name to one of the same name.
+    # A retired column is renamed if a new column has its name.
     found = planned({"id": LONG, "a": INT}, schema(ID, a), carried={"id": "id"}, retired=("a",))
     assert found.changes == (RetireColumn("a", "a__dropped"), AddColumn(a, "id"))
-    # Widening changes no value, whatever is said of types.
+    # Widening changes no value, so the policy for types does not apply.
     wide = planned(lake, schema(ID, Column("a", LONG)), policies={"type": "fail"})
     assert wide.changes == (WidenType("a", INT, LONG),)
     with pytest.raises(UnsupportedChange, match="INT to VARCHAR"):

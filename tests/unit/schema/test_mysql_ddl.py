@@ -1,4 +1,4 @@
-"""What DDL says about the names of columns."""
+"""The names of tables and columns in DDL statements."""
 
 import pytest
 
@@ -49,7 +49,7 @@ T = TableId("shop", "t")
         ("ALTER TABLE t /*M!100000 DROP a,*/ DROP b", {}, ("b",)),
         ("ALTER TABLE t ALTER d SET DEFAULT 1-- don't\n, RENAME COLUMN a TO b", {"a": "b"}, ()),
         ("ALTER TABLE t DROP \u0131ndex", {}, ("\u0131ndex",)),
-        # As Debezium cuts a statement that ends with an executable comment.
+        # As Debezium shortens a statement that ends with an executable comment.
         ("ALTER TABLE t /*! RENAME COLUMN a TO b", {"a": "b"}, ()),
     ],
 )
@@ -89,7 +89,7 @@ def test_column_moves_is_none_when_the_statement_alters_another_table(ddl: str |
         "ALTER TABLE t CHANGE 'a' b INT",
     ],
 )
-def test_column_moves_is_empty_when_the_statement_is_truncated(ddl: str) -> None:
+def test_column_moves_is_empty_when_the_statement_is_incomplete(ddl: str) -> None:
     assert column_moves(parse(ddl), T) == ColumnMoves()
 
 
@@ -113,11 +113,11 @@ def test_column_moves_is_empty_when_the_statement_is_truncated(ddl: str) -> None
         (None, None),
     ],
 )
-def test_renamed_from_returns_the_old_name(ddl: str | None, old: str | None) -> None:
+def test_renamed_from_returns_the_old_name_of_a_table(ddl: str | None, old: str | None) -> None:
     assert renamed_from(parse(ddl), T) == (None if old is None else TableId("shop", old))
 
 
-def test_renamed_from_returns_the_database_when_it_differs() -> None:
+def test_renamed_from_returns_the_old_database_when_it_differs() -> None:
     assert renamed_from(parse("RENAME TABLE crm.a TO shop.t"), T) == TableId("crm", "a")
 
 

@@ -99,7 +99,7 @@ def test_column_definition_has_lake_type_and_encoding(
         ("CHAR", 6, None, "latin1", None),
     ],
 )
-def test_column_definition_has_the_size_of_the_source(
+def test_kept_size_is_the_scale_of_a_wide_decimal_or_the_length_of_a_binary_char(
     name: str, length: int, scale: int | None, charset: str | None, size: int | None
 ) -> None:
     assert kept_size(declared(name, length, scale, charset)) == size
@@ -108,15 +108,15 @@ def test_column_definition_has_the_size_of_the_source(
 @pytest.mark.parametrize(
     ("carried", "defined", "found"),
     [
-        # BOOLEAN in the DDL, which events cannot tell from BIT(1).
+        # BOOLEAN in the DDL, which events do not distinguish from BIT(1).
         ((BOOLEAN, Encoding.PLAIN), (INT, Encoding.FLAG), (INT, Encoding.FLAG)),
         ((BOOLEAN, Encoding.PLAIN), (BOOLEAN, Encoding.PLAIN), (BOOLEAN, Encoding.PLAIN)),
         # REAL in the DDL.
         ((FLOAT, Encoding.PLAIN), (DOUBLE, Encoding.PLAIN), (DOUBLE, Encoding.PLAIN)),
         ((STRING, Encoding.PLAIN), (BINARY, Encoding.LATIN1), (BINARY, Encoding.LATIN1)),
-        # Bytes that the connector was told to write as base64.
+        # Bytes that the connector is configured to write as base64.
         ((STRING, Encoding.PLAIN), (BINARY, Encoding.PLAIN), (BINARY, Encoding.PLAIN)),
-        # Decimals that it was told to write as text.
+        # Decimals that the connector is configured to write as text.
         ((STRING, Encoding.PLAIN), (decimal(9, 2), Encoding.UNSEEN_DECIMAL), (STRING, Encoding.PLAIN)),
         ((LONG, Encoding.PLAIN), (INT, Encoding.PLAIN), (LONG, Encoding.PLAIN)),
     ],
@@ -173,7 +173,7 @@ def definition(ddl: str | None = None, **column: Any) -> Column:
             False,
         ),
         ({"defaultValueExpression": "1970-01-01", "typeName": "DATE"}, "1970-01-01", False),
-        # Text is what it says.
+        # A default of a text column is a literal.
         ({"defaultValueExpression": "n/a (none)", "typeName": "VARCHAR"}, "n/a (none)", False),
         ({"defaultValueExpression": "NOW", "typeName": "CHAR"}, "NOW", False),
         ({"defaultValueExpression": "now()", "typeName": "TEXT"}, "now()", False),
@@ -184,7 +184,7 @@ def definition(ddl: str | None = None, **column: Any) -> Column:
             False,
         ),
         ({"defaultValueExpression": "", "typeName": "VARCHAR"}, "", False),
-        # A calculated one: DEFAULT (1 + 1).
+        # A computed default: DEFAULT (1 + 1).
         ({"optional": False, "hasDefaultValue": True, "defaultValueExpression": None}, None, True),
         ({"optional": False, "hasDefaultValue": False, "defaultValueExpression": None}, "0", False),
         ({"defaultValueExpression": "-1.50", "typeName": "DECIMAL", "length": 5, "scale": 2}, "-1.50", False),
@@ -244,7 +244,7 @@ def test_definition_has_the_fill_of_existing_rows(
         ("ALTER TABLE t ADD (y INT, x DECIMAL(9, 2) NOT NULL DEFAULT (1))", {"optional": False}, None, True),
     ],
 )
-def test_definition_has_the_fill_that_only_the_ddl_contains(
+def test_definition_has_an_unknown_fill_when_the_ddl_computes_the_column(
     ddl: str, column: dict[str, Any], fill: str | None, unknown: bool
 ) -> None:
     found = definition(ddl=ddl, **column)
@@ -278,7 +278,7 @@ def test_key_has_the_letter_case_of_its_column(declared: str, key: str) -> None:
 
 
 def test_key_keeps_its_letter_case_when_columns_differ_only_in_case() -> None:
-    """No MySQL has such a table, but nothing is lost."""
+    """MySQL allows no such table, but its key must not be lost."""
     found = defined("ALTER", "", [ColumnSpec("id", "int"), ColumnSpec("ID", "int")], ["id"])
     assert found.schema is not None
     assert found.schema.key == ("id",)
@@ -290,21 +290,21 @@ def test_key_keeps_its_letter_case_when_columns_differ_only_in_case() -> None:
         ("CREATE", "CREATE TABLE t (id SERIAL NULL)", True, True),
         ("CREATE", "CREATE TABLE t (id SERIAL)", False, False),
         ("CREATE", "CREATE TABLE t (id INT PRIMARY KEY)", False, False),
-        # It has the key of another table, of which Debezium tells as of this one.
+        # It has the key of another table, which Debezium writes into the definition of this one.
         ("CREATE", "CREATE TABLE t LIKE s", True, None),
         ("ALTER", "ALTER TABLE t MODIFY id INT", True, None),
         ("ALTER", "ALTER TABLE t ADD PRIMARY KEY (id), MODIFY id INT", True, False),
         ("ALTER", "ALTER TABLE t DROP PRIMARY KEY, ADD id INT UNIQUE", True, None),
     ],
 )
-def test_key_is_weak_when_a_column_may_be_null(
+def test_key_is_weak_when_its_column_may_be_null(
     kind: str, ddl: str, optional: bool, weak: bool | None
 ) -> None:
     assert defined(kind, ddl, [ColumnSpec("id", "int", optional)], ["id"]).weak_key is weak
 
 
 def keys_after(*steps: tuple[str, str, str, bool]) -> list[tuple[str, ...]]:
-    """The keys of the versions that definitions make: (kind, statement, the key's one column, whether optional)."""
+    """Return the keys of the versions after `steps`: (kind, statement, the only key column, whether it is optional)."""
     columns = {name: ColumnSpec(name, "int") for _, _, name, _ in steps}
     definitions = []
     for i, (kind, ddl, name, optional) in enumerate(steps):
@@ -324,11 +324,11 @@ def test_nullable_key_does_not_identify_rows() -> None:
     assert keys_after(weak, ("ALTER", "ALTER TABLE t MODIFY a INT, COMMENT 'x'", "id", True)) == [()]
     assert keys_after(weak, ("ALTER", "ALTER TABLE t ADD PRIMARY KEY (id)", "id", False)) == [(), ("id",)]
     assert keys_after(create, other) == [("id",), ()]
-    # What is before the first definition is not known.
+    # The key before the first definition is unknown.
     assert keys_after(again) == [("id",)]
 
 
-def test_table_definitions_accept_an_embedded_schema() -> None:
+def test_table_definitions_are_the_same_with_an_embedded_schema() -> None:
     text = schema_change_event(Place(3, 50), "t", [ColumnSpec("id", "int")], ["id"], kind="CREATE")
     wrapped = b'{"schema":{"type":"struct"},"payload":' + text + b"}"
     assert table_definitions(wrapped) == table_definitions(text)
@@ -358,7 +358,7 @@ def test_table_definitions_have_no_schema_when_the_table_is_dropped() -> None:
 @pytest.mark.parametrize(
     "text", [b"no json", b"[]", b"{}", b'{"source":{"file":"odd"},"tableChanges":[]}', b"\xff"]
 )
-def test_table_definitions_refuse_a_record_that_is_no_schema_change(text: bytes) -> None:
+def test_table_definitions_refuse_a_record_that_is_not_a_schema_change(text: bytes) -> None:
     with pytest.raises(DecodeError):
         table_definitions(text)
 

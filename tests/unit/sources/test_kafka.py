@@ -11,7 +11,7 @@ from tests.support.mock_broker import MockBroker
 
 
 class AdminWithIds(KafkaAdmin):
-    """Makes up the ids of topics: the broker inside the client library has none."""
+    """Returns invented topic ids: the broker inside the client library has none."""
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         return {topic: f"id of {topic}" for topic in topics}

@@ -1,4 +1,4 @@
-"""Questions to Kafka about topics, and what its errors become."""
+"""Requests to Kafka about topics, and the translation of its errors."""
 
 import socket
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.support.mock_broker import MockBroker
 
 
 def failing(code: int, times: int, calls: list[int]) -> Callable[..., dict[TopicPartition, "Future[Any]"]]:
-    """An admin client's `list_offsets` that fails `times` times with `code`, then answers offset 7."""
+    """Return an admin client's `list_offsets` that fails `times` times with `code`, then returns offset 7."""
 
     def list_offsets(places: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, "Future[Any]"]:
         calls.append(1)
@@ -36,7 +36,7 @@ def log(servers: str, **options: str | SecretRef) -> KafkaLog:
 
 
 def admin_with(answer: Callable[..., Any]) -> KafkaAdmin:
-    """An admin whose client answers questions about offsets so."""
+    """Return an admin whose client has `answer` as its `list_offsets`."""
     client: Any = SimpleNamespace(list_offsets=answer, poll=lambda _: 0)
     return KafkaAdmin(log("127.0.0.1:1"), timeout_s=20, client=client)
 
@@ -76,7 +76,7 @@ def test_kafka_admin_sends_no_request_when_there_are_no_topics() -> None:
 
 def test_kafka_admin_reports_the_cause_when_the_broker_is_unreachable() -> None:
     with socket.socket() as unused:
-        # Bound and not listening, so that nothing else can answer there.
+        # Bound and not listening, so that no other server can respond there.
         unused.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{unused.getsockname()[1]}"
         admin = KafkaAdmin(log(servers), timeout_s=1)
@@ -102,7 +102,9 @@ def test_kafka_admin_refuses_a_setting_that_the_client_rejects() -> None:
         (KafkaError._INVALID_ARG, ConfigError, "Kafka client settings: "),
     ],
 )
-def test_translated_error_has_a_hint(code: int, kind: type[ReplicatorError], text: str) -> None:
+def test_translated_error_has_a_class_a_message_and_a_hint(
+    code: int, kind: type[ReplicatorError], text: str
+) -> None:
     found = translated(KafkaError(code), "host:9092")
     assert type(found) is kind
     assert found.message.startswith(text)

@@ -1,4 +1,4 @@
-"""The client of Kafka Connect, against a small server that answers as told."""
+"""The client of Kafka Connect, with a small server with configured answers."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The client of a schema registry, with a small server that answers as one does."""
+"""The client of a schema registry, with a small server in its place."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from replicator.sources.schema_registry import Registry, writer_id
 
 
 class FakeRegistry(HTTPServer):
-    """Answers by path: (code, document); `asked` are the paths."""
+    """A server with answers by path, (code, document); `asked` has the requested paths."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(document if isinstance(document, bytes) else json.dumps(document).encode())
 
     def log_message(self, *args: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_registry_sends_the_login(server: FakeRegistry) -> None:
         ((200, {"schema": 5}), DecodeError, "schema is not a text"),
     ],
 )
-def test_registry_refuses_answers_without_a_schema(
+def test_registry_refuses_responses_without_an_avro_schema(
     server: FakeRegistry, answer: tuple[int, Any], error: type[Exception], reason: str
 ) -> None:
     server.answers["/api/schemas/ids/1"] = answer
@@ -110,5 +110,5 @@ def test_registry_error_names_the_unavailable_server() -> None:
         (None, None),
     ],
 )
-def test_writer_id_is_read_from_the_event(data: bytes | None, wanted: int | None) -> None:
+def test_writer_id_returns_the_schema_id_of_an_avro_record(data: bytes | None, wanted: int | None) -> None:
     assert writer_id(data) == wanted

@@ -1,4 +1,4 @@
-"""What is known of the source when some servers do not answer."""
+"""The view of the source if some servers do not respond."""
 
 import socket
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def connect() -> Iterator[Connect]:
 
 
 def config(connect_url: str | None) -> Config:
-    """A configuration with a MySQL and a Kafka that do not answer."""
+    """Return a configuration whose MySQL and Kafka do not respond."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     log = {"kind": "kafka", "bootstrap_servers": address, "topic_prefix": "shop"}

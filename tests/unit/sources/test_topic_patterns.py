@@ -1,4 +1,4 @@
-"""Topics and the tables that they carry."""
+"""Topics and their tables."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_topic_pattern_matches_every_included_table(tables: list[str], exclude: 
     exclude=st.lists(plain_globs, max_size=2),
     name=plain_names,
 )
-def test_topic_pattern_agrees_with_the_configuration_for_plain_patterns(
+def test_topic_pattern_matches_exactly_the_included_tables_when_names_are_plain(
     tables: list[str], exclude: list[str], name: str
 ) -> None:
     pattern = re.compile(topic_pattern("my.shop", tables, exclude))

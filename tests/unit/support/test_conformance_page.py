@@ -1,4 +1,4 @@
-"""The page of what the tests saw, and how tests write it."""
+"""The conformance page, and how tests write it."""
 
 from pathlib import Path
 
@@ -23,13 +23,13 @@ def write(path: Path, cells: dict[tuple[str, str], str], **area: list[str]) -> N
             part.record(row, column, outcome)
 
 
-def test_committed_page_equals_the_rendered_page() -> None:
+def test_committed_conformance_page_equals_the_rendered_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert render(parse(text)) == text, "written by hand? run: make conformance"
 
 
-def test_committed_page_has_only_rows_of_existing_tests() -> None:
-    """Where tests answer for some rows of a section, one that has another name now would stay for ever."""
+def test_committed_conformance_page_has_only_rows_of_existing_tests() -> None:
+    """If tests are responsible for single rows of a section, a renamed row would never be removed."""
     page = parse(PAGE.read_text(encoding="utf-8"))
     assert page["Event kinds"].keys() == {*test_events.SEEN, *test_events.AGAIN, *test_events.ANEW}
     assert page["Column types"].keys() == {case.label for table in TABLES for case in table.cases}

@@ -1,4 +1,4 @@
-"""What is listed at the end of a run; the reports are pytest's own."""
+"""The list of tests that did not run; the reports are written by pytest."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def test_unit():
 
 
 def report(folder: Path, *tests: str) -> Path:
-    """A report of a run of these tests, in a process of its own."""
+    """Run these tests in a separate process, and return the report."""
     (folder / "conftest.py").write_text(CONFTEST)
     for number, text in enumerate(tests):
         (folder / f"test_{number}.py").write_text(text)

@@ -1,4 +1,4 @@
-"""Do column rules fit the tables?"""
+"""Checks of the column rules against the tables of the source."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_check_columns_treats_brackets_of_a_rule_literally(monkeypatch: pytest.M
     assert found == [("columns: rules", "fail", 'no column matches columns.mask "[n]ote"')]
 
 
-def test_check_columns_reports_keys_lost_by_column_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_columns_reports_excluded_or_masked_key_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch, {"mask": {"id": {"null": True}}, "exclude": ["no"]})
     assert found == [("columns: keys", "fail", "excluded or masked: shop.users.id, shop.orders.no")]
 

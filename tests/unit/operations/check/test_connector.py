@@ -1,4 +1,4 @@
-"""Do topics and connector carry everything?"""
+"""Checks of the topics and of the connector's settings."""
 
 import json
 import socket
@@ -74,7 +74,7 @@ def test_check_topics_counts_only_topics_of_included_tables(config: Config) -> N
 
 def test_read_topics_reports_the_cause_when_kafka_is_unreachable() -> None:
     with socket.socket() as unused:
-        # Bound and not listening, so that nothing else can answer there.
+        # Bound and not listening, so that no other server can respond there.
         unused.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{unused.getsockname()[1]}"
         log = KafkaLog(kind="kafka", bootstrap_servers=servers, topic_prefix="p")
@@ -108,14 +108,14 @@ def test_check_connector_reports_a_missing_paused_or_failed_connector() -> None:
 
 @pytest.mark.parametrize("cause", ["java.lang.X: boom", "Account is locked", "Failed to read next byte"])
 def test_next_step_omits_connect_when_another_connector_failed(cause: str) -> None:
-    """`connect` would register a second connector beside the one that has another name."""
+    """`replicator connect` would register a second connector beside the one with another name."""
     broken = connector(SAFE, failed=(cause,))
     found = trouble(check_connector(broken, mirror="crm"))["connector: state"]
     assert "restart shop in Kafka Connect, unless a running mirror restarts it" in found.next_step
     assert "replicator connect" not in found.next_step
 
 
-def test_next_step_after_a_failure_fits_the_cause() -> None:
+def test_next_step_names_the_password_setting_when_mysql_denied_access() -> None:
     broken = connector(SAFE, failed=("Access denied for user 'u'@'h' (using password: YES)",))
     found = trouble(check_connector(broken, mirror="shop"))["connector: state"]
     assert "source.password" in found.next_step
@@ -124,7 +124,7 @@ def test_next_step_after_a_failure_fits_the_cause() -> None:
 @pytest.mark.parametrize(
     ("value", "found"), [(None, "0 (the default)"), ("0", "0"), ("-1", "-1"), ("often", "often")]
 )
-def test_check_connector_warns_when_heartbeats_are_disabled(value: str | None, found: str) -> None:
+def test_check_connector_warns_when_heartbeats_are_disabled_or_invalid(value: str | None, found: str) -> None:
     option = "heartbeat.interval.ms"
     options = {k: v for k, v in SAFE.items() if k != option} | ({} if value is None else {option: value})
     results = trouble(check_connector(connector(options)))
@@ -163,7 +163,7 @@ def test_check_connector_warns_when_heartbeats_are_disabled(value: str | None, f
     ],
 )
 def test_check_connector_reports_options_that_lose_data(option: str, value: str | None, status: str) -> None:
-    options = {key: held for key, held in SAFE.items() if key != option} | (
+    options = {key: safe for key, safe in SAFE.items() if key != option} | (
         {} if value is None else {option: value}
     )
     found = trouble(check_connector(connector(options)))
@@ -196,7 +196,7 @@ def test_losses_are_reported_with_their_effect() -> None:
     assert losses({}, ()).keys() >= {"skipped.operations", "bigint.unsigned.handling.mode"}
 
 
-def test_check_connector_reports_transforms() -> None:
+def test_check_connector_reports_each_configured_transform() -> None:
     options = SAFE | {
         "transforms": "flat, route",
         "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",
@@ -246,7 +246,7 @@ def test_check_connector_reports_nulls_that_become_defaults() -> None:
 FLAT = SAFE | json.loads(resource("connectors/flattened.json").read_text())
 
 
-def test_check_connector_requires_kind_and_position_of_flattened_events() -> None:
+def test_check_connector_requires_the_fields_and_deletes_of_flattened_events() -> None:
     def failures(options: dict[str, str], *, flattened: bool = True) -> set[str]:
         found = trouble(check_connector(connector(options), flattened=flattened))
         return {n.removeprefix("connector: transforms") for n, r in found.items() if r.status == "fail"}

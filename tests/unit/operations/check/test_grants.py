@@ -1,4 +1,4 @@
-"""What `SHOW GRANTS` says about a user."""
+"""Parsing of the output of `SHOW GRANTS`."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_privilege_on_columns_does_not_apply_to_the_table() -> None:
     assert grants.on_table("INSERT", "shop", "orders")
 
 
-def test_partial_revokes_remove_a_database() -> None:
+def test_partial_revoke_removes_the_privilege_on_a_database() -> None:
     grants = parse_grants(
         [f"GRANT SELECT ON *.* {USER}", "REVOKE SELECT ON `secret`.* FROM `replicator`@`%`"]
     )

@@ -1,4 +1,4 @@
-"""Before a mirror runs, it looks at the connector whose events it trusts."""
+"""Before a mirror runs, it refuses a connector whose settings lose data."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ from tests.support.config import minimal_config
 
 
 class Worker:
-    """A Kafka Connect worker as far as it is asked here; `connectors` is what it runs."""
+    """A Kafka Connect worker that responds only to the requests of these tests; `connectors` is its response."""
 
     def __init__(self) -> None:
         self.connectors: dict[str, Any] = {}
@@ -31,7 +31,7 @@ class Worker:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Be quiet."""
+                """Log nothing."""
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -61,7 +61,7 @@ def config(url: str | None, **log: Any) -> Config:
     return minimal_config(source=source, log=kafka | connect | log)
 
 
-def test_refuse_losses_accepts_the_connector_of_the_template(worker: Worker) -> None:
+def test_refuse_losses_accepts_the_generated_connector_configuration(worker: Worker) -> None:
     settings = config(worker.url)
     refuse_losses(settings)  # no connector at all
     worker.runs(settings)

@@ -1,4 +1,4 @@
-"""Machine and lake, as far as no server is needed."""
+"""Checks of machine and lake that need no server."""
 
 import os
 from pathlib import Path
@@ -30,12 +30,12 @@ def test_worst_returns_the_most_severe_status() -> None:
     assert worst([fail("a", "", "x"), warn("b", "", "x")]) == "fail"
 
 
-def test_listing_shortens_long_lists() -> None:
+def test_listing_shows_at_most_five_items() -> None:
     assert listing(["a", "b"]) == "a, b"
     assert listing("abcdefg") == "a, b, c, d, e and 2 more"
 
 
-def test_memory_and_disk_warn_when_space_is_short() -> None:
+def test_memory_and_disk_report_insufficient_space() -> None:
     assert memory("3g", 4 * GIB).status == "ok"
     assert memory("3072m", 3 * GIB).status == "warn"
     assert disk(Path("/x"), 3 * GIB).status == "ok"
@@ -63,7 +63,7 @@ def test_check_lake_fails_when_a_file_has_the_path_of_the_lake(tmp_path: Path) -
 def test_check_lake_reports_a_folder_that_is_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Not by chmod: where the tests run as root, that would forbid nothing.
+    # Not by chmod, which has no effect if the tests run as root.
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert "not writable" in next(iter(check_lake(configured(tmp_path)))).found
 

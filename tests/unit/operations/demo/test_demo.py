@@ -39,7 +39,7 @@ COLUMNS = (
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """A demo folder whose lake has two tables, and a changelog for one."""
+    """Prepare a demo folder whose lake has two tables and one changelog."""
     settings = prepare(tmp_path / "demo", RECORDING)
     lake = tmp_path / "demo" / "lake"
     catalog = SqlCatalog("lake", uri=f"sqlite:///{lake / 'catalog.db'}", warehouse=str(lake))
@@ -57,7 +57,7 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture
 def source() -> RecordedSource:
-    """A source that equals the lake of `config`."""
+    """Return a source that equals the lake of `config`."""
     return RecordedSource(
         server_version="9.7.0",
         taken_at=datetime(2024, 5, 1, tzinfo=UTC),
@@ -78,7 +78,7 @@ def compared(config: Config, source: RecordedSource, tmp_path: Path) -> DemoResu
     return compare_lake(config, source, folder=tmp_path / "demo", events=5, seconds=1.5)
 
 
-def test_compared_returns_match_when_the_lake_equals_the_source(
+def test_compare_lake_returns_match_when_the_lake_equals_the_source(
     config: Config, source: RecordedSource, tmp_path: Path
 ) -> None:
     result = compared(config, source, tmp_path)
@@ -89,7 +89,7 @@ def test_compared_returns_match_when_the_lake_equals_the_source(
     assert orders.changes == {"INSERT": 3, "UPDATE_AFTER": 1, "UPDATE_BEFORE": 1}
 
 
-def test_compared_reports_every_kind_of_difference(
+def test_compare_lake_reports_every_kind_of_difference(
     config: Config, source: RecordedSource, tmp_path: Path
 ) -> None:
     other = checksum([ORDERS.slice(1)], COLUMNS)
@@ -127,7 +127,7 @@ def test_print_result_writes_text_and_json(
 
 
 @pytest.mark.parametrize(("engine", "shown"), [("PyIceberg", "2\n"), ("DuckDB", "EUR")])
-def test_snippets_run_unchanged(
+def test_printed_pyiceberg_and_duckdb_snippets_run_unchanged(
     config: Config, source: RecordedSource, tmp_path: Path, engine: str, shown: str
 ) -> None:
     output = io.StringIO()
@@ -155,4 +155,4 @@ def test_demo_recording_has_the_documented_size_and_topics() -> None:
     assert topics == {"shop"} | {f"shop.{table}" for table in source.tables}
     assert len(source.tables) >= 6
     kinds = {column.kind for table in source.tables.values() for column in table.columns}
-    assert kinds == set(Kind) - {Kind.VECTOR}  # which no server before MySQL 9 has
+    assert kinds == set(Kind) - {Kind.VECTOR}  # only MySQL 9 and newer have this type

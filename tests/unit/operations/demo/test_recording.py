@@ -1,4 +1,4 @@
-"""The bundled recording, played one event at a time in plain Python, leaves exactly what the source had."""
+"""Apply the bundled recording event by event in plain Python, and compare the result with the source."""
 
 import base64
 import json
@@ -18,13 +18,13 @@ from replicator.sources.archive import ArchiveReader
 
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
 ADDED = {("shop.orders", "channel"): "web"}
-"""Columns that were added with a default, which events from before do not carry."""
+"""Columns that were added with a default; earlier events lack them."""
 MILLIS, SINGLES, ENUMS = {"counted_at"}, {"stars"}, {"tier"}
 SOURCE = RecordedSource.load(RECORDING)
 
 
 def decoded(name: str, kind: Kind, value: Any) -> Any:
-    """A value of a Debezium JSON event as Python has it."""
+    """Return the Python value for a value in a Debezium JSON event."""
     if value is None:
         return None
     match kind:
@@ -46,7 +46,7 @@ def decoded(name: str, kind: Kind, value: Any) -> Any:
 
 
 def final_rows(table: str) -> list[dict[str, Any]]:
-    """What the events of a table leave, by key."""
+    """Return the rows of a table after all its events."""
     rows: dict[bytes | None, dict[str, Any]] = {}
     for event in ArchiveReader(RECORDING).events(f"shop.{table}", 0):
         if event.value is None:

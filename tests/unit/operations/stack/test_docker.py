@@ -1,4 +1,4 @@
-"""What is handed to `docker compose`; the engine is a script that notes how it was called."""
+"""The calls of `docker compose`; the engine is a script that records its arguments."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from replicator.operations.stack.docker import COMPOSE, DockerStack
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `docker` on PATH; its calls are lines of the returned file."""
+    """Put a `docker` on PATH, and return the file that gets one line for each call."""
     calls = tmp_path / "calls"
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
@@ -26,7 +26,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache that has the plugins of Connect already, as empty jars."""
+    """Return a cache that contains the plugins of Connect as empty jars."""
     folder = tmp_path / "cache"
     for plugin in (DEBEZIUM, CONVERTER):
         jar = plugin.directory(folder) / "lib" / "plugin.jar"

@@ -59,7 +59,7 @@ def publish(repository: Path, *, checksum: str = "", mysqld: str = RUNS) -> None
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty Maven repository, the only one that Ivy knows."""
+    """Return an empty Maven repository, the only one in Ivy's settings."""
     folder, settings = tmp_path / "maven", tmp_path / "ivysettings.xml"
     settings.write_text(
         '<ivysettings><settings defaultResolver="local"/><resolvers>'
@@ -73,7 +73,9 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_mysql_distribution_keeps_only_what_the_server_needs(tmp_path: Path, repository: Path) -> None:
+def test_mysql_distribution_contains_only_the_files_that_the_server_needs(
+    tmp_path: Path, repository: Path
+) -> None:
     publish(repository)
     said: list[str] = []
     with reported_downloads() as reported:
@@ -81,14 +83,16 @@ def test_mysql_distribution_keeps_only_what_the_server_needs(tmp_path: Path, rep
     assert files_below(folder) == KEPT
     assert os.access(folder / "bin/mysqld", os.X_OK)
     assert not os.access(folder / "share/english/errmsg.sys", os.X_OK)
-    # Neither the archive nor a copy of it in Ivy's cache stays.
+    # Neither the archive nor its copy in Ivy's cache remains.
     assert {path.name for path in (tmp_path / "cache").rglob("*.zip")} == set()
     assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
     assert reported == [f"downloading MySQL {VERSION} (553 MB) into {folder.parent} (only once)"]
     assert f"unpacking MySQL {VERSION}" in said
 
 
-def test_mysql_distribution_is_downloaded_once_when_two_ask(tmp_path: Path, repository: Path) -> None:
+def test_mysql_distribution_is_downloaded_once_when_two_threads_request_it(
+    tmp_path: Path, repository: Path
+) -> None:
     publish(repository)
     found: list[Path] = []
     threads = [
@@ -116,7 +120,9 @@ def test_mysql_distribution_leaves_no_files_when_the_checksum_is_wrong(
     assert [path.name.rpartition(".")[2] for path in (tmp_path / "cache" / "mysql").iterdir()] == ["lock"]
 
 
-def test_mysql_distribution_is_whole_after_a_download_was_killed(tmp_path: Path, repository: Path) -> None:
+def test_mysql_distribution_is_complete_after_an_earlier_download_was_killed(
+    tmp_path: Path, repository: Path
+) -> None:
     publish(repository)
     cache = tmp_path / "cache"
     code = f"""
@@ -142,7 +148,7 @@ mysql_dist.mysql_distribution(Path({str(cache)!r}), lambda _: None)
     assert not left[0].exists()
 
 
-def test_mysql_distribution_is_refused_when_the_machine_has_none(tmp_path: Path) -> None:
+def test_mysql_distribution_fails_when_there_is_none_for_the_architecture(tmp_path: Path) -> None:
     machine = replace(THIS_MACHINE, architecture="riscv64")
     with pytest.raises(StackError, match="riscv64") as caught:
         mysql_distribution(tmp_path, lambda _: None, machine)
@@ -151,7 +157,7 @@ def test_mysql_distribution_is_refused_when_the_machine_has_none(tmp_path: Path)
 
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
-    """The folder of a server that needs libaio.so.1."""
+    """Return the folder of a server that needs libaio.so.1."""
     script(tmp_path / "mysql/bin/mysqld", LACKS_LIBAIO)
     (tmp_path / "mysql/lib/private").mkdir(parents=True)
     return tmp_path / "mysql"
@@ -174,7 +180,7 @@ def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lists: bool) -> P
 
 
 @pytest.mark.parametrize("lists", [True, False], ids=["known packages", "no package lists"])
-def test_add_libraries_fetches_a_missing_one_without_root(
+def test_add_libraries_fetches_a_missing_library_without_root(
     tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch, lists: bool
 ) -> None:
     calls = debian(tmp_path, monkeypatch, lists=lists)
@@ -194,7 +200,7 @@ def test_add_libraries_names_the_package_when_it_cannot_be_fetched(
     assert "apt-get install libaio1" in (caught.value.hint or "")
 
 
-def test_add_libraries_gives_the_reason_when_the_server_does_not_run(tmp_path: Path, server: Path) -> None:
+def test_add_libraries_names_the_reason_when_the_server_does_not_run(tmp_path: Path, server: Path) -> None:
     script(server / "bin/mysqld", "echo 'mysqld: version GLIBC_2.28 not found' >&2; exit 1")
     with pytest.raises(
         StackError, match=r"does not run on this machine: mysqld: version GLIBC_2\.28 not found"

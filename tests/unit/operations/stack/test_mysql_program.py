@@ -1,4 +1,4 @@
-"""Which server is chosen; servers are shell scripts that tell their version."""
+"""The choice of a server; servers are shell scripts that print their version."""
 
 import shutil
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def server(path: Path, version: str) -> Path:
 
 
 def debian_root(root: Path, version: str = "9.7.0") -> Path:
-    """A Debian system whose loader, which is what runs, tells the version of its server."""
+    """Create a Debian system whose loader, which is executed, prints the version of its server."""
     for name in ("usr/sbin/mysqld", "usr/lib/x86_64-linux-gnu/libz.so"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
@@ -36,14 +36,14 @@ def debian_root(root: Path, version: str = "9.7.0") -> Path:
 
 
 def machine(tmp_path: Path, *, is_root: bool = False) -> Machine:
-    """A machine that has only the programs in `bin`."""
+    """Return a machine that has only the programs in `bin`."""
     folder = str(tmp_path / "bin")
     return Machine(is_root, "x86_64", lambda name: shutil.which(Path(name).name, path=folder))
 
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """MySQL's release, which is in the cache already."""
+    """Put MySQL's release into the cache, and return its folder."""
     folder = tmp_path / "cache" / "mysql" / f"{mysql_dist.VERSION}-linux-x86_64"
     server(folder / "bin/mysqld", mysql_dist.VERSION)
     return folder
@@ -56,36 +56,36 @@ def cache(tmp_path: Path, release: Path) -> Path:
 
 @pytest.fixture
 def find(tmp_path: Path, cache: Path) -> Find:
-    """`find_mysqld` for an ordinary user of a machine without any server."""
+    """Return `find_mysqld` for an ordinary user of a machine without a server."""
     return partial(find_mysqld, cache=cache, machine=machine(tmp_path))
 
 
-def test_find_prefers_the_server_of_the_system(tmp_path: Path, cache: Path, find: Find) -> None:
+def test_find_mysqld_prefers_the_server_of_the_system(tmp_path: Path, cache: Path, find: Find) -> None:
     own = server(tmp_path / "bin/mysqld", "8.4.2")
     debian_root(cache / "mysql-root")
     assert find() == MySqlProgram((str(own),), version="8.4.2")
 
 
-def test_find_refuses_mariadb(tmp_path: Path, find: Find) -> None:
+def test_find_mysqld_refuses_mariadb(tmp_path: Path, find: Find) -> None:
     maria = script(tmp_path / "bin/mysqld", "echo 'mysqld  Ver 10.11.6-MariaDB for debian-linux-gnu'")
     assert find().version == mysql_dist.VERSION
     with pytest.raises(StackError, match="is not a MySQL server that runs here"):
         find(str(maria))
 
 
-def test_find_prefers_the_cached_debian_system_to_the_release(cache: Path, find: Find) -> None:
+def test_find_mysqld_prefers_the_cached_debian_system_to_the_release(cache: Path, find: Find) -> None:
     root = debian_root(cache / "mysql-root")
     found = find()
     assert (found.version, found.command[-1]) == ("9.7.0", str(root / "usr/sbin/mysqld"))
 
 
-def test_find_returns_the_release_when_the_user_is_not_root(release: Path, find: Find) -> None:
+def test_find_mysqld_returns_the_release_when_the_user_is_not_root(release: Path, find: Find) -> None:
     found = find()
     command, files = (str(release / "bin/mysqld"),), (f"--basedir={release}",)
     assert found == MySqlProgram(command, files, mysql_dist.VERSION)
 
 
-def test_find_creates_a_debian_system_when_the_user_is_root(tmp_path: Path, find: Find) -> None:
+def test_find_mysqld_creates_a_debian_system_when_the_user_is_root(tmp_path: Path, find: Find) -> None:
     made = debian_root(tmp_path / "made")
     script(tmp_path / "bin/debootstrap", f'for last; do :; done; /bin/cp -r {made} "$last"')
     find = partial(find, machine=machine(tmp_path, is_root=True))
@@ -95,7 +95,9 @@ def test_find_creates_a_debian_system_when_the_user_is_root(tmp_path: Path, find
     assert find(mysql_dist.VERSION).version == mysql_dist.VERSION
 
 
-def test_find_suggests_the_release_when_debootstrap_fails(tmp_path: Path, cache: Path, find: Find) -> None:
+def test_find_mysqld_suggests_the_release_when_debootstrap_fails(
+    tmp_path: Path, cache: Path, find: Find
+) -> None:
     script(tmp_path / "bin/debootstrap", "echo 'E: no mirror answers'; exit 1")
     with pytest.raises(StackError, match="could not be fetched with debootstrap") as caught:
         find(machine=machine(tmp_path, is_root=True))
@@ -107,7 +109,7 @@ def test_find_suggests_the_release_when_debootstrap_fails(tmp_path: Path, cache:
 @pytest.mark.parametrize(
     ("choice", "version"), [("8.0", "8.0.33"), ("8.0.33", "8.0.33"), ("9", "9.7.0"), ("8.4", "8.4.2")]
 )
-def test_find_selects_a_server_by_version_or_version_prefix(
+def test_find_mysqld_selects_a_server_by_version_or_version_prefix(
     tmp_path: Path, cache: Path, choice: str, version: str, find: Find
 ) -> None:
     server(tmp_path / "bin/mysqld", "8.4.2")
@@ -115,7 +117,9 @@ def test_find_selects_a_server_by_version_or_version_prefix(
     assert find(choice).version == version
 
 
-def test_find_names_the_available_versions_when_a_version_is_unavailable(tmp_path: Path, find: Find) -> None:
+def test_find_mysqld_names_the_available_versions_when_a_version_is_unavailable(
+    tmp_path: Path, find: Find
+) -> None:
     server(tmp_path / "bin/mysqld", "8.4.2")
     with pytest.raises(StackError, match=r"MySQL 8\.04 is not available here, only 8\.4\.2 \(.*\), 8\.0\.33"):
         find("8.04")
@@ -124,7 +128,7 @@ def test_find_names_the_available_versions_when_a_version_is_unavailable(tmp_pat
     assert "with a slash" in (caught.value.hint or "")
 
 
-def test_find_selects_a_server_by_path(tmp_path: Path, find: Find) -> None:
+def test_find_mysqld_selects_a_server_by_path(tmp_path: Path, find: Find) -> None:
     chosen = server(tmp_path / "opt/bin/mysqld", "8.4.9")
     assert find(str(chosen)) == MySqlProgram((str(chosen),), version="8.4.9")
     folder = tmp_path / "opt"
@@ -135,11 +139,11 @@ def test_find_selects_a_server_by_path(tmp_path: Path, find: Find) -> None:
         find(str(tmp_path / "nothing"))
 
 
-def test_find_selects_the_release_series_that_wrote_the_data(tmp_path: Path, find: Find) -> None:
+def test_find_mysqld_selects_the_release_series_that_wrote_the_data(tmp_path: Path, find: Find) -> None:
     own = server(tmp_path / "bin/mysqld", "9.7.0")
     assert find(last="8.0.33").version == "8.0.33"
     assert find(last="9.7.4").version == "9.7.0"
-    # A system that went on from 9.6 has no older server. MySQL itself decides whether it can read the data.
+    # A system that was upgraded from 9.6 has no older server. MySQL itself decides whether it can read the data.
     assert find(last="9.6.1").version == "9.7.0"
     assert find(str(own), last="8.0.33").version == "9.7.0"
     assert series("8.0.33") == "8.0"

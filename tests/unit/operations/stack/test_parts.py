@@ -1,4 +1,4 @@
-"""Settings, command lines and the state file; no part is started."""
+"""Settings, command lines and the state file of the stack; its parts are replaced by sleeping programs."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ if [ "$make" ]; then mkdir "$data"; else exec sleep 60; fi
 
 
 class SleepingPrograms(Programs):
-    """Programs that sleep and count as responding. `asked` has how MySQL was asked for: (choice, last version)."""
+    """Programs that sleep and count as responding. `asked` has the requests for MySQL: (choice, last version)."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -53,7 +53,7 @@ class SleepingPrograms(Programs):
 
 
 class NoMySql(SleepingPrograms):
-    """Programs without MySQL, which is found missing once the broker is running, and a broker that never responds."""
+    """Programs without MySQL, whose search fails after the broker was started, and a broker that never responds."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -97,14 +97,14 @@ def test_mysql_is_not_ready_when_it_accepts_connections_without_a_greeting() -> 
                 server.close()  # so that a client without a limit ends too
 
 
-def test_broker_settings_retain_events_and_replicate_once() -> None:
+def test_broker_settings_retain_all_events_with_one_replica() -> None:
     settings = kafka.broker_settings(Path("/state/kafka"), 9092, 9093)
     assert settings["log.retention.ms"] == "-1"
     assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9092"
     assert {value for name, value in settings.items() if name.endswith("replication.factor")} == {"1"}
 
 
-def test_registry_command_stores_schemas_in_the_folder(tmp_path: Path) -> None:
+def test_registry_command_stores_the_database_in_the_folder(tmp_path: Path) -> None:
     command = registry.server_command(tmp_path, 8080, Path("/java"), Path("/app-runner.jar"))
     assert command[-2:] == ["-jar", "/app-runner.jar"]
     assert f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{tmp_path}/data/registry" in command
@@ -138,7 +138,7 @@ def test_endpoints_contain_only_started_parts() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"version": 1}', '{"version": 9, "parts": {}}', "[]"])
-def test_load_state_names_a_damaged_file(tmp_path: Path, text: str) -> None:
+def test_load_state_fails_with_the_name_of_a_damaged_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "stack.json").write_text(text)
     with pytest.raises(StackError, match=r"stack\.json"):
         load_state(tmp_path)
@@ -176,7 +176,7 @@ def test_stack_kill_and_endpoints_fail_when_no_stack_was_started(tmp_path: Path)
         _ = stack.endpoints
 
 
-def test_stack_folder_is_refused_by_another_kind_of_stack(
+def test_stack_up_fails_when_the_folder_contains_another_kind_of_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_state(tmp_path, StackState("docker", "a", "b", ports={"mysql": 1, "kafka": 2, "connect": 3}))
@@ -201,7 +201,7 @@ def test_docker_stack_up_fails_when_no_docker_engine_responds(
 
 
 def test_stack_up_restarts_a_part_that_is_stopping(tmp_path: Path) -> None:
-    """A killed `down` leaves a server that ends, but answers for a moment more."""
+    """A killed `down` leaves a server that is stopping, but responds for a moment."""
     stack = LocalStack(tmp_path, programs=SleepingPrograms(tmp_path))
     stack.up({"mysql"})
     state = load_state(tmp_path)

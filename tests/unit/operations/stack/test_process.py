@@ -32,7 +32,7 @@ def test_child_has_its_own_session_and_ends_on_stop(tmp_path: Path) -> None:
     child.stop(0)  # nothing more to do, and no error
 
 
-def test_child_ends_on_stop_when_it_is_frozen(tmp_path: Path) -> None:
+def test_child_ends_on_stop_when_it_is_suspended(tmp_path: Path) -> None:
     child = python(SLEEP, tmp_path / "log")
     child.signal(signal.SIGSTOP)
     assert child.alive()
@@ -40,7 +40,7 @@ def test_child_ends_on_stop_when_it_is_frozen(tmp_path: Path) -> None:
     assert not child.alive()
 
 
-def test_child_is_killed_when_it_ignores_the_request(tmp_path: Path) -> None:
+def test_child_is_killed_when_it_ignores_sigterm(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     code = "import signal, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     child = python(f"{code}; pathlib.Path({str(ready)!r}).touch(); time.sleep(60)", tmp_path / "log")
@@ -85,7 +85,7 @@ def test_spawn_closes_inherited_locks_and_pipes_in_the_child(tmp_path: Path) -> 
     child = python(SLEEP, tmp_path / "log")
     try:
         os.close(write)
-        # The end of the pipe is seen only when no process holds its other side.
+        # The read returns only if no process has the other end of the pipe open.
         assert os.read(read, 1) == b""
     finally:
         child.kill()

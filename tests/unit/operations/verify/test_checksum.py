@@ -1,4 +1,4 @@
-"""Canonical texts: one value has one text, whichever way it was stored; checksums see every difference."""
+"""Canonical texts: one value has one text, however it is stored. Checksums differ if any value differs."""
 
 import hashlib
 import json
@@ -62,13 +62,13 @@ MOMENT = datetime(2024, 2, 29, 23, 59, 59, 120)  # noqa: DTZ001 - DATETIME is a 
         (Kind.JSON, "[18446744073709551615, 9007199254740993]", "[18446744073709551615,9007199254740993]"),
         (Kind.VECTOR, [1.0, -0.0, 0.1], "0000803f00000080cdcccc3d"),
         (Kind.VECTOR, "0000803F00000080CDCCCC3D", "0000803f00000080cdcccc3d"),
-        # What MySQL may hold and Python cannot.
+        # Values that MySQL can store and Python cannot.
         (Kind.DATE, "0000-00-00", "0000-00-00"),
         (Kind.DATE, "2024-02-00", "2024-02-00"),
         (Kind.DATETIME, "0000-00-00 00:00:00", "0000-00-00 00:00:00"),
     ],
 )
-def test_canonical_value_returns_the_text_of_each_kind(kind: Kind, value: Any, text: str) -> None:
+def test_canonical_value_returns_the_canonical_text_of_each_kind(kind: Kind, value: Any, text: str) -> None:
     assert canonical_value(kind, value) == text.encode()
 
 
@@ -140,7 +140,7 @@ ARRAYS: dict[str, tuple[Kind, pa.DataType, st.SearchStrategy[Any]]] = {
 
 @pytest.mark.parametrize("name", ARRAYS)
 @given(data=st.data())
-def test_canonical_array_agrees_with_canonical_value(name: str, data: st.DataObject) -> None:
+def test_canonical_array_equals_canonical_value_of_each_item(name: str, data: st.DataObject) -> None:
     kind, arrow_type, strategy = ARRAYS[name]
     values = data.draw(st.lists(st.none() | strategy, max_size=8))
     texts = canonical_array(kind, pa.array(values, arrow_type))
@@ -152,7 +152,7 @@ TEXTS = st.lists(st.lists(st.none() | st.binary(max_size=4), min_size=2, max_siz
 
 
 def frame(row: list[bytes | None]) -> bytes:
-    """The definition of a row text, spelled out."""
+    """Return a row text by its definition."""
     return b"".join(b"-" if value is None else b"%d:%s" % (len(value), value) for value in row)
 
 
@@ -161,7 +161,7 @@ def arrays(rows: list[list[bytes | None]]) -> list[pa.Array]:
 
 
 @given(rows=TEXTS)
-def test_row_texts_agree_with_the_definition(rows: list[list[bytes | None]]) -> None:
+def test_row_texts_contain_each_value_with_its_length(rows: list[list[bytes | None]]) -> None:
     assert row_texts(arrays(rows)).to_pylist() == [frame(row) for row in rows]
 
 
@@ -174,7 +174,9 @@ def test_row_texts_are_equal_only_for_equal_rows(
 
 
 @given(data=st.data(), rows=TEXTS)
-def test_checksum_ignores_order_and_can_be_added(data: st.DataObject, rows: list[list[bytes | None]]) -> None:
+def test_checksum_ignores_row_order_and_is_additive(
+    data: st.DataObject, rows: list[list[bytes | None]]
+) -> None:
     texts = [frame(row) for row in rows]
     cut = data.draw(st.integers(0, len(texts)))
     whole = checksum_texts(texts)

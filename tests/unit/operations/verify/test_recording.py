@@ -1,4 +1,4 @@
-"""source.json: what is written is read back, anything else is refused."""
+"""source.json: a written file is read unchanged, and other files are refused."""
 
 import json
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ def test_recorded_source_conforms_to_its_schema() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"format": "replicator-recording-source", "version": 2}', "[]"])
-def test_recorded_source_refuses_other_files(tmp_path: Path, text: str) -> None:
+def test_recorded_source_refuses_a_file_of_another_format(tmp_path: Path, text: str) -> None:
     (tmp_path / "source.json").write_text(text)
     with pytest.raises(ArchiveError, match=r"source\.json"):
         RecordedSource.load(tmp_path)

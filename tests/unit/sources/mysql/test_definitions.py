@@ -1,4 +1,4 @@
-"""Columns out of the source's own information_schema."""
+"""Columns from the source's information_schema."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Events of several schemas in one frame, and the marks that tell events apart."""
+"""Events of several writer schemas in one frame, and the row hashes that distinguish events."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def test_older_events_are_filled_with_added_columns_by_their_position(spark: Spa
     assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNKNOWN_SCHEMA]
 
 
-def marks(
+def row_hashes(
     spark: SparkSession,
     writer_schema: WriterSchema,
     target: TableSchema,
@@ -71,7 +71,7 @@ def marks(
 
 @pytest.mark.parametrize("changelog", [True, False])
 def test_row_hash_is_unchanged_by_later_schema_changes(spark: SparkSession, changelog: bool) -> None:
-    """Here `a` was dropped and `b` renamed to `a`, `n` widened and `new` added; all in another order."""
+    """`a` was dropped, `b` renamed to `a`, `n` widened and `new` added; the columns have another order."""
     a, b, n = Column("a", STRING), Column("b", STRING), Column("n", INT)
     own = TableSchema((ID, a, b, n), ("id",))
     rows = [{"id": i, "a": x, "b": y, "n": n} for i, x, y, n in [(1, "x", "y", 3), (1, None, "y", None)]]
@@ -80,46 +80,46 @@ def test_row_hash_is_unchanged_by_later_schema_changes(spark: SparkSession, chan
         change_event("u", Place(1, 5), "t", before=rows[0], after=rows[1]),
         change_event("d", Place(1, 5), "t", before=rows[1]),
     ]
-    then = marks(spark, WriterSchema(own), own, *values, changelog=changelog)
+    then = row_hashes(spark, WriterSchema(own), own, *values, changelog=changelog)
     renamed = Column("a", STRING, renamed_from="b")
     later = WriterSchema(TableSchema((ID, renamed, n), ("id",)), superseded_columns=(a,))
     target = TableSchema(
         (Column("a", STRING), Column("n", LONG), ID, Column("new", STRING, fill="x")), ("id",)
     )
-    assert marks(spark, later, target, *values, changelog=changelog) == then
+    assert row_hashes(spark, later, target, *values, changelog=changelog) == then
     assert len(set(then)) == 3
 
 
-def test_row_hash_of_a_masked_value_is_that_of_its_mask(spark: SparkSession) -> None:
+def test_row_hash_of_a_masked_value_is_computed_from_the_mask(spark: SparkSession) -> None:
     masked = Column("q", INT, transform=FixedText("***"))
     own = TableSchema((ID, masked), ("id",))
     target = TableSchema((ID, replace(masked, type=STRING)), ("id",))
     one, two = (change_event("c", Place(1, 5), "t", after={"id": 1, "q": q}) for q in (1, 2))
-    assert len(set(marks(spark, WriterSchema(own), target, one, two))) == 1
+    assert len(set(row_hashes(spark, WriterSchema(own), target, one, two))) == 1
 
 
 def test_row_hashes_distinguish_null_values(spark: SparkSession) -> None:
-    """To and fro, as within a compressed transaction, whose events all stand at one place."""
+    """Two opposite updates, as in a compressed transaction, whose events have one position."""
     schema = TableSchema((ID, Column("a", INT), Column("b", INT)), ("id",))
     left, right = {"id": 1, "a": 5, "b": None}, {"id": 1, "a": None, "b": 5}
     to = change_event("u", Place(1, 5), "t", before=left, after=right)
     fro = change_event("u", Place(1, 5), "t", before=right, after=left)
-    assert len(set(marks(spark, WriterSchema(schema), schema, to, fro))) == 2
+    assert len(set(row_hashes(spark, WriterSchema(schema), schema, to, fro))) == 2
 
 
 def test_rows_of_constant_columns_can_be_materialized(spark: SparkSession) -> None:
-    """A constant is never null, but the row that it stands in may be."""
+    """A constant is never null, but the row that contains it may be."""
     schema = TableSchema((ID,), ("id",))
     target = TableSchema((ID, Column("state", STRING, fill="new")), ("id",))
     values = [change_event("c", Place(1, 5), "t", after={"id": 1}), change_event("t", Place(1, 6), "t")]
     frame = decode(records(spark, *values), [WriterSchema(schema)], target, RANGES, for_changelog=True)
-    held = DRIVER.materialize(frame)
-    assert held.arrow() is not None
-    assert held.arrow().column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
+    materialized = DRIVER.materialize(frame)
+    assert materialized.arrow() is not None
+    assert materialized.arrow().column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
 
 
 def test_events_are_decoded_by_the_schema_that_they_contain(spark: SparkSession) -> None:
-    """Nothing is dropped: what no schema fits gets a verdict."""
+    """No record is dropped: one that no schema fits gets a reason."""
     columns = [ColumnSpec("id", "bigint", False)]
     newer = [*columns, ColumnSpec("n", "int")]
     frame = records(
@@ -144,7 +144,7 @@ def test_events_are_decoded_by_the_schema_that_they_contain(spark: SparkSession)
 
 
 def test_schema_begins_at_its_first_event_with_a_position(spark: SparkSession) -> None:
-    """The first record of a partition may be no event, though it carries the schema."""
+    """The first record of a partition may have the schema and no position."""
     columns = [ColumnSpec("id", "bigint", False)]
     good = [change_event("c", Place(1, at), "t", after={"id": at}) for at in (7, 8)]
     nothing = good[0].replace(b'"source":', b'"origin":')

@@ -1,0 +1,52 @@
+"""`replicator maintain`: merge files and delete what is no longer needed, in all lake tables."""
+
+# ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
+
+from typing import Annotated
+
+import typer
+
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+
+
+def maintain(
+    config: ConfigFile = DEFAULT_CONFIG,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="PATTERN",
+            help='Only the lake tables of these source tables, as in "shop.orders" or "shop.*". Repeatable.',
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what may be due, without Java, and change nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge small files; delete old snapshots and orphan files.
+
+    `replicator run` merges files, removes deleted rows and deletes snapshots by itself between its batches, within
+    limits of time and size. This command does everything that is due, without these limits, for the mirrors, the
+    changelogs and the quarantine, with the settings of [maintenance]. It also rewrites manifests if there are more
+    than 100, and deletes orphan files: files that the table does not reference and that are older than
+    maintenance.orphan_age. With --table, the quarantine is skipped. `enabled = false` in the configuration stops
+    only the automatic maintenance, not this command. The mirror may keep running. Exits with 1 if a step failed; a
+    skipped step is no failure.
+
+    \b
+    Examples:
+      replicator maintain -c shop.toml --dry-run
+      replicator maintain -c shop.toml
+      replicator maintain -c shop.toml --table shop.orders --table "shop.log_*"
+    """
+    from replicator.cli.progress import progress_bar
+    from replicator.cli.render import print_maintenance
+    from replicator.config import load
+    from replicator.operations.maintain import maintain as maintain_lake
+
+    settings = load(config)
+    with progress_bar("reading the lake" if dry_run else "starting Spark") as show:
+        reports = maintain_lake(settings, table or (), dry_run=dry_run, on_progress=show)
+    print_maintenance(reports, settings.mirror.name, as_json=as_json)
+    raise typer.Exit(1 if any(report.problems for report in reports) else 0)

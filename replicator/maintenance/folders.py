@@ -1,0 +1,50 @@
+"""Decide whether a table has its folder to itself: a folder of two tables must never be cleaned. Pure.
+
+A lake table that was renamed keeps its folder, and many catalogs give the same folder to a new table with its old name.
+Each of the two tables then has files in it that the other one does not know.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TableFolders:
+    """The folders of one table.
+
+    Attributes:
+        name: the table's name, with its namespace.
+        uuid: the identity of the table, which survives a rename.
+        folders: its location, and further folders that its properties name.
+    """
+
+    name: str
+    uuid: str
+    folders: tuple[str, ...]
+
+
+def sharing(uuid: str, location: str, known: Iterable[TableFolders]) -> str | None:
+    """Return the name of another table with files in `location`; None if there is none.
+
+    `uuid` is the identity of the table whose location it is. A second table with this identity is another one: it was
+    registered from the same metadata. The scheme of an address is ignored.
+    """
+    own = _plain(location)
+    others = list(known)
+    if (itself := next((table for table in others if table.uuid == uuid), None)) is not None:
+        others.remove(itself)
+    for table in others:
+        if any(_overlap(own, _plain(folder)) for folder in table.folders):
+            return table.name
+    return None
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _plain(folder: str) -> str:
+    """Return a folder without scheme and repeated slashes, and with a slash at its end."""
+    path = re.sub(r"^[A-Za-z][A-Za-z0-9+.-]*:", "", folder)
+    return re.sub(r"/+", "/", f"/{path}/")

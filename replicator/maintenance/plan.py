@@ -1,0 +1,105 @@
+"""Decide which maintenance steps of a table are due. Pure: no access to the lake."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from replicator.config import MaintenanceConfig
+
+SMALLEST_LEVEL: Final = 128_000
+"""Data files and delete files below this size, in bytes, are of the first level."""
+LEVEL_RATIO: Final = 8
+"""How many times as large each level is as the one before."""
+_FULL: Final = 0.75
+"""A file of this share of the target size counts as fully merged."""
+_SLACK: Final = 10
+"""Snapshots expire once a tenth more of them exist than the settings permit, so that few commits delete snapshots."""
+MOST_MANIFESTS: Final = 100
+"""Manifests are rewritten if the current snapshot has more of them; only `replicator maintain` does it."""
+
+
+class Step(StrEnum):
+    """A maintenance step; the steps run in this order."""
+
+    MERGE_DATA = "merge data files"
+    MERGE_DELETES = "merge delete files"
+    FOLD_DELETES = "remove deleted rows"
+    EXPIRE = "delete snapshots"
+    MANIFESTS = "rewrite manifests"
+    ORPHANS = "delete orphan files"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What the metadata of a table says, without reading any manifest.
+
+    Attributes:
+        data_files, delete_files: number of files in the current snapshot.
+        rows: number of rows in the data files, deleted ones included.
+        deleted_rows: number of position deletes in the delete files; some may name files that no longer exist.
+        bytes: size of all files in the current snapshot.
+        snapshot_ms: the time of each snapshot, in the order of the commits, milliseconds since the epoch.
+    """
+
+    data_files: int
+    delete_files: int
+    rows: int
+    deleted_rows: int
+    bytes: int
+    snapshot_ms: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFiles:
+    """The number of files that the last merge left: they are already large, or too few of their size to merge."""
+
+    data_files: int = 0
+    delete_files: int = 0
+
+
+def due_steps(
+    facts: TableFacts, merged: MergedFiles, settings: MaintenanceConfig, now_ms: int
+) -> tuple[Step, ...]:
+    """Return the steps that are due, in order."""
+    due = []
+    if facts.data_files - merged.data_files >= settings.merge_files:
+        due.append(Step.MERGE_DATA)
+    if facts.delete_files - merged.delete_files >= settings.merge_files:
+        due.append(Step.MERGE_DELETES)
+    if facts.deleted_rows > settings.delete_ratio * facts.rows and facts.delete_files:
+        due.append(Step.FOLD_DELETES)
+    if expire_before(facts, settings, now_ms, slack=True) is not None:
+        due.append(Step.EXPIRE)
+    return tuple(due)
+
+
+def expire_before(
+    facts: TableFacts, settings: MaintenanceConfig, now_ms: int, *, slack: bool = False
+) -> int | None:
+    """Return the time before which snapshots are to be deleted, milliseconds since the epoch; None if there are none.
+
+    With `slack`, return None unless a limit is exceeded by more than a tenth. The newest snapshot never expires.
+    """
+    times = facts.snapshot_ms
+    age_ms, most = int(settings.snapshot_age * 1000), settings.max_snapshots
+    oldest_ms = now_ms - age_ms
+    if slack:
+        age_ms, most = age_ms + age_ms // _SLACK, most + max(1, most // _SLACK)
+    too_old = len(times) > 1 and times[0] < now_ms - age_ms
+    if not too_old and len(times) <= most:
+        return None
+    surplus = len(times) - settings.max_snapshots
+    return max(oldest_ms, times[surplus] if surplus > 0 else 0)
+
+
+def levels(target_bytes: int) -> Iterator[int]:
+    """Yield the size of each level, in bytes: files below it are merged with each other.
+
+    The last level is three quarters of the target size.
+    """
+    size = SMALLEST_LEVEL
+    while size < _FULL * target_bytes:
+        yield size
+        size *= LEVEL_RATIO
+    yield max(1, int(_FULL * target_bytes))

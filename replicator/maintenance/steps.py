@@ -1,0 +1,286 @@
+"""Carry out maintenance steps with Iceberg's actions.
+
+Each step makes a few commits; the table is consistent after each.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, overload
+
+from py4j.java_gateway import is_instance_of
+
+from replicator import failpoints
+from replicator.config import MaintenanceConfig
+from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.maintenance.folders import TableFolders, sharing
+from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
+from replicator.model.clock import now_ms
+
+_GRANULARITY: Final = "write.delete.granularity"
+_FEW_FILES: Final = 50
+"""Up to this many data files, each has its own merged delete file: readers then open only the deletes that they need.
+
+With more data files, each merge would write one delete file for each of them.
+"""
+_DELETE_TARGET: Final = 64_000_000
+"""Size of a fully merged delete file, in bytes: Iceberg's default."""
+_UNLIMITED: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step did.
+
+    Attributes:
+        rewritten: number of files that were replaced; of snapshots or orphan files that were deleted.
+        added: number of files that replaced them.
+        bytes: size of the replaced files, if known.
+        complete: False if a limit stopped the step early.
+        skipped: why the step does not apply to the table; None if it does.
+    """
+
+    step: Step
+    rewritten: int
+    added: int = 0
+    bytes: int = 0
+    complete: bool = True
+    skipped: str | None = None
+
+
+def table_facts(table: LakeTable) -> TableFacts:
+    """Read the facts about a loaded table."""
+    snapshot = table.java.currentSnapshot()
+    summary = {} if snapshot is None else snapshot.summary()
+    return TableFacts(
+        data_files=_count(summary, "total-data-files"),
+        delete_files=_count(summary, "total-delete-files"),
+        rows=_count(summary, "total-records"),
+        deleted_rows=_count(summary, "total-position-deletes"),
+        bytes=_count(summary, "total-files-size"),
+        snapshot_ms=_SnapshotTimes(table.java.snapshots()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _SnapshotTimes(Sequence[int]):
+    """The times of a table's snapshots, each read from Java when it is needed: there may be thousands."""
+
+    java: Any
+
+    def __len__(self) -> int:
+        return len(self.java)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return [int(found.timestampMillis()) for found in self.java[index]]
+        return int(self.java[index].timestampMillis())
+
+
+def _within_java(number: int) -> int:
+    """Return a number that fits into Java's int."""
+    return min(number, (1 << 31) - 1)
+
+
+def _count(summary: Any, name: str) -> int:
+    return int(summary.get(name) or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """The maintenance of one lake table.
+
+    Attributes:
+        table: the table as it was loaded; it is refreshed after every step.
+        deadline: the time of `time.monotonic()` after which no further rewrite is started.
+        slice_bytes: how much a step rewrites at most, in bytes.
+        folders: the folders of all tables of the catalog; without them no orphan file is deleted.
+    """
+
+    lake: Lake
+    table: LakeTable
+    settings: MaintenanceConfig
+    deadline: float = float("inf")
+    slice_bytes: int = _UNLIMITED
+    folders: Sequence[TableFolders] | None = None
+
+    def run(self, step: Step) -> StepReport:
+        """Carry out one step.
+
+        Raises:
+            CommitConflict: another process committed to the table; earlier rewrites of this step remain.
+            LakeUnavailable: the catalog or the storage failed.
+        """
+        steps: Mapping[Step, Callable[[], StepReport]] = {
+            Step.MERGE_DATA: self._merge_data,
+            Step.MERGE_DELETES: self._merge_deletes,
+            Step.FOLD_DELETES: self._fold_deletes,
+            Step.EXPIRE: self._expire,
+            Step.MANIFESTS: self._rewrite_manifests,
+            Step.ORPHANS: self._delete_orphans,
+        }
+        with lake_errors(f"{step} of {self.table.namespace}.{self.table.name}"):
+            report = steps[step]()
+            self.table.java.refresh()
+        failpoints.reach("after-maintenance-step")
+        return report
+
+    def _merge_data(self) -> StepReport:
+        """Merge files of each level, the smallest first, as many as a slice permits."""
+        rewritten = added = size = 0
+        complete = True
+        for level in levels(self.settings.target_file_size):
+            if time.monotonic() > self.deadline or size >= self.slice_bytes:
+                return StepReport(Step.MERGE_DATA, rewritten, added, size, complete=False)
+            most = _within_java(max(self.settings.merge_files, self.slice_bytes // level))
+            options = {
+                "min-file-size-bytes": level,
+                "delete-ratio-threshold": 1,
+                "max-files-to-rewrite": most,
+            }
+            result = self._rewrite_data(options)
+            rewritten += result.rewrittenDataFilesCount()
+            added += result.addedDataFilesCount()
+            size += result.rewrittenBytesCount()
+            complete &= result.rewrittenDataFilesCount() < most
+            if self._facts().data_files < self.settings.merge_files:
+                break
+        return StepReport(Step.MERGE_DATA, rewritten, added, size, complete)
+
+    def _facts(self) -> TableFacts:
+        """Return the facts about the newest state of the table."""
+        self.table.java.refresh()
+        return table_facts(self.table)
+
+    def _rewrite_data(self, options: Mapping[str, object]) -> Any:
+        target = self.settings.target_file_size
+        common = {
+            "target-file-size-bytes": target,
+            "max-file-size-bytes": max(_UNLIMITED, target + 1),
+            "min-input-files": self.settings.merge_files,
+            "max-file-group-size-bytes": max(self.slice_bytes, target),
+            "max-concurrent-file-group-rewrites": 1,
+        }
+        return self._execute(
+            self._actions().rewriteDataFiles(self.table.java).binPack(), {**common, **options}
+        )
+
+    def _merge_deletes(self) -> StepReport:
+        """Merge delete files of each level. Position deletes that refer to missing data files are dropped."""
+        self._set_granularity("file" if self._facts().data_files <= _FEW_FILES else "partition")
+        rewritten = added = size = 0
+        for level in levels(_DELETE_TARGET):
+            if time.monotonic() > self.deadline:
+                return StepReport(Step.MERGE_DELETES, rewritten, added, size, complete=False)
+            result = self._rewrite_deletes({"min-file-size-bytes": level})
+            rewritten += result.rewrittenDeleteFilesCount()
+            added += result.addedDeleteFilesCount()
+            size += result.rewrittenBytesCount()
+            if self._facts().delete_files < self.settings.merge_files:
+                break
+        return StepReport(Step.MERGE_DELETES, rewritten, added, size)
+
+    def _rewrite_deletes(self, options: Mapping[str, object]) -> Any:
+        common = {
+            "target-file-size-bytes": _DELETE_TARGET,
+            "max-file-size-bytes": _UNLIMITED,
+            "min-input-files": self.settings.merge_files,
+            "max-concurrent-file-group-rewrites": 1,
+        }
+        action = self._actions().rewritePositionDeletes(self.table.java)
+        return self._execute(action, {**common, **options})
+
+    def _fold_deletes(self) -> StepReport:
+        """Rewrite data files in which many rows are deleted, as many as a slice permits.
+
+        Iceberg counts only the deletes in delete files that refer to a single data file, so those are written first.
+        """
+        facts = self._facts()
+        if self.table.property(_GRANULARITY) != "file":
+            self._set_granularity("file")
+            self._rewrite_deletes({"rewrite-all": "true"})
+            self.table.java.refresh()
+        file_size = max(1, facts.bytes // max(1, facts.data_files))
+        most = _within_java(max(1, self.slice_bytes // file_size))
+        options = {
+            "min-file-size-bytes": 0,
+            "delete-ratio-threshold": self.settings.delete_ratio,
+            "max-files-to-rewrite": most,
+        }
+        result = self._rewrite_data(options)
+        self.table.java.refresh()
+        # The rewritten files leave deletes behind that name no existing file.
+        self._rewrite_deletes({"rewrite-all": "true"})
+        count = int(result.rewrittenDataFilesCount())
+        return StepReport(
+            Step.FOLD_DELETES,
+            count,
+            result.addedDataFilesCount(),
+            result.rewrittenBytesCount(),
+            complete=count < most,
+        )
+
+    def _set_granularity(self, granularity: str) -> None:
+        """Set whether a merged delete file belongs to one data file, or to a whole partition."""
+        if self.table.property(_GRANULARITY) != granularity:
+            self.table.java.updateProperties().set(_GRANULARITY, granularity).commit()
+            self.table.java.refresh()
+
+    def _expire(self) -> StepReport:
+        """Delete old snapshots, and the files that only they have. Snapshots of tags and branches are kept."""
+        facts = table_facts(self.table)
+        before = expire_before(facts, self.settings, now_ms())
+        if before is None or self.table.property("gc.enabled") == "false":
+            return StepReport(Step.EXPIRE, 0)
+        self.table.java.expireSnapshots().expireOlderThan(before).retainLast(1).commit()
+        self.table.java.refresh()
+        return StepReport(Step.EXPIRE, len(facts.snapshot_ms) - len(table_facts(self.table).snapshot_ms))
+
+    def _actions(self) -> Any:
+        return self.lake.classes.spark_actions.get(self.lake.spark._jsparkSession)  # noqa: SLF001 no public way
+
+    @staticmethod
+    def _execute(action: Any, options: Mapping[str, object]) -> Any:
+        for name, value in options.items():
+            action = action.option(name, str(value))
+        return action.execute()
+
+    def _rewrite_manifests(self) -> StepReport:
+        """Rewrite the manifests of the current snapshot into few, if there are many."""
+        before = self._manifests()
+        if before <= MOST_MANIFESTS:
+            return StepReport(Step.MANIFESTS, 0)
+        self._actions().rewriteManifests(self.table.java).execute()
+        self.table.java.refresh()
+        return StepReport(Step.MANIFESTS, before, self._manifests())
+
+    def _manifests(self) -> int:
+        snapshot = self.table.java.currentSnapshot()
+        return 0 if snapshot is None else int(snapshot.allManifests(self.table.java.io()).size())
+
+    def _delete_orphans(self) -> StepReport:
+        """Delete files in the table's folder that no snapshot has, if they are older than `orphan_age`.
+
+        A folder with files of another table is left unchanged: the other table's files would be deleted.
+        """
+        location, io = str(self.table.java.location()), self.table.java.io()
+        if self.table.property("gc.enabled") == "false":
+            return StepReport(Step.ORPHANS, 0, skipped="the table property gc.enabled is false")
+        if self.folders is None:
+            return StepReport(Step.ORPHANS, 0, skipped="the folders of the other tables are unknown")
+        other = sharing(str(self.table.java.uuid()), location, self.folders)
+        if other is not None:
+            return StepReport(Step.ORPHANS, 0, skipped=f"{other} has files in the same folder, {location}")
+        action = self._actions().deleteOrphanFiles(self.table.java)
+        action = action.olderThan(now_ms() - int(self.settings.orphan_age * 1000))
+        # The table's own access to its files, if that can list a folder; Hadoop's needs settings of its own.
+        gateway: Any = self.lake.spark.sparkContext._gateway  # noqa: SLF001 no public way
+        lists = is_instance_of(gateway, io, "org.apache.iceberg.io.SupportsPrefixOperations")
+        found = action.usePrefixListing(lists).execute()
+        return StepReport(Step.ORPHANS, int(found.orphanFilesCount()))

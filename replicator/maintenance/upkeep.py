@@ -1,0 +1,175 @@
+"""Maintain the tables of a mirror between its batches, within limits of time and size."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from replicator.config import Config
+from replicator.errors import LakeError
+from replicator.jvm.spark import first_line
+from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.ledger import LakeRole, Ledger
+from replicator.lake.moved_rows import moved_rows
+from replicator.lake.row_locations import MOST_KEYS, RowLocationCache
+from replicator.maintenance.plan import MergedFiles, due_steps
+from replicator.maintenance.steps import Maintenance, StepReport, table_facts
+from replicator.model.clock import now_ms
+from replicator.model.table import TableId
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.maintenance")
+_BEHIND: Final = 10
+"""A mirror that is behind maintains a table only after this many times as many commits."""
+
+LakeTableId = tuple[TableId, LakeRole]
+"""A lake table: its source table, and its role."""
+
+
+@dataclass(slots=True)
+class TableUpkeep:
+    """What this process knows about the maintenance of one lake table.
+
+    Attributes:
+        commits: number of commits since the maintenance of the table was last completed, or failed.
+        inspected: whether this process has completed it, or failed, at least once.
+        slice: number of the slice in which the table was last maintained.
+        merged: the files that the last merge left.
+    """
+
+    commits: int = 0
+    inspected: bool = False
+    slice: int = 0
+    merged: MergedFiles = field(default_factory=MergedFiles)
+
+
+MaintainTable = Callable[[LakeTableId, MergedFiles, float], MergedFiles | None]
+"""Maintains a table until a deadline, as `TableMaintainer` does."""
+
+
+class Upkeep:
+    """Decides when each table of a mirror is maintained, by the process that writes them.
+
+    No batch is running meanwhile. So no commit of the mirror can conflict with maintenance, and no batch has to be
+    planned again because of it.
+    """
+
+    def __init__(self, config: Config, maintain: MaintainTable) -> None:
+        self._config = config
+        self._maintain = maintain
+        self._tables: dict[LakeTableId, TableUpkeep] = {}
+        self._slices = 0
+
+    def committed(self, tables: Iterable[TableId]) -> None:
+        """Record that a batch committed to the lake tables of these source tables."""
+        for source in tables:
+            if not self._config.table(str(source)).maintenance.enabled:
+                continue
+            for role in LakeRole:
+                self._tables.setdefault((source, role), TableUpkeep()).commits += 1
+
+    def run_slice(self, lag_seconds: float | None) -> None:
+        """Maintain the tables that may need it. Start none after `maintenance.slice_time`.
+
+        Tables that are not reached come first in the next slice. A failure is logged; it stops no batch.
+        """
+        self._slices += 1
+        settings = self._config.maintenance
+        behind = lag_seconds is not None and lag_seconds > settings.max_lag
+        deadline = time.monotonic() + settings.slice_time
+        for table in self._waiting(_BEHIND if behind else 1):
+            if time.monotonic() > deadline:
+                return
+            state = self._tables[table]
+            state.slice = self._slices
+            try:
+                merged = self._maintain(table, state.merged, deadline)
+            except (LakeError, PySparkException, Py4JError) as error:
+                state.commits, state.inspected = 0, True
+                source, role = table
+                _LOG.warning(
+                    "maintenance failed, it is tried again after further commits",
+                    table=str(source),
+                    role=str(role),
+                    reason=first_line(error),
+                )
+            else:
+                if merged is not None:
+                    state.commits, state.inspected, state.merged = 0, True, merged
+
+    def _waiting(self, factor: int) -> Sequence[LakeTableId]:
+        """Return the tables to inspect: those first that were maintained longest ago, then those with most commits."""
+        found = []
+        for table, state in self._tables.items():
+            most = factor * self._config.table(str(table[0])).maintenance.merge_files
+            first_look = factor == 1 and not state.inspected and state.commits > 0
+            if first_look or state.commits >= most:
+                found.append((state.slice, -state.commits, table))
+        return [table for *_, table in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class TableMaintainer:
+    """Carries out the maintenance of single lake tables, and keeps the known locations of their rows valid."""
+
+    config: Config
+    lake: Lake
+    ledger: Ledger
+    row_locations: RowLocationCache
+
+    def __call__(self, lake_table: LakeTableId, merged: MergedFiles, deadline: float) -> MergedFiles | None:
+        """Do what is due for a table, until the deadline (of `time.monotonic`).
+
+        Return the number of files that are left; None if a limit stopped it. If nothing is due, or the table does not
+        exist, return `merged`.
+
+        Raises:
+            CommitConflict: another process committed to the table; earlier rewrites of this call remain.
+            LakeUnavailable: the catalog or the storage failed.
+        """
+        source, role = lake_table
+        if self.ledger.progress(source).marker(role) is None:
+            return merged
+        table = self.lake.load(self.ledger.namespace(role), source.name)
+        if table is None:
+            return merged
+        settings, started = self.config.table(str(source)).maintenance, time.monotonic()
+        due = due_steps(table_facts(table), merged, settings, now_ms())
+        if not due:
+            return merged
+        head = table.snapshot_id
+        work = Maintenance(self.lake, table, settings, deadline, self.config.maintenance.slice_bytes)
+        reports: list[StepReport] = []
+        try:
+            for step in due:
+                if time.monotonic() > deadline:
+                    break
+                reports.append(work.run(step))
+        finally:
+            self._locate_moved(table, head)
+        if any(report.rewritten for report in reports):
+            _log(table, reports, time.monotonic() - started)
+        if len(reports) < len(due) or not all(report.complete for report in reports):
+            return None
+        left = table_facts(table)
+        return MergedFiles(left.data_files, left.delete_files)
+
+    def _locate_moved(self, table: LakeTable, head: int | None) -> None:
+        """Update the locations known for the snapshot `head`, so that the next batch need not search for these rows."""
+        key = self.row_locations.key_columns(table, head)
+        if head is not None and key is not None and table.snapshot_id != head:
+            moved = moved_rows(self.lake, table, head, key, MOST_KEYS)
+            self.row_locations.rewritten(table, head, moved)
+
+
+def _log(table: LakeTable, reports: Sequence[StepReport], seconds: float) -> None:
+    _LOG.info(
+        "maintained",
+        table=f"{table.namespace}.{table.name}",
+        steps={str(report.step): f"{report.rewritten} -> {report.added}" for report in reports},
+        bytes=sum(report.bytes for report in reports),
+        seconds=round(seconds, 3),
+    )

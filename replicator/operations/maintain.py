@@ -1,0 +1,368 @@
+"""Maintain all lake tables of a mirror on request: merge files, delete old snapshots and files without a snapshot.
+
+The mirror may run meanwhile. It then plans a batch again that conflicts with this command, and this command repeats a
+step that conflicts with a batch.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyspark.errors import PySparkException
+
+from replicator.config import Config, MaintenanceConfig
+from replicator.errors import CommitConflict, LakeError, LakeUnavailable, UsageError
+from replicator.jvm.spark import check_java, first_line, running_session
+from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.reader import newest_marker, open_catalog, tables_in
+from replicator.lake.row_counts import total
+from replicator.maintenance.folder_reader import read_folders
+from replicator.maintenance.folders import TableFolders
+from replicator.maintenance.plan import MOST_MANIFESTS, MergedFiles, Step, TableFacts, due_steps
+from replicator.maintenance.steps import Maintenance, StepReport, table_facts
+from replicator.model.clock import now_ms
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.patterns import matches
+from replicator.model.table import SOURCE_KEY
+
+_ATTEMPTS: Final = 4
+_QUARANTINE: Final = "quarantine"
+"""The name of the quarantine table, as `lake.quarantine` has it."""
+_CONFLICTS: Final = tuple(
+    f"org.apache.iceberg.exceptions.{name}" for name in ("CommitFailedException", "ValidationException")
+)
+_CONFLICT: Final = (
+    "the mirror committed meanwhile; it merges files itself between batches, unless that is disabled"
+)
+_REMOVED: Final = "the table was dropped or renamed meanwhile"
+
+_ALWAYS: Final = (Step.MANIFESTS, Step.ORPHANS)
+"""Steps that find out by themselves whether they are due."""
+
+Load = Callable[[], LakeTable | None]
+ShowProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A lake table to maintain; `source` is its source table, None for the quarantine."""
+
+    namespace: str
+    name: str
+    source: str | None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """The numbers of a lake table; see `TableFacts`. They need no Java after they were read."""
+
+    data_files: int
+    delete_files: int
+    rows: int
+    deleted_rows: int
+    bytes: int
+    snapshots: int
+
+    @staticmethod
+    def of(facts: TableFacts) -> "TableSize":
+        """Return the numbers of a table's facts."""
+        return TableSize(
+            data_files=facts.data_files,
+            delete_files=facts.delete_files,
+            rows=facts.rows,
+            deleted_rows=facts.deleted_rows,
+            bytes=facts.bytes,
+            snapshots=len(facts.snapshot_ms),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """What was found in a lake table, and what was done.
+
+    Attributes:
+        table: its name, with the namespace.
+        source: the source table, `database.table`; None for the quarantine.
+        before, after: the numbers before and after the steps; `after` is None if nothing was to be changed.
+        due: the steps that were due, apart from orphan files, which are searched in every table.
+        done: the steps that were carried out.
+        problems: the steps that could not be carried out → the reason.
+    """
+
+    table: str
+    source: str | None
+    before: TableSize
+    after: TableSize | None = None
+    due: tuple[Step, ...] = ()
+    done: tuple[StepReport, ...] = ()
+    problems: dict[Step, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for programs. The keys are part of version 1 of the output."""
+        return {
+            "table": self.table,
+            "source": self.source,
+            "before": asdict(self.before),
+            "after": None if self.after is None else asdict(self.after),
+            "due": [str(step) for step in self.due],
+            "done": [asdict(report) for report in self.done],
+            "problems": {str(step): reason for step, reason in self.problems.items()},
+        }
+
+
+def maintain(
+    config: Config,
+    patterns: Collection[str] = (),
+    *,
+    dry_run: bool = False,
+    on_progress: ShowProgress = lambda *_: None,
+) -> tuple[TableReport, ...]:
+    """Carry out the due maintenance of the lake tables; with `patterns`, only of source tables that one matches.
+
+    With `dry_run`, nothing is changed, and Java is not started. `on_progress` is called with a text and the number of
+    tables that are done and in all.
+
+    Raises:
+        UsageError: a pattern matches no table, or the tables belong to another mirror.
+        LakeUnavailable: the catalog cannot be read.
+        JavaMissing, JavaGone: Java is not installed, or ended.
+    """
+    found = _tables(config, patterns)
+    if not found:
+        return ()
+    if dry_run:
+        with open_catalog(config.lake):
+            return tuple(_planned(config, target, table) for target, table in found)
+    with running_session(config) as spark:
+        lake = Lake(spark)
+        return maintain_tables(config, lake, [target for target, _ in found], on_progress=on_progress)
+
+
+def maintain_tables(
+    config: Config,
+    lake: Lake,
+    targets: Sequence[Target],
+    *,
+    on_progress: ShowProgress = lambda *_: None,
+) -> tuple[TableReport, ...]:
+    """Carry out the due maintenance of some lake tables. A failure is reported; the other tables are maintained.
+
+    Raises:
+        JavaGone: Spark's Java process ended.
+    """
+    folders, reports = _known_folders(config), []
+    for number, target in enumerate(targets):
+        on_progress(str(target), number, len(targets))
+        work = TableWork(lake, target, settings_of(config, target), folders)
+        if (report := work.run()) is not None:
+            reports.append(report)
+        on_progress(str(target), number + 1, len(targets))
+    return tuple(reports)
+
+
+def _known_folders(config: Config) -> tuple[TableFolders, ...] | LakeUnavailable:
+    """Return the folders of all tables of the catalog, or why they are unknown."""
+    try:
+        return read_folders(config.lake)
+    except LakeUnavailable as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - the catalog may have tables of others with any metadata
+        return LakeUnavailable(first_line(error))
+
+
+def settings_of(config: Config, target: Target) -> MaintenanceConfig:
+    """Return the settings of a lake table: those of its source table, or the mirror's for the quarantine."""
+    return config.maintenance if target.source is None else config.table(target.source).maintenance
+
+
+class TableWork:
+    """The maintenance of one lake table.
+
+    Args:
+        folders: the folders of all tables of the catalog, or why they are unknown; then orphan files stay.
+        load: loads the table's current state; None if it does not exist.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        target: Target,
+        settings: MaintenanceConfig,
+        folders: Sequence[TableFolders] | LakeUnavailable,
+        load: Load | None = None,
+    ) -> None:
+        self._lake = lake
+        self._target = target
+        self._settings = settings
+        self._folders = None if isinstance(folders, LakeUnavailable) else folders
+        self._unknown = folders.message if isinstance(folders, LakeUnavailable) else None
+        self._load: Load = load or (lambda: lake.load(target.namespace, target.name))
+        self._table: LakeTable | None = None
+
+    def run(self) -> TableReport | None:
+        """Carry out all due steps, without limits of time and size. Return None if the table does not exist.
+
+        Raises:
+            JavaGone: Spark's Java process ended.
+        """
+        done: list[StepReport] = []
+        problems: dict[Step, str] = {}
+        self._table = self._load()
+        if self._table is None:
+            return None
+        before = table_facts(self._table)
+        due: list[Step] = []
+        for step in Step:
+            # The steps before may have done its work too, or may have made it due.
+            if step in self._due(self._facts() or before):
+                due.append(step)
+            elif step not in _ALWAYS or (step is Step.ORPHANS and self._unknown is not None):
+                continue
+            try:
+                done.append(self._step(step))
+            except CommitConflict as error:
+                problems[step] = error.message
+            except (LakeError, PySparkException, Py4JError) as error:
+                check_java(self._lake.spark)
+                problems[step] = first_line(error)
+                break
+        if self._unknown is not None:
+            problems[Step.ORPHANS] = f"the folders of the other tables are unknown: {self._unknown}"
+        return TableReport(
+            str(self._target),
+            self._target.source,
+            TableSize.of(before),
+            TableSize.of(self._facts() or before),
+            tuple(due),
+            tuple(done),
+            problems,
+        )
+
+    def _due(self, facts: TableFacts) -> tuple[Step, ...]:
+        return due_steps(facts, MergedFiles(), self._settings, now_ms())
+
+    def _facts(self) -> TableFacts | None:
+        return None if self._table is None else table_facts(self._table)
+
+    def _step(self, step: Step) -> StepReport:
+        def attempt() -> StepReport:
+            if self._table is None:
+                raise LakeUnavailable(_REMOVED)
+            work = Maintenance(self._lake, self._table, self._settings, folders=self._folders)
+            return work.run(step)
+
+        return without_conflicts(attempt, self._reload)
+
+    def _reload(self) -> None:
+        self._table = self._load()
+
+
+def without_conflicts(attempt: Callable[[], StepReport], reload: Callable[[], None]) -> StepReport:
+    """Carry out a step. If it conflicts with another commit, reload the table and try again, three times.
+
+    Raises:
+        CommitConflict: every attempt conflicted.
+        LakeError: the step failed for another reason.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return attempt()
+        except LakeError as error:
+            if not is_conflict(error):
+                raise
+            reason = error
+        reload()
+    raise CommitConflict(f"{_CONFLICT} ({reason.message})")
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Return whether an error, or the Java exception that caused it, says that another commit came first."""
+    if isinstance(error, CommitConflict):
+        return True
+    cause = error.__cause__
+    java: Any = cause.java_exception if isinstance(cause, Py4JJavaError) else None
+    while java is not None:
+        if java.getClass().getName() in _CONFLICTS:
+            return True
+        java = java.getCause()
+    return False
+
+
+def _tables(config: Config, patterns: Collection[str]) -> list[tuple[Target, Table]]:
+    """Return the lake tables of the mirror, sorted by namespace and name.
+
+    Raises:
+        UsageError: a pattern matches none of them, or they belong to another mirror.
+        LakeUnavailable: the catalog cannot be read.
+    """
+    file = config.lake.catalog_file
+    found: list[tuple[Target, Table]] = []
+    if file is None or file.exists():
+        with open_catalog(config.lake) as catalog:
+            found = list(_all_tables(config, catalog))
+    for pattern in patterns:
+        if not any(target.source and matches(target.source, [pattern]) for target, _ in found):
+            raise UsageError(
+                f"--table: {pattern!r} matches no source table that the lake has a table of",
+                'write it as "database.table", as in "shop.orders" or "shop.*"',
+            )
+    if not patterns:
+        return found
+    return [entry for entry in found if entry[0].source and matches(entry[0].source, patterns)]
+
+
+def _all_tables(config: Config, catalog: Catalog) -> Iterator[tuple[Target, Table]]:
+    lake = config.lake
+    for namespace in (lake.namespace, lake.changes_namespace):
+        for name, table in tables_in(catalog, namespace).items():
+            marker = newest_marker(table)
+            if marker is None:
+                continue
+            if marker.mirror != config.mirror.name:
+                raise UsageError(
+                    f"{namespace}.{name} belongs to the mirror {marker.mirror}",
+                    "name the configuration of that mirror with -c",
+                )
+            yield Target(namespace, name, _source(config, table, marker)), table
+    quarantine = tables_in(catalog, lake.ops_namespace).get(_QUARANTINE)
+    if quarantine is not None:
+        yield Target(lake.ops_namespace, _QUARANTINE, None), quarantine
+
+
+def _source(config: Config, table: Table, marker: CommitMarker) -> str | None:
+    """Return a lake table's source table: as recorded at its creation; for older tables, from its topic's name."""
+    recorded = table.properties.get(SOURCE_KEY)
+    if recorded is not None:
+        return recorded
+    prefix = config.log.topic_prefix
+    topic = min(marker.progress, default=None)
+    return None if prefix is None or topic is None else topic.removeprefix(f"{prefix}.")
+
+
+def _planned(config: Config, target: Target, table: Table) -> TableReport:
+    """Return the facts about a table, and the steps that are due."""
+    facts = read_facts(table)
+    due = due_steps(facts, MergedFiles(), settings_of(config, target), now_ms())
+    snapshot = table.current_snapshot()
+    if snapshot is not None and len(snapshot.manifests(table.io)) > MOST_MANIFESTS:
+        due = (*due, Step.MANIFESTS)
+    return TableReport(str(target), target.source, TableSize.of(facts), due=due)
+
+
+def read_facts(table: Table) -> TableFacts:
+    """Read the facts about a table that PyIceberg loaded."""
+    snapshot = table.current_snapshot()
+    return TableFacts(
+        data_files=total(snapshot, "total-data-files"),
+        delete_files=total(snapshot, "total-delete-files"),
+        rows=total(snapshot, "total-records"),
+        deleted_rows=total(snapshot, "total-position-deletes"),
+        bytes=total(snapshot, "total-files-size"),
+        snapshot_ms=tuple(known.timestamp_ms for known in table.metadata.snapshots),
+    )

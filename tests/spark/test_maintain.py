@@ -1,0 +1,268 @@
+"""`replicator maintain`: the lake becomes small, and its content stays the same."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.table import Table
+
+from replicator.config import Config
+from replicator.errors import LakeUnavailable
+from replicator.lake.catalog import Lake, LakeTable
+from replicator.maintenance.folder_reader import read_folders
+from replicator.maintenance.plan import Step
+from replicator.maintenance.steps import Maintenance
+from replicator.operations.maintain import TableReport, TableWork, Target, maintain, maintain_tables
+from tests.oracle.model import Record
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import DEFINITION, ORDERS, created, event
+
+DAY = 86_400
+MIRROR = Target("shop", "orders", "shop.orders")
+CHANGELOG = Target("shop_changes", "orders", "shop.orders")
+CONFIG = """
+[mirror]
+name = "shop"
+state_dir = "state"
+[source]
+tables = ["shop.*"]
+[log]
+kind = "archive"
+path = "archive"
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:lake/catalog.db"
+warehouse = "lake"
+namespace = "shop"
+[maintenance]
+enabled = false
+merge_files = 3
+[spark]
+master = "local[1]"
+driver_memory = "512m"
+conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
+"""
+
+
+def disabled(lake: LakeHarness, **maintenance: Any) -> Config:
+    return lake.config(maintenance={"enabled": False, **maintenance})
+
+
+def updated(pos: int, number: int, before: str, after: str) -> Record:
+    return event("u", pos, before={"id": number, "name": before}, after={"id": number, "name": after})
+
+
+def write_commits(lake: LakeHarness, config: Config, count: int) -> None:
+    """Make `count` commits to `orders`: each inserts two rows and, but for the first, changes one of an earlier one."""
+    commits = []
+    for n in range(count):
+        batch = [event("c", 1000 + 10 * n + i, after={"id": 2 * n + i, "name": "new"}) for i in range(2)]
+        commits.append([*batch, updated(1005 + 10 * n, 2 * n - 1, "new", f"changed {n}")] if n else batch)
+    lake.write([DEFINITION, *(record for commit in commits for record in commit)])
+    mirror, end = lake.mirror(config), 0
+    for commit in commits:
+        end += len(commit)
+        mirror.advance({ORDERS: {0: end}})
+
+
+def table(lake: LakeHarness, target: Target = MIRROR) -> Table:
+    with lake.catalog() as catalog:
+        return catalog.load_table((target.namespace, target.name))
+
+
+def loaded(lake: Lake, target: Target = MIRROR) -> LakeTable:
+    found = lake.load(target.namespace, target.name)
+    assert found is not None
+    return found
+
+
+def maintained(lake: LakeHarness, config: Config, *targets: Target) -> dict[str, TableReport]:
+    reports = maintain_tables(config, Lake(lake.session(config)), targets or (MIRROR, CHANGELOG))
+    return {report.table: report for report in reports}
+
+
+def step(report: TableReport, wanted: Step) -> Any:
+    return next(done for done in report.done if done.step is wanted)
+
+
+def contents(lake: LakeHarness) -> list[list[str]]:
+    return [sorted(map(repr, lake.rows("orders", t.namespace))) for t in (MIRROR, CHANGELOG)]
+
+
+def files(lake: LakeHarness) -> set[Path]:
+    return {path for path in (lake.folder / "lake").rglob("*") if path.is_file()}
+
+
+def orphan(found: Table, name: str, days: float) -> Path:
+    """Write a file of this age into a table's folder."""
+    path = Path(found.location().removeprefix("file:")) / "data" / name
+    path.write_bytes(b"no snapshot has this file")
+    os.utime(path, (time.time() - days * DAY,) * 2)
+    return path
+
+
+def test_maintain_merges_small_commits_and_the_mirror_continues(lake: LakeHarness) -> None:
+    config = disabled(lake)
+    write_commits(lake, config, 30)
+    before = contents(lake)
+    old, young = orphan(table(lake), "old.parquet", 4), orphan(table(lake), "young.parquet", 2)
+    reports = maintained(lake, config)
+    for report in reports.values():
+        assert report.before.data_files >= 30
+        assert report.due[0] is Step.MERGE_DATA
+        assert report.problems == {}
+        assert report.after is not None
+        assert (report.after.data_files, report.after.delete_files) == (1, 0)
+    assert contents(lake) == before
+    assert (old.exists(), young.exists()) == (False, True)
+    assert step(reports["shop.orders"], Step.ORPHANS).rewritten == 1
+
+    lake.write([created(5000), updated(9000, 0, "new", "later")])
+    lake.catch_up(config)
+    rows = {row["id"]: row["name"] for row in lake.rows("orders")}
+    assert (rows[5000], rows[0], len(rows)) == ("new", "later", 61)
+    assert len(lake.rows("orders", "shop_changes")) == len(before[1]) + 3
+
+
+def test_maintain_as_a_command_shows_what_is_due_then_does_it(lake: LakeHarness) -> None:
+    config = disabled(lake, merge_files=3)
+    write_commits(lake, config, 4)
+    (lake.folder / "replicator.toml").write_text(CONFIG)
+    before, known = contents(lake), files(lake)
+
+    def command(*options: str) -> list[dict[str, Any]]:
+        program = "import sys; from replicator.cli import main; main(sys.argv[1:])"
+        done = subprocess.run(
+            [sys.executable, "-c", program, "maintain", "--json", *options],
+            cwd=lake.folder,
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return list(json.loads(done.stdout)["tables"])
+
+    planned = command("--dry-run")
+    assert [entry["table"] for entry in planned] == ["shop.orders", "shop_changes.orders"]
+    assert planned[0]["due"] == ["merge data files", "merge delete files"]
+    assert (planned[0]["before"]["data_files"], planned[0]["after"]) == (4, None)
+    assert files(lake) == known
+    done = command()
+    assert [(entry["after"]["data_files"], entry["problems"]) for entry in done] == [(1, {}), (1, {})]
+    assert contents(lake) == before
+
+
+def test_maintain_with_dry_run_changes_no_file(lake: LakeHarness) -> None:
+    config = disabled(lake, merge_files=2, max_snapshots=1)
+    write_commits(lake, config, 3)
+    orphan(table(lake), "old.parquet", 4)
+    known = files(lake)
+    reports = maintain(config, ["shop.*"], dry_run=True)
+    assert [report.table for report in reports] == ["shop.orders", "shop_changes.orders"]
+    assert {Step.MERGE_DATA, Step.EXPIRE} <= set(reports[0].due)
+    assert files(lake) == known
+
+
+def test_maintain_keeps_a_snapshot_that_has_a_tag(lake: LakeHarness) -> None:
+    config = disabled(lake, max_snapshots=1)
+    write_commits(lake, config, 4)
+    opened = Lake(lake.session(config))
+    first, *others = (s.snapshot_id for s in table(lake).metadata.snapshots)
+    loaded(opened).java.manageSnapshots().createTag("before", first).commit()
+    report = maintained(lake, config, MIRROR)["shop.orders"]
+    assert report.due[-1] is Step.EXPIRE
+    kept = {s.snapshot_id for s in table(lake).metadata.snapshots}
+    assert first in kept
+    assert not kept & set(others[:-1])
+    assert table(lake).scan(snapshot_id=first).to_arrow().num_rows == 2
+
+
+def test_maintain_repeats_a_step_when_the_mirror_commits_meanwhile(lake: LakeHarness) -> None:
+    config = disabled(lake, merge_files=2)
+    write_commits(lake, config, 3)
+    opened = Lake(lake.session(config))
+    stale = loaded(opened)
+    lake.write([updated(9000, 0, "new", "later"), updated(9001, 2, "new", "later")])
+    lake.catch_up(config)
+    before, loads = contents(lake), list[LakeTable]()
+
+    def load() -> LakeTable:
+        loads.append(loaded(opened) if loads else stale)
+        return loads[-1]
+
+    report = TableWork(opened, MIRROR, config.maintenance, read_folders(config.lake), load).run()
+    assert report is not None
+    assert report.problems == {}
+    assert len(loads) == 2
+    assert step(report, Step.MERGE_DATA).rewritten == 4
+    assert contents(lake) == before
+
+
+def test_maintain_keeps_old_files_when_another_table_has_the_same_folder(lake: LakeHarness) -> None:
+    """The catalog gives a new table the folder of the one that was renamed."""
+    config = disabled(lake)
+    write_commits(lake, config, 1)
+    file = orphan(table(lake), "old.parquet", 4)
+    opened = Lake(lake.session(config))
+    schema = loaded(opened).schema_json()
+    opened.rename("shop", "orders", "orders_before")
+    opened.create("shop", "orders", schema, None, {})
+    reports = maintained(lake, config, MIRROR, Target("shop", "orders_before", "shop.orders_before"))
+    skipped = [step(report, Step.ORPHANS).skipped for report in reports.values()]
+    assert [text.split(" has files in the same folder, ")[0] for text in skipped] == [
+        "shop.orders_before",
+        "shop.orders",
+    ]
+    assert file.exists()
+    assert all(report.problems == {} for report in reports.values())
+
+
+def test_rewrite_manifests_joins_them_when_there_are_more_than_a_hundred(lake: LakeHarness) -> None:
+    config = disabled(lake)
+    write_commits(lake, config, 1)
+    opened = Lake(lake.session(config))
+    found = loaded(opened)
+    found.java.updateProperties().set("commit.manifest-merge.enabled", "false").commit()
+    (file,) = found.java.currentSnapshot().addedDataFiles(found.java.io())
+    for _ in range(100):
+        found.java.newFastAppend().appendFile(file).commit()
+    work = Maintenance(opened, found, config.maintenance)
+    found.java.refresh()
+    manifests = found.java.currentSnapshot().allManifests(found.java.io()).size()
+    assert manifests == 101
+    report = work.run(Step.MANIFESTS)
+    assert (report.rewritten, report.added) == (101, 1)
+    assert work.run(Step.MANIFESTS).rewritten == 0
+    assert table(lake).scan().to_arrow().num_rows == 2 * 101
+
+
+def test_orphans_stay_when_the_folders_of_other_tables_are_unknown(lake: LakeHarness) -> None:
+    config = disabled(lake)
+    write_commits(lake, config, 1)
+    file = orphan(table(lake), "old.parquet", 4)
+    opened = Lake(lake.session(config))
+    work = TableWork(opened, MIRROR, config.maintenance, LakeUnavailable("the metadata of x.y is damaged"))
+    report = work.run()
+    assert report is not None
+    assert report.problems == {
+        Step.ORPHANS: "the folders of the other tables are unknown: the metadata of x.y is damaged"
+    }
+    alone = Maintenance(opened, loaded(opened), config.maintenance).run(Step.ORPHANS)
+    assert alone.skipped == "the folders of the other tables are unknown"
+    assert file.exists()
+
+
+def test_orphans_stay_when_the_table_keeps_all_its_files(lake: LakeHarness) -> None:
+    config = disabled(lake)
+    write_commits(lake, config, 1)
+    file = orphan(table(lake), "old.parquet", 4)
+    loaded(Lake(lake.session(config))).java.updateProperties().set("gc.enabled", "false").commit()
+    report = maintained(lake, config, MIRROR)["shop.orders"]
+    assert step(report, Step.ORPHANS).skipped == "the table property gc.enabled is false"
+    assert file.exists()

@@ -1,0 +1,231 @@
+"""A mirror that maintains its tables between its batches stays equal to the source, with few files and snapshots."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from replicator import failpoints
+from replicator.config import Config
+from replicator.lake.moved_rows import moved_rows
+from replicator.lake.row_counts import row_count
+from tests.oracle.model import Record
+from tests.support.failpoints import PowerCut
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import DEFINITION, ORDERS, event
+
+MAINTENANCE: dict[str, Any] = {"merge_files": 4, "max_snapshots": 8, "max_lag": "100000 days"}
+"""The events are old, so that a mirror of them always counts as far behind its source."""
+
+
+def changes(seed: int, *, keys: int = 40, batches: int = 18, size: int = 6) -> list[list[Record]]:
+    """Return batches of random changes of `orders`."""
+    chance, pos = random.Random(seed), 100
+    rows: dict[int, dict[str, Any]] = {}
+
+    def change() -> Record:
+        nonlocal pos
+        pos += 1
+        number = chance.randint(1, keys)
+        before, after = rows.get(number), {"id": number, "name": f"v{pos}"}
+        if before is not None and chance.random() < 0.3:
+            del rows[number]
+            return event("d", pos, before=before)
+        rows[number] = after
+        return event("c" if before is None else "u", pos, before=before, after=after)
+
+    return [[change() for _ in range(size)] for _ in range(batches)]
+
+
+def images(batches: list[list[Record]]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for record in batch:
+            assert record.value is not None
+            yield json.loads(record.value)
+
+
+def state_after(batches: list[list[Record]]) -> dict[int, str]:
+    """Return id → name after the changes of all batches."""
+    rows: dict[int, str] = {}
+    for value in images(batches):
+        if value["op"] == "d":
+            del rows[value["before"]["id"]]
+        else:
+            rows[value["after"]["id"]] = value["after"]["name"]
+    return rows
+
+
+def config(lake: LakeHarness, maintenance: dict[str, Any] | None = None, **sections: Any) -> Config:
+    return lake.config(maintenance=MAINTENANCE | (maintenance or {}), **sections)
+
+
+def apply(lake: LakeHarness, settings: Config, batches: list[list[Record]]) -> None:
+    """Apply each batch with a commit of its own."""
+    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    mirror = lake.mirror(settings)
+    end = 0
+    for batch in batches:
+        end += len(batch)
+        mirror.advance({ORDERS: {0: end}})
+    assert mirror.summary().paused == {}
+
+
+def assert_exact(lake: LakeHarness, batches: list[list[Record]]) -> None:
+    rows = lake.rows("orders")
+    assert {row["id"]: row["name"] for row in rows} == state_after(batches)
+    assert len(rows) == len(state_after(batches))
+    assert row_count(table(lake)) == len(rows)
+    found = lake.rows("orders", "shop_changes")
+    assert len(found) == sum(2 if value["op"] == "u" else 1 for value in images(batches))
+    assert len({(row["_change"]["offset"], row["_change"]["kind"]) for row in found}) == len(found)
+
+
+def table(lake: LakeHarness, namespace: str = "shop") -> Table:
+    with lake.catalog() as catalog:
+        return catalog.load_table((namespace, "orders"))
+
+
+def total(found: Table, name: str) -> int:
+    snapshot = found.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return int(snapshot.summary.additional_properties[f"total-{name}"])
+
+
+def assert_small(lake: LakeHarness) -> None:
+    for namespace in ("shop", "shop_changes"):
+        found = table(lake, namespace)
+        assert total(found, "data-files") < 10
+        assert total(found, "delete-files") < 10
+        # Iceberg's branches of a merge leave snapshots too.
+        assert len(found.metadata.snapshots) < 20
+
+
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_tables_stay_small_and_exact_over_many_commits(lake: LakeHarness, driver_max_events: int) -> None:
+    lake.driver_max_events = driver_max_events
+    batches = changes(1)
+    apply(lake, config(lake), batches)
+    assert_exact(lake, batches)
+    assert_small(lake)
+
+
+def test_maintenance_continues_over_several_slices_when_each_may_rewrite_few_bytes(lake: LakeHarness) -> None:
+    batches = changes(8, batches=16)
+    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    mirror, end = lake.mirror(config(lake, {"enabled": False})), 0
+    for batch in batches[:12]:
+        end += len(batch)
+        mirror.advance({ORDERS: {0: end}})
+    assert total(table(lake, "shop_changes"), "data-files") == 12
+    mirror, files = lake.mirror(config(lake, {"slice_bytes": "1 B"})), []
+    for batch in batches[12:]:
+        end += len(batch)
+        mirror.advance({ORDERS: {0: end}})
+        files.append(total(table(lake, "shop_changes"), "data-files"))
+    assert files == [10, 8, 6, 4]
+    assert_exact(lake, batches)
+
+
+def test_partitioned_table_stays_exact_when_files_are_merged(lake: LakeHarness) -> None:
+    batches = changes(2, batches=14)
+    apply(lake, config(lake, table=[{"name": "shop.orders", "partition": ["bucket(2, id)"]}]), batches)
+    assert_exact(lake, batches)
+    assert total(table(lake), "data-files") < 20
+
+
+@pytest.mark.parametrize("strategy", ["merge", "copy-on-write"])
+def test_table_stays_exact_with_other_write_strategies_when_files_are_merged(
+    lake: LakeHarness, strategy: str
+) -> None:
+    batches = changes(3, batches=10)
+    apply(lake, config(lake, apply={"strategy": strategy}), batches)
+    assert_exact(lake, batches)
+
+
+def test_deleted_rows_are_removed_from_data_files_when_they_are_many(lake: LakeHarness) -> None:
+    rows = [event("c", 100 + n, after={"id": n, "name": "new"}) for n in range(20)]
+    gone = [event("d", 200 + n, before={"id": n, "name": "new"}) for n in range(12)]
+    batches = [rows, *(gone[i : i + 3] for i in range(0, 12, 3))]
+    apply(lake, config(lake), batches)
+    assert_exact(lake, batches)
+    assert (total(table(lake), "records"), total(table(lake), "position-deletes")) == (8, 0)
+
+
+def test_tables_are_not_maintained_when_it_is_disabled(lake: LakeHarness) -> None:
+    batches = changes(4, batches=9)
+    apply(lake, config(lake, {"enabled": False}), batches)
+    assert_exact(lake, batches)
+    assert total(table(lake, "shop_changes"), "data-files") == 9
+
+
+def test_locations_of_rows_stay_known_when_their_files_are_merged(lake: LakeHarness) -> None:
+    batches = changes(5, batches=9)
+    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    mirror = lake.mirror(config(lake, {"max_snapshots": 100}))
+    end, rewritten = 0, 0
+    for batch in batches:
+        end += len(batch)
+        mirror.advance({ORDERS: {0: end}})
+        loaded = mirror.context.lake.load("shop", "orders")
+        assert loaded is not None
+        rewritten += loaded.java.currentSnapshot().operation() == "replace"
+        known = mirror.context.row_locations.of(loaded, ("id",))
+        assert known.head == loaded.snapshot_id
+        assert {key for (key,), at in known.locations.items() if at is not None} == {
+            row["id"] for row in lake.rows("orders")
+        }
+        assert known.base is None
+    assert rewritten
+    assert_exact(lake, batches)
+
+
+def test_rows_are_not_located_when_another_commit_changed_rows_meanwhile(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, *(record for batch in changes(9, batches=2) for record in batch)])
+    mirror = lake.mirror(config(lake, {"enabled": False}))
+    mirror.advance({ORDERS: {0: 6}})
+    before = mirror.context.lake.load("shop", "orders")
+    assert before is not None
+    assert before.snapshot_id is not None
+    mirror.advance({ORDERS: {0: 12}})
+    after = mirror.context.lake.load("shop", "orders")
+    assert after is not None
+    key = (("id", after.columns()["id"]),)
+    assert moved_rows(mirror.context.lake, after, before.snapshot_id, key, 1000) is None
+
+
+@pytest.mark.parametrize("crash", [1, 2, 4])
+def test_mirror_stays_exact_when_the_process_ends_between_maintenance_steps(
+    lake: LakeHarness, crash: int
+) -> None:
+    batches = changes(6, batches=12)
+    reached = 0
+
+    def reach(point: str) -> None:
+        nonlocal reached
+        reached += point == "after-maintenance-step"
+        if reached == crash:
+            raise PowerCut
+
+    with pytest.raises(PowerCut), failpoints.on_reach(reach):
+        apply(lake, config(lake), batches)
+    lake.catch_up(config(lake))
+    assert_exact(lake, batches)
+
+
+def test_snapshot_with_a_tag_is_kept_when_others_expire(lake: LakeHarness) -> None:
+    batches = changes(7, batches=12)
+    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    mirror = lake.mirror(config(lake, {"max_snapshots": 2}))
+    mirror.advance({ORDERS: {0: 12}})
+    mirror.context.spark.sql("ALTER TABLE lake.shop.orders CREATE TAG audit")
+    tagged = mirror.context.spark.sql("SELECT * FROM lake.shop.orders VERSION AS OF 'audit'").collect()
+    for end in range(18, 73, 6):
+        mirror.advance({ORDERS: {0: end}})
+    again = mirror.context.spark.sql("SELECT * FROM lake.shop.orders VERSION AS OF 'audit'").collect()
+    assert sorted(again) == sorted(tagged)
+    assert len(table(lake).metadata.snapshots) < 8
+    assert_exact(lake, batches)

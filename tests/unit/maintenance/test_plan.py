@@ -1,0 +1,85 @@
+"""Which maintenance steps of a table are due."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.config import MaintenanceConfig
+from replicator.maintenance.plan import (
+    MergedFiles,
+    Step,
+    TableFacts,
+    due_steps,
+    expire_before,
+    levels,
+)
+
+NOW_MS = 1_800_000_000_000
+HOUR_MS = 3_600_000
+SETTINGS = MaintenanceConfig.model_validate(
+    {"merge_files": 10, "max_snapshots": 100, "snapshot_age": "1 day", "delete_ratio": 0.3}
+)
+
+
+def facts(
+    data_files: int = 0,
+    delete_files: int = 0,
+    rows: int = 1000,
+    deleted_rows: int = 0,
+    snapshot_ms: Sequence[int] = (NOW_MS,),
+) -> TableFacts:
+    return TableFacts(data_files, delete_files, rows, deleted_rows, 1_000_000, snapshot_ms)
+
+
+def test_no_step_is_due_for_a_new_table() -> None:
+    assert due_steps(facts(), MergedFiles(), SETTINGS, NOW_MS) == ()
+    assert due_steps(facts(snapshot_ms=()), MergedFiles(), SETTINGS, NOW_MS) == ()
+
+
+def test_merge_is_due_if_enough_files_were_added_since_the_last_one() -> None:
+    assert due_steps(facts(data_files=9), MergedFiles(), SETTINGS, NOW_MS) == ()
+    assert due_steps(facts(data_files=10), MergedFiles(), SETTINGS, NOW_MS) == (Step.MERGE_DATA,)
+    assert due_steps(facts(data_files=59), MergedFiles(data_files=50), SETTINGS, NOW_MS) == ()
+    found = due_steps(facts(data_files=60, delete_files=10), MergedFiles(data_files=50), SETTINGS, NOW_MS)
+    assert found == (Step.MERGE_DATA, Step.MERGE_DELETES)
+
+
+def test_deleted_rows_are_removed_if_their_share_is_above_the_ratio() -> None:
+    assert due_steps(facts(delete_files=1, deleted_rows=300), MergedFiles(), SETTINGS, NOW_MS) == ()
+    found = due_steps(facts(delete_files=1, deleted_rows=301), MergedFiles(), SETTINGS, NOW_MS)
+    assert found == (Step.FOLD_DELETES,)
+
+
+def test_snapshots_expire_if_they_are_too_many_with_a_tenth_of_slack() -> None:
+    times = tuple(NOW_MS - 110 + i for i in range(110))
+    assert expire_before(facts(snapshot_ms=times), SETTINGS, NOW_MS, slack=True) is None
+    times = (*times, NOW_MS)
+    assert due_steps(facts(snapshot_ms=times), MergedFiles(), SETTINGS, NOW_MS) == (Step.EXPIRE,)
+    before = expire_before(facts(snapshot_ms=times), SETTINGS, NOW_MS)
+    assert before is not None
+    assert sum(at >= before for at in times) == 100
+
+
+def test_snapshots_expire_if_they_are_too_old_but_the_newest_is_kept() -> None:
+    assert expire_before(facts(snapshot_ms=(NOW_MS - 1000 * HOUR_MS,)), SETTINGS, NOW_MS) is None
+    times = (NOW_MS - 27 * HOUR_MS, NOW_MS - 25 * HOUR_MS, NOW_MS - HOUR_MS)
+    assert expire_before(facts(snapshot_ms=times), SETTINGS, NOW_MS) == NOW_MS - 24 * HOUR_MS
+
+
+@given(st.lists(st.integers(0, NOW_MS), max_size=300).map(sorted))
+def test_after_expiry_no_snapshot_is_due(times: list[int]) -> None:
+    before = expire_before(facts(snapshot_ms=times), SETTINGS, NOW_MS)
+    left = times if before is None else [at for at in times if at >= before] or times[-1:]
+    # Snapshots of one millisecond expire together, or not at all.
+    if len(set(times)) == len(times):
+        assert expire_before(facts(snapshot_ms=left), SETTINGS, NOW_MS) is None
+        assert len(left) <= SETTINGS.max_snapshots
+
+
+@given(st.integers(1, 10**13))
+def test_levels_ascend_to_the_target(target: int) -> None:
+    found = list(levels(target))
+    assert found == sorted(set(found))
+    assert found[-1] <= max(1, 0.75 * target)
+    assert len(found) < 12

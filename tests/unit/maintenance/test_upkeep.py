@@ -1,0 +1,137 @@
+"""When the tables of a mirror are maintained."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.errors import CommitConflict
+from replicator.lake.ledger import LakeRole
+from replicator.maintenance.plan import MergedFiles
+from replicator.maintenance.upkeep import LakeTableId, Upkeep
+from replicator.model.table import TableId
+from tests.support.config import minimal_config
+
+ORDERS, USERS = TableId("shop", "orders"), TableId("shop", "users")
+LEFT = MergedFiles(3, 2)
+
+
+class Maintainer:
+    """Records which tables were maintained; `answers` is table → what maintaining it returns or raises."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[LakeTableId, MergedFiles]] = []
+        self.answers: dict[TableId, MergedFiles | Exception | None] = {}
+
+    def __call__(self, table: LakeTableId, merged: MergedFiles, _deadline: float) -> MergedFiles | None:
+        self.done.append((table, merged))
+        answer = self.answers.get(table[0], LEFT)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def names(self) -> list[str]:
+        """Return the mirrors that were maintained since the last call, in order."""
+        found = [source.name for (source, role), _ in self.done if role is LakeRole.MIRROR]
+        self.done = []
+        return found
+
+
+@pytest.fixture
+def maintainer() -> Maintainer:
+    return Maintainer()
+
+
+def upkeep(tmp_path: Path, maintainer: Maintainer, **sections: Any) -> Upkeep:
+    maintenance = {"merge_files": 3} | sections.pop("maintenance", {})
+    config = minimal_config(
+        tmp_path, **{"source": {"tables": ["shop.*"]}, "maintenance": maintenance, **sections}
+    )
+    return Upkeep(config, maintainer)
+
+
+def run(upkeep: Upkeep, *tables: TableId, lag_seconds: float | None = 0.5) -> None:
+    """Report one batch of these tables, and run a slice."""
+    upkeep.committed(tables)
+    upkeep.run_slice(lag_seconds)
+
+
+def test_upkeep_inspects_a_table_after_its_first_batch_and_then_after_enough_commits(
+    tmp_path: Path, maintainer: Maintainer
+) -> None:
+    tables = upkeep(tmp_path, maintainer)
+    run(tables, ORDERS)
+    assert [table for table, _ in maintainer.done] == [
+        (ORDERS, LakeRole.CHANGELOG),
+        (ORDERS, LakeRole.MIRROR),
+    ]
+    assert maintainer.names() == ["orders"]
+    for expected in ([], [], ["orders"], [], [], ["orders"]):
+        run(tables, ORDERS)
+        assert maintainer.names() == expected
+
+
+def test_upkeep_passes_on_the_files_that_the_last_merge_left(tmp_path: Path, maintainer: Maintainer) -> None:
+    tables = upkeep(tmp_path, maintainer)
+    for _ in range(4):
+        run(tables, ORDERS)
+    assert [merged for _, merged in maintainer.done] == [MergedFiles()] * 2 + [LEFT] * 2
+
+
+def test_upkeep_continues_after_the_other_tables_when_a_slice_was_too_short(
+    tmp_path: Path, maintainer: Maintainer
+) -> None:
+    tables = upkeep(tmp_path, maintainer)
+    maintainer.answers[ORDERS] = None
+    run(tables, ORDERS)
+    run(tables, USERS)
+    assert maintainer.names() == ["orders", "users", "orders"]
+
+
+def test_upkeep_begins_with_the_table_with_the_most_commits(tmp_path: Path, maintainer: Maintainer) -> None:
+    tables = upkeep(tmp_path, maintainer)
+    run(tables, ORDERS, USERS)
+    maintainer.names()
+    for batch in ([USERS], [USERS], [ORDERS], [ORDERS]):
+        tables.committed(batch)
+    run(tables, ORDERS, USERS)
+    assert maintainer.names() == ["orders", "users"]
+    for batch in ([USERS], [USERS], [USERS], [ORDERS], [ORDERS], [ORDERS]):
+        tables.committed(batch)
+    run(tables, USERS)
+    assert maintainer.names() == ["users", "orders"]
+
+
+def test_upkeep_stops_at_the_deadline(tmp_path: Path, maintainer: Maintainer) -> None:
+    tables = upkeep(tmp_path, maintainer, maintenance={"slice_time": "0.000000001 ms"})
+    run(tables, ORDERS, USERS)
+    assert len(maintainer.done) <= 1
+
+
+def test_upkeep_waits_longer_when_the_mirror_is_behind(tmp_path: Path, maintainer: Maintainer) -> None:
+    tables = upkeep(tmp_path, maintainer, maintenance={"max_lag": "1 minute"})
+    for _ in range(29):
+        run(tables, ORDERS, lag_seconds=61)
+    assert maintainer.names() == []
+    run(tables, ORDERS, lag_seconds=61)
+    assert maintainer.names() == ["orders"]
+
+
+def test_upkeep_tries_again_after_further_commits_when_maintenance_failed(
+    tmp_path: Path, maintainer: Maintainer
+) -> None:
+    tables = upkeep(tmp_path, maintainer)
+    maintainer.answers[ORDERS] = CommitConflict("another commit was made")
+    run(tables, ORDERS, USERS)
+    assert maintainer.names() == ["orders", "users"]
+    for expected in ([], [], ["orders"]):
+        run(tables, ORDERS)
+        assert maintainer.names() == expected
+
+
+def test_upkeep_leaves_out_a_table_whose_maintenance_is_disabled(
+    tmp_path: Path, maintainer: Maintainer
+) -> None:
+    tables = upkeep(tmp_path, maintainer, table=[{"name": "shop.orders", "maintenance": {"enabled": False}}])
+    run(tables, ORDERS, USERS)
+    assert maintainer.names() == ["users"]
