@@ -311,8 +311,13 @@ class _Judge:
         if state != "behind":
             return None, None
         if behind:
-            return f"{behind:,} events of the log are not in the lake yet", _WAIT
+            return self._log_behind(behind)
         return self._connector_behind()
+
+    def _log_behind(self, behind: int) -> tuple[str, str]:
+        found, seen = f"{behind:,} events of the log are not in the lake yet", self._view.connector
+        step = seen.next_step() if seen else None
+        return (f"{found}; {seen.describe()}", f"{step}; {_WAIT}") if seen and step else (found, _WAIT)
 
     def _unknown(self) -> tuple[str, str]:
         view = self._view

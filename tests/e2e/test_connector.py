@@ -52,6 +52,11 @@ def ask(mirrored: MirroredDatabase, method: str, path: str) -> Any:
     return answer.json() if answer.content else None
 
 
+def is_stopped(status: dict[str, Any]) -> bool:
+    """Whether the connector and its task have stopped: Kafka Connect reports the connector first."""
+    return status["connector"]["state"] == "STOPPED" and not status["tasks"]
+
+
 def status(mirrored: MirroredDatabase) -> dict[str, Any]:
     done = subprocess.run(
         [COMMAND, "status", "-c", str(mirrored.config), "--json"],
@@ -177,9 +182,7 @@ def test_run_until_caught_up_ends_only_when_the_mirror_is_current_with_the_sourc
     assert (found["empty"], found["unread"]) == ([f"{mirrored.database.name}.{mirrored.tables[0].name}"], [])
 
     ask(mirrored, "PUT", "/stop")
-    until(
-        lambda: ask(mirrored, "GET", "/status")["connector"]["state"] == "STOPPED", seconds=60, doing="a stop"
-    )
+    until(lambda: is_stopped(ask(mirrored, "GET", "/status")), seconds=60, doing="a stop")
     change(mirrored, 2)
     found = status(mirrored)
     assert {table["state"] for table in found["tables"]} == {"behind"}

@@ -298,6 +298,12 @@ def test_status_is_behind_when_the_connector_is_behind(config: Config, lake: Sql
             "Kafka is running",
         ),
         ({"ends": {(TOPIC, 0): 12}}, "behind", "2 events of the log", "replicator run"),
+        (
+            {"ends": {(TOPIC, 0): 12}, "end": END, "connector": Observation("STOPPED", name="shop")},
+            "behind",
+            "not in the lake yet; the connector shop is STOPPED",
+            "PUT /connectors/NAME/resume; replicator run applies them",
+        ),
     ],
 )
 def test_status_has_reason_and_next_step_when_a_table_is_not_current(
