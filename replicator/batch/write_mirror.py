@@ -10,6 +10,7 @@ from replicator.batch.changelog_rows import from_offset
 from replicator.batch.executors import MaterializedEvents, has_floating_key
 from replicator.batch.net_changes import (
     driver_net_changes,
+    key_names,
     keyed_events,
     last_changes_of_keys,
     net_rows,
@@ -88,9 +89,8 @@ def _stage_located(
     rows = from_offset(events.frame, dict(plan.written)).toArrow() if plan.written else events.arrow()
     net = driver_net_changes(rows, schema)
     after = cast("StructType", events.frame.schema["after"].dataType)
-    locations = context.row_locations.of(table, schema.key)
-    change = LocatedChange(net.keys, net.row_keys, local_frame(context.spark, net.rows, after), locations)
-    return stage_located(context.lake, table, change)
+    change = LocatedChange(schema.key, net.keys, local_frame(context.spark, net.rows, after), net.row_keys)
+    return stage_located(context.lake, table, change, context.row_locations)
 
 
 def _stage_by_identity(
@@ -113,6 +113,9 @@ def _stage_by_key(
         last = last_changes_of_keys(events.keys)
         superseded = local_frame(context.spark, last.superseded) if last.superseded.num_rows else None
         rows = rows_except(events.frame, superseded, schema)
+        if _is_indexed(batch, table):
+            change = LocatedChange(schema.key, last.keys, rows, None)
+            return stage_located(context.lake, table, change, context.row_locations)
         # In an empty table nothing is looked up.
         keys = local_frame(context.spark, last.keys.slice(0, 0) if table.is_empty else last.keys)
         return strategy.stage(
@@ -121,12 +124,28 @@ def _stage_by_key(
     found = executor.last_changes(keyed_events(events.frame, schema), schema)
     try:
         rows = surviving_rows(events.frame, found.frame, schema)
+        if not reset and _is_indexed(batch, table):
+            keys = found.frame.select(*key_names(schema)).toArrow()
+            change = LocatedChange(schema.key, keys, rows, None)
+            return stage_located(context.lake, table, change, context.row_locations)
         if reset and target.base is not None and not table.is_empty:
             rows = _with_surviving_rows(batch, target, reset, rows, found.frame)
-        change = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.write_deletes)
-        return strategy.stage(context.lake, table, change)
+        net = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.write_deletes)
+        return strategy.stage(context.lake, table, net)
     finally:
         found.release()
+
+
+def _is_indexed(batch: TableBatch, table: LakeTable) -> bool:
+    """Return whether the driver finds all rows of the table without a search; then it also writes the deletes."""
+    schema = batch.schema.mirror
+    return (
+        batch.options.strategy == "split"
+        and not table.is_empty
+        and not table.pending_fills()
+        and not has_floating_key(schema)
+        and batch.context.row_locations.of(table, schema.key).is_complete
+    )
 
 
 def _with_surviving_rows(

@@ -7,12 +7,15 @@ for Iceberg's rewrite actions. Position-delete files are plain Parquet with the 
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
+from itertools import groupby
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -31,6 +34,55 @@ POSITIONS: Final = pa.schema(
     ]
 )
 """The schema of position-delete files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition of a table: its spec and its values (Java objects), and a text that tells partitions apart."""
+
+    spec: Any
+    values: Any
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileRef:
+    """A data file: its path, and its partition if the table is partitioned and the partition is known."""
+
+    path: str
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePositions:
+    """Positions of rows in one data file, in ascending order."""
+
+    file: DataFileRef
+    positions: npt.NDArray[np.int64]
+
+
+def data_file_ref(table: LakeTable, file: Any) -> DataFileRef:
+    """Return the reference to a data file of `table`, given as Iceberg's DataFile object."""
+    path = str(file.location())
+    if not table.is_partitioned:
+        return DataFileRef(path)
+    return DataFileRef(path, _partition(table.java.specs().get(file.specId()), file.partition()))
+
+
+def _partition(spec: Any, values: Any) -> Partition:
+    return Partition(spec, values, f"{spec.specId()}/{spec.partitionToPath(values)}")
+
+
+def by_file(positions: pa.Table) -> list[FilePositions]:
+    """Group positions (columns file_path, pos) by data file."""
+    ordered = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")])
+    paths = ordered.column("file_path").combine_chunks().dictionary_encode()
+    counts = np.bincount(paths.indices.to_numpy(), minlength=len(paths.dictionary))
+    pieces = np.split(ordered.column("pos").to_numpy(), np.cumsum(counts)[:-1])
+    return [
+        FilePositions(DataFileRef(path), piece)
+        for path, piece in zip(paths.dictionary.to_pylist(), pieces, strict=False)
+    ]
 
 
 def cast_to_table(rows: DataFrame, columns: Mapping[str, LakeType], struct: str | None = None) -> DataFrame:
@@ -98,33 +150,51 @@ def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: Dat
         return _delete_files(lake, table, snapshot_id, _parquet_files(lake, folder))
 
 
-def stage_deletes_on_driver(lake: Lake, table: LakeTable, snapshot_id: int, positions: pa.Table) -> list[Any]:
-    """Write position-delete files as `stage_deletes`, but on the driver and without a Spark job."""
-    if not positions.num_rows:
+def stage_deletes_on_driver(
+    lake: Lake, table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
+) -> list[Any]:
+    """Write position-delete files as `stage_deletes`, but on the driver: one for each partition."""
+    if not positions:
         return []
-    ordered = positions.sort_by([("file_path", "ascending"), ("pos", "ascending")]).cast(POSITIONS)
-    pieces, partitions = [ordered], {}
-    if table.is_partitioned:
-        paths = ordered.column("file_path")
-        pieces = [ordered.filter(pc.equal(paths, path)) for path in pc.unique(paths)]
-        partitions = _partitions(table, snapshot_id)
     folder = f"{table.java.location()}/data/deletes-{uuid.uuid4()}"
     files = []
     with lake_errors(f"delete files of {table.name} cannot be staged"):
-        for i, piece in enumerate(pieces):
+        for i, (partition, found) in enumerate(_by_partition(table, snapshot_id, positions)):
             path = f"{folder}/{i:05d}.parquet"
-            first, last = (piece["file_path"][at].as_py() for at in (0, -1))
-            size = _upload(table, path, piece)
-            metrics = _path_metrics(lake, piece.num_rows, first, last)
-            files.append(_delete_file(lake, table, path, size, metrics, partitions.get(first)))
+            rows = _delete_rows(found)
+            size = _upload(table, path, rows)
+            metrics = _path_metrics(lake, rows.num_rows, found[0].file.path, found[-1].file.path)
+            files.append(_delete_file(lake, table, path, size, metrics, partition))
     return files
+
+
+def _by_partition(
+    table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
+) -> list[tuple[Partition | None, list[FilePositions]]]:
+    """Group positions by the partition of their files; of each partition, in the order of the files' paths."""
+    if not table.is_partitioned:
+        return [(None, sorted(positions, key=lambda found: found.file.path))]
+    planned = _partitions(table, snapshot_id) if any(p.file.partition is None for p in positions) else {}
+    located = [(found.file.partition or planned[found.file.path], found) for found in positions]
+    located.sort(key=lambda pair: (pair[0].label, pair[1].file.path))
+    groups = [list(group) for _, group in groupby(located, lambda pair: pair[0].label)]
+    return [(group[0][0], [found for _, found in group]) for group in groups]
+
+
+def _delete_rows(positions: Sequence[FilePositions]) -> pa.Table:
+    """Return the rows of a delete file."""
+    counts = [len(found.positions) for found in positions]
+    numbers = pa.array(np.repeat(np.arange(len(positions), dtype=np.int32), counts))
+    paths = pa.DictionaryArray.from_arrays(numbers, pa.array([found.file.path for found in positions]))
+    places = np.concatenate([found.positions for found in positions])
+    return pa.table([paths.cast(pa.string()), places], schema=POSITIONS)
 
 
 def write_deletes_on_driver(
     lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame
 ) -> list[Any]:
     """Collect `positions`, which must be few, and write their delete files on the driver."""
-    return stage_deletes_on_driver(lake, table, snapshot_id, positions.toArrow())
+    return stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions.toArrow()))
 
 
 def _upload(table: LakeTable, path: str, rows: pa.Table) -> int:
@@ -174,13 +244,13 @@ def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, paths: Sequenc
 
 
 def _delete_file(
-    lake: Lake, table: LakeTable, path: str, size: int, metrics: Any, partition: tuple[Any, Any] | None
+    lake: Lake, table: LakeTable, path: str, size: int, metrics: Any, partition: Partition | None
 ) -> Any:
-    """Return the DeleteFile of a written file; `partition` is the spec and partition of the rows that it deletes."""
-    spec, values = (table.java.spec(), None) if partition is None else partition
+    """Return the DeleteFile of a written file; `partition` is that of the rows that it deletes."""
+    spec = table.java.spec() if partition is None else partition.spec
     builder = lake.classes.file_metadata.deleteFileBuilder(spec).ofPositionDeletes().withPath(path)
-    if values is not None:
-        builder = builder.withPartition(values)
+    if partition is not None:
+        builder = builder.withPartition(partition.values)
     return builder.withFormat("PARQUET").withFileSizeInBytes(size).withMetrics(metrics).build()
 
 
@@ -202,15 +272,15 @@ def _lower_bound(lake: Lake, metrics: Any) -> str:
     return str(text.toString())
 
 
-def _partitions(table: LakeTable, snapshot_id: int) -> dict[str, tuple[Any, Any]]:
-    """Return data file path → its partition spec and partition."""
-    found: dict[str, tuple[Any, Any]] = {}
+def _partitions(table: LakeTable, snapshot_id: int) -> dict[str, Partition]:
+    """Return data file path → its partition."""
+    found: dict[str, Partition] = {}
     tasks = table.java.newScan().useSnapshot(snapshot_id).planFiles()
     try:
         iterator = tasks.iterator()
         while iterator.hasNext():
             task = iterator.next()
-            found[str(task.file().location())] = (task.spec(), task.file().partition())
+            found[str(task.file().location())] = _partition(task.spec(), task.file().partition())
     finally:
         tasks.close()
     return found

@@ -1,49 +1,152 @@
-"""Cache the locations of rows that this process wrote last, so that small batches need not search for them.
+"""Know where the rows of a table are, so that a batch need not search the table for the rows that it deletes.
 
-Each small batch adds a data file and a delete file. A search in the current snapshot would open all of them, more with
-every batch. For each table, the process therefore remembers the location of every key that it changed since some
-snapshot, the base. These keys need no search, and all others are where they were in the base.
+For each table, the process keeps an index from key to location. It begins empty: a key that is not in it must be
+searched in a snapshot of the table, the base, because all changes since the base are in the index. Once searching has
+taken as long as reading all keys would take, all keys are read into the index, and nothing is searched any more.
 
-The cache is an optimization and never a source of truth. It is valid only for the snapshot that this process committed
-last: after a restart, or after a commit by another process, the base is the current snapshot.
+The index is an optimization and never a source of truth. It is valid for one snapshot: the one that this process
+committed last, or one with the same rows in other files. After a restart, or after a commit by another process that
+changes rows, it begins empty again.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
 
 from replicator.lake.catalog import LakeTable
+from replicator.lake.data_files import DataFileRef, FilePositions
+from replicator.lake.key_hashes import KeyHasher, KeyHashes, Words
+from replicator.lake.location_index import DELETED, ENTRY_BYTES, UNKNOWN, LocationIndex
+from replicator.lake.rewritten_files import rewritten_files
 from replicator.model.types import LakeType
 
-RowKey = tuple[object, ...]
-"""The values of a row's key columns."""
+KeyColumns = tuple[tuple[str, LakeType], ...]
+"""Name and type of each key column of a table."""
 
-RowLocation = tuple[str, int]
-"""A data file and a position in it."""
+_POSITION_BITS: Final = np.uint64(32)
+"""Bits of a location for the position in the data file; the others are the number of the file."""
+_ALWAYS_READ: Final = 200_000
+"""A table without all its keys in the index forgets its locations if maintenance moved more rows than this."""
+_READ_S: Final = 0.3
+_ROW_READ_S: Final = 1.5e-6
+"""Seconds to read all keys of a table: a constant and a part for each row; measured on two cores."""
 
-MOST_KEYS: Final = 200_000
-"""Maximum number of keys per table; beyond it, they are discarded and the base becomes the current snapshot."""
+
+class KnownFiles:
+    """The data files to which locations refer, with a number for each."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._files: dict[int, DataFileRef] = {}
+        self._next = 0
+
+    def number(self, file: DataFileRef) -> int:
+        """Return the file's number; a new file gets one."""
+        known = self._numbers.get(file.path)
+        if known is None:
+            known = self._numbers[file.path] = self._next
+            self._files[known] = file
+            self._next += 1
+        return known
+
+    def get(self, number: int) -> DataFileRef | None:
+        """Return the file with a number; None if it was discarded."""
+        return self._files.get(number)
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Discard files that are no longer part of the table."""
+        for path in paths:
+            number = self._numbers.pop(path, None)
+            if number is not None:
+                del self._files[number]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowLocations:
-    """The locations of all keys that changed, or were moved, between two snapshots of a table.
+    """The locations of rows of one table.
 
     Attributes:
-        key_columns: name and type of each key column.
-        base: the snapshot in which all other keys are searched; None if the table had no rows then.
+        key_columns: the columns of the keys.
+        base: the snapshot in which keys that are not in the index are searched; None if they have no row.
         head: the snapshot for which the locations are valid.
-        locations: key → location; None for a deleted row.
+        index: key → location.
+        files: the data files of the locations.
+        unread: data files (Java objects) whose rows must be put into the index before it is used.
+        searched_s: seconds that searches have taken since the index began.
     """
 
-    key_columns: tuple[tuple[str, LakeType], ...]
+    key_columns: KeyColumns
     base: int | None
     head: int | None
-    locations: dict[RowKey, RowLocation | None]
+    index: LocationIndex
+    hasher: KeyHasher
+    files: KnownFiles = field(default_factory=KnownFiles)
+    unread: list[Any] = field(default_factory=list)
+    searched_s: float = 0.0
 
-    def usable(self, table: LakeTable) -> bool:
-        """Return whether the base can still be searched; maintenance may have expired it."""
-        return self.base is None or table.has_snapshot(self.base)
+    @property
+    def is_complete(self) -> bool:
+        """Whether a key that is not in the index has no row."""
+        return self.base is None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return tuple(name for name, _ in self.key_columns)
+
+    def hash(self, keys: pa.Table) -> KeyHashes:
+        """Hash keys, given as columns in the order of `key_columns`."""
+        return self.hasher.hash(keys)
+
+    def find(self, keys: pa.Table) -> tuple[list[FilePositions], Words]:
+        """Return the locations of those of `keys` that have a row, and the indexes of those that must be searched."""
+        found = self.index.find(self.hash(keys))
+        unknown = found == UNKNOWN
+        searched = np.flatnonzero(unknown).astype(np.uint64) if not self.is_complete else _NONE
+        return list(self._by_file(found[~unknown & (found != DELETED)])), searched
+
+    def _by_file(self, locations: Words) -> Iterable[FilePositions]:
+        ordered = np.sort(locations)
+        numbers = ordered >> _POSITION_BITS
+        positions = (ordered & np.uint64(2**32 - 1)).astype(np.int64)
+        for number, start, count in zip(
+            *np.unique(numbers, return_index=True, return_counts=True), strict=True
+        ):
+            # A file that is no longer part of the table needs no deletes.
+            if (file := self.files.get(int(number))) is not None:
+                yield FilePositions(file, positions[start : start + count])
+
+    def put(self, keys: pa.Table, files: Words, positions: Words) -> None:
+        """Set the location of each key, which must be different: the number of a file, and the position in it."""
+        self.index.put(self.hash(keys), (files << _POSITION_BITS) | positions)
+
+    def deleted(self, keys: pa.Table) -> None:
+        """Record that keys have no row."""
+        self.index.put(self.hash(keys), np.full(keys.num_rows, DELETED))
+
+    def is_worth_reading(self, rows: int) -> bool:
+        """Return whether searching has taken as long as reading all keys of a table of `rows` rows would take."""
+        return not self.is_complete and self.searched_s >= _READ_S + rows * _ROW_READ_S
+
+    def rewritten(self, added: Sequence[Any], removed: set[str], head: int | None) -> bool:
+        """Record that the rows of `removed` data files are now in the files `added`, in the snapshot `head`.
+
+        Return False if these are too many rows to be read, compared with those in the index.
+        """
+        self.unread = [file for file in self.unread if str(file.location()) not in removed] + list(added)
+        if not self.is_complete and sum(int(f.recordCount()) for f in self.unread) > _ALWAYS_READ:
+            return False
+        self.files.discard(removed)
+        self.head = head
+        return True
+
+
+_NONE: Final[Words] = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +155,53 @@ class RowChanges:
 
     Attributes:
         known: the locations before the commit.
-        locations: key → location after the commit, None for a deleted row. None if the locations are not known.
+        keys: each changed key.
+        written: the keys of the new rows and the file in which they are, in this order; None if that is not known.
+        unread: the new data files, if `written` is None.
     """
 
     known: RowLocations
-    locations: Mapping[RowKey, RowLocation | None] | None
-
-
-@dataclass(frozen=True, slots=True)
-class MovedRows:
-    """The new locations of rows that maintenance moved to other files."""
-
-    locations: Mapping[RowKey, RowLocation]
+    keys: pa.Table
+    written: tuple[pa.Table, DataFileRef] | None
+    unread: Sequence[Any] = ()
 
 
 class RowLocationCache:
-    """The row locations of all tables. Several threads may use it, each for different tables."""
+    """The row locations of all tables. Several threads may use it, each for different tables.
 
-    def __init__(self) -> None:
-        self._tables: dict[tuple[str, str], RowLocations] = {}
+    `folder` is where large indexes are stored, `most_bytes` limits the size of all indexes together.
+    """
+
+    def __init__(self, folder: Path | None = None, most_bytes: int = 4 << 30) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._tables: OrderedDict[tuple[str, str], RowLocations] = OrderedDict()
 
     def of(self, table: LakeTable, key: tuple[str, ...]) -> RowLocations:
-        """Return the locations for `table` as it was loaded; empty if another process committed to it since."""
+        """Return the locations for `table` as it was loaded; empty if they are not known for its snapshot."""
         columns = table.columns()
         key_columns = tuple((name, columns[name]) for name in key)
-        snapshot_id = table.snapshot_id
-        known = self._tables.get((table.namespace, table.name))
-        current = known is not None and (known.head, known.key_columns) == (snapshot_id, key_columns)
-        if known is not None and current and known.usable(table):
+        name = (table.namespace, table.name)
+        known = self._tables.get(name)
+        if known is not None and known.key_columns == key_columns and _is_current(known, table):
+            self._tables.move_to_end(name)
             return known
-        return RowLocations(key_columns, None if table.is_empty else snapshot_id, snapshot_id, {})
+        self._tables.pop(name, None)
+        return self._empty(table, key_columns, 0.0 if known is None else known.searched_s)
+
+    def _empty(self, table: LakeTable, key_columns: KeyColumns, searched_s: float) -> RowLocations:
+        base = None if table.is_empty else table.snapshot_id
+        index = LocationIndex(self._folder, is_complete=base is None)
+        hasher = KeyHasher([lake_type for _, lake_type in key_columns])
+        return RowLocations(key_columns, base, table.snapshot_id, index, hasher, searched_s=searched_s)
+
+    def fits(self, rows: int) -> bool:
+        """Return whether an index of `rows` keys, and its next merge, do not exceed the limit."""
+        return 2 * rows * ENTRY_BYTES <= self._most_bytes
+
+    def new_index(self) -> LocationIndex:
+        """Return an empty index for all keys of a table."""
+        return LocationIndex(self._folder, is_complete=True)
 
     def forget(self, table: LakeTable) -> None:
         """Discard the locations of a table, because its columns changed."""
@@ -89,33 +209,41 @@ class RowLocationCache:
 
     def committed(self, table: LakeTable, changes: RowChanges, head: int | None) -> None:
         """Record that snapshot `head` was committed with `changes`; None if the snapshot is not known."""
-        name, known, changed = (table.namespace, table.name), changes.known, changes.locations
-        if head is None or not changed or len(known.locations) + len(changed) > MOST_KEYS:
+        name, known = (table.namespace, table.name), changes.known
+        if head is None:
             self._tables.pop(name, None)
             return
-        # Update in place: a copy would make each batch more expensive than the one before.
-        known.locations.update(changed)
-        self._tables[name] = replace(known, head=head)
+        known.deleted(changes.keys)
+        if changes.written is None:
+            known.unread += changes.unread
+        else:
+            rows, file = changes.written
+            number = known.files.number(file)
+            known.put(
+                rows, np.full(rows.num_rows, number, np.uint64), np.arange(rows.num_rows, dtype=np.uint64)
+            )
+        known.head = head
+        self._tables[name] = known
+        self._tables.move_to_end(name)
+        self._shrink()
 
-    def rewritten(self, table: LakeTable, before: int | None, moved: MovedRows | None) -> None:
-        """Record that maintenance rewrote files of `table` since the snapshot `before`, without changing a row.
+    def _shrink(self) -> None:
+        """Discard the locations of the tables that were not used for longest, until the limit is kept."""
+        sizes = {name: len(known.index) * ENTRY_BYTES for name, known in list(self._tables.items())}
+        excess = sum(sizes.values()) - self._most_bytes
+        for name, size in sizes.items():
+            if excess <= 0:
+                return
+            self._tables.pop(name, None)
+            excess -= size
 
-        `moved` contains every row that is now in a different file; None if they are unknown or too many. All other rows
-        are where they were.
-        """
-        name = (table.namespace, table.name)
-        known = self._tables.get(name)
-        if known is None or known.head != before:
-            return
-        if moved is None or len(known.locations) + len(moved.locations) > MOST_KEYS:
-            self._tables.pop(name)
-            return
-        known.locations.update(moved.locations)
-        self._tables[name] = replace(known, head=table.snapshot_id)
 
-    def key_columns(
-        self, table: LakeTable, snapshot_id: int | None
-    ) -> tuple[tuple[str, LakeType], ...] | None:
-        """Return the key columns of the table's rows if their locations are known for a snapshot; else None."""
-        known = self._tables.get((table.namespace, table.name))
-        return None if known is None or known.head != snapshot_id else known.key_columns
+def _is_current(known: RowLocations, table: LakeTable) -> bool:
+    """Return whether locations are valid for a table, or became so because commits since then only moved rows."""
+    if known.base is not None and not table.has_snapshot(known.base):
+        # Maintenance has deleted the snapshot, so that it cannot be searched.
+        return False
+    if known.head == table.snapshot_id:
+        return True
+    rewrites = None if known.head is None else rewritten_files(table, known.head)
+    return rewrites is not None and known.rewritten(rewrites.added, rewrites.removed, table.snapshot_id)

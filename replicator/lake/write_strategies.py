@@ -17,18 +17,20 @@ from pyspark.sql.window import Window
 
 from replicator import failpoints
 from replicator.errors import MissingRows
-from replicator.jvm.spark import local_frame
 from replicator.lake import sql
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import (
     POSITIONS,
+    by_file,
     cast_to_table,
+    data_file_ref,
     matching_positions,
     stage_data,
     stage_deletes_on_driver,
 )
-from replicator.lake.row_locations import RowChanges, RowKey, RowLocation, RowLocations
+from replicator.lake.row_locations import RowChanges, RowLocationCache
+from replicator.lake.row_search import locate
 from replicator.model.changelog import NET
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
@@ -71,19 +73,19 @@ class MirrorChange:
 
 @dataclass(frozen=True, slots=True)
 class LocatedChange:
-    """Net changes that the driver holds.
+    """Net changes whose keys the driver holds.
 
     Attributes:
+        key: the key columns of the table.
         keys: each changed key once (columns k0, k1, ...).
-        row_keys: the keys of `rows`, in the same order.
         rows: the new rows.
-        locations: the known locations of rows before the change.
+        row_keys: the keys of `rows`, in the same order, if one task writes them in this order; else None.
     """
 
+    key: tuple[str, ...]
     keys: pa.Table
-    row_keys: pa.Table
     rows: DataFrame
-    locations: RowLocations
+    row_keys: pa.Table | None
 
 
 class WriteStrategy(Protocol):
@@ -110,51 +112,25 @@ class Split:
         )
 
 
-def stage_located(lake: Lake, table: LakeTable, change: LocatedChange) -> Staged:
+def stage_located(lake: Lake, table: LakeTable, change: LocatedChange, cache: RowLocationCache) -> Staged:
     """Stage a change as `Split` does, with the row locations that this process knows.
 
     The table must not have columns that are still to be filled.
     """
-    changed: dict[RowKey, RowLocation | None] = dict.fromkeys(_tuples(change.keys))
-    written = _tuples(change.row_keys)
-    data = stage_data(lake, table, cast_to_table(change.rows, table.columns())) if written else []
+    known = cache.of(table, change.key)
+    empty = change.row_keys is not None and not change.row_keys.num_rows
+    data = [] if empty else stage_data(lake, table, cast_to_table(change.rows, table.columns()))
     failpoints.reach("after-data-files")
-    known = len(data) <= 1 and not table.is_partitioned and not table.is_sorted
-    if known and written:
-        # One task wrote one file, in the order of the rows that it was given.
-        path = str(data[0].location())
-        changed |= {key: (path, position) for position, key in enumerate(written)}
     deletes = []
     if table.snapshot_id is not None:
-        positions = _positions(lake, table, change.locations, change.keys)
+        positions = locate(lake, table, known, change.keys, cache)
         deletes = stage_deletes_on_driver(lake, table, table.snapshot_id, positions)
         failpoints.reach("after-delete-files")
-    return Staged(data, deletes, row_changes=RowChanges(change.locations, changed if known else None))
-
-
-def _positions(lake: Lake, table: LakeTable, known: RowLocations, keys: pa.Table) -> pa.Table:
-    """Return the positions of the rows of `keys`: from `known`, or by a search in its base."""
-    found: list[RowLocation] = []
-    unknown: list[int] = []
-    for i, key in enumerate(_tuples(keys)):
-        if key not in known.locations:
-            unknown.append(i)
-        elif (location := known.locations[key]) is not None:
-            found.append(location)
-    remembered = POSITIONS.empty_table()
-    if found:
-        paths, positions = zip(*found, strict=True)
-        remembered = pa.table([paths, positions], schema=POSITIONS)
-    if not unknown or known.base is None:
-        return remembered
-    names = [name for name, _ in known.key_columns]
-    wanted = local_frame(lake.spark, keys.take(unknown))
-    searched = matching_positions(lake, table, known.base, names, wanted).toArrow()
-    return pa.concat_tables([remembered, searched.cast(POSITIONS)])
-
-
-def _tuples(rows: pa.Table) -> list[RowKey]:
-    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    written = None
+    if change.row_keys is not None and len(data) == 1 and not table.is_partitioned and not table.is_sorted:
+        # One task wrote one file, in the order of the rows that it was given.
+        written = (change.row_keys, data_file_ref(table, data[0]))
+    return Staged(data, deletes, row_changes=RowChanges(known, change.keys, written, data))
 
 
 def stage_by_identity(
@@ -187,7 +163,7 @@ def stage_by_identity(
                 "drop the table in the lake and take a new snapshot of it, or mirror only its changes: "
                 'keyless = "changelog"',
             )
-        deletes = stage_deletes_on_driver(lake, table, snapshot_id, positions)
+        deletes = stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions))
         failpoints.reach("after-delete-files")
     return Staged(data, deletes, clear=clear and not table.is_empty, branch=branch, fills_done=True)
 

@@ -13,8 +13,6 @@ from replicator.errors import LakeError
 from replicator.jvm.spark import first_line
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.ledger import LakeRole, Ledger
-from replicator.lake.moved_rows import moved_rows
-from replicator.lake.row_locations import MOST_KEYS, RowLocationCache
 from replicator.maintenance.plan import MergedFiles, due_steps
 from replicator.maintenance.steps import Maintenance, StepReport, table_facts
 from replicator.model.clock import now_ms
@@ -113,12 +111,11 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class TableMaintainer:
-    """Carries out the maintenance of single lake tables, and keeps the known locations of their rows valid."""
+    """Carries out the maintenance of single lake tables."""
 
     config: Config
     lake: Lake
     ledger: Ledger
-    row_locations: RowLocationCache
 
     def __call__(self, lake_table: LakeTableId, merged: MergedFiles, deadline: float) -> MergedFiles | None:
         """Do what is due for a table, until the deadline (of `time.monotonic`).
@@ -140,29 +137,18 @@ class TableMaintainer:
         due = due_steps(table_facts(table), merged, settings, now_ms())
         if not due:
             return merged
-        head = table.snapshot_id
         work = Maintenance(self.lake, table, settings, deadline, self.config.maintenance.slice_bytes)
         reports: list[StepReport] = []
-        try:
-            for step in due:
-                if time.monotonic() > deadline:
-                    break
-                reports.append(work.run(step))
-        finally:
-            self._locate_moved(table, head)
+        for step in due:
+            if time.monotonic() > deadline:
+                break
+            reports.append(work.run(step))
         if any(report.rewritten for report in reports):
             _log(table, reports, time.monotonic() - started)
         if len(reports) < len(due) or not all(report.complete for report in reports):
             return None
         left = table_facts(table)
         return MergedFiles(left.data_files, left.delete_files)
-
-    def _locate_moved(self, table: LakeTable, head: int | None) -> None:
-        """Update the locations known for the snapshot `head`, so that the next batch need not search for these rows."""
-        key = self.row_locations.key_columns(table, head)
-        if head is not None and key is not None and table.snapshot_id != head:
-            moved = moved_rows(self.lake, table, head, key, MOST_KEYS)
-            self.row_locations.rewritten(table, head, moved)
 
 
 def _log(table: LakeTable, reports: Sequence[StepReport], seconds: float) -> None:

@@ -52,7 +52,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         ledger=Ledger(lake, config),
         schemas=SchemaTracker(event_format(config, log)),
         quarantine=quarantine,
-        row_locations=RowLocationCache(),
+        row_locations=RowLocationCache(config.mirror.state_dir, config.apply.max_index_size),
         driver_limits=DriverLimits.of(config.apply),
         sizes=RecordSizes(),
         rules=rules,

@@ -363,5 +363,5 @@ class Scheduler:
 
 
 def _upkeep(context: MirrorContext) -> Upkeep:
-    maintain = TableMaintainer(context.config, context.lake, context.ledger, context.row_locations)
+    maintain = TableMaintainer(context.config, context.lake, context.ledger)
     return Upkeep(context.config, maintain)

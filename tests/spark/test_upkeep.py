@@ -5,13 +5,16 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
 from replicator import failpoints
 from replicator.config import Config
-from replicator.lake.moved_rows import moved_rows
+from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.rewritten_files import rewritten_files
 from replicator.lake.row_counts import row_count
+from replicator.lake.row_search import read_unread
 from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
@@ -162,6 +165,12 @@ def test_tables_are_not_maintained_when_it_is_disabled(lake: LakeHarness) -> Non
     assert total(table(lake, "shop_changes"), "data-files") == 9
 
 
+def located(lake: Lake, table: LakeTable) -> set[tuple[str, int]]:
+    """Return file and position of all rows of a table."""
+    rows = lake.spark.read.table(table.sql_name).select("_file", "_pos")
+    return {(row[0], row[1]) for row in rows.collect()}
+
+
 def test_locations_of_rows_stay_known_when_their_files_are_merged(lake: LakeHarness) -> None:
     batches = changes(5, batches=9)
     lake.write([DEFINITION, *(record for batch in batches for record in batch)])
@@ -174,11 +183,14 @@ def test_locations_of_rows_stay_known_when_their_files_are_merged(lake: LakeHarn
         assert loaded is not None
         rewritten += loaded.java.currentSnapshot().operation() == "replace"
         known = mirror.context.row_locations.of(loaded, ("id",))
+        read_unread(mirror.context.lake, loaded, known)
         assert known.head == loaded.snapshot_id
-        assert {key for (key,), at in known.locations.items() if at is not None} == {
-            row["id"] for row in lake.rows("orders")
-        }
-        assert known.base is None
+        assert known.is_complete
+        ids = pa.table({"k0": pa.array(range(200), pa.int64())})
+        found, searched = known.find(ids)
+        assert not len(searched)
+        expected = located(mirror.context.lake, loaded)
+        assert {(f.file.path, int(at)) for f in found for at in f.positions} == expected
     assert rewritten
     assert_exact(lake, batches)
 
@@ -193,8 +205,7 @@ def test_rows_are_not_located_when_another_commit_changed_rows_meanwhile(lake: L
     mirror.advance({ORDERS: {0: 12}})
     after = mirror.context.lake.load("shop", "orders")
     assert after is not None
-    key = (("id", after.columns()["id"]),)
-    assert moved_rows(mirror.context.lake, after, before.snapshot_id, key, 1000) is None
+    assert rewritten_files(after, before.snapshot_id) is None
 
 
 @pytest.mark.parametrize("crash", [1, 2, 4])

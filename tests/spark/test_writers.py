@@ -120,7 +120,7 @@ def test_small_batches_search_only_keys_without_known_row_locations(lake: LakeHa
     lake.write([DEFINITION, created(1), created(2), updates[0], created(60), updates[1]])
     lake.mirror().advance({ORDERS: {0: 2}})
     mirror = lake.mirror()
-    with patch("replicator.lake.write_strategies.matching_positions", search):
+    with patch("replicator.lake.row_search.matching_positions", search):
         for end in (3, 4, 5):
             mirror.advance({ORDERS: {0: end}})
     assert searched == [1, 1], "key 1 in the base, the new key 60, and then key 1 is known"

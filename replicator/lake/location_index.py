@@ -1,0 +1,159 @@
+"""An index from the hash of a row's key to a number: the row's location.
+
+It is a log-structured merge tree in a single process. Each `put` adds a sorted run; runs are merged so that each is at
+least twice as large as the next. A lookup searches the runs, the newest first, and the first hit counts. Large runs are
+in files without a name, mapped into memory: the operating system keeps what fits, and deletes them with the process.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from replicator.lake.key_hashes import KeyHashes, Words
+
+UNKNOWN: Final = np.uint64(2**64 - 1)
+"""What `find` returns for a key that was never put."""
+DELETED: Final = np.uint64(2**64 - 2)
+"""The location of a key whose row was deleted."""
+
+ENTRY_BYTES: Final = 24
+"""Size of an entry: two words of the hash, and the location."""
+_GROWTH: Final = 2
+_MAPPED: Final = 1 << 20
+"""Runs of at least this many entries are in files."""
+_PIECE: Final = 4 << 20
+"""Number of entries that are merged at once; it bounds the memory of a merge."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Entries with different hashes, sorted by `high`."""
+
+    high: Words
+    low: Words
+    locations: Words
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def piece(self, start: int, end: int) -> "_Run":
+        return _Run(self.high[start:end], self.low[start:end], self.locations[start:end])
+
+
+class LocationIndex:
+    """Locations by key hash. Not for several threads at once.
+
+    Attributes:
+        folder: where large runs are stored; None for the system's folder of temporary files.
+        is_complete: keys that are not in the index have no row, so that deleted keys need not be kept.
+    """
+
+    def __init__(self, folder: Path | None = None, *, is_complete: bool = False) -> None:
+        self.folder = folder
+        self.is_complete = is_complete
+        self._runs: list[_Run] = []
+
+    def __len__(self) -> int:
+        """Return the number of entries: at least that of the keys, at most twice as many and a few."""
+        return sum(len(run) for run in self._runs)
+
+    def put(self, keys: KeyHashes, locations: Words) -> None:
+        """Set the location of each key; a key must not occur twice."""
+        if not len(keys):
+            return
+        order = np.argsort(keys.high, kind="stable")
+        self._runs.append(_Run(keys.high[order], keys.low[order], locations[order]))
+        while len(self._runs) > 1 and len(self._runs[-2]) < _GROWTH * len(self._runs[-1]):
+            self._merge_last()
+
+    def compact(self) -> None:
+        """Merge all runs, so that `len` is the number of keys (and of deleted keys, if those are kept)."""
+        while len(self._runs) > 1:
+            self._merge_last()
+
+    def find(self, keys: KeyHashes) -> Words:
+        """Return the location of each key: `UNKNOWN` if it was never put, `DELETED` if its row was deleted."""
+        found = np.full(len(keys), UNKNOWN)
+        # Sorted lookups visit neighbouring parts of a run one after the other.
+        left = np.argsort(keys.high)
+        for run in reversed(self._runs):
+            if not len(left):
+                break
+            hits = _search(run, keys.high[left], keys.low[left])
+            found[left] = hits
+            left = left[hits == UNKNOWN]
+        return found
+
+    def _merge_last(self) -> None:
+        newer, older = self._runs.pop(), self._runs.pop()
+        drop_deleted = self.is_complete and not self._runs
+        self._runs.append(self._merged(newer, older, drop_deleted=drop_deleted))
+
+    def _merged(self, newer: _Run, older: _Run, *, drop_deleted: bool) -> _Run:
+        most = len(newer) + len(older)
+        result = self._allocate(most)
+        end = 0
+        for piece in _pieces(newer, older):
+            kept = _deduplicated(*piece, drop_deleted=drop_deleted)
+            start, end = end, end + len(kept)
+            result.high[start:end] = kept.high
+            result.low[start:end] = kept.low
+            result.locations[start:end] = kept.locations
+        return result.piece(0, end)
+
+    def _allocate(self, count: int) -> _Run:
+        if count < _MAPPED:
+            return _Run(*(np.empty(count, np.uint64) for _ in range(3)))
+        with tempfile.TemporaryFile(dir=self.folder, prefix="replicator-index-") as file:
+            words = np.memmap(file, np.uint64, "w+", shape=(3, count))
+        return _Run(*words)
+
+
+def _search(run: _Run, high: Words, low: Words) -> Words:
+    """Return the locations of hashes in one run; `UNKNOWN` for those that it lacks."""
+    found = np.full(len(high), UNKNOWN)
+    at = np.searchsorted(run.high, high)
+    left = np.arange(len(high))
+    while True:
+        inside = at[left] < len(run)
+        left = left[inside]
+        left = left[run.high[at[left]] == high[left]]
+        if not len(left):
+            return found
+        same = run.low[at[left]] == low[left]
+        found[left[same]] = run.locations[at[left[same]]]
+        # Half of the hash is equal: the entry may be one of the next.
+        left = left[~same]
+        at[left] += 1
+
+
+def _pieces(newer: _Run, older: _Run) -> Iterator[tuple[_Run, _Run]]:
+    """Split two runs at the same hashes into pairs of few entries; entries of one hash stay together."""
+    count = 1 + (len(newer) + len(older)) // _PIECE
+    # Hashes are distributed evenly.
+    bounds = [np.uint64(2**64 * i // count) for i in range(1, count)]
+    cuts = [[0, *(int(np.searchsorted(run.high, b)) for b in bounds), len(run)] for run in (newer, older)]
+    for i in range(count):
+        yield newer.piece(cuts[0][i], cuts[0][i + 1]), older.piece(cuts[1][i], cuts[1][i + 1])
+
+
+def _deduplicated(newer: _Run, older: _Run, *, drop_deleted: bool) -> _Run:
+    """Merge two runs in memory. Of entries of the same key, only the newest is kept."""
+    high, low = (np.concatenate(pair) for pair in ((newer.high, older.high), (newer.low, older.low)))
+    # Stable, so that newer entries stay before older ones; it is fast for parts that are sorted already.
+    order = np.argsort(high, kind="stable")
+    same_high = high[order][1:] == high[order][:-1]
+    if np.any(same_high & (low[order][1:] != low[order][:-1])):
+        # Two keys whose hashes are half equal; their entries may alternate.
+        order = np.lexsort((low, high))
+    high, low = high[order], low[order]
+    locations = np.concatenate((newer.locations, older.locations))[order]
+    kept = np.ones(len(high), bool)
+    kept[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    if drop_deleted:
+        kept &= locations != DELETED
+    return _Run(high[kept], low[kept], locations[kept])
