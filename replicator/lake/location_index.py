@@ -62,16 +62,16 @@ class LocationIndex:
         return sum(len(run) for run in self._runs)
 
     def put(self, keys: KeyHashes, locations: Words) -> None:
-        """Set the location of each key; a key must not occur twice."""
+        """Set the location of each key. If a key occurs twice, the first one counts."""
         if not len(keys):
             return
-        order = np.argsort(keys.high, kind="stable")
-        self._runs.append(_Run(keys.high[order], keys.low[order], locations[order]))
+        given = _Run(keys.high, keys.low, locations)
+        self._runs.append(_deduplicated(given, given.piece(0, 0), drop_deleted=False))
         while len(self._runs) > 1 and len(self._runs[-2]) < _GROWTH * len(self._runs[-1]):
             self._merge_last()
 
     def compact(self) -> None:
-        """Merge all runs, so that `len` is the number of keys (and of deleted keys, if those are kept)."""
+        """Merge all runs, so that `len` is the number of keys, with deleted ones if those are kept."""
         while len(self._runs) > 1:
             self._merge_last()
 
@@ -142,7 +142,7 @@ def _pieces(newer: _Run, older: _Run) -> Iterator[tuple[_Run, _Run]]:
 
 
 def _deduplicated(newer: _Run, older: _Run, *, drop_deleted: bool) -> _Run:
-    """Merge two runs in memory. Of entries of the same key, only the newest is kept."""
+    """Sort and merge entries in memory. Of entries of the same key, only the newest is kept."""
     high, low = (np.concatenate(pair) for pair in ((newer.high, older.high), (newer.low, older.low)))
     # Stable, so that newer entries stay before older ones; it is fast for parts that are sorted already.
     order = np.argsort(high, kind="stable")

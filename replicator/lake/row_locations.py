@@ -32,9 +32,18 @@ _POSITION_BITS: Final = np.uint64(32)
 """Bits of a location for the position in the data file; the others are the number of the file."""
 _ALWAYS_READ: Final = 200_000
 """A table without all its keys in the index forgets its locations if maintenance moved more rows than this."""
-_READ_S: Final = 0.3
-_ROW_READ_S: Final = 1.5e-6
-"""Seconds to read all keys of a table: a constant and a part for each row; measured on two cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCost:
+    """The seconds to read all keys of a table: a constant and a part for each row; measured on two cores."""
+
+    constant: float = 0.3
+    row: float = 1.5e-6
+
+    def of(self, rows: int) -> float:
+        """Return the seconds for a table of `rows` rows."""
+        return self.constant + rows * self.row
 
 
 class KnownFiles:
@@ -129,10 +138,6 @@ class RowLocations:
         """Record that keys have no row."""
         self.index.put(self.hash(keys), np.full(keys.num_rows, DELETED))
 
-    def is_worth_reading(self, rows: int) -> bool:
-        """Return whether searching has taken as long as reading all keys of a table of `rows` rows would take."""
-        return not self.is_complete and self.searched_s >= _READ_S + rows * _ROW_READ_S
-
     def rewritten(self, added: Sequence[Any], removed: set[str], head: int | None) -> bool:
         """Record that the rows of `removed` data files are now in the files `added`, in the snapshot `head`.
 
@@ -172,9 +177,12 @@ class RowLocationCache:
     `folder` is where large indexes are stored, `most_bytes` limits the size of all indexes together.
     """
 
-    def __init__(self, folder: Path | None = None, most_bytes: int = 4 << 30) -> None:
+    def __init__(
+        self, folder: Path | None = None, most_bytes: int = 4 << 30, cost: ReadCost | None = None
+    ) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
+        self._cost = cost or ReadCost()
         self._tables: OrderedDict[tuple[str, str], RowLocations] = OrderedDict()
 
     def of(self, table: LakeTable, key: tuple[str, ...]) -> RowLocations:
@@ -195,9 +203,14 @@ class RowLocationCache:
         hasher = KeyHasher([lake_type for _, lake_type in key_columns])
         return RowLocations(key_columns, base, table.snapshot_id, index, hasher, searched_s=searched_s)
 
-    def fits(self, rows: int) -> bool:
-        """Return whether an index of `rows` keys, and its next merge, do not exceed the limit."""
-        return 2 * rows * ENTRY_BYTES <= self._most_bytes
+    def is_worth_reading(self, known: RowLocations, rows: int) -> bool:
+        """Return whether all keys of a table of `rows` rows should be read into its index.
+
+        They should if searching has taken as long as reading them would, and if the index and its next merge do not
+        exceed the limit.
+        """
+        fits = 2 * rows * ENTRY_BYTES <= self._most_bytes
+        return not known.is_complete and fits and known.searched_s >= self._cost.of(rows)
 
     def new_index(self) -> LocationIndex:
         """Return an empty index for all keys of a table."""

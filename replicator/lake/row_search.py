@@ -30,8 +30,7 @@ def locate(
 ) -> list[FilePositions]:
     """Return the positions of the rows of `keys` (columns k0, k1, …) in the current snapshot of `table`."""
     read_unread(lake, table, known)
-    rows = _rows(table)
-    if known.is_worth_reading(rows) and cache.fits(rows):
+    if cache.is_worth_reading(known, _rows(table)):
         read_all_keys(lake, table, known, cache)
     found, searched = known.find(keys)
     if known.base is None or not len(searched):

@@ -1,101 +1,25 @@
 """A mirror that maintains its tables between its batches stays equal to the source, with few files and snapshots."""
 
-import json
-import random
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.table import Table
 
 from replicator import failpoints
 from replicator.config import Config
-from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.rewritten_files import rewritten_files
-from replicator.lake.row_counts import row_count
 from replicator.lake.row_search import read_unread
-from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
+from tests.support.order_changes import apply, assert_exact, changes, located, table, total
 from tests.support.orders_table import DEFINITION, ORDERS, event
 
 MAINTENANCE: dict[str, Any] = {"merge_files": 4, "max_snapshots": 8, "max_lag": "100000 days"}
 """The events are old, so that a mirror of them always counts as far behind its source."""
 
 
-def changes(seed: int, *, keys: int = 40, batches: int = 18, size: int = 6) -> list[list[Record]]:
-    """Return batches of random changes of `orders`."""
-    chance, pos = random.Random(seed), 100
-    rows: dict[int, dict[str, Any]] = {}
-
-    def change() -> Record:
-        nonlocal pos
-        pos += 1
-        number = chance.randint(1, keys)
-        before, after = rows.get(number), {"id": number, "name": f"v{pos}"}
-        if before is not None and chance.random() < 0.3:
-            del rows[number]
-            return event("d", pos, before=before)
-        rows[number] = after
-        return event("c" if before is None else "u", pos, before=before, after=after)
-
-    return [[change() for _ in range(size)] for _ in range(batches)]
-
-
-def images(batches: list[list[Record]]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        for record in batch:
-            assert record.value is not None
-            yield json.loads(record.value)
-
-
-def state_after(batches: list[list[Record]]) -> dict[int, str]:
-    """Return id → name after the changes of all batches."""
-    rows: dict[int, str] = {}
-    for value in images(batches):
-        if value["op"] == "d":
-            del rows[value["before"]["id"]]
-        else:
-            rows[value["after"]["id"]] = value["after"]["name"]
-    return rows
-
-
 def config(lake: LakeHarness, maintenance: dict[str, Any] | None = None, **sections: Any) -> Config:
     return lake.config(maintenance=MAINTENANCE | (maintenance or {}), **sections)
-
-
-def apply(lake: LakeHarness, settings: Config, batches: list[list[Record]]) -> None:
-    """Apply each batch with a commit of its own."""
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror = lake.mirror(settings)
-    end = 0
-    for batch in batches:
-        end += len(batch)
-        mirror.advance({ORDERS: {0: end}})
-    assert mirror.summary().paused == {}
-
-
-def assert_exact(lake: LakeHarness, batches: list[list[Record]]) -> None:
-    rows = lake.rows("orders")
-    assert {row["id"]: row["name"] for row in rows} == state_after(batches)
-    assert len(rows) == len(state_after(batches))
-    assert row_count(table(lake)) == len(rows)
-    found = lake.rows("orders", "shop_changes")
-    assert len(found) == sum(2 if value["op"] == "u" else 1 for value in images(batches))
-    assert len({(row["_change"]["offset"], row["_change"]["kind"]) for row in found}) == len(found)
-
-
-def table(lake: LakeHarness, namespace: str = "shop") -> Table:
-    with lake.catalog() as catalog:
-        return catalog.load_table((namespace, "orders"))
-
-
-def total(found: Table, name: str) -> int:
-    snapshot = found.current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
-    return int(snapshot.summary.additional_properties[f"total-{name}"])
 
 
 def assert_small(lake: LakeHarness) -> None:
@@ -163,12 +87,6 @@ def test_tables_are_not_maintained_when_it_is_disabled(lake: LakeHarness) -> Non
     apply(lake, config(lake, {"enabled": False}), batches)
     assert_exact(lake, batches)
     assert total(table(lake, "shop_changes"), "data-files") == 9
-
-
-def located(lake: Lake, table: LakeTable) -> set[tuple[str, int]]:
-    """Return file and position of all rows of a table."""
-    rows = lake.spark.read.table(table.sql_name).select("_file", "_pos")
-    return {(row[0], row[1]) for row in rows.collect()}
 
 
 def test_locations_of_rows_stay_known_when_their_files_are_merged(lake: LakeHarness) -> None:

@@ -82,3 +82,10 @@ def test_number_of_entries_stays_below_twice_that_of_the_keys() -> None:
         index.put(hashes(keys.tolist()), keys.astype(np.uint64))
         assert len(index) < 2 * count
         assert len(index._runs) < 8
+
+
+def test_first_location_counts_when_a_key_is_put_twice_at_once() -> None:
+    index = LocationIndex()
+    index.put(hashes([3, 4, 3, 3]), locations([1, 2, 3, 4]))
+    assert len(index) == 2
+    assert index.find(hashes([3, 4])).tolist() == [1, 2]

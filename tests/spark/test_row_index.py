@@ -1,0 +1,168 @@
+"""The index of row locations has the true location of every row, whatever writes the table and however."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.batch.context import MirrorContext
+from replicator.config import Config
+from replicator.lake.row_locations import ReadCost, RowLocationCache, RowLocations
+from replicator.lake.row_search import read_unread
+from replicator.runner.scheduler import Scheduler
+from tests.oracle.model import Record
+from tests.support.lake_harness import LakeHarness
+from tests.support.logs import captured_logs
+from tests.support.order_changes import assert_exact, changes, located, table
+from tests.support.orders_table import DEFINITION, ORDERS
+
+AT_ONCE = ReadCost(constant=0.0, row=0.0)
+"""Reading all keys counts as free, so that an index is complete before its first use."""
+
+
+def config(lake: LakeHarness, **sections: Any) -> Config:
+    maintenance = {"merge_files": 4, "max_snapshots": 8, "max_lag": "100000 days"}
+    return lake.config(maintenance=maintenance | sections.pop("maintenance", {}), **sections)
+
+
+@pytest.fixture
+def indexed(lake: LakeHarness) -> LakeHarness:
+    """Return a lake whose mirrors read all keys at once; batches of more than six events use the executors."""
+
+    def impatient(context: MirrorContext) -> MirrorContext:
+        return replace(context, row_locations=RowLocationCache(lake.folder, cost=AT_ONCE))
+
+    lake.adapt = impatient
+    lake.driver_max_events = 6
+    return lake
+
+
+def batches_of(seed: int, count: int = 14) -> list[list[Record]]:
+    """Return batches for the driver and for the executors, in random order."""
+    chance, small = random.Random(seed), changes(seed, batches=3 * count, size=5)
+    found = []
+    while small:
+        size = chance.choice((1, 1, 3))
+        found.append([record for batch in small[:size] for record in batch])
+        small = small[size:]
+    return found
+
+
+def known_locations(mirror: Scheduler) -> RowLocations:
+    """Return the locations that the next batch would use."""
+    loaded = mirror.context.lake.load("shop", "orders")
+    assert loaded is not None
+    known = mirror.context.row_locations.of(loaded, ("id",))
+    read_unread(mirror.context.lake, loaded, known)
+    return known
+
+
+def assert_located(mirror: Scheduler) -> None:
+    known, loaded = known_locations(mirror), mirror.context.lake.load("shop", "orders")
+    assert loaded is not None
+    assert known.is_complete
+    found, searched = known.find(pa.table({"k0": pa.array(range(100), pa.int64())}))
+    assert not len(searched)
+    positions = [(f.file.path, int(at)) for f in found for at in f.positions]
+    assert len(set(positions)) == len(positions)
+    assert set(positions) == located(mirror.context.lake, loaded)
+
+
+@pytest.mark.parametrize("partition", [[], ["bucket(3, id)"]], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_index_has_the_location_of_every_row_after_every_batch(
+    indexed: LakeHarness, partition: list[str], seed: int
+) -> None:
+    """Small and large batches, maintenance after some of them, and a restart in the middle."""
+    batches = batches_of(seed)
+    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    settings = config(indexed, table=[{"name": "shop.orders", "partition": partition}])
+    mirror, end = indexed.mirror(settings), 0
+    for i, batch in enumerate(batches):
+        end += len(batch)
+        if i == len(batches) // 2:
+            mirror = indexed.mirror(settings)
+        mirror.advance({ORDERS: {0: end}})
+        if len(batch) <= 6:
+            assert_located(mirror)
+    assert mirror.summary().paused == {}
+    assert_exact(indexed, batches)
+
+
+def test_index_stays_valid_when_another_process_compacts_the_table(indexed: LakeHarness) -> None:
+    batches = changes(7, batches=10)
+    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    mirror, end = indexed.mirror(config(indexed, maintenance={"enabled": False})), 0
+    for i, batch in enumerate(batches):
+        end += len(batch)
+        mirror.advance({ORDERS: {0: end}})
+        index = known_locations(mirror).index
+        if i in (3, 6):
+            mirror.context.spark.sql(
+                "CALL lake.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))"
+            ).collect()
+        assert_located(mirror)
+        assert known_locations(mirror).index is index
+    assert_exact(indexed, batches)
+
+
+def test_keys_are_read_again_when_another_process_changes_rows(indexed: LakeHarness) -> None:
+    batches = changes(8, batches=6)
+    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    mirror, end = indexed.mirror(config(indexed)), 0
+    for batch in batches:
+        end += len(batch)
+        mirror.advance({ORDERS: {0: end}})
+        # An UPDATE that changes no value writes each row to another file.
+        mirror.context.spark.sql("UPDATE lake.shop.orders SET name = name").collect()
+        assert not known_locations(mirror).is_complete
+    assert_exact(indexed, batches)
+
+
+def test_search_continues_when_the_table_has_two_rows_with_the_same_key(indexed: LakeHarness) -> None:
+    """Only another writer can add such rows. A search finds all of them, so that the next change removes them."""
+    batches = changes(9, batches=6, keys=5)
+    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    settings = config(indexed)
+    mirror, end = indexed.mirror(settings), len(batches[0])
+    mirror.advance({ORDERS: {0: end}})
+    mirror.context.spark.sql("INSERT INTO lake.shop.orders SELECT * FROM lake.shop.orders").collect()
+    with captured_logs() as logs:
+        for batch in batches[1:]:
+            end += len(batch)
+            mirror.advance({ORDERS: {0: end}})
+    assert [line["table"] for line in logs if line["event"].startswith("rows with equal keys")] == [
+        "shop.orders"
+    ]
+    assert_exact_rows(indexed, batches)
+
+
+def assert_exact_rows(lake: LakeHarness, batches: list[list[Record]]) -> None:
+    rows = lake.rows("orders")
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert len(rows) <= 5
+
+
+def test_index_is_not_built_when_it_would_be_larger_than_configured(lake: LakeHarness) -> None:
+    batches = changes(10, batches=5)
+    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    lake.adapt = lambda context: replace(context, row_locations=RowLocationCache(most_bytes=0, cost=AT_ONCE))
+    mirror, end = lake.mirror(config(lake)), 0
+    for batch in batches:
+        end += len(batch)
+        mirror.advance({ORDERS: {0: end}})
+        assert not known_locations(mirror).is_complete
+    assert_exact(lake, batches)
+
+
+def test_large_batch_writes_one_delete_file_when_the_table_is_indexed(indexed: LakeHarness) -> None:
+    batches = changes(12, batches=3, size=30)
+    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    mirror = indexed.mirror(config(indexed, maintenance={"enabled": False}))
+    # The second batch is small, so that all keys are read; the others are large.
+    for end, files in ((30, 0), (33, 1), (60, 2), (90, 3)):
+        mirror.advance({ORDERS: {0: end}})
+        assert table(indexed).inspect.delete_files().num_rows == files
+    assert_exact(indexed, batches)
