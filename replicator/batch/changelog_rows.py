@@ -21,6 +21,9 @@ offset         long           offset in the partition
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -28,6 +31,7 @@ from pyspark.sql import functions as F
 from replicator.jvm.position_columns import pos_of, row_of
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.changelog import RowKind, change_column
+from replicator.model.position import MOST_POS
 from replicator.model.table import TableSchema
 
 
@@ -95,3 +99,39 @@ def _change() -> SparkColumn:
         F.col("partition").alias("partition"),
         F.col("offset").alias("offset"),
     )
+
+
+def driver_changelog_rows(events: pa.Table, schema: TableSchema) -> pa.Table:
+    """Compute `changelog_rows` on the driver."""
+    ops = events.column("op").to_numpy(zero_copy_only=False)
+    before, after = (events.column(name).combine_chunks() for name in ("before", "after"))
+    is_pair = (ops == "u") & before.is_valid().to_numpy(zero_copy_only=False)
+    event = np.repeat(np.arange(len(ops)), np.where(is_pair, 2, 1))
+    is_first = np.r_[True, event[1:] != event[:-1]] if len(event) else np.empty(0, bool)
+    uses_before = (is_pair[event] & is_first) | (ops[event] == "d")
+    images = pa.chunked_array([before, after.cast(before.type)]).combine_chunks()
+    rows = images.take(pa.array(np.where(uses_before, event, event + len(ops))))
+    values = {name: pc.struct_field(rows, name) for name in schema.names}
+    kinds = np.select(
+        [ops[event] == "d", ops[event] == "t", uses_before, ops[event] == "u"],
+        [RowKind.DELETE, RowKind.TRUNCATE, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER],
+        RowKind.INSERT,
+    )
+    change = _driver_change(events.take(pa.array(event)).combine_chunks(), kinds)
+    return pa.table(values | {change_column(schema.names): change})
+
+
+def _driver_change(events: pa.Table, kinds: "np.ndarray[tuple[int], np.dtype[np.str_]]") -> pa.StructArray:
+    """Return the struct of changelog rows; `events` has the event of each row, `kinds` its kind."""
+    values = {name: events.column(name).combine_chunks() for name in events.column_names}
+    millis = pc.multiply(values["ts_ms"].cast(pa.int64()), 1000)
+    fields = {
+        "kind": pa.array(kinds.tolist(), pa.string()),
+        "op": values["op"],
+        "source_ts": millis.cast(pa.timestamp("us", "UTC")),
+        "file": values["file"],
+        "pos": pc.bit_wise_and(values["position_key"], MOST_POS),
+        "row": pc.shift_right(values["row_key"], 1).cast(pa.int32()),
+        **{name: values[name] for name in ("server_id", "gtid", "partition", "offset")},
+    }
+    return pa.StructArray.from_arrays(list(fields.values()), list(fields))

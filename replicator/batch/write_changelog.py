@@ -1,12 +1,15 @@
 """Appends every change of a batch to the changelog, once."""
 
 from dataclasses import replace
+from typing import Any
 
 from replicator import failpoints
-from replicator.batch.changelog_rows import changelog_rows
+from replicator.batch.changelog_rows import changelog_rows, driver_changelog_rows
 from replicator.batch.table_batch import TableBatch, TableKind
+from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
+from replicator.lake.driver_files import writable_rows, write_data
 from replicator.lake.ledger import LakeRole
 from replicator.model.changelog import change_column
 
@@ -17,15 +20,27 @@ def write_changelog(batch: TableBatch) -> None:
     Raises:
         FencedError, CommitConflict: as `publish`; nothing was appended.
     """
-    table, schema = batch.changelog, batch.schema.decoded
+    table = batch.changelog
     if table is None:
         return
     target = batch.target(LakeRole.CHANGELOG, table)
-    files = []
-    if batch.stats.changes:
-        rows = changelog_rows(batch.changelog_events(table), schema)
-        rows = cast_to_table(rows, table.columns(), struct=change_column(schema.names))
-        files = stage_data(batch.context.lake, table, rows)
+    files = _stage(batch, table) if batch.stats.changes else []
     failpoints.reach("after-changelog-files")
     marker = replace(batch.next_marker(target.base), alone=batch.kind is TableKind.CHANGELOG_ONLY)
     batch.context.writer.commit(target, Staged(files), marker)
+
+
+def _stage(batch: TableBatch, table: LakeTable) -> list[Any]:
+    """Write the changelog rows that the table lacks."""
+    lake, schema = batch.context.lake, batch.schema.decoded
+    if (
+        batch.task.executor.locates_rows
+        and batch.is_in_log_order
+        and not batch.written_offsets(batch.progress.changelog)
+    ):
+        rows = writable_rows(table, driver_changelog_rows(batch.events.arrow(), schema))
+        if rows is not None:
+            return [write_data(lake, table, rows).file]
+    frame = changelog_rows(batch.changelog_events(table), schema)
+    frame = cast_to_table(frame, table.columns(), struct=change_column(schema.names))
+    return stage_data(lake, table, frame)

@@ -89,7 +89,12 @@ def _stage_located(
     rows = from_offset(events.frame, dict(plan.written)).toArrow() if plan.written else events.arrow()
     net = driver_net_changes(rows, schema)
     after = cast("StructType", events.frame.schema["after"].dataType)
-    change = LocatedChange(schema.key, net.keys, local_frame(context.spark, net.rows, after), net.row_keys)
+    change = LocatedChange(
+        schema.key,
+        net.keys,
+        lambda: local_frame(context.spark, net.rows, after),
+        (net.rows, net.row_keys),
+    )
     return stage_located(context.lake, table, change, context.row_locations)
 
 
@@ -114,7 +119,7 @@ def _stage_by_key(
         superseded = local_frame(context.spark, last.superseded) if last.superseded.num_rows else None
         rows = rows_except(events.frame, superseded, schema)
         if _is_indexed(batch, table):
-            change = LocatedChange(schema.key, last.keys, rows, None)
+            change = LocatedChange(schema.key, last.keys, lambda: rows)
             return stage_located(context.lake, table, change, context.row_locations)
         # In an empty table nothing is looked up.
         keys = local_frame(context.spark, last.keys.slice(0, 0) if table.is_empty else last.keys)
@@ -126,7 +131,7 @@ def _stage_by_key(
         rows = surviving_rows(events.frame, found.frame, schema)
         if not reset and _is_indexed(batch, table):
             keys = found.frame.select(*key_names(schema)).toArrow()
-            change = LocatedChange(schema.key, keys, rows, None)
+            change = LocatedChange(schema.key, keys, lambda: rows)
             return stage_located(context.lake, table, change, context.row_locations)
         if reset and target.base is not None and not table.is_empty:
             rows = _with_surviving_rows(batch, target, reset, rows, found.frame)

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.driver_files import upload
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
 
@@ -162,9 +163,10 @@ def stage_deletes_on_driver(
         for i, (partition, found) in enumerate(_by_partition(table, snapshot_id, positions)):
             path = f"{folder}/{i:05d}.parquet"
             rows = _delete_rows(found)
-            size = _upload(table, path, rows)
+            content = _parquet(rows)
+            upload(table, path, content)
             metrics = _path_metrics(lake, rows.num_rows, found[0].file.path, found[-1].file.path)
-            files.append(_delete_file(lake, table, path, size, metrics, partition))
+            files.append(_delete_file(lake, table, path, len(content), metrics, partition))
     return files
 
 
@@ -197,20 +199,10 @@ def write_deletes_on_driver(
     return stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions.toArrow()))
 
 
-def _upload(table: LakeTable, path: str, rows: pa.Table) -> int:
-    """Write one Parquet file and return its size in bytes.
-
-    The table's own FileIO writes it, because that has the credentials of any object store.
-    """
+def _parquet(rows: pa.Table) -> bytearray:
     buffer = BytesIO()
     pq.write_table(rows, buffer, compression="zstd", store_schema=False)
-    content = bytearray(buffer.getvalue())
-    stream = table.java.io().newOutputFile(path).create()
-    try:
-        stream.write(content)
-    finally:
-        stream.close()
-    return len(content)
+    return bytearray(buffer.getvalue())
 
 
 def _path_metrics(lake: Lake, count: int, first: str, last: str) -> Any:

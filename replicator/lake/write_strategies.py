@@ -6,7 +6,7 @@ which shuffles and sorts the whole target.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import (
     POSITIONS,
+    DataFileRef,
     by_file,
     cast_to_table,
     data_file_ref,
@@ -29,6 +30,7 @@ from replicator.lake.data_files import (
     stage_data,
     stage_deletes_on_driver,
 )
+from replicator.lake.driver_files import writable_rows, write_data
 from replicator.lake.row_locations import RowChanges, RowLocationCache
 from replicator.lake.row_search import locate
 from replicator.model.changelog import NET
@@ -78,14 +80,14 @@ class LocatedChange:
     Attributes:
         key: the key columns of the table.
         keys: each changed key once (columns k0, k1, ...).
-        rows: the new rows.
-        row_keys: the keys of `rows`, in the same order, if one task writes them in this order; else None.
+        frame: returns the new rows.
+        rows: the new rows and their keys, in the same order, if the driver holds them; else None.
     """
 
     key: tuple[str, ...]
     keys: pa.Table
-    rows: DataFrame
-    row_keys: pa.Table | None
+    frame: Callable[[], DataFrame]
+    rows: tuple[pa.Table, pa.Table] | None = None
 
 
 class WriteStrategy(Protocol):
@@ -118,19 +120,36 @@ def stage_located(lake: Lake, table: LakeTable, change: LocatedChange, cache: Ro
     The table must not have columns that are still to be filled.
     """
     known = cache.of(table, change.key)
-    empty = change.row_keys is not None and not change.row_keys.num_rows
-    data = [] if empty else stage_data(lake, table, cast_to_table(change.rows, table.columns()))
+    data, written = _stage_rows(lake, table, change)
     failpoints.reach("after-data-files")
     deletes = []
     if table.snapshot_id is not None:
         positions = locate(lake, table, known, change.keys, cache)
         deletes = stage_deletes_on_driver(lake, table, table.snapshot_id, positions)
         failpoints.reach("after-delete-files")
-    written = None
-    if change.row_keys is not None and len(data) == 1 and not table.is_partitioned and not table.is_sorted:
-        # One task wrote one file, in the order of the rows that it was given.
-        written = (change.row_keys, data_file_ref(table, data[0]))
     return Staged(data, deletes, row_changes=RowChanges(known, change.keys, written, data))
+
+
+def _stage_rows(
+    lake: Lake, table: LakeTable, change: LocatedChange
+) -> tuple[list[Any], tuple[pa.Table, DataFileRef] | None]:
+    """Write the new rows; return the files, and the keys of the rows in the order in which they are in the only file.
+
+    The second value is None if the order is unknown.
+    """
+    if change.rows is None:
+        return stage_data(lake, table, cast_to_table(change.frame(), table.columns())), None
+    rows, keys = change.rows
+    if not rows.num_rows:
+        return [], None
+    writable = writable_rows(table, rows)
+    if writable is None:
+        data = stage_data(lake, table, cast_to_table(change.frame(), table.columns()))
+        # One task wrote one file, in the order of the rows that it was given.
+        ordered = len(data) == 1 and not table.is_partitioned and not table.is_sorted
+        return data, (keys, data_file_ref(table, data[0])) if ordered else None
+    found = write_data(lake, table, writable)
+    return [found.file], (keys, DataFileRef(found.path))
 
 
 def stage_by_identity(

@@ -1,0 +1,94 @@
+"""Write data files of few rows on the driver, with Arrow and without a Spark job.
+
+Iceberg itself reads the metrics of each file (counts, bounds) from its footer, as it does for imported files; only the
+number of NaN values is missing, which readers then treat as unknown.
+"""
+
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from replicator.lake.catalog import Lake, LakeTable, lake_errors
+
+_CODEC: Final = "write.parquet.compression-codec"
+_CODECS: Final = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none", "lz4": "lz4"}
+_BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled.column."
+_FORMAT: Final = "write.format.default"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenData:
+    """A file that no snapshot refers to yet: Iceberg's DataFile object, and its path."""
+
+    file: Any
+    path: str
+
+
+def writable_rows(table: LakeTable, rows: pa.Table) -> pa.Table | None:
+    """Return `rows` with the columns and types of `table`; None if only Spark can write them to this table.
+
+    A column that `rows` lacks is null. Only Spark writes tables with partitions, a sort order, Bloom filters or a file
+    format other than Parquet, and values that Arrow does not convert.
+    """
+    if table.java.spec().fields().size() or table.is_sorted or not _is_plain(table):
+        return None
+    schema = _arrow_schema(table.schema_json())
+    columns = [
+        rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    try:
+        return pa.table(columns, names=schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
+        return None
+
+
+def write_data(lake: Lake, table: LakeTable, rows: pa.Table) -> WrittenData:
+    """Write `rows`, as `writable_rows` returned them, as one data file of `table`."""
+    buffer, codec = BytesIO(), table.property(_CODEC) or "zstd"
+    pq.write_table(
+        rows, buffer, compression=_CODECS[codec], store_schema=False, store_decimal_as_integer=True
+    )
+    content = bytearray(buffer.getvalue())
+    classes, java = lake.classes, table.java
+    with lake_errors(f"files of {table.name} cannot be staged"):
+        path = str(java.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet"))
+        upload(table, path, content)
+        config = classes.metrics_config.forTable(java)
+        metrics = classes.parquet_util.fileMetrics(classes.memory_file(path, content), config)
+        builder = classes.data_files.builder(java.spec()).withPath(path).withFormat("PARQUET")
+        return WrittenData(builder.withFileSizeInBytes(len(content)).withMetrics(metrics).build(), path)
+
+
+def upload(table: LakeTable, path: str, content: bytearray) -> None:
+    """Write a file.
+
+    The table's own FileIO writes it, because that has the credentials of any object store.
+    """
+    stream = table.java.io().newOutputFile(path).create()
+    try:
+        stream.write(content)
+    finally:
+        stream.close()
+
+
+def _is_plain(table: LakeTable) -> bool:
+    properties = table.java.properties()
+    if (properties.get(_FORMAT) or "parquet") != "parquet" or (
+        properties.get(_CODEC) or "zstd"
+    ) not in _CODECS:
+        return False
+    return not table.classes.property_util.propertiesWithPrefix(properties, _BLOOM_FILTERS).size()
+
+
+@lru_cache(1024)
+def _arrow_schema(schema_json: str) -> pa.Schema:
+    """Return an Iceberg schema as Arrow's, with the field ids that Iceberg's readers need."""
+    return schema_to_pyarrow(Schema.model_validate_json(schema_json))
