@@ -14,6 +14,7 @@ from replicator.lake.catalog import Lake
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.row_locations import RowLocationCache
+from replicator.lake.small_files import SmallFileLog
 from replicator.lake.table_writer import TableWriter
 from replicator.model.column_rules import ColumnRules
 from replicator.model.commit_marker import OffsetRange
@@ -50,6 +51,7 @@ class MirrorContext:
     schemas: SchemaTracker
     quarantine: Quarantine
     row_locations: RowLocationCache
+    small_files: SmallFileLog
     driver_limits: DriverLimits
     sizes: RecordSizes
     rules: ColumnRuleBook
@@ -58,7 +60,7 @@ class MirrorContext:
     @property
     def writer(self) -> TableWriter:
         """The committer of lake tables."""
-        return TableWriter(self.lake, self.ledger, self.row_locations)
+        return TableWriter(self.lake, self.ledger, self.row_locations, self.small_files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """Appends every change of a batch to the changelog, once."""
 
 from dataclasses import replace
-from typing import Any
 
 from replicator import failpoints
 from replicator.batch.changelog_rows import changelog_rows, driver_changelog_rows
 from replicator.batch.table_batch import TableBatch, TableKind
 from replicator.lake.catalog import LakeTable
-from replicator.lake.commit import Staged
+from replicator.lake.commit import SmallChanges, Staged
 from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.lake.driver_files import writable_rows, write_data
 from replicator.lake.ledger import LakeRole
@@ -24,13 +23,13 @@ def write_changelog(batch: TableBatch) -> None:
     if table is None:
         return
     target = batch.target(LakeRole.CHANGELOG, table)
-    files = _stage(batch, table) if batch.stats.changes else []
+    staged = _staged(batch, table) if batch.stats.changes else Staged()
     failpoints.reach("after-changelog-files")
     marker = replace(batch.next_marker(target.base), alone=batch.kind is TableKind.CHANGELOG_ONLY)
-    batch.context.writer.commit(target, Staged(files), marker)
+    batch.context.writer.commit(target, staged, marker)
 
 
-def _stage(batch: TableBatch, table: LakeTable) -> list[Any]:
+def _staged(batch: TableBatch, table: LakeTable) -> Staged:
     """Write the changelog rows that the table lacks."""
     lake, schema = batch.context.lake, batch.schema.decoded
     if (
@@ -40,7 +39,8 @@ def _stage(batch: TableBatch, table: LakeTable) -> list[Any]:
     ):
         rows = writable_rows(table, driver_changelog_rows(batch.events.arrow(), schema))
         if rows is not None:
-            return [write_data(lake, table, rows).file]
+            written = write_data(lake, table, rows)
+            return Staged([written.file], small_files=SmallChanges([written]))
     frame = changelog_rows(batch.changelog_events(table), schema)
     frame = cast_to_table(frame, table.columns(), struct=change_column(schema.names))
-    return stage_data(lake, table, frame)
+    return Staged(stage_data(lake, table, frame), small_files=SmallChanges())

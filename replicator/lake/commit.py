@@ -15,9 +15,19 @@ from py4j.protocol import Py4JJavaError
 from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError
 from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
+from replicator.lake.data_files import WrittenDeletes
+from replicator.lake.driver_files import WrittenData
 from replicator.lake.row_locations import RowChanges
 from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class SmallChanges:
+    """The files of a commit that the driver wrote; no other files of the commit delete rows of earlier files."""
+
+    data: Sequence[WrittenData] = ()
+    deletes: Sequence[WrittenDeletes] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,7 @@ class Staged:
         branch: publish this branch, a descendant of the current snapshot, and add `data` and `deletes` on it.
         fills_done: this commit fills the added columns, and removes the rows from before the table was recreated.
         row_changes: the locations of the changed rows after this commit; None if they are not tracked.
+        small_files: the files that the driver wrote; None if the commit changes the table in another way too.
     """
 
     data: Sequence[Any] = ()
@@ -39,6 +50,7 @@ class Staged:
     branch: str | None = None
     fills_done: bool = False
     row_changes: RowChanges | None = None
+    small_files: SmallChanges | None = None
 
 
 def publish(

@@ -62,6 +62,19 @@ class FilePositions:
     positions: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenDeletes:
+    """A delete file that no snapshot refers to yet: Iceberg's DeleteFile object, and the positions in it."""
+
+    file: Any
+    positions: Sequence[FilePositions]
+
+    @property
+    def count(self) -> int:
+        """Number of positions."""
+        return sum(len(found.positions) for found in self.positions)
+
+
 def data_file_ref(table: LakeTable, file: Any) -> DataFileRef:
     """Return the reference to a data file of `table`, given as Iceberg's DataFile object."""
     path = str(file.location())
@@ -153,7 +166,7 @@ def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: Dat
 
 def stage_deletes_on_driver(
     lake: Lake, table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
-) -> list[Any]:
+) -> list[WrittenDeletes]:
     """Write position-delete files as `stage_deletes`, but on the driver: one for each partition."""
     if not positions:
         return []
@@ -166,7 +179,8 @@ def stage_deletes_on_driver(
             content = _parquet(rows)
             upload(table, path, content)
             metrics = _path_metrics(lake, rows.num_rows, found[0].file.path, found[-1].file.path)
-            files.append(_delete_file(lake, table, path, len(content), metrics, partition))
+            file = _delete_file(lake, table, path, len(content), metrics, partition)
+            files.append(WrittenDeletes(file, found))
     return files
 
 
@@ -196,7 +210,8 @@ def write_deletes_on_driver(
     lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame
 ) -> list[Any]:
     """Collect `positions`, which must be few, and write their delete files on the driver."""
-    return stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions.toArrow()))
+    written = stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions.toArrow()))
+    return [deletes.file for deletes in written]
 
 
 def _parquet(rows: pa.Table) -> bytearray:

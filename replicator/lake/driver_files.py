@@ -25,10 +25,11 @@ _FORMAT: Final = "write.format.default"
 
 @dataclass(frozen=True, slots=True)
 class WrittenData:
-    """A file that no snapshot refers to yet: Iceberg's DataFile object, and its path."""
+    """A file that no snapshot refers to yet: Iceberg's DataFile object, its path and its size in bytes."""
 
     file: Any
     path: str
+    bytes: int
 
 
 def writable_rows(table: LakeTable, rows: pa.Table) -> pa.Table | None:
@@ -64,7 +65,41 @@ def write_data(lake: Lake, table: LakeTable, rows: pa.Table) -> WrittenData:
         config = classes.metrics_config.forTable(java)
         metrics = classes.parquet_util.fileMetrics(classes.memory_file(path, content), config)
         builder = classes.data_files.builder(java.spec()).withPath(path).withFormat("PARQUET")
-        return WrittenData(builder.withFileSizeInBytes(len(content)).withMetrics(metrics).build(), path)
+        return WrittenData(
+            builder.withFileSizeInBytes(len(content)).withMetrics(metrics).build(), path, len(content)
+        )
+
+
+def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
+    """Return the rows of a file that `write_data` wrote, with the columns and types that the table has now.
+
+    None if Arrow cannot convert them.
+    """
+    with lake_errors(f"files of {table.name} cannot be read"):
+        stream = table.java.io().newInputFile(file.path).newStream()
+        try:
+            content = bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+    found = pq.read_table(pa.BufferReader(content))
+    columns = {_field_id(field): column for field, column in zip(found.schema, found.columns, strict=True)}
+    wanted = _arrow_schema(table.schema_json())
+    if any(
+        _nested_ids(found.schema.field(i)) != _nested_ids(field) for i, field in _same_fields(found, wanted)
+    ):
+        return None
+    try:
+        return pa.table(
+            [
+                columns[number].cast(field.type)
+                if (number := _field_id(field)) in columns
+                else pa.nulls(found.num_rows, field.type)
+                for field in wanted
+            ],
+            schema=wanted,
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
+        return None
 
 
 def upload(table: LakeTable, path: str, content: bytearray) -> None:
@@ -77,6 +112,21 @@ def upload(table: LakeTable, path: str, content: bytearray) -> None:
         stream.write(content)
     finally:
         stream.close()
+
+
+def _field_id(field: pa.Field) -> bytes:
+    return bytes((field.metadata or {})[b"PARQUET:field_id"])
+
+
+def _same_fields(rows: pa.Table, wanted: pa.Schema) -> list[tuple[int, pa.Field]]:
+    """Return the index in `rows` of each of the `wanted` fields that it has."""
+    present = {_field_id(field): i for i, field in enumerate(rows.schema)}
+    return [(present[number], field) for field in wanted if (number := _field_id(field)) in present]
+
+
+def _nested_ids(field: pa.Field) -> list[bytes]:
+    """Return the ids of the fields of a struct, in order; none for any other type."""
+    return [_field_id(child) for child in field.type] if pa.types.is_struct(field.type) else []
 
 
 def _is_plain(table: LakeTable) -> bool:

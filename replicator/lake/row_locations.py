@@ -143,7 +143,7 @@ class RowLocations:
 
         Return False if these are too many rows to be read, compared with those in the index.
         """
-        self.unread = [file for file in self.unread if str(file.location()) not in removed] + list(added)
+        self.unread = [f for f in self.unread if str(f.location()) not in removed] + list(added)
         if not self.is_complete and sum(int(f.recordCount()) for f in self.unread) > _ALWAYS_READ:
             return False
         self.files.discard(removed)
@@ -240,6 +240,35 @@ class RowLocationCache:
         self._tables.move_to_end(name)
         self._shrink()
 
+    def merged(
+        self,
+        table: LakeTable,
+        since: int,
+        removed: set[str],
+        written: tuple[pa.Table, DataFileRef] | None,
+        head: int,
+    ) -> None:
+        """Record that a commit after the snapshot `since` moved rows to a new file.
+
+        Args:
+            table: the table.
+            since, head: the snapshots before and after the commit.
+            removed: paths of the files in which the rows were.
+            written: the rows, with all columns of the table, and the new file; None if all of them were deleted.
+        """
+        known = self._tables.get((table.namespace, table.name))
+        if known is None or known.head != since or not removed.isdisjoint(_paths(known.unread)):
+            return
+        if written is not None:
+            rows, file = written
+            if not set(known.names) <= set(rows.column_names):
+                return
+            number = known.files.number(file)
+            places = np.arange(rows.num_rows, dtype=np.uint64)
+            known.put(rows.select(known.names), np.full(rows.num_rows, number, np.uint64), places)
+        known.files.discard(removed)
+        known.head = head
+
     def _shrink(self) -> None:
         """Discard the locations of the tables that were not used for longest, until the limit is kept."""
         sizes = {name: len(known.index) * ENTRY_BYTES for name, known in list(self._tables.items())}
@@ -249,6 +278,10 @@ class RowLocationCache:
                 return
             self._tables.pop(name, None)
             excess -= size
+
+
+def _paths(files: Iterable[Any]) -> set[str]:
+    return {str(file.location()) for file in files}
 
 
 def _is_current(known: RowLocations, table: LakeTable) -> bool:

@@ -1,7 +1,7 @@
 """Commits staged files to a lake table and keeps the process's record of the lake true.
 
-A commit changes three things that must agree: the table, the ledger's copy of its marker, and the cache of row
-locations. `TableWriter.commit` is the only place that changes them together.
+A commit changes what must agree: the table, the ledger's copy of its marker, the cache of row locations, and the log of
+small files. `TableWriter.commit` is the only place that changes them together.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.ledger import LakeRole, Ledger
 from replicator.lake.row_locations import RowLocationCache
+from replicator.lake.small_files import SmallFileLog
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
 
@@ -38,6 +39,7 @@ class TableWriter:
     lake: Lake
     ledger: Ledger
     row_locations: RowLocationCache
+    small_files: SmallFileLog
 
     def commit(self, target: WriteTarget, staged: Staged, marker: CommitMarker) -> None:
         """Make `staged` visible in one atomic commit, together with `marker`.
@@ -45,10 +47,14 @@ class TableWriter:
         Raises:
             FencedError, CommitConflict, LakeUnavailable: as `publish`; nothing was committed.
         """
+        # The table shows its newest snapshot once the commit is made.
+        before = target.table.snapshot_id
         head = publish(self.lake, target.table, target.base, marker, staged)
         changes = staged.row_changes
         if changes is not None:
             self.row_locations.committed(target.table, changes, head)
+        if (small := staged.small_files) is not None:
+            self.small_files.committed(target.table, before, small.data, small.deletes, head)
         self.ledger.committed(target.source, target.role, marker)
 
     def target(self, source: TableId, role: LakeRole, table: LakeTable) -> WriteTarget:

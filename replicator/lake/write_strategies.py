@@ -19,10 +19,11 @@ from replicator import failpoints
 from replicator.errors import MissingRows
 from replicator.lake import sql
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.commit import Staged
+from replicator.lake.commit import SmallChanges, Staged
 from replicator.lake.data_files import (
     POSITIONS,
     DataFileRef,
+    WrittenDeletes,
     by_file,
     cast_to_table,
     data_file_ref,
@@ -30,7 +31,7 @@ from replicator.lake.data_files import (
     stage_data,
     stage_deletes_on_driver,
 )
-from replicator.lake.driver_files import writable_rows, write_data
+from replicator.lake.driver_files import WrittenData, writable_rows, write_data
 from replicator.lake.row_locations import RowChanges, RowLocationCache
 from replicator.lake.row_search import locate
 from replicator.model.changelog import NET
@@ -120,36 +121,51 @@ def stage_located(lake: Lake, table: LakeTable, change: LocatedChange, cache: Ro
     The table must not have columns that are still to be filled.
     """
     known = cache.of(table, change.key)
-    data, written = _stage_rows(lake, table, change)
+    rows = _stage_rows(lake, table, change)
     failpoints.reach("after-data-files")
-    deletes = []
+    deletes: list[WrittenDeletes] = []
     if table.snapshot_id is not None:
         positions = locate(lake, table, known, change.keys, cache)
         deletes = stage_deletes_on_driver(lake, table, table.snapshot_id, positions)
         failpoints.reach("after-delete-files")
-    return Staged(data, deletes, row_changes=RowChanges(known, change.keys, written, data))
+    return Staged(
+        rows.files,
+        [found.file for found in deletes],
+        row_changes=RowChanges(known, change.keys, rows.located, rows.files),
+        small_files=SmallChanges(rows.written, deletes),
+    )
 
 
-def _stage_rows(
-    lake: Lake, table: LakeTable, change: LocatedChange
-) -> tuple[list[Any], tuple[pa.Table, DataFileRef] | None]:
-    """Write the new rows; return the files, and the keys of the rows in the order in which they are in the only file.
+@dataclass(frozen=True, slots=True)
+class _StagedRows:
+    """The files of new rows.
 
-    The second value is None if the order is unknown.
+    Attributes:
+        files: Iceberg's DataFile objects.
+        located: the keys of the rows in the order in which they are in the only file; None if that is unknown.
+        written: those of the files that the driver wrote.
     """
+
+    files: list[Any]
+    located: tuple[pa.Table, DataFileRef] | None = None
+    written: Sequence[WrittenData] = ()
+
+
+def _stage_rows(lake: Lake, table: LakeTable, change: LocatedChange) -> _StagedRows:
+    """Write the new rows, on the driver if it holds them and the table permits it."""
     if change.rows is None:
-        return stage_data(lake, table, cast_to_table(change.frame(), table.columns())), None
+        return _StagedRows(stage_data(lake, table, cast_to_table(change.frame(), table.columns())))
     rows, keys = change.rows
     if not rows.num_rows:
-        return [], None
+        return _StagedRows([])
     writable = writable_rows(table, rows)
-    if writable is None:
-        data = stage_data(lake, table, cast_to_table(change.frame(), table.columns()))
-        # One task wrote one file, in the order of the rows that it was given.
-        ordered = len(data) == 1 and not table.is_partitioned and not table.is_sorted
-        return data, (keys, data_file_ref(table, data[0])) if ordered else None
-    found = write_data(lake, table, writable)
-    return [found.file], (keys, DataFileRef(found.path))
+    if writable is not None:
+        found = write_data(lake, table, writable)
+        return _StagedRows([found.file], (keys, DataFileRef(found.path)), [found])
+    data = stage_data(lake, table, cast_to_table(change.frame(), table.columns()))
+    # One task wrote one file, in the order of the rows that it was given.
+    ordered = len(data) == 1 and not table.is_partitioned and not table.is_sorted
+    return _StagedRows(data, (keys, data_file_ref(table, data[0])) if ordered else None)
 
 
 def stage_by_identity(
@@ -182,7 +198,8 @@ def stage_by_identity(
                 "drop the table in the lake and take a new snapshot of it, or mirror only its changes: "
                 'keyless = "changelog"',
             )
-        deletes = stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions))
+        written = stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions))
+        deletes = [found.file for found in written]
         failpoints.reach("after-delete-files")
     return Staged(data, deletes, clear=clear and not table.is_empty, branch=branch, fills_done=True)
 

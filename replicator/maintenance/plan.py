@@ -20,8 +20,9 @@ MOST_MANIFESTS: Final = 100
 
 
 class Step(StrEnum):
-    """A maintenance step; the steps run in this order."""
+    """A maintenance step; the steps run in this order. Only the process that wrote the files merges small ones."""
 
+    MERGE_SMALL = "merge small files"
     MERGE_DATA = "merge data files"
     MERGE_DELETES = "merge delete files"
     FOLD_DELETES = "remove deleted rows"

@@ -15,6 +15,7 @@ from replicator.config import MaintenanceConfig
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.maintenance.folders import TableFolders, sharing
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
+from replicator.maintenance.reports import StepReport
 from replicator.model.clock import now_ms
 
 _GRANULARITY: Final = "write.delete.granularity"
@@ -26,26 +27,6 @@ With more data files, each merge would write one delete file for each of them.
 _DELETE_TARGET: Final = 64_000_000
 """Size of a fully merged delete file, in bytes: Iceberg's default."""
 _UNLIMITED: Final = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """What a step did.
-
-    Attributes:
-        rewritten: number of files that were replaced; of snapshots or orphan files that were deleted.
-        added: number of files that replaced them.
-        bytes: size of the replaced files, if known.
-        complete: False if a limit stopped the step early.
-        skipped: why the step does not apply to the table; None if it does.
-    """
-
-    step: Step
-    rewritten: int
-    added: int = 0
-    bytes: int = 0
-    complete: bool = True
-    skipped: str | None = None
 
 
 def table_facts(table: LakeTable) -> TableFacts:

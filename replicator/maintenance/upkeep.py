@@ -14,7 +14,9 @@ from replicator.jvm.spark import first_line
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.ledger import LakeRole, Ledger
 from replicator.maintenance.plan import MergedFiles, due_steps
-from replicator.maintenance.steps import Maintenance, StepReport, table_facts
+from replicator.maintenance.reports import StepReport
+from replicator.maintenance.small_merge import SmallMerge
+from replicator.maintenance.steps import Maintenance, table_facts
 from replicator.model.clock import now_ms
 from replicator.model.table import TableId
 from replicator.telemetry import get_logger
@@ -116,6 +118,7 @@ class TableMaintainer:
     config: Config
     lake: Lake
     ledger: Ledger
+    small_merge: SmallMerge
 
     def __call__(self, lake_table: LakeTableId, merged: MergedFiles, deadline: float) -> MergedFiles | None:
         """Do what is due for a table, until the deadline (of `time.monotonic`).
@@ -134,19 +137,21 @@ class TableMaintainer:
         if table is None:
             return merged
         settings, started = self.config.table(str(source)).maintenance, time.monotonic()
+        small = self.small_merge.run(table, settings.merge_files)
         due = due_steps(table_facts(table), merged, settings, now_ms())
-        if not due:
-            return merged
         work = Maintenance(self.lake, table, settings, deadline, self.config.maintenance.slice_bytes)
         reports: list[StepReport] = []
         for step in due:
             if time.monotonic() > deadline:
                 break
             reports.append(work.run(step))
-        if any(report.rewritten for report in reports):
-            _log(table, reports, time.monotonic() - started)
+        done = reports if small is None else [small, *reports]
+        if any(report.rewritten for report in done):
+            _log(table, done, time.monotonic() - started)
         if len(reports) < len(due) or not all(report.complete for report in reports):
             return None
+        if not due:
+            return merged
         left = table_facts(table)
         return MergedFiles(left.data_files, left.delete_files)
 

@@ -22,7 +22,8 @@ from replicator.lake.row_counts import total
 from replicator.maintenance.folder_reader import read_folders
 from replicator.maintenance.folders import TableFolders
 from replicator.maintenance.plan import MOST_MANIFESTS, MergedFiles, Step, TableFacts, due_steps
-from replicator.maintenance.steps import Maintenance, StepReport, table_facts
+from replicator.maintenance.reports import StepReport
+from replicator.maintenance.steps import Maintenance, table_facts
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.patterns import matches

@@ -13,6 +13,7 @@ from replicator.lake.catalog import Lake
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.row_locations import RowLocationCache
+from replicator.lake.small_files import SmallFileLog
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
@@ -53,6 +54,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         schemas=SchemaTracker(event_format(config, log)),
         quarantine=quarantine,
         row_locations=RowLocationCache(config.mirror.state_dir, config.apply.max_index_size),
+        small_files=SmallFileLog(),
         driver_limits=DriverLimits.of(config.apply),
         sizes=RecordSizes(),
         rules=rules,

@@ -13,7 +13,7 @@ from replicator.batch import ExchangeAwaited, MirrorContext, TableTask, apply_ta
 from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.ledger import chunks, ranges_to_read
-from replicator.maintenance import TableMaintainer, Upkeep
+from replicator.maintenance import SmallMerge, TableMaintainer, Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord
@@ -363,5 +363,6 @@ class Scheduler:
 
 
 def _upkeep(context: MirrorContext) -> Upkeep:
-    maintain = TableMaintainer(context.config, context.lake, context.ledger)
+    small_merge = SmallMerge(context.lake, context.row_locations, context.small_files)
+    maintain = TableMaintainer(context.config, context.lake, context.ledger, small_merge)
     return Upkeep(context.config, maintain)

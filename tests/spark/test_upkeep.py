@@ -1,5 +1,6 @@
 """A mirror that maintains its tables between its batches stays equal to the source, with few files and snapshots."""
 
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +10,11 @@ from replicator import failpoints
 from replicator.config import Config
 from replicator.lake.rewritten_files import rewritten_files
 from replicator.lake.row_search import read_unread
+from tests.oracle.events import ColumnSpec, Place, schema_change_event
+from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
+from tests.support.logs import captured_logs
 from tests.support.order_changes import apply, assert_exact, changes, located, table, total
 from tests.support.orders_table import DEFINITION, ORDERS, event
 
@@ -157,4 +161,85 @@ def test_snapshot_with_a_tag_is_kept_when_others_expire(lake: LakeHarness) -> No
     again = mirror.context.spark.sql("SELECT * FROM lake.shop.orders VERSION AS OF 'audit'").collect()
     assert sorted(again) == sorted(tagged)
     assert len(table(lake).metadata.snapshots) < 8
+    assert_exact(lake, batches)
+
+
+def merges(logs: list[Any]) -> set[str]:
+    """Return the steps of all maintenance in `logs`."""
+    return {step for line in logs if line["event"] == "maintained" for step in line["steps"]}
+
+
+def test_process_merges_its_own_small_files_without_spark(lake: LakeHarness) -> None:
+    batches = changes(21, batches=18)
+    with captured_logs() as logs:
+        apply(lake, config(lake, {"max_snapshots": 1000}), batches)
+    assert merges(logs) == {"merge small files"}
+    assert_exact(lake, batches)
+    assert total(table(lake), "data-files") <= 4
+    assert total(table(lake), "delete-files") <= 4
+
+
+def test_spark_merges_small_files_of_which_the_process_knows_nothing(lake: LakeHarness) -> None:
+    """Those of an earlier process, and those from before another writer's commit."""
+    batches = changes(22, batches=16)
+    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    end = 0
+    with captured_logs() as logs:
+        for i, batch in enumerate(batches):
+            if i % 3 == 0:
+                mirror = lake.mirror(config(lake, {"max_snapshots": 1000}))
+            end += len(batch)
+            mirror.advance({ORDERS: {0: end}})
+    assert "merge data files" in merges(logs)
+    assert_exact(lake, batches)
+    assert total(table(lake), "data-files") < 10
+
+
+def test_small_files_are_merged_exactly_after_an_alter(lake: LakeHarness) -> None:
+    """The files have columns, names and types from before the ALTER; field ids tell which column is which."""
+    chance, records, rows = random.Random(3), [DEFINITION], dict[int, dict[str, Any]]()
+    wider = (ColumnSpec("id", "bigint", False), ColumnSpec("title", "varchar"), ColumnSpec("extra", "int"))
+    for pos in range(101, 161):
+        if pos == 130:
+            altered = schema_change_event(
+                Place(1, 129),
+                "orders",
+                wider,
+                ["id"],
+                kind="ALTER",
+                ddl="ALTER TABLE orders RENAME COLUMN name TO title, ADD COLUMN extra INT",
+            )
+            records.append(Record("shop", 0, None, altered))
+            rows = {n: {"id": n, "title": row["name"], "extra": None} for n, row in rows.items()}
+        number = chance.randint(1, 15)
+        after = (
+            {"id": number, "name": f"v{pos}"}
+            if pos < 130
+            else {"id": number, "title": f"v{pos}", "extra": pos}
+        )
+        before, rows[number] = rows.get(number), after
+        records.append(event("c" if before is None else "u", pos, before=before, after=after))
+    lake.write(records)
+    mirror = lake.mirror(config(lake, {"max_snapshots": 1000}))
+    with captured_logs() as logs:
+        for end in range(3, 61, 3):
+            mirror.advance({ORDERS: {0: end}})
+    assert mirror.summary().paused == {}
+    assert "merge small files" in merges(logs)
+    found = {row["id"]: row for row in lake.rows("orders")}
+    assert {n: (row["title"], row["extra"]) for n, row in found.items()} == {
+        n: (row["title"], row["extra"]) for n, row in rows.items()
+    }
+
+
+def test_mirror_stays_exact_when_the_process_ends_before_a_merge_is_committed(lake: LakeHarness) -> None:
+    batches = changes(23, batches=12)
+
+    def reach(point: str) -> None:
+        if point == "after-merged-files":
+            raise PowerCut
+
+    with pytest.raises(PowerCut), failpoints.on_reach(reach):
+        apply(lake, config(lake), batches)
+    lake.catch_up(config(lake))
     assert_exact(lake, batches)

@@ -1,5 +1,6 @@
 """Other writers of the same tables: a second mirror is fenced, and maintenance is allowed."""
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -9,6 +10,7 @@ from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError
 from replicator.lake.commit import Staged, publish
 from replicator.lake.data_files import matching_positions
+from replicator.lake.row_locations import ReadCost, RowLocationCache
 from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event
@@ -118,6 +120,8 @@ def test_small_batches_search_only_keys_without_known_row_locations(lake: LakeHa
         event("u", pos, before={"id": 1, "name": "new"}, after={"id": 1, "name": "2"}) for pos in (150, 170)
     ]
     lake.write([DEFINITION, created(1), created(2), updates[0], created(60), updates[1]])
+    never = ReadCost(constant=float("inf"))
+    lake.adapt = lambda context: replace(context, row_locations=RowLocationCache(cost=never))
     lake.mirror().advance({ORDERS: {0: 2}})
     mirror = lake.mirror()
     with patch("replicator.lake.row_search.matching_positions", search):

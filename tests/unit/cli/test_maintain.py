@@ -9,7 +9,7 @@ import pytest
 from replicator.config import Config, load
 from replicator.errors import UsageError
 from replicator.maintenance.plan import Step
-from replicator.maintenance.steps import StepReport
+from replicator.maintenance.reports import StepReport
 from replicator.operations.maintain import TableReport, TableSize
 from tests.support.command_line import replace_module
 

@@ -15,7 +15,7 @@ from replicator.lake.quarantine import QUARANTINE
 from replicator.lake.reader import sqlalchemy_uri
 from replicator.maintenance.folder_reader import read_folders
 from replicator.maintenance.plan import Step
-from replicator.maintenance.steps import StepReport
+from replicator.maintenance.reports import StepReport
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY
 from replicator.operations import maintain as module

@@ -1,0 +1,92 @@
+"""Merge the small files that this process wrote last, on the driver and in one commit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from replicator import failpoints
+from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.data_files import DataFileRef, WrittenDeletes, stage_deletes_on_driver
+from replicator.lake.driver_files import WrittenData, read_data, writable_rows, write_data
+from replicator.lake.row_locations import RowLocationCache
+from replicator.lake.small_files import Positions, SmallFileLog, SmallFiles
+from replicator.maintenance.plan import Step
+from replicator.maintenance.reports import StepReport
+
+
+@dataclass(frozen=True, slots=True)
+class SmallMerge:
+    """Merges small files, and keeps what the process knows about the table true."""
+
+    lake: Lake
+    row_locations: RowLocationCache
+    small_files: SmallFileLog
+
+    def run(self, table: LakeTable, least: int) -> StepReport | None:
+        """Merge the known small files of `table` if there are at least `least`; `table` is then refreshed.
+
+        Return None if there are fewer, if another process committed to the table since, or if only Spark can write the
+        table's files.
+
+        Raises:
+            CommitConflict: another process committed to the table meanwhile; nothing was changed.
+            LakeUnavailable: the catalog or the storage failed.
+        """
+        small, since = self.small_files.of(table), table.snapshot_id
+        if small is None or since is None or small.count < least:
+            return None
+        rows = self._live_rows(table, small)
+        if rows is None:
+            self.small_files.forget(table)
+            return None
+        removed = {file.path for file in small.data}
+        data = [write_data(self.lake, table, rows)] if rows.num_rows else []
+        kept = small.kept_deletes(removed)
+        deletes = stage_deletes_on_driver(self.lake, table, since, kept)
+        failpoints.reach("after-merged-files")
+        head = self._commit(table, since, small, data, deletes)
+        self.small_files.merged(table, data, deletes, head)
+        written = (rows, DataFileRef(data[0].path)) if data else None
+        self.row_locations.merged(table, since, removed, written, head)
+        failpoints.reach("after-maintenance-step")
+        replaced, added = len(small.data) + len(small.deletes), len(data) + len(deletes)
+        return StepReport(Step.MERGE_SMALL, replaced, added, sum(file.bytes for file in small.data))
+
+    def _live_rows(self, table: LakeTable, small: SmallFiles) -> pa.Table | None:
+        """Return the rows of the data files that are not deleted, as the table stores them; None if Arrow cannot."""
+        deleted = small.deleted(file.path for file in small.data)
+        parts = []
+        for file in small.data:
+            rows = read_data(table, file)
+            if rows is None:
+                return None
+            parts.append(_without(rows, deleted.get(file.path)))
+        return writable_rows(table, pa.concat_tables(parts)) if parts else None
+
+    def _commit(
+        self,
+        table: LakeTable,
+        since: int,
+        small: SmallFiles,
+        data: list[WrittenData],
+        deletes: list[WrittenDeletes],
+    ) -> int:
+        with lake_errors(f"merged files of {table.namespace}.{table.name} cannot be committed"):
+            rewrite: Any = table.java.newRewrite().validateFromSnapshot(since)
+            for old in [*(d.file for d in small.data), *(d.file for d in small.deletes)]:
+                rewrite.deleteFile(old)
+            for new in [*(d.file for d in data), *(d.file for d in deletes)]:
+                rewrite.addFile(new)
+            rewrite.commit()
+            table.java.refresh()
+            return int(table.java.currentSnapshot().snapshotId())
+
+
+def _without(rows: pa.Table, positions: Positions | None) -> pa.Table:
+    if positions is None:
+        return rows
+    kept = np.ones(rows.num_rows, bool)
+    kept[positions] = False
+    return rows.filter(pa.array(kept))
