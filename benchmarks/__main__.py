@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import age as age_module
+from benchmarks import commit as commit_module
 from benchmarks import drain as drain_module
 from benchmarks import freshness as freshness_module
 from benchmarks import start as start_module
@@ -93,6 +94,22 @@ def age(
     """What a batch and a reader cost after many small commits (10,000 take about two hours)."""
     options = age_module.Options(tuple(map(int, marks.split(","))), rows, changes, maintenance, driver_memory)
     _end(right=age_module.age(options, results))
+
+
+@app.command()
+def commit(
+    changes: Annotated[str, typer.Option(help="Numbers of changes in each batch.")] = "10,100,1000,10000",
+    batches: Annotated[int, typer.Option(min=2, help="Measured batches of each size.")] = 100,
+    before: Annotated[
+        Path | None, typer.Option(help="Another checkout, with an environment in .venv, to be compared.")
+    ] = None,
+    results: Results = _RESULTS,
+) -> None:
+    """CPU seconds of a commit to a mirror and its changelog, by the number of changes."""
+    options = commit_module.Options(
+        tuple(map(int, changes.split(","))), batches=batches, before=before and before.resolve()
+    )
+    commit_module.commit(options, results)
 
 
 @app.command()

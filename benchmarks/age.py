@@ -13,6 +13,7 @@ import sys
 import time
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def age(options: Options, results: Path) -> bool:
         target = Target(cache_folder() / "lakes" / "age", bootstrap, options.driver_memory)
         shutil.rmtree(target.folder, ignore_errors=True)
         drain_cold(target, target.config(_NAMESPACE, layout.prefix))
-        _write_changes(bootstrap, all_changes)
+        write_changes(bootstrap, all_changes)
         config = target.config(
             _NAMESPACE, layout.prefix, trigger="continuous", max_events=options.changes, changelog=False
         )
@@ -90,7 +91,7 @@ def age(options: Options, results: Path) -> bool:
     return not wrong
 
 
-def _write_changes(bootstrap: str, layout: Layout) -> None:
+def write_changes(bootstrap: str, layout: Layout) -> None:
     """Append the changes of `layout` to the topic that has its snapshot."""
     texts, sender = EventWriter(layout), Sender(bootstrap)
     versions = array("i", bytes(4 * (layout.snapshot_rows + layout.changes)))
@@ -132,29 +133,38 @@ def _marks(options: Options, target: Target, config: Path) -> Iterator[Mark]:
 
 def _apply(config: Path, log: Path, batches: int) -> tuple[list[float], float]:
     """Run the mirror for a number of batches; return their seconds, and the seconds of all maintenance."""
-    program = str(Path(sys.executable).parent / "replicator")
-    log.parent.mkdir(parents=True, exist_ok=True)
     seconds: list[float] = []
     maintained = 0.0
+    with running_mirror(config, log) as mirror:
+        for line in follow_log(log, mirror):
+            if line.get("event") == "batch":
+                seconds.append(float(str(line["seconds"])))
+            elif line.get("event") == "maintained":
+                maintained += float(str(line["seconds"]))
+            if len(seconds) >= batches:
+                break
+    return seconds, maintained
+
+
+@contextmanager
+def running_mirror(
+    config: Path, log: Path, python: Path = Path(sys.executable)
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """Run a mirror during the block, with the program beside `python`; its output goes to `log`."""
+    program = str(python.parent / "replicator")
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         mirror = subprocess.Popen(
             [program, "run", "-c", str(config)], stdout=output, stderr=output, env=child_environment()
         )
         try:
-            for line in _lines(log, mirror):
-                if line.get("event") == "batch":
-                    seconds.append(float(str(line["seconds"])))
-                elif line.get("event") == "maintained":
-                    maintained += float(str(line["seconds"]))
-                if len(seconds) >= batches:
-                    break
+            yield mirror
         finally:
             mirror.send_signal(signal.SIGTERM)
             mirror.wait(_PATIENCE_S)
-    return seconds, maintained
 
 
-def _lines(log: Path, mirror: "subprocess.Popen[bytes]") -> Iterator[dict[str, object]]:
+def follow_log(log: Path, mirror: "subprocess.Popen[bytes]") -> Iterator[dict[str, object]]:
     """Yield the log lines of a mirror until it ends, or until it has written none for some time."""
     deadline = time.monotonic() + _PATIENCE_S
     with log.open() as lines:

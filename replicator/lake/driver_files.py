@@ -20,16 +20,26 @@ from replicator.lake.catalog import Lake, LakeTable, lake_errors
 _CODEC: Final = "write.parquet.compression-codec"
 _CODECS: Final = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none", "lz4": "lz4"}
 _BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled.column."
+_KEPT_BYTES: Final = 100_000
+"""Files of up to this size stay in memory until they are merged."""
 _FORMAT: Final = "write.format.default"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenData:
-    """A file that no snapshot refers to yet: Iceberg's DataFile object, its path and its size in bytes."""
+    """A data file that this process wrote.
+
+    Attributes:
+        file: Iceberg's DataFile object.
+        path: where the file is.
+        size: in bytes.
+        content: the file itself, if it is small; None if it must be read.
+    """
 
     file: Any
     path: str
-    bytes: int
+    size: int
+    content: bytes | None = None
 
 
 def writable_rows(table: LakeTable, rows: pa.Table) -> pa.Table | None:
@@ -64,10 +74,10 @@ def write_data(lake: Lake, table: LakeTable, rows: pa.Table) -> WrittenData:
         upload(table, path, content)
         config = classes.metrics_config.forTable(java)
         metrics = classes.parquet_util.fileMetrics(classes.memory_file(path, content), config)
+        kept = bytes(content) if len(content) <= _KEPT_BYTES else None
         builder = classes.data_files.builder(java.spec()).withPath(path).withFormat("PARQUET")
-        return WrittenData(
-            builder.withFileSizeInBytes(len(content)).withMetrics(metrics).build(), path, len(content)
-        )
+        file = builder.withFileSizeInBytes(len(content)).withMetrics(metrics).build()
+    return WrittenData(file, path, len(content), kept)
 
 
 def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
@@ -75,12 +85,7 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
 
     None if Arrow cannot convert them.
     """
-    with lake_errors(f"files of {table.name} cannot be read"):
-        stream = table.java.io().newInputFile(file.path).newStream()
-        try:
-            content = bytes(stream.readAllBytes())
-        finally:
-            stream.close()
+    content = _download(table, file.path) if file.content is None else file.content
     found = pq.read_table(pa.BufferReader(content))
     columns = {_field_id(field): column for field, column in zip(found.schema, found.columns, strict=True)}
     wanted = _arrow_schema(table.schema_json())
@@ -100,6 +105,15 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
         return None
+
+
+def _download(table: LakeTable, path: str) -> bytes:
+    with lake_errors(f"files of {table.name} cannot be read"):
+        stream = table.java.io().newInputFile(path).newStream()
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
 
 
 def upload(table: LakeTable, path: str, content: bytearray) -> None:

@@ -91,7 +91,7 @@ class SmallFileLog:
         if known is None:
             known = self._tables[table.namespace, table.name] = SmallFiles(head)
         known.head = head
-        known.data += [file for file in data if file.bytes < SMALL_BYTES]
+        known.data += [file for file in data if file.size < SMALL_BYTES]
         known.deletes += deletes
 
     def merged(
@@ -104,7 +104,7 @@ class SmallFileLog:
         """Record that all known files were replaced by these; `deletes` delete no rows of `data`."""
         self._tables[table.namespace, table.name] = SmallFiles(
             head,
-            [file for file in data if file.bytes < SMALL_BYTES],
+            [file for file in data if file.size < SMALL_BYTES],
             [file for file in deletes if file.count < SMALL_DELETES],
         )
 

@@ -52,7 +52,7 @@ class SmallMerge:
         self.row_locations.merged(table, since, removed, written, head)
         failpoints.reach("after-maintenance-step")
         replaced, added = len(small.data) + len(small.deletes), len(data) + len(deletes)
-        return StepReport(Step.MERGE_SMALL, replaced, added, sum(file.bytes for file in small.data))
+        return StepReport(Step.MERGE_SMALL, replaced, added, sum(file.size for file in small.data))
 
     def _live_rows(self, table: LakeTable, small: SmallFiles) -> pa.Table | None:
         """Return the rows of the data files that are not deleted, as the table stores them; None if Arrow cannot."""

@@ -1,0 +1,112 @@
+"""What a commit costs: CPU time of the mirror process for each batch that commits to a mirror and its changelog.
+
+Uniform changes of one table, committed as soon as possible. Versions can be compared: their processes alternate.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from benchmarks.age import follow_log, running_mirror, write_changes
+from benchmarks.broker import broker, cache_folder
+from benchmarks.engine import Target, drain_cold
+from benchmarks.load import fill
+from benchmarks.processes import CHECKOUT
+from benchmarks.report import CONSOLE, Goal, save, show, show_goals
+from benchmarks.workload import Layout
+
+_GOAL_CPU_S = 0.15
+_GOAL_CHANGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to run.
+
+    Attributes:
+        changes: numbers of changes in each batch.
+        rows: number of rows of the snapshot.
+        warm_up: number of batches before the measured ones; Java compiles its code meanwhile.
+        batches: number of measured batches.
+        before: another checkout with an environment in `.venv`, to be compared with this one.
+    """
+
+    changes: Sequence[int] = (10, 100, 1_000, 10_000)
+    rows: int = 100_000
+    warm_up: int = 150
+    batches: int = 100
+    before: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a batch of one version, maintenance included. Times are in seconds."""
+
+    version: str
+    changes: int
+    cpu: float
+    seconds: float
+
+
+def commit(options: Options, results: Path) -> None:
+    """Run, print and save."""
+    checkouts = {"now": CHECKOUT} | ({"before": options.before} if options.before else {})
+    costs = []
+    with broker() as (bootstrap, _):
+        for changes in options.changes:
+            every = changes * (options.warm_up + options.batches)
+            layout = Layout(f"commit{changes}", snapshot_rows=options.rows, changes=every)
+            fill(bootstrap, replace(layout, changes=0))
+            write_changes(bootstrap, layout)
+            for version, checkout in checkouts.items():
+                costs.append(_cost(options, bootstrap, layout, changes, version, checkout))
+                CONSOLE.print(str(costs[-1]))
+    show("a commit of a mirror and its changelog", ("version", "changes", "CPU s", "seconds"),
+         [(c.version, c.changes, round(c.cpu, 3), round(c.seconds, 3)) for c in costs])  # fmt: skip
+    small = next((c for c in costs if (c.version, c.changes) == ("now", _GOAL_CHANGES)), None)
+    goals = [Goal("CPU s of 100 changes", small.cpu, _GOAL_CPU_S, at_least=False)] if small else []
+    show_goals(goals)
+    values = asdict(options) | {"before": str(options.before or "")}
+    save(results, "commit", {"options": values, "costs": [asdict(cost) for cost in costs]}, goals)
+
+
+def _cost(
+    options: Options, bootstrap: str, layout: Layout, changes: int, version: str, checkout: Path
+) -> Cost:
+    """Read the snapshot, then measure the batches with `changes` changes each."""
+    target = Target(cache_folder() / "lakes" / "commit", bootstrap)
+    shutil.rmtree(target.folder, ignore_errors=True)
+    drain_cold(target, _config(target, layout, options.rows, version))
+    config, log = _config(target, layout, changes, version), target.log("commit")
+    began = cpu = 0.0
+    batches = 0
+    with running_mirror(config, log, checkout / ".venv" / "bin" / "python") as mirror:
+        for line in follow_log(log, mirror):
+            batches += line.get("event") == "batch"
+            if not began and batches == options.warm_up:
+                began, cpu = time.monotonic(), tree_cpu(mirror.pid)
+            if batches == options.warm_up + options.batches - 1:
+                break
+        spent, seconds = tree_cpu(mirror.pid) - cpu, time.monotonic() - began
+    measured = options.batches - 1
+    return Cost(version, changes, spent / measured, seconds / measured)
+
+
+def _config(target: Target, layout: Layout, max_events: int, version: str) -> Path:
+    config = target.config("commit", layout.prefix, trigger="continuous", max_events=max_events)
+    if version == "now":
+        with config.open("a") as file:
+            # The events are old, so the mirror would count as far behind.
+            file.write('[maintenance]\nmax_lag = "1000000 days"\n')
+    return config
+
+
+def tree_cpu(pid: int) -> float:
+    """Return the CPU seconds that a process and its descendants have used."""
+    root = psutil.Process(pid)
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    return sum(found.user + found.system for found in times)
