@@ -10,6 +10,7 @@ from benchmarks import age as age_module
 from benchmarks import commit as commit_module
 from benchmarks import drain as drain_module
 from benchmarks import freshness as freshness_module
+from benchmarks import size as size_module
 from benchmarks import start as start_module
 from benchmarks import versions as versions_module
 from benchmarks.engine import STRATEGIES
@@ -110,6 +111,20 @@ def commit(
         tuple(map(int, changes.split(","))), batches=batches, before=before and before.resolve()
     )
     commit_module.commit(options, results)
+
+
+@app.command()
+def size(
+    rows: Annotated[str, typer.Option(help="Numbers of rows of the table.")] = "1000000,10000000,100000000",
+    batches: Annotated[int, typer.Option(min=4, help="Batches on each table.")] = 30,
+    driver_memory: Memory = "4g",
+    results: Results = _RESULTS,
+) -> None:
+    """What a batch of 10,000 uniform keys costs on tables of different sizes."""
+    options = size_module.Options(
+        tuple(map(int, rows.split(","))), batches=batches, driver_memory=driver_memory
+    )
+    _end(right=size_module.size(options, results))
 
 
 @app.command()

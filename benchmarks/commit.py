@@ -61,9 +61,13 @@ def commit(options: Options, results: Path) -> None:
             every = changes * (options.warm_up + options.batches)
             layout = Layout(f"commit{changes}", snapshot_rows=options.rows, changes=every)
             fill(bootstrap, replace(layout, changes=0))
+            target = Target(cache_folder() / "lakes" / "commit", bootstrap)
+            shutil.rmtree(target.folder, ignore_errors=True)
+            for version in checkouts:
+                drain_cold(target, _config(target, layout, options.rows, version), python(checkouts[version]))
             write_changes(bootstrap, layout)
             for version, checkout in checkouts.items():
-                costs.append(_cost(options, bootstrap, layout, changes, version, checkout))
+                costs.append(_cost(options, target, layout, changes, version, checkout))
                 CONSOLE.print(str(costs[-1]))
     show("a commit of a mirror and its changelog", ("version", "changes", "CPU s", "seconds"),
          [(c.version, c.changes, round(c.cpu, 3), round(c.seconds, 3)) for c in costs])  # fmt: skip
@@ -75,16 +79,13 @@ def commit(options: Options, results: Path) -> None:
 
 
 def _cost(
-    options: Options, bootstrap: str, layout: Layout, changes: int, version: str, checkout: Path
+    options: Options, target: Target, layout: Layout, changes: int, version: str, checkout: Path
 ) -> Cost:
-    """Read the snapshot, then measure the batches with `changes` changes each."""
-    target = Target(cache_folder() / "lakes" / "commit", bootstrap)
-    shutil.rmtree(target.folder, ignore_errors=True)
-    drain_cold(target, _config(target, layout, options.rows, version))
+    """Measure batches with `changes` changes each."""
     config, log = _config(target, layout, changes, version), target.log("commit")
     began = cpu = 0.0
     batches = 0
-    with running_mirror(config, log, checkout / ".venv" / "bin" / "python") as mirror:
+    with running_mirror(config, log, python(checkout)) as mirror:
         for line in follow_log(log, mirror):
             batches += line.get("event") == "batch"
             if not began and batches == options.warm_up:
@@ -97,7 +98,7 @@ def _cost(
 
 
 def _config(target: Target, layout: Layout, max_events: int, version: str) -> Path:
-    config = target.config("commit", layout.prefix, trigger="continuous", max_events=max_events)
+    config = target.config(f"commit_{version}", layout.prefix, trigger="continuous", max_events=max_events)
     if version == "now":
         with config.open("a") as file:
             # The events are old, so the mirror would count as far behind.
@@ -110,3 +111,8 @@ def tree_cpu(pid: int) -> float:
     root = psutil.Process(pid)
     times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
     return sum(found.user + found.system for found in times)
+
+
+def python(checkout: Path) -> Path:
+    """Return the interpreter of a checkout's environment."""
+    return checkout / ".venv" / "bin" / "python"

@@ -83,9 +83,12 @@ class Target:
         return self.folder / "logs" / f"{name}.log"
 
 
-def drain_cold(target: Target, config: Path) -> Usage:
-    """Run `replicator run --until-caught-up` as a new process, and measure it from its start to its end."""
-    program = str(Path(sys.executable).parent / "replicator")
+def drain_cold(target: Target, config: Path, python: Path = Path(sys.executable)) -> Usage:
+    """Run `replicator run --until-caught-up` as a new process, and measure it from its start to its end.
+
+    The program is the one beside `python`.
+    """
+    program = str(python.parent / "replicator")
     return run_measured(
         [program, "run", "-c", str(config), "--until-caught-up"], target.log(f"{config.stem}-cold")
     )
