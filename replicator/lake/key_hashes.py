@@ -1,7 +1,7 @@
 """Hash row keys to 128 bits, so that an index needs the same space for every kind of key.
 
-Two different keys get the same hash with a probability of about 1e-21 for 100 million rows and 10,000 lookups. The hash
-depends on a secret seed: whoever chooses keys cannot choose keys with equal hashes.
+Any two of 100 million different keys have equal hashes with a probability of about 1e-23. The hash depends on a secret
+seed: whoever chooses keys cannot choose keys with equal hashes.
 """
 
 import secrets
