@@ -59,6 +59,8 @@ def test_property_names_are_unchanged() -> None:
         found |= names - set(calls(tree, "get_logger"))
     assert found - {"replicator.toml", "replicator.archive.v1", "replicator.operations.check.librdkafka"} == {
         "replicator.commit",
+        "replicator.maintained",
+        "replicator.maintenance",
         "replicator.marker",
         "replicator.schema",
         "replicator.source-table",
