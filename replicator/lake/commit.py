@@ -18,7 +18,7 @@ from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
 from replicator.lake.data_files import WrittenDeletes
 from replicator.lake.driver_files import WrittenData
 from replicator.lake.row_locations import RowChanges
-from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
+from replicator.model.commit_marker import COMMIT_KEY, CommitMarker
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 
 
@@ -128,7 +128,9 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         _stamped(transaction.newFastAppend(), marker).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().removeBranch(staged.branch).commit()
-    properties = transaction.updateProperties().set(MARKER_KEY, marker.to_json())
+    properties = transaction.updateProperties()
+    for key, value in marker.properties().items():
+        properties.remove(key) if value is None else properties.set(key, value)
     if staged.fills_done:
         properties.remove(PENDING_FILLS_KEY).remove(PENDING_CLEAR_KEY)
     properties.commit()
