@@ -22,6 +22,10 @@ COMMIT_KEY: Final = "replicator.commit"
 POSITION_KEY: Final = "replicator.position"
 GTID_KEY: Final = "replicator.gtid"
 WATERMARK_KEY: Final = "replicator.watermark-ms"
+SNAPSHOT_KEY: Final = "replicator.snapshot-id"
+"""Table property with the snapshot whose rows the marker describes."""
+SEQUENCE_KEY: Final = "replicator.sequence-number"
+"""Table property with Iceberg's sequence number of that snapshot."""
 MARKER_VERSION: Final = 1
 _ROW_BYTES: Final = 3
 

@@ -63,6 +63,8 @@ def test_property_names_are_unchanged() -> None:
         "replicator.maintenance",
         "replicator.marker",
         "replicator.position",
+        "replicator.snapshot-id",
+        "replicator.sequence-number",
         "replicator.gtid",
         "replicator.watermark-ms",
         "replicator.schema",

@@ -9,7 +9,14 @@ from jsonschema import Draft202012Validator, ValidationError
 from replicator.lake.ledger import PAUSED_KEY, RETRYING_KEY
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
-from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker, PartitionProgress
+from replicator.model.commit_marker import (
+    COMMIT_KEY,
+    MARKER_KEY,
+    SEQUENCE_KEY,
+    SNAPSHOT_KEY,
+    CommitMarker,
+    PartitionProgress,
+)
 from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.table import SOURCE_KEY
@@ -20,6 +27,8 @@ from tests.unit.persisted.test_marker_text import MARKER, STATE_TEXT
 MARKER_SCHEMA = "commit-marker-v1.json"
 FULL = {
     **MARKER.properties(),
+    SNAPSHOT_KEY: "4711",
+    SEQUENCE_KEY: "12",
     SCHEMA_KEY: STATE_TEXT,
     SOURCE_KEY: "shop.orders",
     RULES_KEY: '{"email": "hash 0a1b2c3d"}',
