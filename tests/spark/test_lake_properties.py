@@ -62,7 +62,7 @@ def test_properties_of_maintained_tables_conform_to_the_published_schemas(lake: 
     for end in range(1, 13):
         mirror.advance({ORDERS: {0: end}})
     steps = {step for found in read_status(config).maintenance for step in found.steps}
-    assert steps >= {"merge data files", "delete snapshots"}
+    assert steps >= {"merge small files", "delete snapshots"}
     with lake.catalog() as catalog:
         assert validate_lake(catalog, "shop") == 2
 

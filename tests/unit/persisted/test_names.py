@@ -82,6 +82,7 @@ def test_failpoint_names_are_unchanged() -> None:
     assert {point for tree in trees() for point in calls(tree, "reach")} == {
         "after-changelog-files",
         "after-maintenance-step",
+        "after-merged-files",
         "after-commit",
         "after-conversion",
         "after-data-files",
