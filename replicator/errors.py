@@ -25,6 +25,7 @@
     │   ├── UnfitColumns                     column rules that do not fit the table
     │   ├── SharedTopic                      several tables write to one topic
     │   ├── MissingRows                      changes to rows that the mirror does not have
+    │   ├── ForeignChange                    a change of a lake table by others that the mirror cannot follow
     │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -159,6 +160,10 @@ class SharedTopic(SchemaError):
 
 class MissingRows(SchemaError):
     """Events change rows that the mirror does not have, so the mirror differed from the source before them."""
+
+
+class ForeignChange(SchemaError):
+    """Others changed a lake table in a way that the mirror cannot follow."""
 
 
 class UnknownPast(SchemaError):

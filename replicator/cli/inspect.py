@@ -35,6 +35,10 @@ def status(
     config: ConfigFile = DEFAULT_CONFIG,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds, until Ctrl-C.")] = False,
+    maintenance: Annotated[
+        bool,
+        typer.Option("--maintenance", help="Also show files, snapshots and maintenance of each lake table."),
+    ] = False,
 ) -> None:
     """Show rows, position, lag, last commit and state of each table.
 
@@ -43,9 +47,13 @@ def status(
     its binlog, Kafka Connect the connector's position. Without log.connect_url, and for an archive, tables are
     compared with the log instead. Tables that are not current are listed with the reason and the next step.
 
+    With --maintenance, a second table shows the files, snapshots and metadata of each mirror, of each changelog and
+    of the quarantine, the last maintenance, and what is due. --json always contains both.
+
     \b
     Examples:
       replicator status -c shop.toml
+      replicator status -c shop.toml --maintenance
       replicator status -c shop.toml --watch
       replicator status -c shop.toml --json | jq '.tables[] | select(.state != "current")'
     """
@@ -55,6 +63,6 @@ def status(
 
     settings = load(config)
     if watch:
-        watch_status(lambda: read_status(settings), as_json=as_json)
+        watch_status(lambda: read_status(settings), as_json=as_json, maintenance=maintenance)
     else:
-        print_status(read_status(settings), as_json=as_json)
+        print_status(read_status(settings), as_json=as_json, maintenance=maintenance)

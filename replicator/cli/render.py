@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from replicator.model.quarantine import QuarantinedEvent, ReplayResult
     from replicator.operations.check import CheckResult, Status
     from replicator.operations.maintain import TableReport, TableSize
-    from replicator.operations.status import ConnectorStatus, MirrorStatus, TableStatus
+    from replicator.operations.status import ConnectorStatus, MirrorStatus, TableMaintenance, TableStatus
 
 _COLOURS = {
     "ok": "green",
@@ -28,6 +28,7 @@ _COLOURS = {
     "paused": "red",
 }
 _CHANGES_SHOWN = 5
+_TABLES_SHOWN = 5
 _PIPE_WIDTH = 100_000
 _VERDICTS = {
     "ok": "All checks passed.",
@@ -49,17 +50,19 @@ def print_checks(results: "Sequence[CheckResult]", verdict: "Status", *, as_json
     console.print(Text(_VERDICTS[verdict], style=_COLOURS[verdict]))
 
 
-def print_status(status: "MirrorStatus", *, as_json: bool) -> None:
+def print_status(status: "MirrorStatus", *, as_json: bool, maintenance: bool = False) -> None:
     """Print the report of `status`."""
     if as_json:
         _print_json(status.to_json())
         return
     console = _console()
-    for part in status_report(status):
+    for part in status_report(status, maintenance=maintenance):
         console.print(part, soft_wrap=isinstance(part, Text))
 
 
-def watch_status(read: Callable[[], "MirrorStatus"], *, as_json: bool, seconds: float = 2) -> None:
+def watch_status(
+    read: Callable[[], "MirrorStatus"], *, as_json: bool, maintenance: bool = False, seconds: float = 2
+) -> None:
     """Print the report of `status` repeatedly until Ctrl-C, in place on a terminal, otherwise one after the other."""
     console = _console()
     if as_json or not console.is_terminal:
@@ -67,17 +70,17 @@ def watch_status(read: Callable[[], "MirrorStatus"], *, as_json: bool, seconds: 
             if as_json:
                 print(json.dumps(read().to_json(), ensure_ascii=False), flush=True)
             else:
-                print_status(read(), as_json=False)
+                print_status(read(), as_json=False, maintenance=maintenance)
             time.sleep(seconds)
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             stamp = Text(time.strftime("%H:%M:%S"), style="dim")
-            live.update(Group(stamp, *status_report(read())), refresh=True)
+            live.update(Group(stamp, *status_report(read(), maintenance=maintenance)), refresh=True)
             time.sleep(seconds)
 
 
-def status_report(status: "MirrorStatus") -> list[Table | Text]:
-    """Build the report of `status`: a table of tables, then one line per note."""
+def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[Table | Text]:
+    """Build the report of `status`: a table of tables, with `maintenance` a second one, then one line per note."""
     parts: list[Table | Text] = []
     if status.tables:
         table = _table("table", "state", "rows", "changes", "behind", "lag", "last commit", "position")
@@ -90,6 +93,8 @@ def status_report(status: "MirrorStatus") -> list[Table | Text]:
         parts.append(
             Text(f"The lake has no table of the mirror {status.mirror} yet; start it with: replicator run")
         )
+    if maintenance and status.maintenance:
+        parts += [Text(), _maintenance_table(status), Text()]
     if status.connector is not None:
         parts.append(_connector_line(status.connector))
     parts += [Text(note, style="yellow") for note in _notes(status)]
@@ -110,6 +115,50 @@ def _row(entry: "TableStatus") -> list[Text]:
         Text(f"{duration(time.time() - entry.committed_ms / 1000)} ago"),
         Text(entry.position or "snapshot only"),
     ]
+
+
+def _maintenance_table(status: "MirrorStatus") -> Table:
+    columns = ("data", "deletes", "size", "snapshots", "metadata")
+    table = _table("lake table", *columns, "maintained", "due")
+    for column in table.columns[1:6]:
+        # On a narrow terminal the texts are folded, not the numbers.
+        column.justify, column.no_wrap = "right", True
+    now = time.time()
+    for entry in status.maintenance:
+        table.add_row(
+            Text(entry.table),
+            Text(f"{entry.data_files:,}"),
+            Text(f"{entry.delete_files:,}"),
+            Text(_megabytes(entry.bytes)),
+            Text(f"{entry.snapshots:,}"),
+            Text("?" if entry.metadata_bytes is None else _megabytes(entry.metadata_bytes)),
+            Text(_last_maintenance(entry, now)),
+            Text(", ".join(entry.due) or "-", style="yellow" if entry.overdue else ""),
+        )
+    return table
+
+
+def _last_maintenance(entry: "TableMaintenance", now: float) -> str:
+    """Describe the newest step of a table, and how long ago it was."""
+    if entry.maintained_ms is None:
+        return "-"
+    last = max(entry.steps, key=entry.steps.__getitem__)
+    return f"{duration(now - entry.maintained_ms / 1000)} ago: {last}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _maintenance_note(status: "MirrorStatus") -> str | None:
+    """Name the tables that need maintenance which the mirror does not do soon by itself; None if there are none."""
+    found = [entry for entry in status.maintenance if entry.overdue]
+    if not found:
+        return None
+    shown = [f"{entry.table} ({', '.join(entry.overdue)})" for entry in found[:_TABLES_SHOWN]]
+    more = len(found) - _TABLES_SHOWN
+    text = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return f"Maintenance is due: {text}; next: run: replicator maintain -c FILE"
 
 
 def _connector_line(connector: "ConnectorStatus") -> Text:
@@ -156,6 +205,8 @@ def _notes(status: "MirrorStatus") -> list[str]:
         )
     if status.empty:
         notes.append(f"Empty in the source, so not in the lake yet: {', '.join(status.empty)}")
+    if (note := _maintenance_note(status)) is not None:
+        notes.append(note)
     if status.quarantined:
         notes.append(
             f"{status.quarantined:,} events are in quarantine, each with its reason: replicator quarantine list"
@@ -290,7 +341,7 @@ def _maintained(report: "TableReport") -> list[Text]:
 
 def _numbers(size: "TableSize") -> list[str]:
     counts = (size.data_files, size.delete_files, size.deleted_rows, size.snapshots)
-    return [*(f"{count:,}" for count in counts), f"{size.bytes / 1e6:,.1f} MB"]
+    return [*(f"{count:,}" for count in counts), _megabytes(size.bytes)]
 
 
 def _steps(report: "TableReport") -> str:

@@ -94,7 +94,19 @@ class LakeTable:
 
     @property
     def is_partitioned(self) -> bool:
-        return bool(self.java.spec().isPartitioned())
+        """Whether files of the table may belong to partitions: by its partition spec, or by an earlier one.
+
+        A delete file applies only to data files of its own partition and spec.
+        """
+        if self.java.spec().isPartitioned():
+            return True
+        specs = self.java.specs()
+        return len(specs) > 1 and any(spec.isPartitioned() for spec in specs.values())
+
+    @property
+    def format_version(self) -> int:
+        """The version of Iceberg's table format."""
+        return int(self.java.operations().current().formatVersion())
 
     def columns(self) -> dict[str, LakeType]:
         """Return the columns of the source, in order, without a changelog's own struct."""

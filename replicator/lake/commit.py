@@ -8,18 +8,22 @@ again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
 from replicator import failpoints
-from replicator.errors import CommitConflict, FencedError
+from replicator.config import CATALOG_NAME
+from replicator.errors import CommitConflict, FencedError, ForeignChange
 from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
 from replicator.lake.data_files import WrittenDeletes
 from replicator.lake.driver_files import WrittenData
 from replicator.lake.row_locations import RowChanges
-from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
+from replicator.model.commit_marker import COMMIT_KEY, SEQUENCE_KEY, SNAPSHOT_KEY, CommitMarker
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
+
+_FORMAT: Final = 2
+"""The highest format version that permits position-delete files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,14 @@ def publish(
 
     Raises:
         FencedError: the table's marker is not `base`: another process writes this mirror.
+        ForeignChange: others changed the table's format, so that `staged` does not fit it.
         CommitConflict: another commit was made since the table was loaded; nothing was changed.
         LakeUnavailable: the catalog failed, and the commit certainly did not succeed.
     """
     found = table.marker()
     if found != base:
         raise fenced(table, base, found)
+    _refuse_format(table, staged)
     try:
         with lake_errors(f"commit to {table.namespace}.{table.name}"):
             failpoints.reach("before-commit")
@@ -97,6 +103,32 @@ def fenced(table: LakeTable, base: CommitMarker | None, found: CommitMarker | No
         f"another process writes {table.namespace}.{table.name}: it carries {seen}, this mirror left {wanted}",
         "stop the other mirror process, then start this one again; nothing was lost or doubled",
     )
+
+
+def refuse_rollback(table: LakeTable) -> None:
+    """Raise ForeignChange if the table's current snapshot is older than the commit that its marker describes.
+
+    The marker is in the table's properties, which a rollback does not change: the changes since would be missing.
+    """
+    recorded, snapshot = table.property(SEQUENCE_KEY), table.java.currentSnapshot()
+    if recorded is None or snapshot is None or int(snapshot.sequenceNumber()) >= int(recorded):
+        return
+    name, committed = f"{table.namespace}.{table.name}", table.property(SNAPSHOT_KEY)
+    back = f"CALL {CATALOG_NAME}.system.set_current_snapshot('{name}', {committed})"
+    raise ForeignChange(
+        f"{name} was rolled back to snapshot {snapshot.snapshotId()}, from before the last commit of this mirror",
+        f"undo it with Spark: {back}; if that snapshot is gone, take a new snapshot of the table; then restart",
+    )
+
+
+def _refuse_format(table: LakeTable, staged: Staged) -> None:
+    """Raise ForeignChange if the table's format does not permit the delete files of `staged`."""
+    if staged.deletes and (version := table.format_version) > _FORMAT:
+        raise ForeignChange(
+            f"{table.namespace}.{table.name} has format version {version}, which permits no position-delete files",
+            f'set strategy = "merge" for the table, which writes deletion vectors; a table without a key needs a '
+            f"new snapshot, into a table of format version {_FORMAT}",
+        )
 
 
 def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker) -> bool:
@@ -128,16 +160,23 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         _stamped(transaction.newFastAppend(), marker).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().removeBranch(staged.branch).commit()
-    properties = transaction.updateProperties().set(MARKER_KEY, marker.to_json())
+    snapshot = transaction.currentMetadata().currentSnapshot()
+    properties = transaction.updateProperties()
+    for key, value in {**marker.properties(), **_snapshot_properties(snapshot)}.items():
+        properties.remove(key) if value is None else properties.set(key, value)
     if staged.fills_done:
         properties.remove(PENDING_FILLS_KEY).remove(PENDING_CLEAR_KEY)
     properties.commit()
     # `commitTransaction` would apply the changes to a newer state, for which the marker and the position deletes would
     # be wrong. This commits to the loaded state or not at all.
-    metadata = transaction.currentMetadata()
-    transaction.underlyingOps().commit(start, metadata)
-    snapshot = metadata.currentSnapshot()
+    transaction.underlyingOps().commit(start, transaction.currentMetadata())
     return None if snapshot is None else int(snapshot.snapshotId())
+
+
+def _snapshot_properties(snapshot: Any) -> dict[str, str | None]:
+    if snapshot is None:
+        return {SNAPSHOT_KEY: None, SEQUENCE_KEY: None}
+    return {SNAPSHOT_KEY: str(snapshot.snapshotId()), SEQUENCE_KEY: str(snapshot.sequenceNumber())}
 
 
 def _rows(transaction: Any, staged: Staged) -> Any:

@@ -4,7 +4,9 @@ Iceberg itself reads the metrics of each file (counts, bounds) from its footer, 
 number of NaN values is missing, which readers then treat as unknown.
 """
 
+import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -12,14 +14,26 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
 
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.model.types import LakeType
 
 _CODEC: Final = "write.parquet.compression-codec"
 _CODECS: Final = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none", "lz4": "lz4"}
 _BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled.column."
+_FIELD_ID: Final = b"PARQUET:field_id"
+_ARROW_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
 _KEPT_BYTES: Final = 100_000
 """Files of up to this size stay in memory until they are merged."""
 _FORMAT: Final = "write.format.default"
@@ -129,7 +143,7 @@ def upload(table: LakeTable, path: str, content: bytearray) -> None:
 
 
 def _field_id(field: pa.Field) -> bytes:
-    return bytes((field.metadata or {})[b"PARQUET:field_id"])
+    return bytes((field.metadata or {})[_FIELD_ID])
 
 
 def _same_fields(rows: pa.Table, wanted: pa.Schema) -> list[tuple[int, pa.Field]]:
@@ -155,4 +169,27 @@ def _is_plain(table: LakeTable) -> bool:
 @lru_cache(1024)
 def _arrow_schema(schema_json: str) -> pa.Schema:
     """Return an Iceberg schema as Arrow's, with the field ids that Iceberg's readers need."""
-    return schema_to_pyarrow(Schema.model_validate_json(schema_json))
+    return pa.schema([_arrow_field(field) for field in json.loads(schema_json)["fields"]])
+
+
+def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
+    return _identified(field["name"], field["type"], field["id"], required=field["required"])
+
+
+def _identified(name: str, kind: Any, number: int, *, required: bool) -> pa.Field:
+    return pa.field(name, _arrow_type(kind), not required, {_FIELD_ID: str(number).encode()})
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    """Return the Arrow type of a type in Iceberg's JSON; only of those that the engine writes."""
+    if isinstance(kind, str):
+        found = LakeType.parse(kind)
+        return (
+            pa.decimal128(found.precision, found.scale)
+            if found.name == "decimal"
+            else _ARROW_TYPES[found.name]
+        )
+    if kind["type"] == "struct":
+        return pa.struct([_arrow_field(field) for field in kind["fields"]])
+    element = _identified("element", kind["element"], kind["element-id"], required=kind["element-required"])
+    return pa.list_(element)

@@ -7,7 +7,7 @@ small files. `TableWriter.commit` is the only place that changes them together.
 from dataclasses import dataclass
 
 from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.commit import Staged, publish
+from replicator.lake.commit import Staged, publish, refuse_rollback
 from replicator.lake.ledger import LakeRole, Ledger
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
@@ -45,7 +45,7 @@ class TableWriter:
         """Make `staged` visible in one atomic commit, together with `marker`.
 
         Raises:
-            FencedError, CommitConflict, LakeUnavailable: as `publish`; nothing was committed.
+            FencedError, ForeignChange, CommitConflict, LakeUnavailable: as `publish`; nothing was committed.
         """
         # The table shows its newest snapshot once the commit is made.
         before = target.table.snapshot_id
@@ -58,7 +58,12 @@ class TableWriter:
         self.ledger.committed(target.source, target.role, marker)
 
     def target(self, source: TableId, role: LakeRole, table: LakeTable) -> WriteTarget:
-        """Return `table` as a target whose base is the marker that the ledger knows."""
+        """Return `table` as a target whose base is the marker that the ledger knows.
+
+        Raises:
+            ForeignChange: the table was rolled back.
+        """
+        refuse_rollback(table)
         return WriteTarget(source, role, table, self.ledger.progress(source).marker(role))
 
     def reset_topic(self, source: TableId, topic: str, topic_id: str | None) -> None:

@@ -15,6 +15,8 @@ _FULL: Final = 0.75
 """A file of this share of the target size counts as fully merged."""
 _SLACK: Final = 10
 """Snapshots expire once a tenth more of them exist than the settings permit, so that few commits delete snapshots."""
+BEHIND: Final = 10
+"""A mirror that is behind maintains a table only after this many times as many commits."""
 MOST_MANIFESTS: Final = 100
 """Manifests are rewritten if the current snapshot has more of them; only `replicator maintain` does it."""
 
@@ -73,6 +75,17 @@ def due_steps(
     if expire_before(facts, settings, now_ms, slack=True) is not None:
         due.append(Step.EXPIRE)
     return tuple(due)
+
+
+def overdue_steps(due: Sequence[Step], commits: int, settings: MaintenanceConfig) -> tuple[Step, ...]:
+    """Return the steps of `due` that `replicator run` does not carry out soon by itself.
+
+    It inspects a table only after further commits, so it never deletes the old snapshots of one that receives none.
+    `commits` is the number of snapshots since the last maintenance.
+    """
+    if not settings.enabled or commits >= BEHIND * settings.merge_files:
+        return tuple(due)
+    return tuple(step for step in due if step in (Step.EXPIRE, Step.MANIFESTS))
 
 
 def expire_before(

@@ -12,6 +12,7 @@ from replicator.lake.data_files import DataFileRef, WrittenDeletes, stage_delete
 from replicator.lake.driver_files import WrittenData, read_data, writable_rows, write_data
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import Positions, SmallFileLog, SmallFiles
+from replicator.maintenance.history import STEP_KEY
 from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport
 
@@ -79,7 +80,7 @@ class SmallMerge:
                 rewrite.deleteFile(old)
             for new in [*(d.file for d in data), *(d.file for d in deletes)]:
                 rewrite.addFile(new)
-            rewrite.commit()
+            rewrite.set(STEP_KEY, str(Step.MERGE_SMALL)).commit()
             table.java.refresh()
             return int(table.java.currentSnapshot().snapshotId())
 

@@ -14,6 +14,7 @@ from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.maintenance.folders import TableFolders, sharing
+from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
 from replicator.maintenance.reports import StepReport
 from replicator.model.clock import now_ms
@@ -26,6 +27,8 @@ With more data files, each merge would write one delete file for each of them.
 """
 _DELETE_TARGET: Final = 64_000_000
 """Size of a fully merged delete file, in bytes: Iceberg's default."""
+_RECENT: Final = 100
+"""Among so many snapshots, the newest ones, earlier maintenance is searched: each takes a call of Java."""
 _UNLIMITED: Final = 1 << 62
 
 
@@ -125,7 +128,7 @@ class Maintenance:
                 "delete-ratio-threshold": 1,
                 "max-files-to-rewrite": most,
             }
-            result = self._rewrite_data(options)
+            result = self._rewrite_data(Step.MERGE_DATA, options)
             rewritten += result.rewrittenDataFilesCount()
             added += result.addedDataFilesCount()
             size += result.rewrittenBytesCount()
@@ -139,7 +142,7 @@ class Maintenance:
         self.table.java.refresh()
         return table_facts(self.table)
 
-    def _rewrite_data(self, options: Mapping[str, object]) -> Any:
+    def _rewrite_data(self, step: Step, options: Mapping[str, object]) -> Any:
         target = self.settings.target_file_size
         common = {
             "target-file-size-bytes": target,
@@ -148,9 +151,8 @@ class Maintenance:
             "max-file-group-size-bytes": max(self.slice_bytes, target),
             "max-concurrent-file-group-rewrites": 1,
         }
-        return self._execute(
-            self._actions().rewriteDataFiles(self.table.java).binPack(), {**common, **options}
-        )
+        action = self._actions().rewriteDataFiles(self.table.java).binPack()
+        return self._execute(step, action, {**common, **options})
 
     def _merge_deletes(self) -> StepReport:
         """Merge delete files of each level. Position deletes that refer to missing data files are dropped."""
@@ -159,7 +161,7 @@ class Maintenance:
         for level in levels(_DELETE_TARGET):
             if time.monotonic() > self.deadline:
                 return StepReport(Step.MERGE_DELETES, rewritten, added, size, complete=False)
-            result = self._rewrite_deletes({"min-file-size-bytes": level})
+            result = self._rewrite_deletes(Step.MERGE_DELETES, {"min-file-size-bytes": level})
             rewritten += result.rewrittenDeleteFilesCount()
             added += result.addedDeleteFilesCount()
             size += result.rewrittenBytesCount()
@@ -167,7 +169,7 @@ class Maintenance:
                 break
         return StepReport(Step.MERGE_DELETES, rewritten, added, size)
 
-    def _rewrite_deletes(self, options: Mapping[str, object]) -> Any:
+    def _rewrite_deletes(self, step: Step, options: Mapping[str, object]) -> Any:
         common = {
             "target-file-size-bytes": _DELETE_TARGET,
             "max-file-size-bytes": _UNLIMITED,
@@ -175,7 +177,7 @@ class Maintenance:
             "max-concurrent-file-group-rewrites": 1,
         }
         action = self._actions().rewritePositionDeletes(self.table.java)
-        return self._execute(action, {**common, **options})
+        return self._execute(step, action, {**common, **options})
 
     def _fold_deletes(self) -> StepReport:
         """Rewrite data files in which many rows are deleted, as many as a slice permits.
@@ -185,7 +187,7 @@ class Maintenance:
         facts = self._facts()
         if self.table.property(_GRANULARITY) != "file":
             self._set_granularity("file")
-            self._rewrite_deletes({"rewrite-all": "true"})
+            self._rewrite_deletes(Step.FOLD_DELETES, {"rewrite-all": "true"})
             self.table.java.refresh()
         file_size = max(1, facts.bytes // max(1, facts.data_files))
         most = _within_java(max(1, self.slice_bytes // file_size))
@@ -194,10 +196,10 @@ class Maintenance:
             "delete-ratio-threshold": self.settings.delete_ratio,
             "max-files-to-rewrite": most,
         }
-        result = self._rewrite_data(options)
+        result = self._rewrite_data(Step.FOLD_DELETES, options)
         self.table.java.refresh()
         # The rewritten files leave deletes behind that name no existing file.
-        self._rewrite_deletes({"rewrite-all": "true"})
+        self._rewrite_deletes(Step.FOLD_DELETES, {"rewrite-all": "true"})
         count = int(result.rewrittenDataFilesCount())
         return StepReport(
             Step.FOLD_DELETES,
@@ -214,30 +216,49 @@ class Maintenance:
             self.table.java.refresh()
 
     def _expire(self) -> StepReport:
-        """Delete old snapshots, and the files that only they have. Snapshots of tags and branches are kept."""
-        facts = table_facts(self.table)
-        before = expire_before(facts, self.settings, now_ms())
+        """Delete old snapshots, and the files that only they have. Snapshots of tags and branches are kept.
+
+        The same commit records the step, together with those whose snapshots it may delete.
+        """
+        facts, now = table_facts(self.table), now_ms()
+        before = expire_before(facts, self.settings, now)
         if before is None or self.table.property("gc.enabled") == "false":
             return StepReport(Step.EXPIRE, 0)
-        self.table.java.expireSnapshots().expireOlderThan(before).retainLast(1).commit()
+        runs = self._runs() | {Step.EXPIRE: StepRun(now, facts.data_files, facts.delete_files)}
+        transaction = self.table.java.newTransaction()
+        transaction.expireSnapshots().expireOlderThan(before).retainLast(1).commit()
+        transaction.updateProperties().set(MAINTAINED_KEY, runs_to_json(runs)).commit()
+        transaction.commitTransaction()
         self.table.java.refresh()
         return StepReport(Step.EXPIRE, len(facts.snapshot_ms) - len(table_facts(self.table).snapshot_ms))
+
+    def _runs(self) -> dict[Step, StepRun]:
+        """Return the last run of each step, as far as the newest snapshots and the table's property have it."""
+        snapshots = self.table.java.snapshots()
+        newest = (snapshots[i] for i in range(max(0, len(snapshots) - _RECENT), len(snapshots)))
+        known = (
+            (int(found.timestampMillis()), dict(found.summary()))
+            for found in newest
+            if found.summary().containsKey(STEP_KEY)
+        )
+        return step_runs(known, self.table.property(MAINTAINED_KEY))
 
     def _actions(self) -> Any:
         return self.lake.classes.spark_actions.get(self.lake.spark._jsparkSession)  # noqa: SLF001 no public way
 
     @staticmethod
-    def _execute(action: Any, options: Mapping[str, object]) -> Any:
+    def _execute(step: Step, action: Any, options: Mapping[str, object]) -> Any:
+        """Run an action of Iceberg; the snapshots that it makes have the step in their summaries."""
         for name, value in options.items():
             action = action.option(name, str(value))
-        return action.execute()
+        return action.snapshotProperty(STEP_KEY, str(step)).execute()
 
     def _rewrite_manifests(self) -> StepReport:
         """Rewrite the manifests of the current snapshot into few, if there are many."""
         before = self._manifests()
         if before <= MOST_MANIFESTS:
             return StepReport(Step.MANIFESTS, 0)
-        self._actions().rewriteManifests(self.table.java).execute()
+        self._execute(Step.MANIFESTS, self._actions().rewriteManifests(self.table.java), {})
         self.table.java.refresh()
         return StepReport(Step.MANIFESTS, before, self._manifests())
 

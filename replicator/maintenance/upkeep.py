@@ -13,7 +13,7 @@ from replicator.errors import LakeError
 from replicator.jvm.spark import first_line
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.ledger import LakeRole, Ledger
-from replicator.maintenance.plan import MergedFiles, due_steps
+from replicator.maintenance.plan import BEHIND, MergedFiles, due_steps
 from replicator.maintenance.reports import StepReport
 from replicator.maintenance.small_merge import SmallMerge
 from replicator.maintenance.steps import Maintenance, table_facts
@@ -22,8 +22,6 @@ from replicator.model.table import TableId
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.maintenance")
-_BEHIND: Final = 10
-"""A mirror that is behind maintains a table only after this many times as many commits."""
 
 LakeTableId = tuple[TableId, LakeRole]
 """A lake table: its source table, and its role."""
@@ -80,7 +78,7 @@ class Upkeep:
         settings = self._config.maintenance
         behind = lag_seconds is not None and lag_seconds > settings.max_lag
         deadline = time.monotonic() + settings.slice_time
-        for table in self._waiting(_BEHIND if behind else 1):
+        for table in self._waiting(BEHIND if behind else 1):
             if time.monotonic() > deadline:
                 return
             state = self._tables[table]

@@ -1,7 +1,8 @@
 """Commit markers: the entries of the ledger.
 
-Each commit writes a `CommitMarker` as JSON under `MARKER_KEY` to the table's properties, and the marker's sequence
-number under `COMMIT_KEY` to the summary of its Iceberg snapshot, atomically. The summaries of all snapshots are in the
+Each commit writes a `CommitMarker` as JSON under `MARKER_KEY` to the table's properties, the values of it that other
+engines may need under names of their own, and the marker's sequence number under `COMMIT_KEY` to the summary of its
+Iceberg snapshot, atomically. `schemas/` describes all of them. The summaries of all snapshots are in the
 table's metadata, which each commit rewrites: markers in them would make each commit more expensive.
 """
 
@@ -18,6 +19,13 @@ from replicator.model.truncate import Truncate
 
 MARKER_KEY: Final = "replicator.marker"
 COMMIT_KEY: Final = "replicator.commit"
+POSITION_KEY: Final = "replicator.position"
+GTID_KEY: Final = "replicator.gtid"
+WATERMARK_KEY: Final = "replicator.watermark-ms"
+SNAPSHOT_KEY: Final = "replicator.snapshot-id"
+"""Table property with the snapshot whose rows the marker describes."""
+SEQUENCE_KEY: Final = "replicator.sequence-number"
+"""Table property with Iceberg's sequence number of that snapshot."""
 MARKER_VERSION: Final = 1
 _ROW_BYTES: Final = 3
 
@@ -132,7 +140,7 @@ class CommitMarker:
         batch: number of the process's batch that made the commit; informative only.
         progress: topic → partition → progress.
         position: the furthest source position that the table contains.
-        watermark_ms: the latest source commit time that it contains, milliseconds since the epoch.
+        watermark_ms: the latest source time of a change that it contains, milliseconds since the epoch.
         committed_ms: when the commit was prepared, milliseconds since the epoch.
         truncate: the newest TRUNCATE that the table contains; changes from before it may still arrive. Markers of older
             versions of the engine lack it.
@@ -197,8 +205,21 @@ class CommitMarker:
         later = self.watermark_ms is not None and self.watermark_ms > truncate.ts_ms
         return any(later or _beyond(p, truncate) for p in others)
 
+    def properties(self) -> dict[str, str | None]:
+        """Return the table properties of a commit with this marker; None for one that the table must not have.
+
+        The properties besides `MARKER_KEY` are for readers; the engine itself reads none of them.
+        """
+        position, watermark_ms = self.position, self.watermark_ms
+        return {
+            MARKER_KEY: self.to_json(),
+            POSITION_KEY: None if position is None else str(replace(position, gtid=None)),
+            GTID_KEY: None if position is None else position.gtid,
+            WATERMARK_KEY: None if watermark_ms is None else str(watermark_ms),
+        }
+
     def to_json(self) -> str:
-        """Return the marker as one line of JSON with sorted keys."""
+        """Return the marker as one line of JSON with sorted keys, described in schemas/commit-marker-v1.json."""
         return json.dumps(
             {
                 "version": MARKER_VERSION,

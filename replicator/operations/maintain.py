@@ -4,12 +4,11 @@ The mirror may run meanwhile. It then plans a batch again that conflicts with th
 step that conflicts with a batch.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 
@@ -17,21 +16,24 @@ from replicator.config import Config, MaintenanceConfig
 from replicator.errors import CommitConflict, LakeError, LakeUnavailable, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
 from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.reader import newest_marker, open_catalog, tables_in
-from replicator.lake.row_counts import total
+from replicator.lake.reader import open_catalog
 from replicator.maintenance.folder_reader import read_folders
 from replicator.maintenance.folders import TableFolders
-from replicator.maintenance.plan import MOST_MANIFESTS, MergedFiles, Step, TableFacts, due_steps
+from replicator.maintenance.plan import MergedFiles, Step, TableFacts, due_steps
 from replicator.maintenance.reports import StepReport
 from replicator.maintenance.steps import Maintenance, table_facts
+from replicator.maintenance.table_reader import (
+    Target,
+    mirror_tables,
+    read_facts,
+    read_namespaces,
+    settings_of,
+    steps_due,
+)
 from replicator.model.clock import now_ms
-from replicator.model.commit_marker import CommitMarker
 from replicator.model.patterns import matches
-from replicator.model.table import SOURCE_KEY
 
 _ATTEMPTS: Final = 4
-_QUARANTINE: Final = "quarantine"
-"""The name of the quarantine table, as `lake.quarantine` has it."""
 _CONFLICTS: Final = tuple(
     f"org.apache.iceberg.exceptions.{name}" for name in ("CommitFailedException", "ValidationException")
 )
@@ -45,18 +47,6 @@ _ALWAYS: Final = (Step.MANIFESTS, Step.ORPHANS)
 
 Load = Callable[[], LakeTable | None]
 ShowProgress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A lake table to maintain; `source` is its source table, None for the quarantine."""
-
-    namespace: str
-    name: str
-    source: str | None
-
-    def __str__(self) -> str:
-        return f"{self.namespace}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +165,6 @@ def _known_folders(config: Config) -> tuple[TableFolders, ...] | LakeUnavailable
         return error
     except Exception as error:  # noqa: BLE001 - the catalog may have tables of others with any metadata
         return LakeUnavailable(first_line(error))
-
-
-def settings_of(config: Config, target: Target) -> MaintenanceConfig:
-    """Return the settings of a lake table: those of its source table, or the mirror's for the quarantine."""
-    return config.maintenance if target.source is None else config.table(target.source).maintenance
 
 
 class TableWork:
@@ -306,7 +291,14 @@ def _tables(config: Config, patterns: Collection[str]) -> list[tuple[Target, Tab
     found: list[tuple[Target, Table]] = []
     if file is None or file.exists():
         with open_catalog(config.lake) as catalog:
-            found = list(_all_tables(config, catalog))
+            tables = list(mirror_tables(config, read_namespaces(config, catalog)))
+        for known in tables:
+            if known.mirror not in (None, config.mirror.name):
+                raise UsageError(
+                    f"{known.target} belongs to the mirror {known.mirror}",
+                    "name the configuration of that mirror with -c",
+                )
+        found = [(known.target, known.table) for known in tables]
     for pattern in patterns:
         if not any(target.source and matches(target.source, [pattern]) for target, _ in found):
             raise UsageError(
@@ -318,52 +310,7 @@ def _tables(config: Config, patterns: Collection[str]) -> list[tuple[Target, Tab
     return [entry for entry in found if entry[0].source and matches(entry[0].source, patterns)]
 
 
-def _all_tables(config: Config, catalog: Catalog) -> Iterator[tuple[Target, Table]]:
-    lake = config.lake
-    for namespace in (lake.namespace, lake.changes_namespace):
-        for name, table in tables_in(catalog, namespace).items():
-            marker = newest_marker(table)
-            if marker is None:
-                continue
-            if marker.mirror != config.mirror.name:
-                raise UsageError(
-                    f"{namespace}.{name} belongs to the mirror {marker.mirror}",
-                    "name the configuration of that mirror with -c",
-                )
-            yield Target(namespace, name, _source(config, table, marker)), table
-    quarantine = tables_in(catalog, lake.ops_namespace).get(_QUARANTINE)
-    if quarantine is not None:
-        yield Target(lake.ops_namespace, _QUARANTINE, None), quarantine
-
-
-def _source(config: Config, table: Table, marker: CommitMarker) -> str | None:
-    """Return a lake table's source table: as recorded at its creation; for older tables, from its topic's name."""
-    recorded = table.properties.get(SOURCE_KEY)
-    if recorded is not None:
-        return recorded
-    prefix = config.log.topic_prefix
-    topic = min(marker.progress, default=None)
-    return None if prefix is None or topic is None else topic.removeprefix(f"{prefix}.")
-
-
 def _planned(config: Config, target: Target, table: Table) -> TableReport:
-    """Return the facts about a table, and the steps that are due."""
-    facts = read_facts(table)
-    due = due_steps(facts, MergedFiles(), settings_of(config, target), now_ms())
-    snapshot = table.current_snapshot()
-    if snapshot is not None and len(snapshot.manifests(table.io)) > MOST_MANIFESTS:
-        due = (*due, Step.MANIFESTS)
-    return TableReport(str(target), target.source, TableSize.of(facts), due=due)
-
-
-def read_facts(table: Table) -> TableFacts:
-    """Read the facts about a table that PyIceberg loaded."""
-    snapshot = table.current_snapshot()
-    return TableFacts(
-        data_files=total(snapshot, "total-data-files"),
-        delete_files=total(snapshot, "total-delete-files"),
-        rows=total(snapshot, "total-records"),
-        deleted_rows=total(snapshot, "total-position-deletes"),
-        bytes=total(snapshot, "total-files-size"),
-        snapshot_ms=tuple(known.timestamp_ms for known in table.metadata.snapshots),
-    )
+    """Return the facts about a table, and the steps that may be due: all files count, also those of the last merge."""
+    due = steps_due(table, settings_of(config, target), MergedFiles(), now_ms())
+    return TableReport(str(target), target.source, TableSize.of(read_facts(table)), due=due)

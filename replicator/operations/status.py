@@ -13,8 +13,15 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from replicator.config import Config
-from replicator.lake.reader import newest_marker, open_catalog, tables_in
+from replicator.lake.reader import newest_marker, open_catalog
 from replicator.lake.row_counts import row_count, total
+from replicator.maintenance.table_reader import (
+    QUARANTINE,
+    TableCondition,
+    mirror_tables,
+    read_conditions,
+    read_namespaces,
+)
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import SOURCE_KEY
@@ -79,6 +86,35 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TableMaintenance:
+    """The maintenance of one lake table: a mirror, a changelog, or the quarantine.
+
+    Attributes:
+        table: its name in the lake, `namespace.name`.
+        source: the source table, `database.table`; None for the quarantine.
+        data_files, delete_files, bytes: content of the current snapshot.
+        snapshots: number of Iceberg snapshots.
+        metadata_bytes: size of the current metadata file; None if it cannot be read.
+        maintained_ms: the time of the last maintenance, milliseconds since the epoch; None if none is recorded.
+        steps: each recorded step → the time of its last run.
+        due: the steps that are due.
+        overdue: those of them that `replicator run` does not carry out soon by itself.
+    """
+
+    table: str
+    source: str | None
+    data_files: int
+    delete_files: int
+    bytes: int
+    snapshots: int
+    metadata_bytes: int | None
+    maintained_ms: int | None
+    steps: Mapping[str, int]
+    due: tuple[str, ...]
+    overdue: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectorStatus:
     """The connector of a mirror, compared with its source.
 
@@ -124,6 +160,8 @@ class MirrorStatus:
     """Source tables with rows but without events in the log."""
     retrying: Mapping[str, str] = field(default_factory=dict)
     """Source tables that failed and are being retried → the reason."""
+    maintenance: tuple[TableMaintenance, ...] = ()
+    """All lake tables of the mirror: mirrors, changelogs, and the quarantine."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
@@ -163,6 +201,7 @@ class _Lake:
     quarantined: Counter[str | None] = field(default_factory=Counter)
     paused: Mapping[str, _Trouble] = field(default_factory=dict)
     retrying: Mapping[str, _Trouble] = field(default_factory=dict)
+    maintenance: tuple[TableMaintenance, ...] = ()
 
 
 def _read_lake(config: Config) -> _Lake:
@@ -171,8 +210,9 @@ def _read_lake(config: Config) -> _Lake:
         # A mirror that has not run yet is a valid state, not an error.
         return _Lake()
     with open_catalog(config.lake) as catalog:
-        changelogs = tables_in(catalog, config.lake.changes_namespace)
-        mirrors = tables_in(catalog, config.lake.namespace)
+        namespaces = read_namespaces(config, catalog)
+        changelogs = namespaces[config.lake.changes_namespace]
+        mirrors = namespaces[config.lake.namespace]
         alone = {
             name: table
             for name, table in changelogs.items()
@@ -182,9 +222,10 @@ def _read_lake(config: Config) -> _Lake:
         return _Lake(
             {**mirrors, **alone},
             changelogs,
-            _quarantined(catalog, config),
+            _quarantined(namespaces[config.lake.ops_namespace].get(QUARANTINE)),
             _troubles(properties, _PAUSED_KEY),
             _troubles(properties, _RETRYING_KEY),
+            tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
         )
 
 
@@ -221,6 +262,24 @@ def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
         empty=tuple(table for table in view.empty if table not in sources),
         unread=tuple(table for table in view.unread if table not in sources),
         retrying={source: trouble.reason for source, trouble in lake.retrying.items()},
+        maintenance=lake.maintenance,
+    )
+
+
+def _maintenance(found: TableCondition) -> TableMaintenance:
+    facts, runs = found.facts, sorted(found.runs.items())
+    return TableMaintenance(
+        table=str(found.target),
+        source=found.target.source,
+        data_files=facts.data_files,
+        delete_files=facts.delete_files,
+        bytes=facts.bytes,
+        snapshots=len(facts.snapshot_ms),
+        metadata_bytes=found.metadata_bytes,
+        maintained_ms=max((run.ms for _, run in runs), default=None),
+        steps={str(step): run.ms for step, run in runs},
+        due=tuple(map(str, found.due)),
+        overdue=tuple(map(str, found.overdue)),
     )
 
 
@@ -367,12 +426,10 @@ def events_behind(marker: CommitMarker, ends: Ends) -> int:
     )
 
 
-def _quarantined(catalog: Catalog, config: Config) -> Counter[str | None]:
+def _quarantined(table: Table | None) -> Counter[str | None]:
     """Return the number of unresolved quarantined events by source table; None for events without a table."""
-    name = (config.lake.ops_namespace, "quarantine")
-    if not catalog.table_exists(name):
+    if table is None:
         return Counter()
-    table = catalog.load_table(name)
     scan = table.scan(selected_fields=("table",))
     if "state" in table.schema().column_names:
         scan = scan.filter("state IS NULL")

@@ -13,7 +13,8 @@ from replicator.batch import ExchangeAwaited, MirrorContext, TableTask, apply_ta
 from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.ledger import chunks, ranges_to_read
-from replicator.maintenance import SmallMerge, TableMaintainer, Upkeep
+from replicator.maintenance.small_merge import SmallMerge
+from replicator.maintenance.upkeep import TableMaintainer, Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.golden import FOLDER
 from tests.support.lake_harness import LakeHarness
+from tests.support.lake_schemas import validate_lake
 from tests.support.packed_lake import unpack
 from tests.support.resumed_lake import description, resume
 from tests.workload.golden_lake import HASH_KEY, HASH_KEY_VARIABLE
@@ -48,6 +49,8 @@ def test_lake_of_an_older_version_is_continued_without_lost_or_repeated_changes(
         assert found[part] == wanted[part]
     for part in ("mirror properties", "changelog properties", "quarantine", "pauses", "status"):
         assert_has(without_texts(found[part]), without_texts(wanted[part]))
+    with golden.catalog() as catalog:
+        assert validate_lake(catalog, "shop")
 
 
 def assert_has(found: Any, wanted: Any, where: str = "") -> None:

@@ -16,7 +16,9 @@ from replicator.lake.catalog import Lake, LakeTable
 from replicator.maintenance.folder_reader import read_folders
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
-from replicator.operations.maintain import TableReport, TableWork, Target, maintain, maintain_tables
+from replicator.maintenance.table_reader import Target
+from replicator.operations.maintain import TableReport, TableWork, maintain, maintain_tables
+from replicator.operations.status import TableMaintenance, read_status
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event
@@ -266,3 +268,53 @@ def test_orphans_stay_when_the_table_keeps_all_its_files(lake: LakeHarness) -> N
     report = maintained(lake, config, MIRROR)["shop.orders"]
     assert step(report, Step.ORPHANS).skipped == "the table property gc.enabled is false"
     assert file.exists()
+
+
+def test_maintenance_is_recorded_in_the_commits_that_it_makes_anyway(lake: LakeHarness) -> None:
+    config = disabled(lake, merge_files=2, max_snapshots=2)
+    write_commits(lake, config, 6)
+    before = {str(target): status_of(config, target) for target in (MIRROR, CHANGELOG)}
+    assert all(found.maintained_ms is None for found in before.values())
+    assert before["shop.orders"].due == ("merge data files", "merge delete files", "delete snapshots")
+    started = round(time.time() * 1000)
+    opened = Lake(lake.session(config))
+    commits: dict[Step, int] = {}
+    for step in (Step.MERGE_DATA, Step.MERGE_DELETES, Step.EXPIRE):
+        first = version(lake)
+        work = Maintenance(opened, loaded(opened), config.maintenance)
+        report = work.run(step)
+        assert report.rewritten
+        commits[step] = version(lake) - first
+        found = status_of(config, MIRROR)
+        assert found.steps[step] >= started
+        assert found.maintained_ms == found.steps[step]
+    assert commits[Step.MERGE_DATA] == 1
+    assert commits[Step.EXPIRE] == 1
+    # The deletion of snapshots records the merges too, because it may delete their snapshots.
+    recorded = json.loads(table(lake).properties["replicator.maintained"])["steps"]
+    assert {name: run["ms"] for name, run in recorded.items()} == found.steps
+    assert (found.due, found.overdue, found.snapshots) == ((), (), 2)
+    assert found.metadata_bytes == metadata_file(lake).stat().st_size
+    # The files of deleted snapshots are gone.
+    assert len(list(metadata_file(lake).parent.glob("snap-*.avro"))) == 2
+
+
+def status_of(config: Config, target: Target) -> TableMaintenance:
+    return next(found for found in read_status(config).maintenance if found.table == str(target))
+
+
+def metadata_file(lake: LakeHarness) -> Path:
+    return Path(table(lake).metadata_location.removeprefix("file:"))
+
+
+def version(lake: LakeHarness) -> int:
+    """Return the number of metadata files that were written for the mirror."""
+    return int(metadata_file(lake).name.partition("-")[0])
+
+
+def test_status_has_nothing_due_after_maintain(lake: LakeHarness) -> None:
+    config = disabled(lake, merge_files=3)
+    write_commits(lake, config, 4)
+    maintained(lake, config)
+    assert {found.due for found in read_status(config).maintenance} == {()}
+    assert {step for found in read_status(config).maintenance for step in found.steps} >= {Step.MERGE_DATA}

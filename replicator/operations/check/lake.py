@@ -2,23 +2,34 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pyiceberg.table import Table
-
 from replicator.config import Config, LakeConfig
 from replicator.errors import ReplicatorError
-from replicator.lake.reader import catalog_properties, newest_marker, open_catalog, tables_in
-from replicator.lake.row_counts import total
-from replicator.model.table import SOURCE_KEY
+from replicator.lake.reader import catalog_properties, open_catalog
+from replicator.maintenance.plan import MOST_MANIFESTS, Step
+from replicator.maintenance.table_reader import (
+    TableCondition,
+    mirror_tables,
+    read_conditions,
+    read_namespaces,
+    settings_of,
+)
 from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
 
-_MANY: Final = 10
-"""A table has too many files if it has this many times more than are merged into one."""
 _SMALL: Final = 8
 """Files are small if their average size is less than this part of the target size."""
+_FILES: Final = "files", "many small files, which are slow to read"
+_OVERDUE: Final[Mapping[Step, tuple[str, str]]] = {
+    Step.MERGE_DATA: _FILES,
+    Step.MERGE_DELETES: _FILES,
+    Step.FOLD_DELETES: ("deleted rows", "many deleted rows in data files, which each read must skip"),
+    Step.EXPIRE: ("snapshots", "older or more snapshots than [maintenance] permits, which occupy storage"),
+    Step.MANIFESTS: ("manifests", f"more than {MOST_MANIFESTS} manifests, which make each read plan slowly"),
+}
+"""Step → the check that warns of it, and what it means."""
 
 
 def check_lake(config: Config) -> Iterator[CheckResult]:
@@ -74,11 +85,13 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
     try:
         with open_catalog(config.lake) as catalog:
             namespaces = [".".join(parts) for parts in catalog.list_namespaces()]
-            mirrors = list(tables_in(catalog, config.lake.namespace).values())
-            owners = {marker.mirror for table in mirrors if (marker := newest_marker(table)) is not None}
-            others = (config.lake.changes_namespace, config.lake.ops_namespace)
-            tables = [*mirrors, *(table for other in others for table in tables_in(catalog, other).values())]
-            scattered = [".".join(table.name()) for table in tables if _has_small_files(config, table)]
+            tables = list(mirror_tables(config, read_namespaces(config, catalog)))
+            owners = {
+                found.mirror
+                for found in tables
+                if found.mirror is not None and found.target.namespace == config.lake.namespace
+            }
+            conditions = read_conditions(config, tables)
     except ReplicatorError as error:
         yield fail(name, error.message, error.hint or "check [lake]")
         return
@@ -87,12 +100,28 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
         return
     yield ok(name, f"opens; namespaces: {', '.join(sorted(namespaces)) or 'none yet'}")
     yield from _owner(config, owners)
-    if scattered:
-        yield warn(
-            "lake: files",
-            f"many small files, which are slow to read: {listing(scattered)}",
-            "run: replicator maintain -c FILE",
-        )
+    yield from _maintenance(config, conditions)
+
+
+def _maintenance(config: Config, conditions: Sequence[TableCondition]) -> Iterator[CheckResult]:
+    """Warn of each kind of maintenance that is due and that `replicator run` does not do soon by itself."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for condition in conditions:
+        for step in condition.overdue:
+            tables = found.setdefault(_OVERDUE[step], [])
+            if str(condition.target) not in tables and _matters(step, condition, config):
+                tables.append(str(condition.target))
+    for (name, text), tables in found.items():
+        if tables:
+            yield warn(f"lake: {name}", f"{text}: {listing(tables)}", "run: replicator maintain -c FILE")
+
+
+def _matters(step: Step, condition: TableCondition, config: Config) -> bool:
+    """Return whether a step that is due is worth a warning: files that are large already need no merge."""
+    if step not in (Step.MERGE_DATA, Step.MERGE_DELETES):
+        return True
+    facts, target = condition.facts, settings_of(config, condition.target).target_file_size
+    return facts.bytes / max(1, facts.data_files + facts.delete_files) < target / _SMALL
 
 
 def _owner(config: Config, owners: set[str]) -> Iterator[CheckResult]:
@@ -105,14 +134,3 @@ def _owner(config: Config, owners: set[str]) -> Iterator[CheckResult]:
         )
     elif owners:
         yield ok("lake: namespace", f"{config.lake.namespace} belongs to this mirror")
-
-
-def _has_small_files(config: Config, table: Table) -> bool:
-    """Return whether a table of a mirror has many files, and they are small."""
-    source = table.properties.get(SOURCE_KEY)
-    settings = config.maintenance if source is None else config.table(source).maintenance
-    snapshot = table.current_snapshot()
-    data, deletes = total(snapshot, "total-data-files"), total(snapshot, "total-delete-files")
-    if max(data, deletes) <= _MANY * settings.merge_files or newest_marker(table) is None:
-        return False
-    return total(snapshot, "total-files-size") / (data + deletes) < settings.target_file_size / _SMALL

@@ -13,6 +13,7 @@ from replicator.maintenance.plan import (
     due_steps,
     expire_before,
     levels,
+    overdue_steps,
 )
 
 NOW_MS = 1_800_000_000_000
@@ -83,3 +84,11 @@ def test_levels_ascend_to_the_target(target: int) -> None:
     assert found == sorted(set(found))
     assert found[-1] <= max(1, 0.75 * target)
     assert len(found) < 12
+
+
+def test_overdue_steps_are_those_that_the_mirror_does_not_do_soon_by_itself() -> None:
+    due = (Step.MERGE_DATA, Step.FOLD_DELETES, Step.EXPIRE, Step.MANIFESTS)
+    assert overdue_steps(due, 99, SETTINGS) == (Step.EXPIRE, Step.MANIFESTS)
+    assert overdue_steps(due, 100, SETTINGS) == due
+    assert overdue_steps(due, 0, SETTINGS.model_copy(update={"enabled": False})) == due
+    assert overdue_steps((), 1000, SETTINGS) == ()

@@ -13,12 +13,12 @@ from replicator.config import CATALOG_NAME, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.quarantine import QUARANTINE
 from replicator.lake.reader import sqlalchemy_uri
+from replicator.maintenance import table_reader
 from replicator.maintenance.folder_reader import read_folders
 from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY
-from replicator.operations import maintain as module
 from replicator.operations.maintain import is_conflict, maintain, without_conflicts
 from tests.support.config import minimal_config
 
@@ -153,7 +153,7 @@ def test_read_folders_returns_the_tables_of_all_namespaces(config: Config, lake:
 
 
 def test_quarantine_has_the_name_of_its_module() -> None:
-    assert module._QUARANTINE == QUARANTINE
+    assert table_reader.QUARANTINE == QUARANTINE
 
 
 class JavaError:

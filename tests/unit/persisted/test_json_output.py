@@ -22,11 +22,15 @@ from replicator.operations.stack.state import (
     load_state,
     save_state,
 )
-from replicator.operations.status import MirrorStatus, TableStatus
+from replicator.operations.status import MirrorStatus, TableMaintenance, TableStatus
 from replicator.schema.changes import ChangeNote
 
 NOTE = ChangeNote("mysql-bin.000007:1234", 1, 2, ("add column a int",))
 TABLE = TableStatus("shop.a", "shop.a", "current", 1, 2, 3, "p", 4, 5.0, 6, 7, 8, 9, 10, 11, (NOTE,))
+STEPS = {"merge data files": 12}
+MAINTENANCE = TableMaintenance(
+    "shop.a", "shop.a", 7, 8, 9, 10, 11, 12, STEPS, ("delete snapshots",), ("delete snapshots",)
+)
 STACK = StackState(
     "local",
     "root's",
@@ -85,7 +89,9 @@ STACK_TEXT = """\
 
 
 def test_status_json_has_the_published_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    status = MirrorStatus("shop", "shop", (TABLE,), ("shop.b",), {"shop.c": "why"}, 1, "away")
+    status = MirrorStatus(
+        "shop", "shop", (TABLE,), ("shop.b",), {"shop.c": "why"}, 1, "away", maintenance=(MAINTENANCE,)
+    )
     print_status(status, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found.keys() >= {
@@ -99,6 +105,12 @@ def test_status_json_has_the_published_keys(capsys: pytest.CaptureFixture[str]) 
         "schema_changes",
     }
     (note,) = table["schema_changes"]
+    (maintenance,) = found["maintenance"]
+    assert maintenance.keys() >= {
+        *("table", "source", "data_files", "delete_files", "bytes", "snapshots", "metadata_bytes"),
+        *("maintained_ms", "steps", "due", "overdue"),
+    }
+    assert (maintenance["steps"], maintenance["due"]) == (STEPS, ["delete snapshots"])
     assert note.keys() >= {"position", "ts_ms", "made_ms", "changes", "told"}
 
 

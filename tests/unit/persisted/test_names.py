@@ -59,7 +59,14 @@ def test_property_names_are_unchanged() -> None:
         found |= names - set(calls(tree, "get_logger"))
     assert found - {"replicator.toml", "replicator.archive.v1", "replicator.operations.check.librdkafka"} == {
         "replicator.commit",
+        "replicator.maintained",
+        "replicator.maintenance",
         "replicator.marker",
+        "replicator.position",
+        "replicator.snapshot-id",
+        "replicator.sequence-number",
+        "replicator.gtid",
+        "replicator.watermark-ms",
         "replicator.schema",
         "replicator.source-table",
         "replicator.column-rules",
@@ -75,6 +82,7 @@ def test_failpoint_names_are_unchanged() -> None:
     assert {point for tree in trees() for point in calls(tree, "reach")} == {
         "after-changelog-files",
         "after-maintenance-step",
+        "after-merged-files",
         "after-commit",
         "after-conversion",
         "after-data-files",

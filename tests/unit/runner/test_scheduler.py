@@ -18,7 +18,7 @@ from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema, TablePaused, UnsupportedChange
 from replicator.lake.ledger import Progress
-from replicator.maintenance import Upkeep
+from replicator.maintenance.upkeep import Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import BadRecord, RawRecord

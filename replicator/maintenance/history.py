@@ -1,0 +1,94 @@
+"""Read from a table's own metadata which maintenance it had. Pure: no access to the lake.
+
+A rewrite writes its step to the summary of its snapshot. The deletion of snapshots makes no snapshot: it writes a
+table property in the same commit, which also has the steps whose snapshots it may delete. So no commit is made only to
+record maintenance.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.maintenance.plan import MergedFiles, Step
+
+STEP_KEY: Final = "replicator.maintenance"
+"""Key of the step in the summary of a snapshot that maintenance made."""
+MAINTAINED_KEY: Final = "replicator.maintained"
+"""Table property with the last run of each step, as of the last deletion of snapshots."""
+_VERSION: Final = 1
+_DATA: Final = (Step.MERGE_DATA, Step.FOLD_DELETES)
+_DELETES: Final = (Step.MERGE_DELETES, Step.FOLD_DELETES)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """The last run of a step.
+
+    Attributes:
+        ms: when it committed, milliseconds since the epoch.
+        data_files, delete_files: number of files of the table after it.
+    """
+
+    ms: int
+    data_files: int
+    delete_files: int
+
+
+StepRuns = Mapping[Step, StepRun]
+"""Step → its last run, for the steps that are known to have run."""
+
+
+def step_runs(
+    snapshots: Iterable[tuple[int, Mapping[str, str]]], recorded: str | None
+) -> dict[Step, StepRun]:
+    """Return the last run of each step.
+
+    `snapshots` are the time and the summary of each snapshot, `recorded` is the property `MAINTAINED_KEY`. Steps that
+    only another version of the engine knows are ignored.
+    """
+    runs = _from_json(recorded)
+    for ms, summary in snapshots:
+        step = _step(summary.get(STEP_KEY))
+        if step is not None and (step not in runs or ms > runs[step].ms):
+            runs[step] = StepRun(ms, _total(summary, "data-files"), _total(summary, "delete-files"))
+    return runs
+
+
+def runs_to_json(runs: StepRuns) -> str:
+    """Return the value of the property `MAINTAINED_KEY`."""
+    steps = {
+        str(step): {"ms": run.ms, "data_files": run.data_files, "delete_files": run.delete_files}
+        for step, run in sorted(runs.items())
+    }
+    return json.dumps({"version": _VERSION, "steps": steps}, separators=(",", ":"))
+
+
+def merged_files(runs: StepRuns) -> MergedFiles:
+    """Return the number of files that the last merge left; 0 if none is known."""
+    data = max((runs[step] for step in _DATA if step in runs), key=_ms, default=None)
+    deletes = max((runs[step] for step in _DELETES if step in runs), key=_ms, default=None)
+    return MergedFiles(0 if data is None else data.data_files, 0 if deletes is None else deletes.delete_files)
+
+
+def _ms(run: StepRun) -> int:
+    return run.ms
+
+
+def _from_json(text: str | None) -> dict[Step, StepRun]:
+    value = {} if text is None else json.loads(text)
+    if value.get("version") != _VERSION:
+        return {}
+    return {
+        step: StepRun(run["ms"], run["data_files"], run["delete_files"])
+        for name, run in value["steps"].items()
+        if (step := _step(name)) is not None
+    }
+
+
+def _step(name: str | None) -> Step | None:
+    return Step(name) if name in set(Step) else None
+
+
+def _total(summary: Mapping[str, str], files: str) -> int:
+    return int(summary.get(f"total-{files}") or 0)

@@ -1,0 +1,188 @@
+"""Read the lake tables of a mirror and what maintenance they need, without Java."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from replicator.config import Config, MaintenanceConfig
+from replicator.lake.reader import newest_marker, tables_in
+from replicator.lake.row_counts import total
+from replicator.maintenance.history import MAINTAINED_KEY, StepRuns, merged_files, step_runs
+from replicator.maintenance.plan import (
+    MOST_MANIFESTS,
+    MergedFiles,
+    Step,
+    TableFacts,
+    due_steps,
+    overdue_steps,
+)
+from replicator.model.clock import now_ms
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.table import SOURCE_KEY
+
+QUARANTINE: Final = "quarantine"
+"""The name of the quarantine table, as `lake.quarantine` has it."""
+_PARALLEL_READS: Final = 8
+
+Namespaces = Mapping[str, Mapping[str, Table]]
+"""Namespace → name → table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A lake table to maintain; `source` is its source table, None for the quarantine."""
+
+    namespace: str
+    name: str
+    source: str | None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorTable:
+    """A lake table, and the mirror that writes it; None for the quarantine, which has no marker."""
+
+    target: Target
+    table: Table
+    mirror: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableCondition:
+    """The maintenance of one lake table: what it has, what was done last, and what is due.
+
+    Attributes:
+        facts: see `TableFacts`; all snapshots count, also those that a tag or a branch keeps.
+        metadata_bytes: size of the current metadata file; None if it cannot be read.
+        runs: the last run of each step.
+        due: the steps that are due since the last merge.
+        overdue: those of them that `replicator run` does not carry out soon by itself.
+    """
+
+    target: Target
+    facts: TableFacts
+    metadata_bytes: int | None
+    runs: StepRuns
+    due: tuple[Step, ...]
+    overdue: tuple[Step, ...]
+
+
+def read_namespaces(config: Config, catalog: Catalog) -> Namespaces:
+    """Load all tables of the mirror's three namespaces."""
+    lake = config.lake
+    return {
+        name: tables_in(catalog, name)
+        for name in (lake.namespace, lake.changes_namespace, lake.ops_namespace)
+    }
+
+
+def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTable]:
+    """Yield the mirrors and changelogs that a mirror has committed to, and the quarantine.
+
+    Raises:
+        LakeUnavailable: a newer version of the engine wrote a marker.
+    """
+    lake = config.lake
+    for namespace in (lake.namespace, lake.changes_namespace):
+        for name, table in namespaces.get(namespace, {}).items():
+            marker = newest_marker(table)
+            if marker is not None:
+                yield MirrorTable(
+                    Target(namespace, name, _source(config, table, marker)), table, marker.mirror
+                )
+    quarantine = namespaces.get(lake.ops_namespace, {}).get(QUARANTINE)
+    if quarantine is not None:
+        yield MirrorTable(Target(lake.ops_namespace, QUARANTINE, None), quarantine, None)
+
+
+def settings_of(config: Config, target: Target) -> MaintenanceConfig:
+    """Return the settings of a lake table: those of its source table, or the mirror's for the quarantine."""
+    return config.maintenance if target.source is None else config.table(target.source).maintenance
+
+
+def read_conditions(config: Config, tables: Sequence[MirrorTable]) -> tuple[TableCondition, ...]:
+    """Read the condition of each table, in parallel: the size of its metadata, and the list of its manifests."""
+    now = now_ms()
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        return tuple(pool.map(lambda found: _condition(config, found, now), tables))
+
+
+def _condition(config: Config, found: MirrorTable, now: int) -> TableCondition:
+    table, settings = found.table, settings_of(config, found.target)
+    summaries = [(known.timestamp_ms, _summary(known)) for known in table.metadata.snapshots]
+    runs = step_runs(summaries, table.properties.get(MAINTAINED_KEY))
+    last = max((run.ms for run in runs.values()), default=0)
+    due = steps_due(table, settings, merged_files(runs), now)
+    # `replicator run` does not maintain the quarantine.
+    automatic = settings.enabled and found.mirror is not None
+    commits = sum(ms > last for ms, _ in summaries)
+    return TableCondition(
+        found.target,
+        read_facts(table),
+        _metadata_bytes(table),
+        runs,
+        due,
+        overdue_steps(due, commits, settings) if automatic else due,
+    )
+
+
+def steps_due(table: Table, settings: MaintenanceConfig, merged: MergedFiles, now: int) -> tuple[Step, ...]:
+    """Return the steps that are due in a table, in order; without orphan files, which only a search can find."""
+    facts = replace(read_facts(table), snapshot_ms=_expirable(table))
+    due = due_steps(facts, merged, settings, now)
+    if table.properties.get("gc.enabled", "").lower() == "false":
+        due = tuple(step for step in due if step is not Step.EXPIRE)
+    snapshot = table.current_snapshot()
+    if snapshot is not None and len(snapshot.manifests(table.io)) > MOST_MANIFESTS:
+        due = (*due, Step.MANIFESTS)
+    return due
+
+
+def read_facts(table: Table) -> TableFacts:
+    """Read the facts about a table that PyIceberg loaded."""
+    snapshot = table.current_snapshot()
+    return TableFacts(
+        data_files=total(snapshot, "total-data-files"),
+        delete_files=total(snapshot, "total-delete-files"),
+        rows=total(snapshot, "total-records"),
+        deleted_rows=total(snapshot, "total-position-deletes"),
+        bytes=total(snapshot, "total-files-size"),
+        snapshot_ms=tuple(known.timestamp_ms for known in table.metadata.snapshots),
+    )
+
+
+def _expirable(table: Table) -> tuple[int, ...]:
+    """Return the times of the snapshots that no tag and no other branch keeps."""
+    kept = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
+    kept.discard(table.metadata.current_snapshot_id or 0)
+    return tuple(known.timestamp_ms for known in table.metadata.snapshots if known.snapshot_id not in kept)
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def _metadata_bytes(table: Table) -> int | None:
+    """Return the size of the table's current metadata file; None if the catalog alone can read it."""
+    try:
+        return len(table.io.new_input(table.metadata_location))
+    except OSError:
+        return None
+
+
+def _source(config: Config, table: Table, marker: CommitMarker) -> str | None:
+    """Return a lake table's source table: as recorded at its creation; for older tables, from its topic's name."""
+    recorded = table.properties.get(SOURCE_KEY)
+    if recorded is not None:
+        return recorded
+    prefix = config.log.topic_prefix
+    topic = min(marker.progress, default=None)
+    return None if prefix is None or topic is None else topic.removeprefix(f"{prefix}.")

@@ -1,0 +1,363 @@
+"""What operators and other engines may do to the lake tables of a running mirror; docs/how-to/maintain-tables.md.
+
+Each action is done by hand with Spark, between two batches and in the middle of one: there the batch has written its
+files, and has not committed them.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from replicator import failpoints
+from replicator.config import Config
+from replicator.errors import FencedError
+from replicator.operations.status import read_status
+from replicator.runner.scheduler import Scheduler
+from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event
+from tests.oracle.model import Record
+from tests.support.lake_harness import LakeHarness
+from tests.support.order_changes import assert_exact, changes, table, total
+from tests.support.orders_table import DEFINITION, ORDERS, created
+
+NAMESPACES = ("shop", "shop_changes")
+NOW = "TIMESTAMP '2100-01-01 00:00:00'"
+
+REWRITE_DATA = (
+    "CALL lake.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
+)
+SORT_DATA = (
+    "CALL lake.system.rewrite_data_files(table => '{table}', strategy => 'sort', "
+    "sort_order => 'name DESC', options => map('rewrite-all', 'true'))"
+)
+REWRITE_DELETES = (
+    "CALL lake.system.rewrite_position_delete_files("
+    "table => '{table}', options => map('rewrite-all', 'true'))"
+)
+EXPIRE = f"CALL lake.system.expire_snapshots(table => '{{table}}', older_than => {NOW}, retain_last => 1)"
+MERGES = {"merge data files", "merge small files"}
+IN_FILES = "SELECT name FROM lake.shop.orders ORDER BY _file, _pos"
+ACTIONS: dict[str, tuple[str, ...]] = {
+    "rewrite data files": (REWRITE_DATA,),
+    "sort data files": (SORT_DATA,),
+    "rewrite position deletes": (REWRITE_DELETES,),
+    "rewrite manifests": ("CALL lake.system.rewrite_manifests(table => '{table}')",),
+    "expire snapshots": (EXPIRE,),
+    "rewrite and expire": (REWRITE_DATA, EXPIRE),
+    "add a partition field": ("ALTER TABLE lake.{table} ADD PARTITION FIELD bucket(4, id)",),
+    "add a partition field and rewrite": (
+        "ALTER TABLE lake.{table} ADD PARTITION FIELD bucket(4, id)",
+        REWRITE_DATA,
+    ),
+    "replace the partition spec": (
+        "ALTER TABLE lake.{table} ADD PARTITION FIELD bucket(4, id)",
+        REWRITE_DATA,
+        "ALTER TABLE lake.{table} DROP PARTITION FIELD bucket(4, id)",
+    ),
+    "set a sort order": ("ALTER TABLE lake.{table} WRITE ORDERED BY name, id DESC",),
+    "set a sort order and a distribution": (
+        "ALTER TABLE lake.{table} ADD PARTITION FIELD bucket(2, id)",
+        "ALTER TABLE lake.{table} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY name",
+    ),
+    "set properties": (
+        "ALTER TABLE lake.{table} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'gzip')",
+        "ALTER TABLE lake.{table} SET TBLPROPERTIES ('commit.retry.num-retries' = '4')",
+    ),
+    "create a tag and a branch": (
+        "ALTER TABLE lake.{table} CREATE OR REPLACE TAG audit",
+        "ALTER TABLE lake.{table} CREATE OR REPLACE BRANCH trial",
+    ),
+}
+
+
+def operate(spark: SparkSession, statements: Sequence[str]) -> None:
+    """Run the statements on the mirror and on the changelog."""
+    for namespace in NAMESPACES:
+        for statement in statements:
+            spark.sql(statement.format(table=f"{namespace}.orders")).collect()
+
+
+def ends(batches: list[list[Record]]) -> list[int]:
+    """Return the end offset of each batch."""
+    sizes = [len(batch) for batch in batches]
+    return [sum(sizes[: n + 1]) for n in range(len(sizes))]
+
+
+def started(lake: LakeHarness, settings: Config, batches: list[list[Record]]) -> Scheduler:
+    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    return lake.mirror(settings)
+
+
+def config(lake: LakeHarness, **sections: Any) -> Config:
+    return lake.config(maintenance={"enabled": False}, **sections)
+
+
+def once(point: str, act: Callable[[], None]) -> failpoints.Hook:
+    """Return a hook that calls `act` the first time that `point` is reached."""
+    reached: list[str] = []
+
+    def reach(at: str) -> None:
+        if at == point and not reached:
+            reached.append(at)
+            act()
+
+    return reach
+
+
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_mirror_stays_exact_when_an_operator_acts_between_its_batches(
+    lake: LakeHarness, action: str, driver_max_events: int
+) -> None:
+    lake.driver_max_events = driver_max_events
+    batches = changes(11, batches=6, keys=15)
+    mirror = started(lake, config(lake), batches)
+    for number, end in enumerate(ends(batches)):
+        mirror.advance({ORDERS: {0: end}})
+        if number in (2, 4):
+            operate(mirror.context.spark, ACTIONS[action] if number == 2 else (REWRITE_DATA,))
+    assert mirror.summary().paused == {}
+    assert_exact(lake, batches)
+
+
+@pytest.mark.parametrize("point", ["after-data-files", "before-commit"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        "rewrite data files",
+        "rewrite position deletes",
+        "rewrite manifests",
+        "expire snapshots",
+        "rewrite and expire",
+        "replace the partition spec",
+        "set a sort order",
+    ],
+)
+def test_mirror_stays_exact_when_an_operator_acts_in_the_middle_of_a_batch(
+    lake: LakeHarness, action: str, point: str
+) -> None:
+    # Spark's executors search the rows, in the files of the state with which the batch began.
+    lake.driver_max_events = 0
+    batches = changes(12, batches=5, keys=15)
+    mirror = started(lake, config(lake), batches)
+    mirror.advance({ORDERS: {0: ends(batches)[2]}})
+    spark, acted = mirror.context.spark, list[str]()
+
+    def act() -> None:
+        acted.append(action)
+        operate(spark, ACTIONS[action])
+
+    with failpoints.on_reach(once(point, act)):
+        mirror.advance({ORDERS: {0: ends(batches)[3]}})
+    assert acted
+    assert mirror.summary().paused == {}
+    # A batch whose files were deleted is tried again.
+    lake.catch_up(config(lake))
+    assert_exact(lake, batches)
+
+
+def test_old_orphan_files_are_removed_and_those_of_a_running_batch_are_not(lake: LakeHarness) -> None:
+    batches = changes(15, batches=3)
+    mirror = started(lake, config(lake), batches)
+    mirror.advance({ORDERS: {0: ends(batches)[1]}})
+    orphan = Path(table(lake).location().removeprefix("file:")) / "data" / "orphan.parquet"
+    orphan.write_bytes(b"no snapshot has this file")
+    os.utime(orphan, (time.time() - 4 * 86_400,) * 2)
+    # With the procedure's own default, three days.
+    remove = "CALL lake.system.remove_orphan_files(table => '{table}')"
+
+    def act() -> None:
+        operate(mirror.context.spark, (remove,))
+
+    with failpoints.on_reach(once("before-commit", act)):
+        mirror.advance({ORDERS: {0: ends(batches)[2]}})
+    assert not orphan.exists()
+    assert mirror.summary().paused == {}
+    assert_exact(lake, batches)
+
+
+def test_mirror_maintains_tables_whose_layout_an_operator_changed(lake: LakeHarness) -> None:
+    batches = changes(16, batches=12, keys=15)
+    mirror = started(lake, lake.config(maintenance={"merge_files": 3, "max_lag": "100000 days"}), batches)
+    for number, end in enumerate(ends(batches)):
+        mirror.advance({ORDERS: {0: end}})
+        if number == 3:
+            operate(mirror.context.spark, ("ALTER TABLE lake.{table} ADD PARTITION FIELD bucket(2, id)",))
+        if number == 6:
+            operate(mirror.context.spark, ACTIONS["set a sort order"])
+        if number == 8:
+            operate(mirror.context.spark, ("ALTER TABLE lake.{table} DROP PARTITION FIELD bucket(2, id)",))
+    assert mirror.summary().paused == {}
+    assert total(table(lake), "data-files") < 12
+    assert_exact(lake, batches)
+
+
+def test_tagged_snapshot_and_branch_keep_their_rows(lake: LakeHarness) -> None:
+    batches = changes(17, batches=6)
+    maintenance = {"merge_files": 2, "max_snapshots": 2, "max_lag": "100000 days"}
+    mirror = started(lake, lake.config(maintenance=maintenance), batches)
+    mirror.advance({ORDERS: {0: ends(batches)[1]}})
+    spark = mirror.context.spark
+    operate(spark, ACTIONS["create a tag and a branch"])
+    spark.sql("INSERT INTO lake.shop.orders.branch_trial VALUES (1000, 'only on the branch')")
+
+    def names(ref: str) -> list[str]:
+        return sorted(
+            row.name for row in spark.sql(f"SELECT * FROM lake.shop.orders VERSION AS OF '{ref}'").collect()
+        )
+
+    before = names("audit"), names("trial")
+    for end in ends(batches)[2:]:
+        mirror.advance({ORDERS: {0: end}})
+    operate(spark, (EXPIRE,))
+    assert (names("audit"), names("trial")) == before
+    assert before[1] == sorted([*before[0], "only on the branch"])
+    assert_exact(lake, batches)
+
+
+def test_mirror_stops_when_its_marker_was_removed(lake: LakeHarness) -> None:
+    batches = changes(18, batches=2)
+    mirror = started(lake, config(lake), batches)
+    mirror.advance({ORDERS: {0: ends(batches)[0]}})
+    operate(mirror.context.spark, ("ALTER TABLE lake.{table} UNSET TBLPROPERTIES ('replicator.marker')",))
+    with pytest.raises(FencedError, match="it carries no marker"):
+        mirror.advance({ORDERS: {0: ends(batches)[1]}})
+
+
+def test_changes_of_rows_by_others_remain_in_the_mirror(lake: LakeHarness) -> None:
+    """This is why nobody else may change rows: the mirror repairs only those that the source changes later."""
+    lake.write([DEFINITION, created(1), created(2), created(3)])
+    mirror = lake.mirror(config(lake))
+    mirror.advance({ORDERS: {0: 2}})
+    mirror.context.spark.sql("UPDATE lake.shop.orders SET name = 'by hand' WHERE id = 1").collect()
+    mirror.context.spark.sql("DELETE FROM lake.shop.orders WHERE id = 2").collect()
+    mirror.advance({ORDERS: {0: 3}})
+    assert {row["id"]: row["name"] for row in lake.rows("orders")} == {1: "by hand", 3: "new"}
+
+
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_new_files_are_sorted_by_the_order_that_an_operator_set(
+    lake: LakeHarness, driver_max_events: int
+) -> None:
+    lake.driver_max_events = driver_max_events
+    lake.write([DEFINITION, created(1), *(created(number, f"n{number * 7 % 10}") for number in range(2, 9))])
+    mirror = lake.mirror(config(lake))
+    mirror.advance({ORDERS: {0: 1}})
+    operate(mirror.context.spark, ACTIONS["set a sort order"])
+    mirror.advance({ORDERS: {0: 8}})
+    names = [row.name for row in mirror.context.spark.sql(IN_FILES).collect() if row.name != "new"]
+    assert len(names) == 7
+    assert names == sorted(names)
+
+
+def test_properties_of_operators_stay_and_those_of_the_configuration_return(lake: LakeHarness) -> None:
+    settings = config(
+        lake, table=[{"name": "shop.orders", "properties": {"write.parquet.row-group-limit": "7"}}]
+    )
+    lake.write([DEFINITION, created(1), created(2)])
+    mirror = lake.mirror(settings)
+    mirror.advance({ORDERS: {0: 1}})
+    by_hand = "SET TBLPROPERTIES ('write.parquet.row-group-limit' = '9', 'team' = 'me')"
+    operate(mirror.context.spark, (f"ALTER TABLE lake.{{table}} {by_hand}",))
+    mirror.advance({ORDERS: {0: 2}})
+    found = table(lake).properties
+    assert (found["write.parquet.row-group-limit"], found["team"]) == ("7", "me")
+
+
+def test_keyless_table_of_format_version_3_pauses(lake: LakeHarness) -> None:
+    columns = (ColumnSpec("page", "varchar"),)
+    definition = schema_change_event(Place(1, 4), "visits", columns, [], kind="CREATE")
+
+    def visit(op: str, pos: int, **images: Any) -> Record:
+        return Record("shop.shop.visits", 0, None, change_event(op, Place(1, pos), "visits", **images))
+
+    row = {"page": "a"}
+    lake.write([Record("shop", 0, None, definition), visit("c", 10, after=row), visit("d", 20, before=row)])
+    mirror = lake.mirror(config(lake))
+    mirror.advance({"shop.shop.visits": {0: 1}})
+    mirror.context.spark.sql(FORMAT_3.format(table="shop.visits")).collect()
+    mirror.advance({"shop.shop.visits": {0: 2}})
+    (reason,) = mirror.summary().paused.values()
+    assert reason == "shop.visits has format version 3, which permits no position-delete files"
+    assert lake.rows("visits") == [row]
+
+
+@pytest.mark.parametrize(
+    ("change", "row"),
+    [
+        ("ADD COLUMN note string", {"id": 1, "name": "new", "note": None}),
+        ("DROP COLUMN name", {"id": 1, "name": None}),
+        ("RENAME COLUMN name TO label", {"id": 1, "name": None}),
+    ],
+)
+def test_changes_of_columns_by_others_lose_values(
+    lake: LakeHarness, change: str, row: dict[str, Any]
+) -> None:
+    """This is why nobody else may change columns: the mirror restores a column, and not its earlier values."""
+    lake.write([DEFINITION, created(1), created(2)])
+    mirror = lake.mirror(config(lake))
+    mirror.advance({ORDERS: {0: 1}})
+    mirror.context.spark.sql(f"ALTER TABLE lake.shop.orders {change}").collect()
+    mirror.advance({ORDERS: {0: 2}})
+    found = {found["id"]: found for found in lake.rows("orders")}
+    assert found[1] == row
+    assert found[2]["name"] == "new"
+
+
+ROLL_BACK = "CALL lake.system.rollback_to_snapshot('shop.orders', {snapshot})"
+FORMAT_3 = "ALTER TABLE lake.{table} SET TBLPROPERTIES ('format-version' = '3')"
+
+
+def test_rolled_back_table_pauses_and_continues_when_the_rollback_is_undone(lake: LakeHarness) -> None:
+    batches = changes(13, batches=5)
+    mirror = started(lake, config(lake), batches)
+    first, second, third, fourth, _ = ends(batches)
+    mirror.advance({ORDERS: {0: first}})
+    snapshot = table(lake).metadata.current_snapshot_id
+    mirror.advance({ORDERS: {0: second}})
+    mirror.context.spark.sql(ROLL_BACK.format(snapshot=snapshot)).collect()
+    # The process that made the commits, and a new one, refuse to continue.
+    mirror.advance({ORDERS: {0: third}})
+    again = lake.mirror(config(lake))
+    again.advance({ORDERS: {0: fourth}})
+    for found in (mirror, again):
+        (reason,) = found.summary().paused.values()
+        assert reason == (
+            f"shop.orders was rolled back to snapshot {snapshot}, from before the last commit of this mirror"
+        )
+    (entry,) = read_status(config(lake)).tables
+    assert entry.state == "paused"
+    step = (entry.next_step or "").partition("undo it with Spark: ")[2].partition(";")[0]
+    mirror.context.spark.sql(step).collect()
+    lake.catch_up(config(lake))
+    assert_exact(lake, batches)
+
+
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_table_of_format_version_3_pauses_and_continues_with_the_strategy_merge(
+    lake: LakeHarness, driver_max_events: int
+) -> None:
+    lake.driver_max_events = driver_max_events
+    batches = changes(14, batches=6, keys=15)
+    mirror = started(lake, config(lake), batches)
+    mirror.advance({ORDERS: {0: ends(batches)[2]}})
+    operate(mirror.context.spark, (FORMAT_3,))
+    mirror.advance({ORDERS: {0: ends(batches)[3]}})
+    (reason,) = mirror.summary().paused.values()
+    assert reason == "shop.orders has format version 3, which permits no position-delete files"
+    (entry,) = read_status(config(lake)).tables
+    assert entry.state == "paused"
+    assert (entry.next_step or "").startswith('set strategy = "merge" for the table')
+    maintenance = {"merge_files": 2, "max_snapshots": 3, "max_lag": "100000 days"}
+    again = lake.mirror(lake.config(apply={"strategy": "merge"}, maintenance=maintenance))
+    for end in ends(batches)[3:]:
+        again.advance({ORDERS: {0: end}})
+    operate(again.context.spark, (REWRITE_DATA,))
+    assert again.summary().paused == {}
+    assert table(lake).metadata.format_version == 3
+    assert all(MERGES & found.steps.keys() for found in read_status(config(lake)).maintenance)
+    assert_exact(lake, batches)

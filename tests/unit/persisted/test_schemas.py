@@ -1,0 +1,112 @@
+"""The published schemas of what the engine writes to the lake."""
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from replicator.lake.ledger import PAUSED_KEY, RETRYING_KEY
+from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
+from replicator.maintenance.plan import Step
+from replicator.model.commit_marker import (
+    COMMIT_KEY,
+    MARKER_KEY,
+    SEQUENCE_KEY,
+    SNAPSHOT_KEY,
+    CommitMarker,
+    PartitionProgress,
+)
+from replicator.model.position import SourcePosition
+from replicator.model.recorded_rules import RULES_KEY
+from replicator.model.table import SOURCE_KEY
+from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
+from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, validate_properties
+from tests.unit.persisted.test_marker_text import MARKER, STATE_TEXT
+
+MARKER_SCHEMA = "commit-marker-v1.json"
+FULL = {
+    **MARKER.properties(),
+    SNAPSHOT_KEY: "4711",
+    SEQUENCE_KEY: "12",
+    SCHEMA_KEY: STATE_TEXT,
+    SOURCE_KEY: "shop.orders",
+    RULES_KEY: '{"email": "hash 0a1b2c3d"}',
+    PENDING_FILLS_KEY: '{"a": "7"}',
+    PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
+    UNFILLED_KEY: '["at"]',
+    MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step is not Step.ORPHANS}),
+    "format-version": "2",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_schema_is_valid(name: str) -> None:
+    Draft202012Validator.check_schema(published(name))
+
+
+def test_full_and_empty_markers_conform_to_their_schema() -> None:
+    empty = CommitMarker("shop", 1, 1, {"p.shop.orders": {0: PartitionProgress(1)}})
+    for marker in (MARKER, empty):
+        validate(json.loads(marker.to_json()), MARKER_SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "change", [{"more": 1}, {"sequence": 0}, {"position": {}}, {"topics": {"t": {"x": {}}}}]
+)
+def test_marker_schema_refuses_other_markers(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        validate(json.loads(MARKER.to_json()) | change, MARKER_SCHEMA)
+
+
+def test_marker_is_also_in_readable_properties() -> None:
+    found = MARKER.properties()
+    assert found == {
+        MARKER_KEY: MARKER.to_json(),
+        "replicator.position": "mysql-bin.000007:1234/5",
+        "replicator.gtid": "3e11:17",
+        "replicator.watermark-ms": "1700000000001",
+    }
+    bare = CommitMarker("shop", 1, 1, position=SourcePosition("binlog.000001", 4)).properties()
+    assert (bare["replicator.position"], bare["replicator.gtid"]) == ("binlog.000001:4", None)
+    assert set(CommitMarker("shop", 1, 1).properties().values()) == {
+        CommitMarker("shop", 1, 1).to_json(),
+        None,
+    }
+
+
+def test_every_property_is_described() -> None:
+    properties = {key: value for key, value in FULL.items() if value is not None}
+    validate_properties("table", properties)
+    described = published(PROPERTIES)["$defs"]["table"]["patternProperties"]
+    names = {pattern.removeprefix("^").removesuffix("$").replace("\\", "") for pattern in described}
+    assert {name for name in properties if name.startswith("replicator.")} == {
+        name for name in names if name.startswith("replicator.")
+    }
+    pause = {"reason": "no key", "hint": None, "since_ms": 1}
+    retry = {"reason": "no room", "hint": "free some", "retry_ms": 1}
+    validate_properties(
+        "namespace",
+        {f"{PAUSED_KEY}shop.a": json.dumps(pause), f"{RETRYING_KEY}shop.a": json.dumps(retry), "owner": "x"},
+    )
+    validate_properties("snapshot", {COMMIT_KEY: "12", "total-records": "3"})
+    for step in Step:
+        if step is not Step.ORPHANS:
+            validate_properties("snapshot", {STEP_KEY: step})
+
+
+@pytest.mark.parametrize(
+    ("kind", "properties"),
+    [
+        ("table", {"replicator.other": "x"}),
+        ("table", {"replicator.watermark-ms": "now"}),
+        ("table", {"replicator.marker": "{}"}),
+        ("table", {"replicator.unfilled-columns": '{"a": 1}'}),
+        ("snapshot", {"replicator.commit": "0"}),
+        ("snapshot", {"replicator.maintenance": "polish files"}),
+        ("namespace", {"replicator.paused.shop.a": "{}"}),
+    ],
+)
+def test_schemas_refuse_other_properties(kind: str, properties: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        validate_properties(kind, properties)
