@@ -22,7 +22,7 @@ from replicator.lake.row_locations import RowChanges
 from replicator.model.commit_marker import COMMIT_KEY, SEQUENCE_KEY, SNAPSHOT_KEY, CommitMarker
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 
-_FORMAT: Final = 2
+POSITION_DELETES_FORMAT: Final = 2
 """The highest format version that permits position-delete files."""
 
 
@@ -123,11 +123,11 @@ def refuse_rollback(table: LakeTable) -> None:
 
 def _refuse_format(table: LakeTable, staged: Staged) -> None:
     """Raise ForeignChange if the table's format does not permit the delete files of `staged`."""
-    if staged.deletes and (version := table.format_version) > _FORMAT:
+    if staged.deletes and (version := table.format_version) > POSITION_DELETES_FORMAT:
         raise ForeignChange(
             f"{table.namespace}.{table.name} has format version {version}, which permits no position-delete files",
             f'set strategy = "merge" for the table, which writes deletion vectors; a table without a key needs a '
-            f"new snapshot, into a table of format version {_FORMAT}",
+            f"new snapshot, into a table of format version {POSITION_DELETES_FORMAT}",
         )
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from replicator import failpoints
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.commit import POSITION_DELETES_FORMAT
 from replicator.lake.data_files import DataFileRef, WrittenDeletes, stage_deletes_on_driver
 from replicator.lake.driver_files import WrittenData, read_data, writable_rows, write_data
 from replicator.lake.row_locations import RowLocationCache
@@ -36,7 +37,12 @@ class SmallMerge:
             LakeUnavailable: the catalog or the storage failed.
         """
         small, since = self.small_files.of(table), table.snapshot_id
-        if small is None or since is None or small.count < least:
+        if (
+            small is None
+            or since is None
+            or small.count < least
+            or table.format_version > POSITION_DELETES_FORMAT
+        ):
             return None
         rows = self._live_rows(table, small)
         if rows is None:
@@ -48,9 +54,10 @@ class SmallMerge:
         deletes = stage_deletes_on_driver(self.lake, table, since, kept)
         failpoints.reach("after-merged-files")
         head = self._commit(table, since, small, data, deletes)
-        self.small_files.merged(table, data, deletes, head)
-        written = (rows, DataFileRef(data[0].path)) if data else None
-        self.row_locations.merged(table, since, removed, written, head)
+        if head is not None:
+            self.small_files.merged(table, data, deletes, head)
+            written = (rows, DataFileRef(data[0].path)) if data else None
+            self.row_locations.merged(table, since, removed, written, head)
         failpoints.reach("after-maintenance-step")
         replaced, added = len(small.data) + len(small.deletes), len(data) + len(deletes)
         return StepReport(Step.MERGE_SMALL, replaced, added, sum(file.size for file in small.data))
@@ -73,7 +80,8 @@ class SmallMerge:
         small: SmallFiles,
         data: list[WrittenData],
         deletes: list[WrittenDeletes],
-    ) -> int:
+    ) -> int | None:
+        """Commit the merge. Return its snapshot; None if another process committed between it and `since`."""
         with lake_errors(f"merged files of {table.namespace}.{table.name} cannot be committed"):
             rewrite: Any = table.java.newRewrite().validateFromSnapshot(since)
             for old in [*(d.file for d in small.data), *(d.file for d in small.deletes)]:
@@ -82,7 +90,8 @@ class SmallMerge:
                 rewrite.addFile(new)
             rewrite.set(STEP_KEY, str(Step.MERGE_SMALL)).commit()
             table.java.refresh()
-            return int(table.java.currentSnapshot().snapshotId())
+            snapshot = table.java.currentSnapshot()
+            return int(snapshot.snapshotId()) if snapshot.parentId() == since else None
 
 
 def _without(rows: pa.Table, positions: Positions | None) -> pa.Table:
