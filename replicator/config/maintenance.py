@@ -20,7 +20,7 @@ class MaintenanceConfig(BaseModel):
     enabled: bool = True
     merge_files: Annotated[int, Field(ge=2)] = 10
     target_file_size: Size = 128_000_000
-    delete_ratio: Annotated[float, Field(gt=0, le=1)] = 0.3
+    delete_ratio: Annotated[float, Field(gt=0, le=1)] = 0.1
     max_snapshots: Annotated[int, Field(ge=1)] = 1000
     snapshot_age: Duration = 5 * 86_400.0
     orphan_age: Duration = 3 * 86_400.0
