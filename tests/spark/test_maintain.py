@@ -43,6 +43,7 @@ namespace = "shop"
 [maintenance]
 enabled = false
 merge_files = 3
+delete_ratio = 0.5
 [spark]
 master = "local[1]"
 driver_memory = "512m"
@@ -51,7 +52,7 @@ conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 
 def disabled(lake: LakeHarness, **maintenance: Any) -> Config:
-    return lake.config(maintenance={"enabled": False, **maintenance})
+    return lake.config(maintenance={"enabled": False, "delete_ratio": 0.5, **maintenance})
 
 
 def updated(pos: int, number: int, before: str, after: str) -> Record:
