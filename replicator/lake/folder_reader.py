@@ -9,8 +9,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from replicator.config import LakeConfig
+from replicator.lake.folders import TableFolders
 from replicator.lake.reader import open_catalog
-from replicator.maintenance.folders import TableFolders
 
 _PATHS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path")
 _PARALLEL_LOADS: Final = 8
