@@ -53,5 +53,10 @@ def _folders(catalog: Catalog, name: tuple[str, ...]) -> TableFolders | None:
     except NoSuchTableError:
         # Dropped since it was listed, or not an Iceberg table.
         return None
+    return TableFolders(".".join(name), str(table.metadata.table_uuid), table_folders(table))
+
+
+def table_folders(table: Table) -> tuple[str, ...]:
+    """Return the location of a table, and further folders that its properties name."""
     paths = [path for key in _PATHS if (path := table.properties.get(key)) is not None]
-    return TableFolders(".".join(name), str(table.metadata.table_uuid), (table.location(), *paths))
+    return (table.location(), *paths)
