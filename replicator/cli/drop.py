@@ -58,9 +58,20 @@ def drop(
         raise typer.Exit(1)
     if not yes:
         print_drop_plan(plan)
-        question = f"Drop {table} and delete its files?" if purge else f"Drop {table}?"
-        if not typer.confirm(question, err=True):
+        if not _confirmed(f"Drop {table} and delete its files?" if purge else f"Drop {table}?"):
             raise typer.Exit(1)
     with progress_bar("reading the lake") as show:
         report = drop_tables(settings, plan, show)
     print_dropped(report, as_json=as_json)
+
+
+def _confirmed(question: str) -> bool:
+    """Ask on standard error: standard output is for the report."""
+    from rich.console import Console
+    from rich.prompt import Confirm
+    from rich.text import Text
+
+    try:
+        return Confirm.ask(Text(question), console=Console(stderr=True), default=False)
+    except EOFError:
+        return False
