@@ -8,7 +8,7 @@ from pyarrow.fs import FileSystem, FileType, FSSpecHandler, PyFileSystem
 
 from replicator import failpoints
 from replicator.errors import LakeUnavailable
-from replicator.lake.purge import LocalPurge, StorePurge, open_purge, threads_for
+from replicator.lake.purge import LocalPurge, StorePurge, open_purge
 
 FILES = 1_203
 """More than two chunks."""
@@ -107,11 +107,6 @@ def test_purge_says_which_folder_cannot_be_deleted(tmp_path: Path) -> None:
     (tmp_path / "orders").touch()
     with pytest.raises(LakeUnavailable, match=f"the files in {tmp_path}/orders cannot be deleted"):
         open_purge(str(tmp_path / "orders"), {})
-
-
-def test_threads_are_used_only_if_deleting_is_slow() -> None:
-    assert threads_for(0.02, 500) == 1
-    assert threads_for(1.0, 500) == 8
 
 
 def memory(name: str, *files: str) -> tuple[FileSystem, str]:
