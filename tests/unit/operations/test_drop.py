@@ -25,6 +25,7 @@ from replicator.operations.drop import DropReport, deletion_problem, drop, plan_
 from replicator.operations.status import read_status
 from tests.support.config import minimal_config
 from tests.support.golden import FOLDER
+from tests.support.lake_schemas import validate_properties
 from tests.support.packed_lake import unpack
 
 PROGRAM = """
@@ -352,6 +353,7 @@ def test_killed_drop_is_finished_by_the_same_command(
     assert left < 78 or point in ("before-unregister", "after-unregister", "after-unregister:2")
     assert len(names(lake)) == registered + 2
     assert len(ops(lake)) == recorded
+    validate_properties("namespace", ops(lake))
     report = run(config)
     assert (len(report.dropped), report.files) == (registered, left)
     assert (names(lake), ops(lake)) == ({"shop.log", "shop_changes.log"}, {})
