@@ -9,6 +9,7 @@ import typer
 from benchmarks import age as age_module
 from benchmarks import commit as commit_module
 from benchmarks import drain as drain_module
+from benchmarks import drop as drop_module
 from benchmarks import freshness as freshness_module
 from benchmarks import size as size_module
 from benchmarks import start as start_module
@@ -125,6 +126,17 @@ def size(
         tuple(map(int, rows.split(","))), batches=batches, driver_memory=driver_memory
     )
     _end(right=size_module.size(options, results))
+
+
+@app.command()
+def drop(
+    files: Annotated[int, typer.Option(min=1, help="Data files of the table.")] = 100_000,
+    runs: Annotated[int, typer.Option(min=1, help="Tables that are made and dropped.")] = 3,
+    spark: Annotated[bool, typer.Option(help="Drop such a table with Spark too.")] = True,
+    results: Results = _RESULTS,
+) -> None:
+    """Drop a table of many small files."""
+    _end(right=drop_module.drop(drop_module.Options(files, runs=runs, with_spark=spark), results))
 
 
 @app.command()

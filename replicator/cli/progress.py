@@ -1,4 +1,4 @@
-"""Show the progress of a command that moves events."""
+"""Show the progress of a command."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from rich.progress import (
 )
 
 ShowProgress = Callable[[str, int, int], None]
-"""Called with a text and the number of events that are done and in all."""
+"""Called with a text and the number of events, tables or files that are done and in all."""
 
 
 @contextmanager
@@ -34,7 +34,9 @@ def progress_bar(text: str, console: Console | None = None) -> Iterator[ShowProg
         TextColumn("eta"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console or Console(stderr=True), transient=True) as progress:
+    console = console or Console(stderr=True)
+    # Without `disable`, an empty line would be written to a file or pipe.
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(text, total=None)
 
         def show(said: str, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""Print the reports of `check`, `status` and `quarantine`: tables for people, JSON for programs."""
+"""Print the reports of the commands: tables for people, JSON for programs."""
 
 import base64
 import json
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.
     from replicator.model.quarantine import QuarantinedEvent, ReplayResult
     from replicator.operations.check import CheckResult, Status
+    from replicator.operations.drop import DropPlan, DropReport
     from replicator.operations.maintain import TableReport, TableSize
     from replicator.operations.status import ConnectorStatus, MirrorStatus, TableMaintenance, TableStatus
 
@@ -351,6 +352,66 @@ def _steps(report: "TableReport") -> str:
     return ", ".join(done.step for done in report.done if done.rewritten) or "-"
 
 
+def print_drop_plan(plan: "DropPlan") -> None:
+    """Print to standard error what the confirmation of `drop` is about."""
+    console = _console(stderr=True)
+    console.print(Text(f"Lake tables of {plan.source}:"))
+    table = _table("table", "rows", "files", "size", "folder")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for entry in plan.tables:
+        size = f"{entry.bytes / 1e6:,.1f} MB"
+        table.add_row(
+            Text(entry.name),
+            Text(f"{entry.rows:,}"),
+            Text(f"{entry.files:,}"),
+            Text(size),
+            Text(entry.location),
+        )
+    for folder in plan.recorded:
+        table.add_row(Text("(dropped before)"), "", "", "", Text(folder))
+    console.print(table)
+    if plan.purge:
+        console.print(Text("All files in these folders are deleted, of all snapshots.", style="red"))
+    else:
+        console.print(Text("The files stay in these folders; --purge deletes them too."))
+    if plan.selected:
+        console.print(Text(_comes_back(plan.source), style="yellow"), soft_wrap=True)
+
+
+def print_dropped(report: "DropReport", *, as_json: bool) -> None:
+    """Print the report of `drop`."""
+    if as_json:
+        _print_json(report.to_json())
+        return
+    if not (report.dropped or report.purged or report.left):
+        print(f"The lake has no table of {report.source}.")
+        return
+    console = _console()
+    if report.dropped:
+        console.print(Text(f"Dropped: {', '.join(report.dropped)}."), soft_wrap=True)
+    if report.purged:
+        files = "All files were" if report.files is None else f"{report.files:,} files were"
+        console.print(Text(f"{files} deleted."))
+    for folder in report.left:
+        console.print(Text(f"The files in {folder} were left."), soft_wrap=True)
+    if report.quarantined:
+        note = (
+            f"{report.quarantined:,} events of {report.source} are still in quarantine; "
+            f"next: replicator quarantine drop --table {report.source}"
+        )
+        console.print(Text(note, style="yellow"), soft_wrap=True)
+    if report.selected and report.dropped:
+        console.print(Text(_comes_back(report.source), style="yellow"), soft_wrap=True)
+
+
+def _comes_back(source: str) -> str:
+    return (
+        f"The configuration selects {source}: the next `replicator run` creates it again from the first event that "
+        "the log still has, and without rows that changed only before it. To prevent that, add it to source.exclude."
+    )
+
+
 def _schema_note(entry: "TableStatus") -> str:
     """Describe how often a table's schema changed, and its newest change."""
     count, last = len(entry.schema_changes), entry.schema_changes[-1]
@@ -388,10 +449,10 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _console() -> Console:
-    """Return a console for standard output; if it is not a terminal, wide enough that no line is cut or wrapped."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+def _console(*, stderr: bool = False) -> Console:
+    """Return a console; if the output is not a terminal, wide enough that no line is cut or wrapped."""
+    console = Console(highlight=False, stderr=stderr)
+    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=_PIPE_WIDTH)
 
 
 def _print_json(value: object) -> None:

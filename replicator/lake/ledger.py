@@ -14,6 +14,7 @@ from typing import Final
 from replicator.config import Config
 from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import Lake
+from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.model.batch_stats import BatchStats
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
@@ -22,12 +23,6 @@ from replicator.model.truncate import newest
 from replicator.schema.changes import SchemaState
 from replicator.schema.history import BEGINNING, binlog_key
 from replicator.sources.change_log import Offsets
-
-PAUSED_KEY: Final = "replicator.paused."
-"""Prefix of the ops namespace's properties that contain why a table is paused."""
-
-RETRYING_KEY: Final = "replicator.retrying."
-"""Prefix of the ops namespace's properties that contain why a table failed, if it is retried."""
 
 _LOADERS: Final = 8
 _PROPERTY_TEXT: Final = 400

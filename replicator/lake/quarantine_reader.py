@@ -26,6 +26,19 @@ def read_quarantine(config: Config, wanted: QuarantineFilter) -> list[Quarantine
         return wanted.of(_events(catalog, config, wanted))
 
 
+def count_quarantined(catalog: Catalog, config: Config, source: str) -> int:
+    """Return the number of unresolved events of a source table."""
+    name = (config.lake.ops_namespace, QUARANTINE)
+    if not catalog.table_exists(name):
+        return 0
+    table = catalog.load_table(name)
+    scan = table.scan(selected_fields=("table",))
+    if "state" in table.schema().column_names:
+        scan = scan.filter("state IS NULL")
+    tables: list[str | None] = scan.to_arrow().column("table").to_pylist()
+    return tables.count(source)
+
+
 def _events(catalog: Catalog, config: Config, wanted: QuarantineFilter) -> list[QuarantinedEvent]:
     name = (config.lake.ops_namespace, QUARANTINE)
     if not catalog.table_exists(name):

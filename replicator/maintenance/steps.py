@@ -13,7 +13,7 @@ from py4j.java_gateway import is_instance_of
 from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.maintenance.folders import TableFolders, sharing
+from replicator.lake.folders import TableFolders, sharing
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
 from replicator.maintenance.reports import StepReport

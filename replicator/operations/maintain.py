@@ -16,9 +16,9 @@ from replicator.config import Config, MaintenanceConfig
 from replicator.errors import CommitConflict, LakeError, LakeUnavailable, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
 from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.folder_reader import read_folders
+from replicator.lake.folders import TableFolders
 from replicator.lake.reader import open_catalog
-from replicator.maintenance.folder_reader import read_folders
-from replicator.maintenance.folders import TableFolders
 from replicator.maintenance.plan import MergedFiles, Step, TableFacts, due_steps
 from replicator.maintenance.reports import StepReport
 from replicator.maintenance.steps import Maintenance, table_facts

@@ -13,6 +13,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from replicator.config import Config
+from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.lake.reader import newest_marker, open_catalog
 from replicator.lake.row_counts import row_count, total
 from replicator.maintenance.table_reader import (
@@ -31,9 +32,6 @@ from replicator.sources.topic_patterns import topic_pattern
 
 TableState = Literal["current", "behind", "paused", "gone", "unknown"]
 
-_PAUSED_KEY = "replicator.paused."
-_RETRYING_KEY = "replicator.retrying."
-"""The property names that the ledger writes; copied by value, because the ledger's module loads Spark."""
 _WAIT = "replicator run applies them; start it if it is not running"
 
 
@@ -223,8 +221,8 @@ def _read_lake(config: Config) -> _Lake:
             {**mirrors, **alone},
             changelogs,
             _quarantined(namespaces[config.lake.ops_namespace].get(QUARANTINE)),
-            _troubles(properties, _PAUSED_KEY),
-            _troubles(properties, _RETRYING_KEY),
+            _troubles(properties, PAUSED_KEY),
+            _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
         )
 

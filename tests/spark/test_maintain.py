@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from replicator.config import Config
 from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import Lake, LakeTable
-from replicator.maintenance.folder_reader import read_folders
+from replicator.lake.folder_reader import read_folders
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.maintenance.table_reader import Target

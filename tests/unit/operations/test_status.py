@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import CATALOG_NAME, Config
 from replicator.errors import LakeUnavailable
-from replicator.lake import ledger
+from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.lake.reader import open_catalog, sqlalchemy_uri, tables_in
 from replicator.maintenance.history import MAINTAINED_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
@@ -132,13 +132,10 @@ def test_status_shows_quarantined_events_and_paused_tables(config: Config, lake:
     rows = {"table": ["shop.orders", "shop.orders", "shop.new"], "reason": ["a", "b", "c"]}
     write(lake, ("shop_ops", "quarantine"), rows, None)
     pause = {"reason": "no key", "hint": None, "since_ms": 1}
-    lake.update_namespace_properties(
-        "shop_ops", updates={f"{ledger.PAUSED_KEY}shop.orders": json.dumps(pause)}
-    )
+    lake.update_namespace_properties("shop_ops", updates={f"{PAUSED_KEY}shop.orders": json.dumps(pause)})
     found = read_status(config)
     assert (found.tables[0].state, found.tables[0].quarantined, found.quarantined) == ("paused", 2, 3)
     assert found.paused == {"shop.orders": "no key"}
-    assert status._PAUSED_KEY == ledger.PAUSED_KEY
 
 
 def test_status_has_unknown_lag_when_the_log_cannot_be_read(
@@ -464,24 +461,19 @@ def test_status_has_reason_and_next_step_when_a_table_is_not_current(
 def test_status_has_the_reason_when_a_table_is_retried(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(7))
     note = {"reason": "no room", "hint": "free some", "retry_ms": 1}
-    lake.update_namespace_properties(
-        "shop_ops", updates={f"{ledger.RETRYING_KEY}shop.orders": json.dumps(note)}
-    )
+    lake.update_namespace_properties("shop_ops", updates={f"{RETRYING_KEY}shop.orders": json.dumps(note)})
     (table,) = read_status(config).tables
     assert (table.state, table.reason, table.next_step) == (
         "behind",
         "failed and is being retried: no room",
         "free some",
     )
-    assert status._RETRYING_KEY == ledger.RETRYING_KEY
 
 
 def test_status_has_the_hint_of_a_paused_table(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     pause = {"reason": "no key", "hint": "give it one", "since_ms": 1}
-    lake.update_namespace_properties(
-        "shop_ops", updates={f"{ledger.PAUSED_KEY}shop.orders": json.dumps(pause)}
-    )
+    lake.update_namespace_properties("shop_ops", updates={f"{PAUSED_KEY}shop.orders": json.dumps(pause)})
     (table,) = read_status(config).tables
     assert (table.state, table.reason, table.next_step) == ("paused", "no key", "give it one")
 

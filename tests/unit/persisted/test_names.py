@@ -74,6 +74,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.pending-clear",
         "replicator.paused.",
         "replicator.retrying.",
+        "replicator.purging.",
         "replicator.unfilled-columns",
     }
 
@@ -83,6 +84,10 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-changelog-files",
         "after-maintenance-step",
         "after-merged-files",
+        "after-purge",
+        "after-unregister",
+        "before-unregister",
+        "during-purge",
         "after-commit",
         "after-conversion",
         "after-data-files",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from replicator.lake.ledger import PAUSED_KEY, RETRYING_KEY
+from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
 from replicator.model.commit_marker import (
@@ -105,6 +105,7 @@ def test_every_property_is_described() -> None:
         ("snapshot", {"replicator.commit": "0"}),
         ("snapshot", {"replicator.maintenance": "polish files"}),
         ("namespace", {"replicator.paused.shop.a": "{}"}),
+        ("namespace", {"replicator.purging.0a1b": '{"table": "shop.a"}'}),
     ],
 )
 def test_schemas_refuse_other_properties(kind: str, properties: dict[str, str]) -> None:

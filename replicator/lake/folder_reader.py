@@ -9,8 +9,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from replicator.config import LakeConfig
+from replicator.lake.folders import TableFolders
 from replicator.lake.reader import open_catalog
-from replicator.maintenance.folders import TableFolders
 
 _PATHS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path")
 _PARALLEL_LOADS: Final = 8
@@ -53,5 +53,10 @@ def _folders(catalog: Catalog, name: tuple[str, ...]) -> TableFolders | None:
     except NoSuchTableError:
         # Dropped since it was listed, or not an Iceberg table.
         return None
+    return TableFolders(".".join(name), str(table.metadata.table_uuid), table_folders(table))
+
+
+def table_folders(table: Table) -> tuple[str, ...]:
+    """Return the location of a table, and further folders that its properties name."""
     paths = [path for key in _PATHS if (path := table.properties.get(key)) is not None]
-    return TableFolders(".".join(name), str(table.metadata.table_uuid), (table.location(), *paths))
+    return (table.location(), *paths)

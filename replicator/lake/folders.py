@@ -7,6 +7,7 @@ Each of the two tables then has files in it that the other one does not know.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +31,31 @@ def sharing(uuid: str, location: str, known: Iterable[TableFolders]) -> str | No
     `uuid` is the identity of the table whose location it is. A second table with this identity is another one: it was
     registered from the same metadata. The scheme of an address is ignored.
     """
-    own = _plain(location)
     others = list(known)
     if (itself := next((table for table in others if table.uuid == uuid), None)) is not None:
         others.remove(itself)
+    return overlapping(location, others)
+
+
+def overlapping(location: str, others: Iterable[TableFolders]) -> str | None:
+    """Return the name of the first table with a folder that is, contains or is inside `location`; None without one."""
+    own = _plain(location)
     for table in others:
-        if any(_overlap(own, _plain(folder)) for folder in table.folders):
-            return table.name
+        for other in map(_plain, table.folders):
+            if own.startswith(other) or other.startswith(own):
+                return table.name
     return None
 
 
-def _overlap(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
+def contains(folder: str, location: str) -> bool:
+    """Return whether a location is a folder, or is inside it. The scheme of an address is ignored."""
+    return _plain(location).startswith(_plain(folder))
+
+
+def local_path(location: str) -> Path | None:
+    """Return the absolute path of a location on this machine's disks; None for any other location."""
+    found = re.fullmatch(r"(?:file:(?://[^/]*)?)?(?P<path>/.*)", location, re.DOTALL)
+    return None if found is None else Path(found["path"])
 
 
 def _plain(folder: str) -> str:

@@ -1,0 +1,12 @@
+"""Names of the properties of the `_ops` namespace. Persisted: they must not change."""
+
+from typing import Final
+
+PAUSED_KEY: Final = "replicator.paused."
+"""Prefix of the properties that contain why a table is paused, by source table."""
+
+RETRYING_KEY: Final = "replicator.retrying."
+"""Prefix of the properties that contain why a table failed, if it is retried, by source table."""
+
+PURGING_KEY: Final = "replicator.purging."
+"""Prefix of the properties that each contain a folder of a dropped table whose files must still be deleted."""
