@@ -15,7 +15,7 @@ from replicator.lake.catalog import LakeTable
 from replicator.lake.data_files import FilePositions, WrittenDeletes
 from replicator.lake.driver_files import WrittenData
 
-SMALL_BYTES: Final = 8_000_000
+SMALL_BYTES: Final = 2_000_000
 """Larger files are merged by Spark."""
 SMALL_DELETES: Final = 500_000
 """Delete files with more positions are merged by Spark."""
