@@ -99,7 +99,8 @@ def _measure(options: Options, bootstrap: str, rows: int) -> Size:
     seconds, index, memory = _run(options, config, target.log("mirror"))
     answers, _ = run_json([sys.executable, "-m", "benchmarks.size", str(config)], target.log("state"))
     expected = {"rows": rows, "checksum": sum(_checksum(key, n) for key, n in versions.items())}
-    wrong = "" if answers[0] == expected else f"{answers[0]} instead of {expected}"
+    state = {name: answers[0][name] for name in expected}
+    wrong = "" if state == expected else f"{state} instead of {expected}"
     indexed = seconds[len(seconds) // 2 :]
     return Size(rows, seconds[0], index, statistics.median(indexed), max(indexed), memory, wrong)
 
