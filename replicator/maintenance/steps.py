@@ -185,10 +185,10 @@ class Maintenance:
         Iceberg counts only the deletes in delete files that refer to a single data file, so those are written first.
         """
         facts = self._facts()
-        if self.table.property(_GRANULARITY) != "file":
-            self._set_granularity("file")
-            self._rewrite_deletes(Step.FOLD_DELETES, {"rewrite-all": "true"})
-            self.table.java.refresh()
+        # Delete files that this engine wrote name several data files, whatever the property says.
+        self._set_granularity("file")
+        self._rewrite_deletes(Step.FOLD_DELETES, {"rewrite-all": "true"})
+        self.table.java.refresh()
         file_size = max(1, facts.bytes // max(1, facts.data_files))
         most = _within_java(max(1, self.slice_bytes // file_size))
         options = {

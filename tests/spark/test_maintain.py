@@ -319,3 +319,21 @@ def test_status_has_nothing_due_after_maintain(lake: LakeHarness) -> None:
     maintained(lake, config)
     assert {found.due for found in read_status(config).maintenance} == {()}
     assert {step for found in read_status(config).maintenance for step in found.steps} >= {Step.MERGE_DATA}
+
+
+def test_deleted_rows_are_removed_when_a_delete_file_names_several_data_files(lake: LakeHarness) -> None:
+    """The mirror writes such delete files after maintenance has set the property for its own ones."""
+    made = [event("c", 100 + n, after={"id": n, "name": "new"}) for n in range(20)]
+    gone = [event("d", 200 + n, before={"id": n, "name": "new"}) for n in range(4, 16)]
+    lake.write([DEFINITION, *made, *gone])
+    config = disabled(lake, delete_ratio=0.3)
+    mirror = lake.mirror(config)
+    for end in (10, 20, 32):
+        mirror.advance({ORDERS: {0: end}})
+    assert table(lake).inspect.delete_files().num_rows == 1
+    opened = Lake(lake.session(config))
+    opened.set_properties(loaded(opened), {"write.delete.granularity": "file"})
+    report = Maintenance(opened, loaded(opened), config.maintenance).run(Step.FOLD_DELETES)
+    assert report.rewritten == 2
+    assert sorted(row["id"] for row in lake.rows("orders")) == [0, 1, 2, 3, 16, 17, 18, 19]
+    assert table(lake).inspect.delete_files().num_rows == 0
