@@ -39,7 +39,7 @@ class ReadCost:
     """The seconds to read all keys of a table: a constant and a part for each row; measured on two cores."""
 
     constant: float = 0.3
-    row: float = 1.5e-6
+    row: float = 1.1e-6
 
     def of(self, rows: int) -> float:
         """Return the seconds for a table of `rows` rows."""
