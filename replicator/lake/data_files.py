@@ -83,6 +83,17 @@ def data_file_ref(table: LakeTable, file: Any) -> DataFileRef:
     return DataFileRef(path, _partition(table.java.specs().get(file.specId()), file.partition()))
 
 
+def joined(positions: Sequence[FilePositions]) -> list[FilePositions]:
+    """Return one `FilePositions` for each file, each position once and in ascending order."""
+    files: dict[str, list[FilePositions]] = {}
+    for found in positions:
+        files.setdefault(found.file.path, []).append(found)
+    return [
+        FilePositions(parts[0].file, np.unique(np.concatenate([found.positions for found in parts])))
+        for parts in files.values()
+    ]
+
+
 def _partition(spec: Any, values: Any) -> Partition:
     return Partition(spec, values, f"{spec.specId()}/{spec.partitionToPath(values)}")
 

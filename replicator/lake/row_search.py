@@ -14,7 +14,7 @@ from replicator.config import CATALOG_NAME
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.data_files import FilePositions, by_file, data_file_ref, matching_positions
+from replicator.lake.data_files import FilePositions, by_file, data_file_ref, joined, matching_positions
 from replicator.lake.key_hashes import Words
 from replicator.lake.row_locations import RowLocationCache, RowLocations
 from replicator.model.identifiers import quoted
@@ -29,9 +29,14 @@ def locate(
     lake: Lake, table: LakeTable, known: RowLocations, keys: pa.Table, cache: RowLocationCache
 ) -> list[FilePositions]:
     """Return the positions of the rows of `keys` (columns k0, k1, …) in the current snapshot of `table`."""
-    read_unread(lake, table, known)
-    if cache.is_worth_reading(known, _rows(table)):
-        read_all_keys(lake, table, known, cache)
+    try:
+        read_unread(lake, table, known)
+        if cache.is_worth_reading(known, _rows(table)):
+            read_all_keys(lake, table, known, cache)
+    except BaseException:
+        # The index lacks rows.
+        cache.forget(table)
+        raise
     found, searched = known.find(keys)
     if known.base is None or not len(searched):
         return found
@@ -39,17 +44,17 @@ def locate(
     wanted = local_frame(lake.spark, keys.take(pa.array(searched)))
     positions = matching_positions(lake, table, known.base, known.names, wanted).toArrow()
     known.searched_s += time.monotonic() - began
-    return found + by_file(positions)
+    return joined(found + by_file(positions))
 
 
 def read_unread(lake: Lake, table: LakeTable, known: RowLocations) -> None:
     """Put the rows of files that were written or moved since the last batch into the index."""
-    files, known.unread = known.unread, []
-    if not files:
+    if not known.unread:
         return
     no_deletes = lake.array(lake.classes.delete_file, [])
     with lake_errors(f"the new files of {table.namespace}.{table.name} cannot be read"):
-        _read(lake, table, known, [(file, no_deletes) for file in files])
+        _read(lake, table, known, [(file, no_deletes) for file in known.unread])
+    known.unread = []
 
 
 def read_all_keys(lake: Lake, table: LakeTable, known: RowLocations, cache: RowLocationCache) -> None:

@@ -3,14 +3,16 @@
 import random
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 from replicator.batch.context import MirrorContext
 from replicator.config import Config
+from replicator.errors import LakeUnavailable
 from replicator.lake.row_locations import ReadCost, RowLocationCache, RowLocations
-from replicator.lake.row_search import read_unread
+from replicator.lake.row_search import locate, read_unread
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
@@ -165,4 +167,32 @@ def test_large_batch_writes_one_delete_file_when_the_table_is_indexed(indexed: L
     for end, files in ((30, 0), (33, 1), (60, 2), (90, 3)):
         mirror.advance({ORDERS: {0: end}})
         assert table(indexed).inspect.delete_files().num_rows == files
+    assert_exact(indexed, batches)
+
+
+@pytest.mark.parametrize("case", ["all keys", "rewritten files"])
+def test_index_begins_empty_again_when_keys_could_not_be_read(indexed: LakeHarness, case: str) -> None:
+    """An index that lacks rows would let a batch add a row beside the one that it should replace."""
+    batches = changes(13, batches=3)
+    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    settings = config(indexed, maintenance={"enabled": False})
+    mirror = indexed.mirror(settings)
+    mirror.advance({ORDERS: {0: 12}})
+    if case == "all keys":
+        mirror = indexed.mirror(settings)
+    else:
+        mirror.context.spark.sql(
+            "CALL lake.system.rewrite_data_files('shop.orders', options => map('rewrite-all', 'true'))"
+        ).collect()
+    tables, cache = mirror.context.lake, mirror.context.row_locations
+    loaded = tables.load("shop", "orders")
+    assert loaded is not None
+    known, keys = cache.of(loaded, ("id",)), pa.table({"k0": pa.array([1, 2], pa.int64())})
+    with (
+        patch("replicator.lake.row_search._file_numbers", side_effect=LakeUnavailable("the storage is away")),
+        pytest.raises(LakeUnavailable),
+    ):
+        locate(tables, loaded, known, keys, cache)
+    assert cache.of(loaded, ("id",)) is not known
+    mirror.advance({ORDERS: {0: 18}})
     assert_exact(indexed, batches)
