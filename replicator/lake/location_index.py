@@ -5,6 +5,7 @@ least twice as large as the next. A lookup searches the runs, the newest first, 
 in files without a name, mapped into memory: the operating system keeps what fits, and deletes them with the process.
 """
 
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from replicator.errors import LakeUnavailable
 from replicator.lake.key_hashes import KeyHashes, Words
 
 UNKNOWN: Final = np.uint64(2**64 - 1)
@@ -62,7 +64,11 @@ class LocationIndex:
         return sum(len(run) for run in self._runs)
 
     def put(self, keys: KeyHashes, locations: Words) -> None:
-        """Set the location of each key. If a key occurs twice, the first one counts."""
+        """Set the location of each key. If a key occurs twice, the first one counts.
+
+        Raises:
+            LakeUnavailable: the folder has no space; the index can no longer be used.
+        """
         if not len(keys):
             return
         given = _Run(keys.high, keys.low, locations)
@@ -108,8 +114,16 @@ class LocationIndex:
     def _allocate(self, count: int) -> _Run:
         if count < _MAPPED:
             return _Run(*(np.empty(count, np.uint64) for _ in range(3)))
-        with tempfile.TemporaryFile(dir=self.folder, prefix="replicator-index-") as file:
-            words = np.memmap(file, np.uint64, "w+", shape=(3, count))
+        try:
+            with tempfile.TemporaryFile(dir=self.folder, prefix="replicator-index-") as file:
+                # Without this, a full disk would end the process when it writes to the memory.
+                os.posix_fallocate(file.fileno(), 0, ENTRY_BYTES * count)
+                words = np.memmap(file, np.uint64, "r+", shape=(3, count))
+        except OSError as error:
+            raise LakeUnavailable(
+                f"the index of row locations cannot be stored: {error}",
+                "free space in mirror.state_dir, or set apply.max_index_size to a lower value",
+            ) from error
         return _Run(*words)
 
 

@@ -134,6 +134,11 @@ class RowLocations:
         """Set the location of each key, which must be different: the number of a file, and the position in it."""
         self.index.put(self.hash(keys), (files << _POSITION_BITS) | positions)
 
+    def put_file(self, keys: pa.Table, file: DataFileRef) -> None:
+        """Set the locations of the keys of a new file, given in the order of its rows."""
+        number = np.full(keys.num_rows, self.files.number(file), np.uint64)
+        self.put(keys, number, np.arange(keys.num_rows, dtype=np.uint64))
+
     def deleted(self, keys: pa.Table) -> None:
         """Record that keys have no row."""
         self.index.put(self.hash(keys), np.full(keys.num_rows, DELETED))
@@ -221,23 +226,25 @@ class RowLocationCache:
         self._tables.pop((table.namespace, table.name), None)
 
     def committed(self, table: LakeTable, changes: RowChanges, head: int | None) -> None:
-        """Record that snapshot `head` was committed with `changes`; None if the snapshot is not known."""
+        """Record that snapshot `head` was committed with `changes`; None if the snapshot is not known.
+
+        Raises:
+            LakeUnavailable: the index cannot be stored; it is discarded.
+        """
         name, known = (table.namespace, table.name), changes.known
         if head is None:
             self._tables.pop(name, None)
             return
+        # Should the index fail, it is no longer known.
+        self._tables.pop(name, None)
         known.deleted(changes.keys)
         if changes.written is None:
             known.unread += changes.unread
         else:
             rows, file = changes.written
-            number = known.files.number(file)
-            known.put(
-                rows, np.full(rows.num_rows, number, np.uint64), np.arange(rows.num_rows, dtype=np.uint64)
-            )
+            known.put_file(rows, file)
         known.head = head
         self._tables[name] = known
-        self._tables.move_to_end(name)
         self._shrink()
 
     def merged(
@@ -256,16 +263,18 @@ class RowLocationCache:
             removed: paths of the files in which the rows were.
             written: the rows, with all columns of the table, and the new file; None if all of them were deleted.
         """
-        known = self._tables.get((table.namespace, table.name))
+        name = (table.namespace, table.name)
+        known = self._tables.get(name)
         if known is None or known.head != since or not removed.isdisjoint(_paths(known.unread)):
             return
         if written is not None:
             rows, file = written
             if not set(known.names) <= set(rows.column_names):
                 return
-            number = known.files.number(file)
-            places = np.arange(rows.num_rows, dtype=np.uint64)
-            known.put(rows.select(known.names), np.full(rows.num_rows, number, np.uint64), places)
+            # Should the index fail, it is no longer known.
+            self._tables.pop(name)
+            known.put_file(rows.select(known.names), file)
+            self._tables[name] = known
         known.files.discard(removed)
         known.head = head
 

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicator.errors import LakeUnavailable
 from replicator.lake import location_index
 from replicator.lake.key_hashes import KeyHashes
 from replicator.lake.location_index import DELETED, UNKNOWN, LocationIndex
+from tests.support.file_limit import files_of_at_most
 
 KEYS = st.integers(0, 40)
 PUTS = st.lists(st.dictionaries(KEYS, st.one_of(st.none(), st.integers(0, 1000)), max_size=12), max_size=12)
@@ -89,3 +91,12 @@ def test_first_location_counts_when_a_key_is_put_twice_at_once() -> None:
     index.put(hashes([3, 4, 3, 3]), locations([1, 2, 3, 4]))
     assert len(index) == 2
     assert index.find(hashes([3, 4])).tolist() == [1, 2]
+
+
+def test_index_reports_an_error_when_its_folder_has_no_space(tmp_path: Path) -> None:
+    index, numbers = LocationIndex(tmp_path), np.arange(1_200_000, dtype=np.uint64)
+    index.put(KeyHashes(numbers[::2], numbers[::2]), numbers[::2])
+    with files_of_at_most(1 << 20), pytest.raises(LakeUnavailable, match="cannot be stored") as error:
+        index.put(KeyHashes(numbers[1::2], numbers[1::2]), numbers[1::2])
+    assert "mirror.state_dir" in (error.value.hint or "")
+    assert list(tmp_path.iterdir()) == []

@@ -1,16 +1,20 @@
 """The cache of row locations: which tables it keeps, and what a table's index answers."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import LakeTable
 from replicator.lake.data_files import DataFileRef
 from replicator.lake.location_index import ENTRY_BYTES
 from replicator.lake.row_locations import ReadCost, RowChanges, RowLocationCache, RowLocations
 from replicator.model.types import LONG, STRING
+from tests.support.file_limit import files_of_at_most
 
 
 def table(name: str, snapshot_id: int | None, *, empty: bool = False, **columns: Any) -> LakeTable:
@@ -107,3 +111,22 @@ def test_merged_rows_are_at_their_new_positions() -> None:
     known = cache.of(table("orders", 3), ("id",))
     assert found(known, 1, 2, 3, 4) == ({"m": [0, 1, 2, 3]}, [])
     assert known.index.find(known.hash(ids(3)))[0] & np.uint64(2**32 - 1) == 0
+
+
+@pytest.mark.parametrize("by_merge", [False, True], ids=["commit", "merge"])
+def test_index_that_cannot_be_stored_is_discarded(tmp_path: Path, *, by_merge: bool) -> None:
+    count, cache = 1_100_000, RowLocationCache(tmp_path)
+    first, second = (pa.table({"k0": np.arange(start, start + count)}) for start in (0, count))
+    commit(cache, "orders", None, 1, first, first, "a")
+
+    def fail() -> None:
+        if by_merge:
+            rows = second.rename_columns(["id"])
+            cache.merged(table("orders", 2), 1, {"a"}, (rows, DataFileRef("m")), 2)
+        else:
+            commit(cache, "orders", 1, 2, second, second, "b")
+
+    with files_of_at_most(1 << 20), pytest.raises(LakeUnavailable):
+        fail()
+    for snapshot_id in (1, 2):
+        assert not len(cache.of(table("orders", snapshot_id), ("id",)).index)
