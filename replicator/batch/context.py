@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from replicator.batch.decode_queries import DecodeQueries
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.executors import DRIVER, SPARK, BatchExecutor
 from replicator.config import ColumnRuleBook, Config
@@ -49,6 +50,7 @@ class MirrorContext:
     lake: Lake
     ledger: Ledger
     schemas: SchemaTracker
+    decode_queries: DecodeQueries
     quarantine: Quarantine
     row_locations: RowLocationCache
     small_files: SmallFileLog

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 
 from replicator.batch import batch_stats
 from replicator.batch.context import MirrorContext, TableTask, column_rules, read_records
+from replicator.batch.decode_queries import Decoding, without_tombstones
 from replicator.batch.exchange import last_exchange
-from replicator.batch.executors import MaterializedEvents
+from replicator.batch.executors import DriverEvents, MaterializedEvents
 from replicator.batch.net_changes import has_short_key, key_columns
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
@@ -23,7 +24,7 @@ from replicator.decode.schema_resolution import ResolvedSchema
 from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA, BatchStats
-from replicator.model.commit_marker import PartitionProgress
+from replicator.model.commit_marker import OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import STRING
@@ -47,13 +48,12 @@ def decode_batch(
         MissingSchema: change events have no known schema.
     """
     options = context.config.table(str(task.table))
-    records = read_records(context, task)
     try:
-        return _decode_known(context, task, options, records, before)
+        return _decode_known(context, task, options, before)
     except UnknownWriter:
         raise
     except MissingSchema as error:
-        return _decode_without_schema(context, task, options, records, before, error)
+        return _decode_without_schema(context, task, options, before, error)
 
 
 def current_schema(context: MirrorContext, task: TableTask, options: TableOptions) -> BatchSchema:
@@ -69,23 +69,22 @@ def _decode_known(
     context: MirrorContext,
     task: TableTask,
     options: TableOptions,
-    records: DataFrame,
     before: Mapping[int, PartitionProgress],
 ) -> DecodedBatch | None:
     """Decode with the known schemas; discover the schemas in the records if these do not fit."""
     since = _after_exchange(context, task, _since(before, task))
     discovery = _SchemaDiscovery(context, task)
-    writer_schemas = discovery.expected(records, since)
+    writer_schemas = discovery.expected(since)
     if discovery.found_version():
         return None
-    batch = _decode(context, task, options, records, before, writer_schemas, since, UNKNOWN_SCHEMA)
+    batch = _decode(context, task, options, before, writer_schemas, since, UNKNOWN_SCHEMA)
     if not batch.stats.unknown_schema:
         return batch
     batch.events.release()
-    learned = discovery.learn(records)
+    learned = discovery.learn()
     if discovery.found_version():
         return None
-    return _decode(context, task, options, records, before, learned, since, UNDECODABLE)
+    return _decode(context, task, options, before, learned, since, UNDECODABLE)
 
 
 class _SchemaDiscovery:
@@ -105,7 +104,7 @@ class _SchemaDiscovery:
         followed = self._context.ledger.progress(self._task.table).schema_at is not None
         return found > max(known, 1) or (found > known and followed)
 
-    def expected(self, records: DataFrame, since: SourcePosition | None) -> Sequence[WriterSchema]:
+    def expected(self, since: SourcePosition | None) -> Sequence[WriterSchema]:
         """Return the schemas that the records may have: the known ones, else those of the first or of all records."""
         schemas, table = self._context.schemas, self._task.table
         carried = False
@@ -123,10 +122,11 @@ class _SchemaDiscovery:
         # Definitions alone do not fit events that carry their schema.
         if schemas.knows(table) and not carried and (known := schemas.writer_schemas(table, since)):
             return known
-        return self.learn(records)
+        return self.learn()
 
-    def learn(self, records: DataFrame) -> Sequence[WriterSchema]:
+    def learn(self) -> Sequence[WriterSchema]:
         """Return the schemas of all records."""
+        records = read_records(self._context, self._task)
         return self._context.schemas.learn(self._task.table, records, patient=self._context.log.grows)
 
 
@@ -165,16 +165,13 @@ def _decode_without_schema(
     context: MirrorContext,
     task: TableTask,
     options: TableOptions,
-    records: DataFrame,
     before: Mapping[int, PartitionProgress],
     error: MissingSchema,
 ) -> DecodedBatch:
     """Decode records without a known schema, so that they can be quarantined. Raises `error` for a change event."""
     anything = TableSchema((Column("anything", STRING),))
-    frame = context.schemas.decode(
-        records, [WriterSchema(anything)], anything, task.ranges, for_changelog=True, undecodable=UNDECODABLE
-    )
-    events, stats = _with_stats(task.executor.materialize(frame), task, before)
+    decoding = Decoding((WriterSchema(anything),), anything, True, UNDECODABLE)
+    events, stats = _with_stats(_events(context, task, decoding), task, before)
     if stats.changes or stats.duplicates:
         events.release()
         raise error
@@ -202,25 +199,38 @@ def _decode(
     context: MirrorContext,
     task: TableTask,
     options: TableOptions,
-    records: DataFrame,
     before: Mapping[int, PartitionProgress],
     writer_schemas: Sequence[WriterSchema],
     since: SourcePosition | None,
     undecodable: str,
 ) -> DecodedBatch:
-    """Decode and materialize the records."""
+    """Decode the records."""
     schema = _batch_schema(context, task, options, writer_schemas, since)
-    decoded = context.schemas.decode(
-        records,
-        schema.resolved.writer_schemas,
-        schema.decoded,
-        task.ranges,
-        for_changelog=options.changelog or not schema.source.key,
-        undecodable=undecodable,
-        range_end=task.executor.range_end,
-    )
-    events, stats = _with_stats(task.executor.materialize(decoded), task, before, schema)
+    for_changelog = options.changelog or not schema.source.key
+    decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
+    events, stats = _with_stats(_events(context, task, decoding), task, before, schema)
     return DecodedBatch(context, task, options, events, schema, stats)
+
+
+def _events(context: MirrorContext, task: TableTask, decoding: Decoding) -> MaterializedEvents:
+    """Decode and materialize the records; few of them by a query that was planned for earlier ones."""
+
+    def decode(records: DataFrame, ranges: Sequence[OffsetRange] = ()) -> DataFrame:
+        return context.schemas.decode(
+            records,
+            decoding.writer_schemas,
+            decoding.target,
+            ranges,
+            for_changelog=decoding.for_changelog,
+            undecodable=decoding.undecodable,
+        )
+
+    if task.records is not None:
+        query = context.decode_queries.query(task.table, decoding, decode)
+        if query is not None:
+            rows, schema = query.run(without_tombstones(task.records)), query.schema
+            return DriverEvents(rows, lambda: local_frame(context.spark, rows, schema))
+    return task.executor.materialize(decode(read_records(context, task), task.ranges))
 
 
 def _batch_schema(

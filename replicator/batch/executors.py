@@ -4,8 +4,9 @@ Spark's executors scale, but one Spark job takes longer than the work on a hundr
 locates few rows itself, without a job, and writes one data file and one delete file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -14,7 +15,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.batch.net_changes import driver_last_changes, last_changes
-from replicator.decode.event_frame import RANGE_END
 from replicator.jvm.spark import local_frame
 from replicator.lake.data_files import stage_deletes, write_deletes_on_driver
 from replicator.lake.write_strategies import DeleteWriter
@@ -86,12 +86,18 @@ class SparkEvents:
         self.frame._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001 no public way
 
 
-@dataclass(frozen=True, slots=True)
 class DriverEvents:
-    """Rows on the driver. `rows` is None if `frame` has only some of the rows that were fetched."""
+    """Rows on the driver."""
 
-    frame: DataFrame
-    rows: pa.Table | None
+    def __init__(self, rows: pa.Table | None, frame: Callable[[], DataFrame]) -> None:
+        """Use `rows`, of which `frame` makes a frame if one is needed; or that frame's rows if `rows` is None."""
+        self._rows = rows
+        self._make_frame = frame
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows as a frame; it is made at the first use, because most batches need none."""
+        return self._make_frame()
 
     @property
     def keys(self) -> None:
@@ -100,7 +106,7 @@ class DriverEvents:
 
     def filtered(self, frame: DataFrame) -> "DriverEvents":
         """Return the rows of `frame`."""
-        return DriverEvents(frame, None)
+        return DriverEvents(None, lambda: frame)
 
     def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, DriverEvents]":  # noqa: ARG002
         """Return the columns; `keys` are not needed."""
@@ -108,7 +114,7 @@ class DriverEvents:
 
     def arrow(self) -> pa.Table:
         """Return the rows; they are computed from the fetched ones if they were filtered."""
-        return self.frame.toArrow() if self.rows is None else self.rows
+        return self.frame.toArrow() if self._rows is None else self._rows
 
     def release(self) -> None:
         """Do nothing: the rows are ordinary objects of the driver."""
@@ -118,12 +124,10 @@ class BatchExecutor(Protocol):
     """How the steps of a batch of one table are executed.
 
     Attributes:
-        range_end: number of events at the end of a range whose texts the statistics may need.
         write_deletes: how position-delete files are written.
         locates_rows: whether changes may use the row locations that this process knows.
     """
 
-    range_end: int
     write_deletes: DeleteWriter
     locates_rows: bool
 
@@ -139,7 +143,6 @@ class BatchExecutor(Protocol):
 class SparkExecutor:
     """Executes on Spark's executors."""
 
-    range_end = RANGE_END
     write_deletes: DeleteWriter = staticmethod(stage_deletes)
     locates_rows = False
 
@@ -153,28 +156,23 @@ class SparkExecutor:
         return self.materialize(last_changes(keyed))
 
 
-_WHOLE_RANGE: Final = 1 << 40
-"""More events than any range has."""
-
-
 class DriverExecutor:
     """Executes on the driver, with Arrow."""
 
-    range_end = _WHOLE_RANGE
     write_deletes: DeleteWriter = staticmethod(write_deletes_on_driver)
     locates_rows = True
 
     def materialize(self, frame: DataFrame) -> MaterializedEvents:
         """Fetch the rows."""
-        rows = frame.toArrow()
-        return DriverEvents(local_frame(frame.sparkSession, rows, frame.schema), rows)
+        rows, schema = frame.toArrow(), frame.schema
+        return DriverEvents(rows, lambda: local_frame(frame.sparkSession, rows, schema))
 
     def last_changes(self, keyed: DataFrame, schema: TableSchema) -> MaterializedEvents:
         """Group by key on the driver, unless the key has floating-point columns: Arrow compares their bytes."""
         if has_floating_key(schema):
             return SPARK.last_changes(keyed, schema)
         last = driver_last_changes(keyed.toArrow())
-        return DriverEvents(local_frame(keyed.sparkSession, last), last)
+        return DriverEvents(last, lambda: local_frame(keyed.sparkSession, last))
 
 
 SPARK: Final = SparkExecutor()

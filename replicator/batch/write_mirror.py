@@ -88,11 +88,12 @@ def _stage_located(
     context, schema = batch.context, batch.schema.mirror
     rows = from_offset(events.frame, dict(plan.written)).toArrow() if plan.written else events.arrow()
     net = driver_net_changes(rows, schema)
-    after = cast("StructType", events.frame.schema["after"].dataType)
     change = LocatedChange(
         schema.key,
         net.keys,
-        lambda: local_frame(context.spark, net.rows, after),
+        lambda: local_frame(
+            context.spark, net.rows, cast("StructType", events.frame.schema["after"].dataType)
+        ),
         (net.rows, net.row_keys),
     )
     return stage_located(context.lake, table, change, context.row_locations)

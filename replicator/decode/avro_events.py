@@ -18,7 +18,6 @@ from pyspark.sql.avro.functions import from_avro
 from replicator.decode.avro_schema import Writer
 from replicator.decode.event_frame import (
     CACHED_EXPRESSIONS,
-    RANGE_END,
     WriterSchema,
     bad_reason,
     event_position_key,
@@ -74,15 +73,12 @@ def decode(
     *,
     for_changelog: bool,
     undecodable: str = UNKNOWN_SCHEMA,
-    range_end: int = RANGE_END,
 ) -> DataFrame:
     """Decode records of one table to the decoded frame; arguments as for `json_events.decode`.
 
     Events with a writer schema that is not in `writer_schemas` get the verdict `undecodable`.
     """
-    events = records.where(F.col("value").isNotNull()).withColumn(
-        "in_range_end", in_range_end(ranges, range_end)
-    )
+    events = records.where(F.col("value").isNotNull()).withColumn("in_range_end", in_range_end(ranges))
     known = tuple(e for e in writer_schemas if isinstance(e, AvroWriterSchema))
     writers = tuple({e.fingerprint: e.writer for e in known}.items())
     parsed = events.select("*", _carried())

@@ -14,7 +14,7 @@ from replicator.decode.avro_limits import read_record
 from replicator.decode.avro_schema import Writer, key_names, parse_writer_schema, source_names
 from replicator.decode.connect_schema import table_of
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.event_frame import RANGE_END, WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.document import Document
@@ -111,7 +111,6 @@ class AvroFormat:
         *,
         for_changelog: bool,
         undecodable: str,
-        range_end: int = RANGE_END,
     ) -> DataFrame:
         return avro_events.decode(
             records,
@@ -120,7 +119,6 @@ class AvroFormat:
             ranges,
             for_changelog=for_changelog,
             undecodable=undecodable,
-            range_end=range_end,
         )
 
     def _writers(self, ids: Iterable[int]) -> dict[int, Writer]:

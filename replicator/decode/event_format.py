@@ -7,7 +7,7 @@ from typing import Protocol
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 
-from replicator.decode.event_frame import RANGE_END, WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition
@@ -114,7 +114,6 @@ class EventFormat(Protocol):
         *,
         for_changelog: bool,
         undecodable: str,
-        range_end: int = RANGE_END,
     ) -> DataFrame:
         """Decode records of one table; see `json_events.decode`."""
         ...

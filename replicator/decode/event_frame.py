@@ -48,7 +48,7 @@ from replicator.model.position import LAST_MS, MOST_FILES, MOST_POS
 from replicator.model.table import Column, TableSchema
 
 RANGE_END: Final = 16
-"""Number of offsets at the end of a range whose details even the statistics of a large batch contain."""
+"""Number of offsets at the end of a range whose details the statistics of a large batch contain, for markers."""
 
 EVENT_DETAILS: Final = ("offset", "gtid", "tx_order", "row_hash")
 """Columns that distinguish events with the same position."""
@@ -109,13 +109,15 @@ def event_position_key(source: SparkColumn, number: SparkColumn | None = None) -
     return F.when(real, position_key(number, pos))
 
 
-def in_range_end(ranges: Sequence[OffsetRange], range_end: int) -> SparkColumn:
-    """Return whether an offset is one of the last `range_end` of its range; markers need the furthest event.
+def in_range_end(ranges: Sequence[OffsetRange]) -> SparkColumn:
+    """Return whether an offset is one of the last `RANGE_END` of its range; always true if there are no `ranges`.
 
     The ends are a map, because literals would be part of the code that Spark generates, which every batch would then
     compile again.
     """
-    ends = F.create_map(*[F.lit(n) for r in ranges for n in (r.partition, r.end - range_end)])
+    if not ranges:
+        return F.lit(True)
+    ends = F.create_map(*[F.lit(n) for r in ranges for n in (r.partition, r.end - RANGE_END)])
     return F.coalesce(F.col("offset") >= F.element_at(ends, F.col("partition")), F.lit(False))
 
 

@@ -15,7 +15,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from replicator.decode.event_frame import (
     CACHED_EXPRESSIONS,
-    RANGE_END,
     WriterSchema,
     bad_reason,
     event_position_key,
@@ -94,7 +93,6 @@ def decode(
     *,
     for_changelog: bool,
     undecodable: str = UNKNOWN_SCHEMA,
-    range_end: int = RANGE_END,
     flattened: bool = False,
 ) -> DataFrame:
     """Decode records of one table (partition, offset, timestamp, key, value) to the decoded frame.
@@ -103,15 +101,12 @@ def decode(
         records: raw records of the log.
         writer_schemas: all schemas that the records may have; no two overlap.
         target: the schema of the `before` and `after` columns, with types for the values of all writer schemas.
-        ranges: the offset ranges of `records`.
+        ranges: the offset ranges of `records`; if empty, every event counts as one of the last of its range.
         for_changelog: whether to decode all that a changelog row needs; a mirror needs less.
         undecodable: the verdict on events with a schema that no writer schema has.
-        range_end: how many offsets of each range count as its end.
         flattened: whether events are rows instead of envelopes; see `model.debezium`.
     """
-    events = records.where(F.col("value").isNotNull()).withColumn(
-        "in_range_end", in_range_end(ranges, range_end)
-    )
+    events = records.where(F.col("value").isNotNull()).withColumn("in_range_end", in_range_end(ranges))
     frames = [
         _decode_written_with(
             _written_with(events, writer_schema, writer_schemas, flattened),

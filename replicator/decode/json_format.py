@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from replicator.decode import json_events
 from replicator.decode.connect_schema import source_table, table_schema
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.event_frame import RANGE_END, WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.json_decimals import DecimalEncodings
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
@@ -84,7 +84,6 @@ class JsonFormat:
         *,
         for_changelog: bool,
         undecodable: str,
-        range_end: int = RANGE_END,
     ) -> DataFrame:
         return json_events.decode(
             records,
@@ -93,6 +92,5 @@ class JsonFormat:
             ranges,
             for_changelog=for_changelog,
             undecodable=undecodable,
-            range_end=range_end,
             flattened=self._flattened,
         )

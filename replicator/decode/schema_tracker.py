@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame
 
 from replicator.decode.event_format import EventFormat
-from replicator.decode.event_frame import RANGE_END, WriterSchema
+from replicator.decode.event_frame import WriterSchema
 from replicator.decode.resolution_cache import ResolutionCache
 from replicator.decode.schema_discovery import SchemaDiscovery
 from replicator.decode.schema_histories import SchemaHistories
@@ -154,7 +154,6 @@ class SchemaTracker:
         *,
         for_changelog: bool,
         undecodable: str,
-        range_end: int = RANGE_END,
     ) -> DataFrame:
         """Decode records of one table; see `json_events.decode`."""
         return self._format.decode(
@@ -164,5 +163,4 @@ class SchemaTracker:
             ranges,
             for_changelog=for_changelog,
             undecodable=undecodable,
-            range_end=range_end,
         )

@@ -3,6 +3,7 @@
 from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
+from replicator.batch.decode_queries import DecodeQueries
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.config import ColumnRuleBook, Config, KafkaLog
 from replicator.decode.avro_format import AvroFormat
@@ -52,6 +53,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         lake=lake,
         ledger=Ledger(lake, config),
         schemas=SchemaTracker(event_format(config, log)),
+        decode_queries=DecodeQueries(spark, config.mirror.state_dir),
         quarantine=quarantine,
         row_locations=RowLocationCache(config.mirror.state_dir, config.apply.max_index_size),
         small_files=SmallFileLog(),

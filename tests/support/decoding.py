@@ -1,9 +1,16 @@
 """Build raw records, and decode them with `replicator.decode.json_events`."""
 
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from replicator.decode.event_frame import WriterSchema
 from replicator.decode.json_events import decode
+from replicator.jvm.local_query import LocalQuery
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import Column, TableSchema
@@ -19,12 +26,32 @@ def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
 
 
 def decoded(spark: SparkSession, schema: TableSchema, *values: bytes | None) -> list[Row]:
-    frame = decode(
-        records(spark, *values),
-        [WriterSchema(schema)],
-        schema,
-        RANGES,
+    """Decode with Spark, and compare the result with that of the driver's query."""
+    decoding = partial(
+        decode,
+        writer_schemas=[WriterSchema(schema)],
+        target=schema,
+        ranges=RANGES,
         for_changelog=True,
         undecodable=UNDECODABLE,
     )
-    return sorted(frame.collect(), key=lambda r: r.offset)
+    raw = records(spark, *values)
+    check_local_query(raw, decoding)
+    return sorted(decoding(raw).collect(), key=lambda r: r.offset)
+
+
+def check_local_query(raw: DataFrame, decoding: Callable[[DataFrame], DataFrame]) -> None:
+    """Check that the driver's query of `decoding` returns what Spark does, to the bit."""
+    fields = [StructField(f.name, f.dataType, f.name != "value") for f in raw.schema.fields]
+    present = raw.where("value IS NOT NULL").toArrow()
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery.plan(raw.sparkSession, Path(folder), StructType(fields), decoding)
+        assert query is not None
+        found = query.run(present)
+        assert not list(Path(folder).iterdir())
+    expected = decoding(raw).toArrow()
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    assert found.schema.types == expected.schema.types
+    assert found.sort_by(order).cast(expected.schema).equals(expected.sort_by(order)) or str(
+        found.sort_by(order).to_pylist()
+    ) == str(expected.sort_by(order).to_pylist())
