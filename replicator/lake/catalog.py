@@ -174,7 +174,6 @@ class JavaClasses:
         self.metrics_config: Any = getattr(jvm, iceberg + "MetricsConfig")
         self.metrics: Any = getattr(jvm, iceberg + "Metrics")
         self.data_files: Any = getattr(jvm, iceberg + "DataFiles")
-        self.memory_file: Any = getattr(jvm, iceberg + "inmemory.InMemoryInputFile")
         self.property_util: Any = getattr(jvm, iceberg + "util.PropertyUtil")
         self.parquet_util: Any = getattr(jvm, iceberg + "parquet.ParquetUtil")
         self.rewrite_coordinator: Any = getattr(jvm, iceberg + "spark.FileRewriteCoordinator")
@@ -189,6 +188,12 @@ class JavaClasses:
         self.hash_map: Any = getattr(jvm, "java.util.HashMap")
         self.array_list: Any = getattr(jvm, "java.util.ArrayList")
         self.string: Any = getattr(jvm, "java.lang.String")
+        self.byte_stream: Any = getattr(jvm, "java.io.ByteArrayInputStream")
+        self.stream: Any = getattr(jvm, "java.util.stream.Stream")
+        parquet = iceberg + "shaded.org.apache.parquet."
+        options = getattr(jvm, parquet + "ParquetReadOptions").builder().build()
+        converter = getattr(jvm, parquet + "format.converter.ParquetMetadataConverter")
+        self.parquet_footers: Any = converter(options)
 
     def type_of(self, lake_type: LakeType) -> Any:
         """Return Iceberg's Java object of a type."""

@@ -4,6 +4,7 @@ import base64
 import json
 import random
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from hypothesis import Phase, given, seed, settings
@@ -33,6 +34,7 @@ from replicator.model.types import (
 )
 from replicator.schema.history import binlog_key
 from tests.oracle.events import Place, change_event
+from tests.support.decoding import check_local_query
 
 COLUMNS = (
     Column("id", LONG),
@@ -153,11 +155,16 @@ def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) 
         rows, "partition int, offset long, timestamp long, key binary, value binary"
     )
     ranges = [OffsetRange("t", 0, 0, len(rows))]
-    decoded = (
-        decode(frame, [WriterSchema(SCHEMA)], SCHEMA, ranges, for_changelog=True, undecodable=UNDECODABLE)
-        .toArrow()
-        .to_pylist()
+    decoding = partial(
+        decode,
+        writer_schemas=[WriterSchema(SCHEMA)],
+        target=SCHEMA,
+        ranges=ranges,
+        for_changelog=True,
+        undecodable=UNDECODABLE,
     )
+    check_local_query(frame, decoding)
+    decoded = decoding(frame).toArrow().to_pylist()
     assert sorted(row["offset"] for row in decoded) == list(range(len(rows)))
     # The examples have both.
     assert {row["bad"] is None for row in decoded} == {True, False}

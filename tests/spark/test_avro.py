@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -22,6 +23,7 @@ from replicator.sources.change_log import RECORDS
 from tests.oracle.avro import SOURCE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, with_key_schema, with_value_schema
 from tests.oracle.model import Record
+from tests.support.decoding import check_local_query
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import COLUMNS, ORDERS
 
@@ -144,16 +146,17 @@ def decoded(
     changelog: bool = True,
     undecodable: str = UNKNOWN_SCHEMA,
 ) -> list[Row]:
-    target = writer_schemas[-1].schema
-    frame = decode(
-        records(spark, values),
-        writer_schemas,
-        target,
-        RANGES,
+    decoding = partial(
+        decode,
+        writer_schemas=writer_schemas,
+        target=writer_schemas[-1].schema,
+        ranges=RANGES,
         for_changelog=changelog,
         undecodable=undecodable,
     )
-    return sorted(frame.collect(), key=lambda row: row.offset)
+    raw = records(spark, values)
+    check_local_query(raw, decoding)
+    return sorted(decoding(raw).collect(), key=lambda row: row.offset)
 
 
 def test_decode_reads_values_of_every_avro_type(spark: SparkSession) -> None:
