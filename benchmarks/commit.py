@@ -30,16 +30,19 @@ class Options:
     Attributes:
         changes: numbers of changes in each batch.
         rows: number of rows of the snapshot.
-        warm_up: number of batches before the measured ones; Java compiles its code meanwhile.
         batches: number of measured batches.
         before: another checkout with an environment in `.venv`, to be compared with this one.
     """
 
     changes: Sequence[int] = (10, 100, 1_000, 10_000)
     rows: int = 100_000
-    warm_up: int = 150
     batches: int = 100
     before: Path | None = None
+
+
+def _warm_up(changes: int) -> int:
+    """Return the number of batches before the measured ones: a mirror runs for weeks, and Java compiles in minutes."""
+    return max(100, min(500, 500_000 // changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def commit(options: Options, results: Path) -> None:
     costs = []
     with broker() as (bootstrap, _):
         for changes in options.changes:
-            every = changes * (options.warm_up + options.batches)
+            every = changes * (_warm_up(changes) + options.batches)
             layout = Layout(f"commit{changes}", snapshot_rows=options.rows, changes=every)
             fill(bootstrap, replace(layout, changes=0))
             target = Target(cache_folder() / "lakes" / "commit", bootstrap)
@@ -83,14 +86,14 @@ def _cost(
 ) -> Cost:
     """Measure batches with `changes` changes each."""
     config, log = _config(target, layout, changes, version), target.log("commit")
+    warm_up, batches = _warm_up(changes), 0
     began = cpu = 0.0
-    batches = 0
     with running_mirror(config, log, python(checkout)) as mirror:
         for line in follow_log(log, mirror):
             batches += line.get("event") == "batch"
-            if not began and batches == options.warm_up:
+            if not began and batches == warm_up:
                 began, cpu = time.monotonic(), tree_cpu(mirror.pid)
-            if batches == options.warm_up + options.batches - 1:
+            if batches == warm_up + options.batches - 1:
                 break
         spent, seconds = tree_cpu(mirror.pid) - cpu, time.monotonic() - began
     measured = options.batches - 1

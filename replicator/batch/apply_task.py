@@ -109,7 +109,7 @@ def _apply_segment(context: MirrorContext, task: TableTask, watch: Stopwatch) ->
         batch = _to_apply(decoded)
         if batch is not None:
             _write(batch, watch)
-            context.quarantine.resolve_applied(task.table, task.ranges, decoded.events.frame)
+            context.quarantine.resolve_applied(task.table, task.ranges, lambda: decoded.events.frame)
         return decoded.stats
     finally:
         decoded.events.release()

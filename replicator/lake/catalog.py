@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -154,6 +155,36 @@ def _type_text(kind: Any) -> str | None:
     return f"list<{kind['element']}>" if kind["type"] == "list" and isinstance(kind["element"], str) else None
 
 
+class StaticMembers:
+    """The static members of a Java class, each looked up only once; Py4J looks them up in each call."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._class: Any = java_class
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Create an object of the class."""
+        return self._class(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        """Look up a static member."""
+        member = getattr(self._class, name)
+        if isinstance(member, JavaClass):
+            member = StaticMembers(member)
+        setattr(self, name, member)
+        return member
+
+    def array(self, gateway: Any, values: Sequence[Any]) -> Any:
+        """Return a Java array of the class."""
+        array = gateway.new_array(self._class, len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array
+
+
+def _class(jvm: Any, name: str) -> StaticMembers:
+    return StaticMembers(getattr(jvm, name))
+
+
 class JavaClasses:
     """The Java classes that the engine calls, each looked up once.
 
@@ -163,36 +194,36 @@ class JavaClasses:
 
     def __init__(self, jvm: Any) -> None:
         iceberg = "org.apache.iceberg."
-        self.namespace: Any = getattr(jvm, iceberg + "catalog.Namespace")
-        self.table_identifier: Any = getattr(jvm, iceberg + "catalog.TableIdentifier")
-        self.schema_parser: Any = getattr(jvm, iceberg + "SchemaParser")
-        self.partition_spec_parser: Any = getattr(jvm, iceberg + "PartitionSpecParser")
-        self.types: Any = getattr(jvm, iceberg + "types.Types")
-        self.conversions: Any = getattr(jvm, iceberg + "types.Conversions")
-        self.expressions: Any = getattr(jvm, iceberg + "expressions.Expressions")
-        self.file_metadata: Any = getattr(jvm, iceberg + "FileMetadata")
-        self.metrics_config: Any = getattr(jvm, iceberg + "MetricsConfig")
-        self.metrics: Any = getattr(jvm, iceberg + "Metrics")
-        self.data_files: Any = getattr(jvm, iceberg + "DataFiles")
-        self.property_util: Any = getattr(jvm, iceberg + "util.PropertyUtil")
-        self.parquet_util: Any = getattr(jvm, iceberg + "parquet.ParquetUtil")
-        self.rewrite_coordinator: Any = getattr(jvm, iceberg + "spark.FileRewriteCoordinator")
-        self.spark_actions: Any = getattr(jvm, iceberg + "spark.actions.SparkActions")
-        self.scan_tasks: Any = getattr(jvm, iceberg + "spark.ScanTaskSetManager")
-        self.file_scan_task: Any = getattr(jvm, iceberg + "BaseFileScanTask")
-        self.delete_file: Any = getattr(jvm, iceberg + "DeleteFile")
-        self.residual_evaluator: Any = getattr(jvm, iceberg + "expressions.ResidualEvaluator")
-        self.spark_util: Any = getattr(jvm, iceberg + "spark.Spark3Util")
-        self.hadoop_path: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
-        self.collections: Any = getattr(jvm, "java.util.Collections")
-        self.hash_map: Any = getattr(jvm, "java.util.HashMap")
-        self.array_list: Any = getattr(jvm, "java.util.ArrayList")
-        self.string: Any = getattr(jvm, "java.lang.String")
-        self.byte_stream: Any = getattr(jvm, "java.io.ByteArrayInputStream")
-        self.stream: Any = getattr(jvm, "java.util.stream.Stream")
+        self.namespace = _class(jvm, iceberg + "catalog.Namespace")
+        self.table_identifier = _class(jvm, iceberg + "catalog.TableIdentifier")
+        self.schema_parser = _class(jvm, iceberg + "SchemaParser")
+        self.partition_spec_parser = _class(jvm, iceberg + "PartitionSpecParser")
+        self.types = _class(jvm, iceberg + "types.Types")
+        self.conversions = _class(jvm, iceberg + "types.Conversions")
+        self.expressions = _class(jvm, iceberg + "expressions.Expressions")
+        self.file_metadata = _class(jvm, iceberg + "FileMetadata")
+        self.metrics_config = _class(jvm, iceberg + "MetricsConfig")
+        self.metrics = _class(jvm, iceberg + "Metrics")
+        self.data_files = _class(jvm, iceberg + "DataFiles")
+        self.property_util = _class(jvm, iceberg + "util.PropertyUtil")
+        self.parquet_util = _class(jvm, iceberg + "parquet.ParquetUtil")
+        self.rewrite_coordinator = _class(jvm, iceberg + "spark.FileRewriteCoordinator")
+        self.spark_actions = _class(jvm, iceberg + "spark.actions.SparkActions")
+        self.scan_tasks = _class(jvm, iceberg + "spark.ScanTaskSetManager")
+        self.file_scan_task = _class(jvm, iceberg + "BaseFileScanTask")
+        self.delete_file = _class(jvm, iceberg + "DeleteFile")
+        self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
+        self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
+        self.hadoop_path = _class(jvm, "org.apache.hadoop.fs.Path")
+        self.collections = _class(jvm, "java.util.Collections")
+        self.hash_map = _class(jvm, "java.util.HashMap")
+        self.array_list = _class(jvm, "java.util.ArrayList")
+        self.string = _class(jvm, "java.lang.String")
+        self.byte_stream = _class(jvm, "java.io.ByteArrayInputStream")
+        self.stream = _class(jvm, "java.util.stream.Stream")
         parquet = iceberg + "shaded.org.apache.parquet."
-        options = getattr(jvm, parquet + "ParquetReadOptions").builder().build()
-        converter = getattr(jvm, parquet + "format.converter.ParquetMetadataConverter")
+        options = _class(jvm, parquet + "ParquetReadOptions").builder().build()
+        converter = _class(jvm, parquet + "format.converter.ParquetMetadataConverter")
         self.parquet_footers: Any = converter(options)
 
     def type_of(self, lake_type: LakeType) -> Any:
@@ -210,6 +241,7 @@ class Lake:
         self.spark = spark
         jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
         self.classes = JavaClasses(jvm)
+        self._identifiers: dict[tuple[str, str], Any] = {}
         with lake_errors("the lake's catalog cannot be opened"):
             self._catalog: Any = self.classes.spark_util.loadIcebergCatalog(
                 spark._jsparkSession,  # noqa: SLF001
@@ -317,12 +349,12 @@ class Lake:
         return self.classes.namespace.of(self.array(self.classes.string, [name]))
 
     def _identifier(self, namespace: str, name: str) -> Any:
-        return self.classes.table_identifier.of(self.array(self.classes.string, [namespace, name]))
+        found = self._identifiers.get((namespace, name))
+        if found is None:
+            parts = self.array(self.classes.string, [namespace, name])
+            found = self._identifiers[namespace, name] = self.classes.table_identifier.of(parts)
+        return found
 
-    def array(self, java_class: Any, values: Sequence[Any]) -> Any:
+    def array(self, java_class: StaticMembers, values: Sequence[Any]) -> Any:
         """Return a Java array of a class."""
-        gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001
-        array = gateway.new_array(java_class, len(values))
-        for i, value in enumerate(values):
-            array[i] = value
-        return array
+        return java_class.array(self.spark.sparkContext._gateway, values)  # noqa: SLF001

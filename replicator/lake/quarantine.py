@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -150,8 +150,13 @@ class Quarantine:
         """Note that `tables` were paused: events in quarantine that paused them may now be decoded."""
         self._watched.update(tables)
 
-    def resolve_applied(self, table: TableId, ranges: Sequence[OffsetRange], decoded: DataFrame) -> None:
-        """Resolve the events of a previously paused table that were applied with `ranges`."""
+    def resolve_applied(
+        self, table: TableId, ranges: Sequence[OffsetRange], decoded: Callable[[], DataFrame]
+    ) -> None:
+        """Resolve the events of a previously paused table that were applied with `ranges`.
+
+        `decoded` returns the decoded frame of these ranges; it is not called for other tables.
+        """
         if str(table) not in self._watched:
             return
         self._watched.discard(str(table))
@@ -160,7 +165,7 @@ class Quarantine:
             return
         target = self._table()
         waiting = self._read(target).where((F.col("topic") == ranges[0].topic) & F.col("state").isNull())
-        still_bad = decoded.where(F.col("bad").isNotNull()).select("partition", "offset")
+        still_bad = decoded().where(F.col("bad").isNotNull()).select("partition", "offset")
         places = waiting.join(still_bad, ["partition", "offset"], "left_anti").select(*_KEY).collect()
         ends = {r.partition: r for r in ranges}
         taken = [
