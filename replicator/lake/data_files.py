@@ -176,15 +176,28 @@ def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: Dat
 
 
 def stage_deletes_on_driver(
-    lake: Lake, table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
+    lake: Lake,
+    table: LakeTable,
+    snapshot_id: int,
+    positions: Sequence[FilePositions],
+    own_file: int | None = None,
 ) -> list[WrittenDeletes]:
-    """Write position-delete files as `stage_deletes`, but on the driver: one for each partition."""
+    """Write position-delete files as `stage_deletes`, but on the driver: one for each partition.
+
+    A data file with at least `own_file` positions gets a delete file of its own. Readers then load the deletes of
+    several data files at the same time, and do not compare paths.
+    """
     if not positions:
         return []
     folder = f"{table.java.location()}/data/deletes-{uuid.uuid4()}"
     files = []
     with lake_errors(f"delete files of {table.name} cannot be staged"):
-        for i, (partition, found) in enumerate(_by_partition(table, snapshot_id, positions)):
+        groups = [
+            (partition, part)
+            for partition, found in _by_partition(table, snapshot_id, positions)
+            for part in _with_own_files(found, own_file)
+        ]
+        for i, (partition, found) in enumerate(groups):
             path = f"{folder}/{i:05d}.parquet"
             rows = _delete_rows(found)
             content = _parquet(rows)
@@ -206,6 +219,15 @@ def _by_partition(
     located.sort(key=lambda pair: (pair[0].label, pair[1].file.path))
     groups = [list(group) for _, group in groupby(located, lambda pair: pair[0].label)]
     return [(group[0][0], [found for _, found in group]) for group in groups]
+
+
+def _with_own_files(positions: list[FilePositions], own_file: int | None) -> list[list[FilePositions]]:
+    """Return the contents of the delete files of a partition."""
+    if own_file is None:
+        return [positions]
+    few = [found for found in positions if len(found.positions) < own_file]
+    own = [[found] for found in positions if len(found.positions) >= own_file]
+    return [few, *own] if few else own
 
 
 def _delete_rows(positions: Sequence[FilePositions]) -> pa.Table:

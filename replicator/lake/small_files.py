@@ -19,6 +19,8 @@ SMALL_BYTES: Final = 2_000_000
 """Larger files are merged by Spark."""
 SMALL_DELETES: Final = 500_000
 """Delete files with more positions are merged by Spark."""
+OWN_FILE: Final = 5_000
+"""A data file with so many deleted rows gets a delete file of its own when delete files are merged."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -38,8 +40,9 @@ class SmallFiles:
 
     @property
     def count(self) -> int:
-        """The number of data files, or of delete files if those are more."""
-        return max(len(self.data), len(self.deletes))
+        """The number of data files, or of delete files if those are more; without those of a single data file."""
+        shared = [file for file in self.deletes if len(file.positions) > 1 or file.count < OWN_FILE]
+        return max(len(self.data), len(shared))
 
     def deleted(self, paths: Iterable[str]) -> dict[str, Positions]:
         """Return path → deleted positions, each once and in ascending order, for the files among `paths`."""

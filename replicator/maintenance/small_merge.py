@@ -12,7 +12,7 @@ from replicator.lake.commit import POSITION_DELETES_FORMAT
 from replicator.lake.data_files import DataFileRef, WrittenDeletes, stage_deletes_on_driver
 from replicator.lake.driver_files import WrittenData, read_data, writable_rows, write_data
 from replicator.lake.row_locations import RowLocationCache
-from replicator.lake.small_files import Positions, SmallFileLog, SmallFiles
+from replicator.lake.small_files import OWN_FILE, Positions, SmallFileLog, SmallFiles
 from replicator.maintenance.history import STEP_KEY
 from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport
@@ -51,7 +51,7 @@ class SmallMerge:
         removed = {file.path for file in small.data}
         data = [write_data(self.lake, table, rows)] if rows.num_rows else []
         kept = small.kept_deletes(removed)
-        deletes = stage_deletes_on_driver(self.lake, table, since, kept)
+        deletes = stage_deletes_on_driver(self.lake, table, since, kept, OWN_FILE)
         failpoints.reach("after-merged-files")
         head = self._commit(table, since, small, data, deletes)
         if head is not None:

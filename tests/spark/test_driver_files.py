@@ -5,13 +5,20 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import cast_to_table, stage_data
+from replicator.lake.data_files import (
+    DataFileRef,
+    FilePositions,
+    cast_to_table,
+    stage_data,
+    stage_deletes_on_driver,
+)
 from replicator.lake.driver_files import writable_rows, write_data
 from replicator.model.commit_marker import CommitMarker
 from tests.support.lake_harness import LakeHarness
@@ -171,3 +178,30 @@ def test_driver_leaves_tables_with_other_layouts_to_spark(tables: Lake, statemen
 def test_driver_leaves_values_that_do_not_fit_the_column_to_spark(tables: Lake, column: pa.Array) -> None:
     rows = pa.table({"id": [1], "a.b": column})
     assert writable_rows(create(tables, "orders"), rows) is None
+
+
+def test_a_data_file_with_many_deleted_rows_gets_a_delete_file_of_its_own(
+    lake: LakeHarness, tables: Lake
+) -> None:
+    """Readers take a delete file for that of a single data file if its bounds of the path are equal."""
+    table = create(tables, "orders")
+    written = []
+    for start in (0, 10, 20):
+        rows = writable_rows(table, pa.table({"id": range(start, start + 10)}))
+        assert rows is not None
+        written.append(write_data(tables, table, rows))
+    publish(tables, table, None, marker(), Staged([data.file for data in written]))
+    table = tables.load("shop", "orders") or table
+    assert table.snapshot_id is not None
+    positions = [
+        FilePositions(DataFileRef(data.path), np.arange(count))
+        for data, count in zip(written, (4, 1, 2), strict=True)
+    ]
+    deletes = stage_deletes_on_driver(tables, table, table.snapshot_id, positions, own_file=4)
+    assert [sorted(len(p.positions) for p in file.positions) for file in deletes] == [[1, 2], [4]]
+    publish(tables, table, marker(), marker(), Staged(deletes=[file.file for file in deletes]))
+    assert sorted(row["id"] for row in lake.rows("orders")) == [*range(4, 10), *range(11, 20), *range(22, 30)]
+    assert tables.spark.read.table("lake.shop.orders").count() == 23
+    own = [file for file in files(lake, "orders") if file["content"] == 1 and file["record_count"] == 4]
+    bounds = [dict(own[0][name])[2147483546] for name in ("lower_bounds", "upper_bounds")]
+    assert bounds == [written[0].path.encode()] * 2
