@@ -5,7 +5,7 @@ A commit writes its marker to the table's properties, so expiring snapshots keep
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -240,6 +240,20 @@ class Ledger:
     def forget(self, table: TableId) -> None:
         """Discard a table's markers; the next use reads them again."""
         self._progress.pop(table, None)
+
+    def forget_all(self) -> None:
+        """Discard the markers of all tables."""
+        self._progress.clear()
+
+    def probe(self, besides: Collection[TableId]) -> None:
+        """Read one table that is in the lake from the lake again, other than those in `besides`.
+
+        Raises:
+            LakeUnavailable: it cannot be read.
+        """
+        found = (t for t, p in self._progress.items() if t not in besides and p.topics)
+        if (table := next(found, None)) is not None:
+            self._read(table)
 
     def namespace(self, role: LakeRole) -> str:
         """Return the namespace of mirrors or of changelogs."""
