@@ -64,7 +64,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What the lake lacks of one table's topic.
+    """What the lake lacks of one table's topic: at least one event.
 
     Attributes:
         waits: the table cannot be processed now, and must not take the share of another one.
@@ -104,19 +104,18 @@ def plan_round(
 ) -> Round:
     """Return how far each topic of `goal` is read in the next round, if the lake lacks `missing` (by topic).
 
-    A round has about `max_events` events. If the events of some tables fit completely, the others get at most `paced`
-    events together. Of a table that waits, the next `least` events are read as soon as it can be processed.
+    A table that lacks at most `least` events is read completely. The others have a backlog. They share `paced` events
+    if the round has events of other tables, else `max_events`. Of a table that waits, at most `least` events are read,
+    as soon as it can be processed.
     """
     least = min(max(least, 1), max_events)
-    counts = {topic: m.count for topic, m in missing.items() if m.ranges and not m.waits}
-    shares = fair_shares(counts, max_events, least)
-    whole = sum(count for topic, count in counts.items() if shares[topic] == count)
-    if 0 < whole < sum(counts.values()):
-        shares = fair_shares(counts, min(max_events, whole + paced), least)
-    shares |= {topic: min(m.count, least) for topic, m in missing.items() if m.ranges and m.waits}
+    counts = {topic: m.count for topic, m in missing.items() if not m.waits}
+    backlogs = {topic: count for topic, count in counts.items() if count > least}
+    budget = max_events if len(backlogs) == len(counts) else min(paced, max_events)
+    shares = {topic: min(m.count, least) for topic, m in missing.items()}
+    shares |= fair_shares(backlogs, budget, least)
     ends = dict(goal)
     for topic, share in shares.items():
         ends[topic] = {**goal[topic], **first_part(missing[topic].ranges, share)}
-    sliced = {topic: shares[topic] for topic, count in counts.items() if shares[topic] < count}
-    complete = all(share == missing[topic].count for topic, share in shares.items())
-    return Round(ends, sliced, complete=complete)
+    sliced = {topic: shares[topic] for topic, count in backlogs.items() if shares[topic] < count}
+    return Round(ends, sliced, complete=ends == goal)
