@@ -243,7 +243,8 @@ class Ledger:
             return resume_marker
         # Copied, because another thread may add a table.
         others = tuple(self._tables_of.get(topic, ()))
-        markers = (self._progress[t].resume_marker for t in others if t != table and t in self._progress)
+        found = (self._progress.get(t) for t in others if t != table)
+        markers = (p.resume_marker for p in found if p is not None)
         return next((m for m in markers if m is not None and topic in m.progress), None)
 
     def forget(self, table: TableId) -> None:

@@ -322,12 +322,11 @@ class Scheduler:
         if not tasks:
             return None
         self._totals.batches += 1
-        self._choose_plans(sum(task.count for of_table in tasks for task in of_table))
-        # One pool for the whole run: each of its threads has a thread of the JVM and its connection.
-        futures = [self._pool.submit(self._timed_apply, of_table, watch, on_events) for of_table in tasks]
-        # Even if one table raises, no other may still be running when the caller tries again.
-        wait(futures)
-        outcomes = [future.result() for future in futures]
+        outcomes = [
+            outcome
+            for group in small_and_large(tasks)
+            for outcome in self._apply_group(group, watch, on_events)
+        ]
         for outcome in outcomes:
             self.seconds[outcome.table] = self.seconds.get(outcome.table, 0.0) + outcome.seconds
         self._carry_out(decide(outcomes, log_grows=self.context.log.grows))
@@ -338,6 +337,17 @@ class Scheduler:
         if self._on_batch is not None:
             self._on_batch(report)
         return report
+
+    def _apply_group(
+        self, tasks: Sequence[list[TableTask]], watch: Stopwatch, on_events: OnEvents | None
+    ) -> list[TableOutcome]:
+        """Apply the tasks of several tables at the same time."""
+        self._choose_plans(sum(task.count for of_table in tasks for task in of_table))
+        # One pool for the whole run: each of its threads has a thread of the JVM and its connection.
+        futures = [self._pool.submit(self._timed_apply, of_table, watch, on_events) for of_table in tasks]
+        # Even if one table raises, no other may still be running when the caller tries again.
+        wait(futures)
+        return [future.result() for future in futures]
 
     def _choose_plans(self, events: int) -> None:
         compiled = events > _INTERPRETED
@@ -421,6 +431,17 @@ class Scheduler:
             # `check_log` has already counted the failure of a table that cannot be read any more.
             if self.context.ledger.knows(table):
                 self.tables.failed(table, failure)
+
+
+def small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
+    """Divide the tasks of a batch into those for the driver, and those for Spark's executors if there are both.
+
+    The first ones are done first: few events do not wait for many ones, and their plans, of which each table has its
+    own, are not compiled because of the others.
+    """
+    small = [of_table for of_table in tasks if of_table[0].records is not None]
+    large = [of_table for of_table in tasks if of_table[0].records is None]
+    return [group for group in (small, large) if group]
 
 
 def _upkeep(context: MirrorContext) -> Upkeep:

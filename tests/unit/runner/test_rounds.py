@@ -113,3 +113,20 @@ def test_rounds_pass_on_an_outage(backlog: Backlog) -> None:
     backlog.broken["shop.orders"] = LogUnavailable("no broker")
     with pytest.raises(LogUnavailable):
         Rounds(backlog.mirror, follows=True).advance({ORDERS: {0: 25}})
+
+
+def test_few_events_are_applied_before_many_and_their_plans_are_not_compiled(tmp_path: Path) -> None:
+    harness = SchedulerHarness(tmp_path, apply={"driver_max_events": 10_000})
+    compiled: list[str] = []
+    harness.mirror.context.spark.conf.set.side_effect = lambda _name, value: compiled.append(value)  # type: ignore[attr-defined]
+    process = harness.work
+    seen: dict[str, str] = {}
+
+    def work(context: Any, task: TableTask, watch: Any) -> BatchStats:
+        seen[task.table.name] = compiled[-1]
+        return process(context, task, watch)
+
+    harness.work = work
+    harness.mirror.advance({ORDERS: {0: 50_000}, USERS: {0: 5}})
+    assert harness.done == ["shop.users", "shop.orders"]
+    assert seen["users"] != seen["orders"]
