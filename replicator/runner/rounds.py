@@ -54,7 +54,7 @@ class Rounds:
         while not scheduler.stopping.is_set():
             part, before = scheduler.plan_round(self._goal, self._pace), scheduler.events
             began = time.monotonic()
-            scheduler.advance(part.ends)
+            scheduler.advance(part.ends, backlog=part.left)
             if part.complete or scheduler.events == before:
                 return
             self._learn(part, time.monotonic() - began)

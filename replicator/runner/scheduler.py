@@ -221,16 +221,19 @@ class Scheduler:
                 found[topic] = Missing(unread, waits=held or self._renames.must_wait(table, goal))
         return found
 
-    def advance(self, ends: Offsets, on_events: OnEvents | None = None) -> BatchReport | None:
+    def advance(
+        self, ends: Offsets, on_events: OnEvents | None = None, *, backlog: int = 0
+    ) -> BatchReport | None:
         """Bring every mirrored table up to `ends`, several at a time; return None if all were there already.
 
         A table that cannot continue is paused, and the others continue. A table that fails is retried later, and
-        then paused. `on_events` is called after each finished task.
+        then paused. `on_events` is called after each finished task. `backlog` is the number of later events, for the
+        report.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
-        apply = partial(self._apply_all, on_events=on_events)
+        apply = partial(self._apply_all, on_events=on_events, backlog=backlog)
         self.seconds = {}
         self._read_schema_changes()
         self._renames.invalidate()
@@ -316,7 +319,9 @@ class Scheduler:
         """Whether a table is paused, waits for its retry, or waits for the other table of an exchange of names."""
         return self.tables.is_idle(table) or self.context.exchanged.holds(table)
 
-    def _apply_all(self, tasks: Sequence[list[TableTask]], on_events: OnEvents | None) -> BatchReport | None:
+    def _apply_all(
+        self, tasks: Sequence[list[TableTask]], on_events: OnEvents | None, backlog: int
+    ) -> BatchReport | None:
         """Apply the tasks of several tables at the same time; return None if there are no tasks."""
         watch = Stopwatch()
         if not tasks:
@@ -332,7 +337,7 @@ class Scheduler:
         self._carry_out(decide(outcomes, log_grows=self.context.log.grows))
         done = [part for outcome in outcomes for part in outcome.done]
         self._upkeep.committed({task.table for task, _ in done})
-        report = self._totals.add(done, watch, sorted(self.tables.paused))
+        report = replace(self._totals.add(done, watch, sorted(self.tables.paused)), backlog=backlog)
         log_batch(report)
         if self._on_batch is not None:
             self._on_batch(report)

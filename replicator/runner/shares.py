@@ -86,12 +86,17 @@ class Round:
     Attributes:
         ends: the end offsets of all topics.
         sliced: topic → number of events, of the topics of which only a part is read, of tables that can be processed.
-        complete: whether the round ends at the goal.
+        left: number of events that later rounds must read.
     """
 
     ends: Mapping[str, Mapping[int, int]]
     sliced: Mapping[str, int]
-    complete: bool
+    left: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether the round ends at the goal."""
+        return self.left == 0
 
 
 def plan_round(
@@ -118,4 +123,5 @@ def plan_round(
     for topic, share in shares.items():
         ends[topic] = {**goal[topic], **first_part(missing[topic].ranges, share)}
     sliced = {topic: shares[topic] for topic, count in backlogs.items() if shares[topic] < count}
-    return Round(ends, sliced, complete=ends == goal)
+    left = sum(goal[t][p] - end for t in shares for p, end in ends[t].items())
+    return Round(ends, sliced, left)

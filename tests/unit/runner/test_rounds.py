@@ -72,8 +72,11 @@ def test_rounds_end_at_the_goal_when_the_mirror_does_not_follow_the_log(backlog:
 
 
 def test_a_backlog_alone_is_read_in_full_rounds(backlog: Backlog) -> None:
+    left: list[int] = []
+    backlog.mirror._on_batch = lambda report: left.append(report.backlog)
     Rounds(backlog.mirror, follows=False).advance({ORDERS: {0: 25}})
     assert backlog.of("orders") == [(0, 10), (10, 20), (20, 25)]
+    assert left == [15, 5, 0]
 
 
 def test_rounds_stop_between_two_slices(backlog: Backlog) -> None:
