@@ -24,10 +24,13 @@ class Rounds:
         self._apply = scheduler.context.config.apply
         self._pace = Pace(self._apply.trigger)
         self._goal: Offsets = {}
+        self._ended = False
         self._lock = threading.Lock()
 
     def advance(self, goal: Offsets) -> None:
         """Bring every table up to `goal`, except tables that cannot be processed.
+
+        After an error it does nothing any more: another stream may have started since, with rounds of its own.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
@@ -50,6 +53,15 @@ class Rounds:
                 self._lock.release()
 
     def _advance(self) -> None:
+        if self._ended:
+            return
+        try:
+            self._read_rounds()
+        except BaseException:
+            self._ended = True
+            raise
+
+    def _read_rounds(self) -> None:
         scheduler, queried = self._scheduler, time.monotonic()
         while not scheduler.stopping.is_set():
             part, before = scheduler.plan_round(self._goal, self._pace), scheduler.events

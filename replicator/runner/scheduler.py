@@ -329,7 +329,7 @@ class Scheduler:
         self._totals.batches += 1
         outcomes = [
             outcome
-            for group in small_and_large(tasks)
+            for group in _small_and_large(tasks)
             for outcome in self._apply_group(group, watch, on_events)
         ]
         for outcome in outcomes:
@@ -438,7 +438,7 @@ class Scheduler:
                 self.tables.failed(table, failure)
 
 
-def small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
+def _small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
     """Divide the tasks of a batch into those for the driver, and those for Spark's executors if there are both.
 
     The first ones are done first: few events do not wait for many ones, and their plans, of which each table has its
