@@ -36,6 +36,8 @@ _NAMESPACE = "many"
 _ROWS_PER_TABLE = 100
 _BACKLOG_TABLE = 0
 _BACKLOG_KEYS = 100_000
+_WARM_UP = 3
+"""Number of batches of each process that are not measured; Java compiles its code meanwhile."""
 _GOAL_BATCH_S = 20.0
 _GOAL_BATCHES = 2.0
 
@@ -241,7 +243,7 @@ def _measure(options: Options, target: Target, config: Path, changes: Changes, f
     with _mirror(config, target.log("alone")) as mirror:
         mirror.until(options.events)
         first_batch = time.monotonic() - started
-        batches = [_lockstep(mirror, changes) for _ in range(options.batches)]
+        batches = [_lockstep(mirror, changes) for _ in range(_WARM_UP + options.batches)][_WARM_UP:]
         CONSOLE.print(f"batches: {', '.join(f'{s:.1f}' for s in batches)} s")
         interval = 1.25 * statistics.median(batches)
         first = len(changes.arrived)
@@ -260,10 +262,17 @@ def _measure(options: Options, target: Target, config: Path, changes: Changes, f
     CONSOLE.print("the backlog is written")
     with _mirror(config, target.log("backlog")) as mirror:
         mirror.next_batch()
-        first, began, count = len(changes.arrived), time.monotonic(), -mirror.batches
+        began = time.monotonic()
         with _writing(changes, interval):
+            for _ in range(_WARM_UP - 1):
+                mirror.next_batch()
+            first, count = len(changes.arrived), -mirror.batches
             _wait_for(
-                mirror, lambda: _written(options, changes, rounds) - mirror.events <= 3 * options.events
+                mirror,
+                lambda: (
+                    len(changes.arrived) > first
+                    and _written(options, changes, rounds) - mirror.events <= 3 * options.events
+                ),
             )
         drained = time.monotonic() - began
         mirror.until(_written(options, changes, rounds))
