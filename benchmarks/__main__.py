@@ -11,6 +11,7 @@ from benchmarks import commit as commit_module
 from benchmarks import drain as drain_module
 from benchmarks import drop as drop_module
 from benchmarks import freshness as freshness_module
+from benchmarks import many as many_module
 from benchmarks import size as size_module
 from benchmarks import start as start_module
 from benchmarks import versions as versions_module
@@ -126,6 +127,23 @@ def size(
         tuple(map(int, rows.split(","))), batches=batches, driver_memory=driver_memory
     )
     _end(right=size_module.size(options, results))
+
+
+@app.command()
+def many(
+    tables: Annotated[int, typer.Option(min=2, help="Tables of the mirror.")] = 1_000,
+    changed: Annotated[int, typer.Option(min=1, help="Tables that change; fewer than all.")] = 100,
+    batches: Annotated[int, typer.Option(min=2, help="Measured batches.")] = 20,
+    seconds: Annotated[float, typer.Option(help="How long tables change at a constant rate.")] = 180.0,
+    backlog: Annotated[int, typer.Option(min=1, help="Events of the backlog in one table.")] = 5_000_000,
+    driver_memory: Memory = "4g",
+    results: Results = _RESULTS,
+) -> None:
+    """Batches of a mirror of a thousand tables, and the delay of changes beside a backlog in one of them."""
+    options = many_module.Options(
+        tables, changed, batches=batches, seconds=seconds, backlog=backlog, driver_memory=driver_memory
+    )
+    _end(right=many_module.many(options, results))
 
 
 @app.command()

@@ -75,6 +75,7 @@ class BatchReport:
         lag_seconds: commit time minus the newest source commit time; None if the batch has no changes.
         quarantined: number of events written to quarantine.
         paused: paused tables (`database.table`), which were not processed.
+        backlog: number of events that are left for later batches, as known when the batch was planned.
     """
 
     batch: int
@@ -85,6 +86,7 @@ class BatchReport:
     lag_seconds: float | None = None
     quarantined: int = 0
     paused: tuple[str, ...] = ()
+    backlog: int = 0
 
     @property
     def events_per_second(self) -> float:
@@ -103,6 +105,8 @@ class BatchReport:
             "events_per_second": round(self.events_per_second),
             "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
         }
+        if self.backlog:
+            fields["backlog"] = self.backlog
         if self.quarantined:
             fields["quarantined"] = self.quarantined
         if self.paused:

@@ -5,7 +5,7 @@ A commit writes its marker to the table's properties, so expiring snapshots keep
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -187,6 +187,8 @@ class Ledger:
         self._lake = lake
         self._config = config
         self._progress: dict[TableId, Progress] = {}
+        # The tables that have, or had, events of a topic: a search of all tables for each topic takes seconds.
+        self._tables_of: dict[str, set[TableId]] = {}
 
     def load(self, tables: Iterable[TableId]) -> dict[TableId, LakeUnavailable]:
         """Read the markers of `tables` from the lake in parallel; return table → error for those that fail."""
@@ -194,7 +196,7 @@ class Ledger:
 
         def read(table: TableId) -> None:
             try:
-                self._progress[table] = self._read(table)
+                self._store(table, self._read(table))
             except LakeUnavailable as error:
                 self._progress.pop(table, None)
                 failures[table] = error
@@ -223,8 +225,13 @@ class Ledger:
     def progress(self, table: TableId) -> Progress:
         """Return a table's markers; read them first if necessary."""
         if table not in self._progress:
-            self._progress[table] = self._read(table)
+            self._store(table, self._read(table))
         return self._progress[table]
+
+    def _store(self, table: TableId, progress: Progress) -> None:
+        self._progress[table] = progress
+        for topic in progress.topics:
+            self._tables_of.setdefault(topic, set()).add(table)
 
     def resume_marker_for(self, table: TableId, topic: str) -> CommitMarker | None:
         """Return the marker from which reading of `topic` resumes for a table.
@@ -234,12 +241,29 @@ class Ledger:
         resume_marker = self.progress(table).resume_marker
         if resume_marker is not None or table not in self._progress:
             return resume_marker
-        others = (p.resume_marker for t, p in self._progress.items() if t != table)
-        return next((m for m in others if m is not None and topic in m.progress), None)
+        # Copied, because another thread may add a table.
+        others = tuple(self._tables_of.get(topic, ()))
+        found = (self._progress.get(t) for t in others if t != table)
+        markers = (p.resume_marker for p in found if p is not None)
+        return next((m for m in markers if m is not None and topic in m.progress), None)
 
     def forget(self, table: TableId) -> None:
         """Discard a table's markers; the next use reads them again."""
         self._progress.pop(table, None)
+
+    def forget_all(self) -> None:
+        """Discard the markers of all tables."""
+        self._progress.clear()
+
+    def probe(self, besides: Collection[TableId]) -> None:
+        """Read one table that is in the lake from the lake again, other than those in `besides`.
+
+        Raises:
+            LakeUnavailable: it cannot be read.
+        """
+        found = (t for t, p in self._progress.items() if t not in besides and p.topics)
+        if (table := next(found, None)) is not None:
+            self._read(table)
 
     def namespace(self, role: LakeRole) -> str:
         """Return the namespace of mirrors or of changelogs."""
@@ -251,8 +275,8 @@ class Ledger:
         known = self._progress.get(table)
         if known is not None:
             mirrored = role is LakeRole.MIRROR
-            self._progress[table] = (
-                replace(known, mirror=marker) if mirrored else replace(known, changelog=marker)
+            self._store(
+                table, replace(known, mirror=marker) if mirrored else replace(known, changelog=marker)
             )
 
     def evolved(self, table: TableId, role: LakeRole, state: SchemaState) -> None:

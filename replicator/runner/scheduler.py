@@ -1,8 +1,10 @@
 """Schedule the batches of a mirror: give each table its part of the log, and handle the tables that fail."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -20,6 +22,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.runner.log_check import lost_events, unmatched_patterns
+from replicator.runner.shares import Missing, Pace, Round, plan_round
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.runner.table_policy import BatchDecision, TableOutcome, decide
 from replicator.runner.table_renames import TableRenames
@@ -47,10 +50,13 @@ class Scheduler:
         first, ends = scheduler.check_log()
         scheduler.advance(ends)
 
+    `Rounds` does so with a part of the log at a time, so that no table has to wait for the backlog of another one.
+
     Attributes:
         context: the services of the mirror.
         tables: the tables, and which of them are paused or failing.
         stopping: if set, no further task is started.
+        seconds: how long the tasks of each table took in the last call of `advance`.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class Scheduler:
         self.tables = TableStates(context) if tables is None else tables
         self._apply_once = apply_task if apply is None else apply
         self.stopping = threading.Event()
+        self.seconds: dict[TableId, float] = {}
         self._on_batch = on_batch
         self._upkeep = _upkeep(context) if upkeep is None else upkeep
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
@@ -83,6 +90,7 @@ class Scheduler:
         """Compare the lake with the log, and return the log's first and next offsets.
 
         A table whose topic was recreated continues with the new topic. A table whose topic lacks events is paused.
+        Only markers that are not known are read from the lake.
 
         Raises:
             LogUnavailable: the log does not answer.
@@ -95,11 +103,15 @@ class Scheduler:
         tables = self.tables
         topics = {topic: tables.table_of(topic) for topic in tables.mirrored(first)}
         self._warn_of_unmatched(set(topics.values()))
-        tables.read_markers(set(topics.values()) - tables.paused.keys())
+        tables.read_unknown_markers(topics.values())
         for topic, table in topics.items():
             if self.context.ledger.knows(table) and table not in tables.paused:
                 self._check_topic(topic, table, first[topic], ends.get(topic, {}))
         return first, ends
+
+    def forget_markers(self) -> None:
+        """Forget the markers of all tables, after an outage: commits may have failed without an answer."""
+        self.context.ledger.forget_all()
 
     def starting_offsets(self, first: Offsets, ends: Offsets) -> dict[str, dict[int, int]]:
         """Return where a stream of the topics in `first` should start: after the events that the lake contains.
@@ -176,22 +188,53 @@ class Scheduler:
             self._totals.quarantined += 1
         self._bad_records = []
 
-    def _probe_lake(self) -> None:
-        """Query the lake, to tell a failure of one table from an outage. Without Java, the lake does not answer."""
+    def _probe_lake(self, failed: Collection[TableId] = ()) -> None:
+        """Query the catalog and one table that has not failed, to tell a table's failure from an outage.
+
+        Raises:
+            LakeUnavailable: the catalog, the storage or Java does not answer.
+        """
         self.context.lake.namespace_properties(self.context.config.lake.ops_namespace)
+        self.context.ledger.probe(failed)
 
     # Batches.
 
-    def advance(self, ends: Offsets, on_events: OnEvents | None = None) -> BatchReport | None:
+    def plan_round(self, goal: Offsets, pace: Pace) -> Round:
+        """Return how far a round should bring the tables on their way to `goal`."""
+        apply = self.context.config.apply
+        return plan_round(
+            goal,
+            self._missing(goal),
+            max_events=apply.max_events,
+            least=apply.driver_max_events,
+            paced=pace.events,
+        )
+
+    def _missing(self, goal: Offsets) -> dict[str, Missing]:
+        """Return what the lake lacks, by topic, of the tables that are not paused and whose markers are known."""
+        found = {}
+        for topic in self.tables.mirrored(goal):
+            table = self.tables.table_of(topic)
+            held = self._is_held(table)
+            known = self.context.ledger.knows(table) if held else self.tables.is_readable(table)
+            if known and table not in self.tables.paused and (unread := self._renames.unread(topic, goal)):
+                found[topic] = Missing(unread, waits=held or self._renames.must_wait(table, goal))
+        return found
+
+    def advance(
+        self, ends: Offsets, on_events: OnEvents | None = None, *, backlog: int = 0
+    ) -> BatchReport | None:
         """Bring every mirrored table up to `ends`, several at a time; return None if all were there already.
 
         A table that cannot continue is paused, and the others continue. A table that fails is retried later, and
-        then paused. `on_events` is called after each finished task.
+        then paused. `on_events` is called after each finished task. `backlog` is the number of later events, for the
+        report.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
-        apply = partial(self._apply_all, on_events=on_events)
+        apply = partial(self._apply_all, on_events=on_events, backlog=backlog)
+        self.seconds = {}
         self._read_schema_changes()
         self._renames.invalidate()
         self.tables.invalidate()
@@ -209,6 +252,11 @@ class Scheduler:
         if report is not None and not self.stopping.is_set():
             self._upkeep.run_slice(report.lag_seconds)
         return report
+
+    @property
+    def events(self) -> int:
+        """Number of events that were applied so far."""
+        return self._totals.events
 
     @property
     def failing(self) -> bool:
@@ -264,36 +312,60 @@ class Scheduler:
         """Yield the tables that can be processed now, with their topics."""
         for topic in sorted(self.tables.mirrored(ends)):
             table = self.tables.table_of(topic)
-            waits = self.tables.is_idle(table) or self.context.exchanged.holds(table)
-            if not waits and self.tables.is_readable(table):
+            if not self._is_held(table) and self.tables.is_readable(table):
                 yield topic, table
 
-    def _apply_all(self, tasks: Sequence[list[TableTask]], on_events: OnEvents | None) -> BatchReport | None:
+    def _is_held(self, table: TableId) -> bool:
+        """Whether a table is paused, waits for its retry, or waits for the other table of an exchange of names."""
+        return self.tables.is_idle(table) or self.context.exchanged.holds(table)
+
+    def _apply_all(
+        self, tasks: Sequence[list[TableTask]], on_events: OnEvents | None, backlog: int
+    ) -> BatchReport | None:
         """Apply the tasks of several tables at the same time; return None if there are no tasks."""
         watch = Stopwatch()
         if not tasks:
             return None
         self._totals.batches += 1
-        self._choose_plans(sum(task.count for of_table in tasks for task in of_table))
-        # One pool for the whole run: each of its threads has a thread of the JVM and its connection.
-        futures = [self._pool.submit(self._apply, of_table, watch, on_events) for of_table in tasks]
-        # Even if one table raises, no other may still be running when the caller tries again.
-        wait(futures)
-        outcomes = [future.result() for future in futures]
+        outcomes = [
+            outcome
+            for group in _small_and_large(tasks)
+            for outcome in self._apply_group(group, watch, on_events)
+        ]
+        for outcome in outcomes:
+            self.seconds[outcome.table] = self.seconds.get(outcome.table, 0.0) + outcome.seconds
         self._carry_out(decide(outcomes, log_grows=self.context.log.grows))
         done = [part for outcome in outcomes for part in outcome.done]
         self._upkeep.committed({task.table for task, _ in done})
-        report = self._totals.add(done, watch, sorted(self.tables.paused))
+        report = replace(self._totals.add(done, watch, sorted(self.tables.paused)), backlog=backlog)
         log_batch(report)
         if self._on_batch is not None:
             self._on_batch(report)
         return report
+
+    def _apply_group(
+        self, tasks: Sequence[list[TableTask]], watch: Stopwatch, on_events: OnEvents | None
+    ) -> list[TableOutcome]:
+        """Apply the tasks of several tables at the same time."""
+        self._choose_plans(sum(task.count for of_table in tasks for task in of_table))
+        # One pool for the whole run: each of its threads has a thread of the JVM and its connection.
+        futures = [self._pool.submit(self._timed_apply, of_table, watch, on_events) for of_table in tasks]
+        # Even if one table raises, no other may still be running when the caller tries again.
+        wait(futures)
+        return [future.result() for future in futures]
 
     def _choose_plans(self, events: int) -> None:
         compiled = events > _INTERPRETED
         if compiled is not self._compiled:
             compile_plans(self.context.spark, self.context.config, worth_it=compiled)
             self._compiled = compiled
+
+    def _timed_apply(
+        self, tasks: Sequence[TableTask], watch: Stopwatch, on_events: OnEvents | None
+    ) -> TableOutcome:
+        started = time.monotonic()
+        outcome = self._apply(tasks, watch, on_events)
+        return replace(outcome, seconds=time.monotonic() - started)
 
     def _apply(
         self, tasks: Sequence[TableTask], watch: Stopwatch, on_events: OnEvents | None
@@ -353,14 +425,28 @@ class Scheduler:
             self.tables.failed(table, failure)
         if not decision.probe:
             return
+        self._probe_lake([table for table, _ in decision.probe])
+        for table, _ in decision.probe:
+            # Its commit may have failed without an answer. The other tables' markers need not be read again.
+            self.context.ledger.forget(table)
         self.check_log()
-        self._probe_lake()
         if decision.outage is not None:
             raise decision.outage
         for table, failure in decision.probe:
             # `check_log` has already counted the failure of a table that cannot be read any more.
             if self.context.ledger.knows(table):
                 self.tables.failed(table, failure)
+
+
+def _small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
+    """Divide the tasks of a batch into those for the driver, and those for Spark's executors if there are both.
+
+    The first ones are done first: few events do not wait for many ones, and their plans, of which each table has its
+    own, are not compiled because of the others.
+    """
+    small = [of_table for of_table in tasks if of_table[0].records is not None]
+    large = [of_table for of_table in tasks if of_table[0].records is None]
+    return [group for group in (small, large) if group]
 
 
 def _upkeep(context: MirrorContext) -> Upkeep:

@@ -18,6 +18,7 @@ from replicator.config import KafkaLog
 from replicator.errors import CommitConflict, LakeUnavailable, LogUnavailable
 from replicator.jvm.spark import check_java, first_line
 from replicator.runner.connector_watch import SourceGoal
+from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from replicator.sources.change_log import Offsets
 from replicator.sources.kafka import FETCH_OPTIONS
@@ -55,6 +56,7 @@ def follow(
             ends = stream.run()
         except (LogUnavailable, LakeUnavailable, CommitConflict, PySparkException) as error:
             check_java(stream.context.spark)
+            scheduler.forget_markers()
             if stream.until_caught_up and not isinstance(error, LogUnavailable):
                 raise
             if time.monotonic() - started > _STABLE_S:
@@ -83,7 +85,7 @@ def _has_all_of_goal(stream: "KafkaStream", goal: SourceGoal, ends: Offsets) -> 
 class KafkaStream:
     """A Spark stream of the topics in `log`, which gives the scheduler the end offsets of its batches.
 
-    Spark plans and times the batches. The scheduler decides from the ledger, table by table, what is read.
+    Spark only notices new events and times the batches. From the ledger, `Rounds` decides what each table reads.
 
     Attributes:
         until_caught_up: end at the offsets where the topics end at the start, instead of following them.
@@ -104,7 +106,7 @@ class KafkaStream:
         first, ends = self.scheduler.check_log()
         # The ledger determines where to start, so each stream gets its own checkpoint, which is deleted afterwards.
         checkpoint = self.context.config.mirror.state_dir / f"checkpoint-{uuid.uuid4().hex}"
-        batches = _Batches(self.scheduler, checkpoint)
+        batches = _Batches(Rounds(self.scheduler, follows=not self.until_caught_up), checkpoint)
         try:
             query = self._start(batches, checkpoint, first, ends)
             _wait(self.scheduler, query, batches)
@@ -118,7 +120,6 @@ class KafkaStream:
         reader = self.context.spark.readStream.format("kafka")
         reader = reader.options(**self.log.spark_options() | FETCH_OPTIONS)
         reader = reader.option("subscribePattern", pattern)
-        reader = reader.option("maxOffsetsPerTrigger", apply.max_events)
         reader = reader.option("startingOffsets", starting_offsets(self.scheduler, pattern, first, ends))
         writer = reader.load().writeStream
         writer = writer.foreachBatch(batches.apply).option("checkpointLocation", str(checkpoint))
@@ -128,21 +129,21 @@ class KafkaStream:
 
 
 class _Batches:
-    """Passes the batches of a stream to the scheduler.
+    """Passes the batches of a stream to the scheduler, in rounds.
 
     Attributes:
         failure: the error of the batch that ended the stream; Spark itself passes on only its text.
     """
 
-    def __init__(self, scheduler: Scheduler, checkpoint: Path) -> None:
-        self._scheduler = scheduler
+    def __init__(self, rounds: Rounds, checkpoint: Path) -> None:
+        self.rounds = rounds
         self._checkpoint = checkpoint
         self.failure: BaseException | None = None
 
     def apply(self, _frame: DataFrame, batch_id: int) -> None:
         """Apply one batch. Spark calls it from a thread of its own."""
         try:
-            self._scheduler.advance(_batch_end(self._checkpoint, batch_id))
+            self.rounds.advance(_batch_end(self._checkpoint, batch_id))
         except BaseException as error:
             self.failure = error
             raise
@@ -166,19 +167,29 @@ def _batch_end(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
 
 
 def _wait(scheduler: Scheduler, query: StreamingQuery, batches: _Batches) -> None:
-    """Wait for the end of the stream. Stop it between two batches if the mirror must stop or a retry is due.
+    """Wait for the end of the stream. Stop it between two batches if the mirror must stop. Retry the failed tables.
 
-    Without new events Spark makes no batch, so that a retry needs a new stream, which begins with a batch.
+    Without new events Spark makes no batch, so the retries are made here.
 
     Raises:
         LogUnavailable: the stream failed outside of a batch.
-        BaseException: the error that ended a batch.
+        BaseException: the error that ended a batch or a retry.
     """
+    while not _has_ended(query, batches):
+        if scheduler.stopping.is_set() and not query.status["isTriggerActive"]:
+            query.stop()
+            return
+        try:
+            batches.rounds.retry()
+        except BaseException:
+            query.stop()
+            raise
+
+
+def _has_ended(query: StreamingQuery, batches: _Batches) -> bool:
+    """Wait a moment, and return whether the stream has ended. Raises as `_wait`."""
     try:
-        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # fractions are accepted
-            if (scheduler.stopping.is_set() or scheduler.retry_due()) and not query.status["isTriggerActive"]:
-                query.stop()
-                return
+        return bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type]  # fractions are accepted
     except PySparkException as error:
         query.stop()
         if batches.failure is None:

@@ -35,6 +35,7 @@ class RunTotals:
 
     Attributes:
         batches: number of batches that were started.
+        events: number of events that were applied.
         quarantined: number of events that were quarantined; the scheduler adds those that are in no report.
     """
 
@@ -44,7 +45,7 @@ class RunTotals:
         self.quarantined = 0
         self._with_before = with_before
         self._started = time.monotonic()
-        self._events = 0
+        self.events = 0
         self._rows: dict[str, int] = {}
         self._tables: set[str] = set()
 
@@ -60,7 +61,7 @@ class RunTotals:
         events = sum(task.count for task, _ in done)
         quarantined = sum(stats.bad for _, stats in done)
         tables = {str(task.table) for task, _ in done}
-        self._events += events
+        self.events += events
         self.quarantined += quarantined
         self._tables |= tables
         return BatchReport(
@@ -78,7 +79,7 @@ class RunTotals:
         """Return the totals so far."""
         return RunSummary(
             self.batches,
-            self._events,
+            self.events,
             dict(self._rows),
             tuple(sorted(self._tables)),
             {str(table): reason for table, reason in sorted(paused.items())},

@@ -24,11 +24,13 @@ class TableOutcome:
     Attributes:
         done: the tasks that were committed, and the statistics of their events.
         error: the error that ended the others; None if all were committed, or if the others must wait.
+        seconds: how long the tasks took.
     """
 
     table: TableId
     done: Sequence[tuple[TableTask, BatchStats]]
     error: Exception | None = None
+    seconds: float = 0.0
 
 
 class Verdict(Enum):

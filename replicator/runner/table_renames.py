@@ -74,6 +74,8 @@ class TableRenames:
         except (LakeUnavailable, CommitConflict) as error:
             self._inspected -= {(one, exchange.at) for one in exchange.pair}
             for one in exchange.pair:
+                # Some of the lake tables may belong to the other one already.
+                context.ledger.forget(one)
                 self._tables.failed(one, error)
             return False
         return True
@@ -106,7 +108,9 @@ class TableRenames:
         try:
             return rename(context, table, new)
         except LakeUnavailable as error:
-            # Events under the new name wait, see `must_wait`.
+            # Mirror or changelog may have the new name already. Events under the new name wait, see `must_wait`.
+            context.ledger.forget(table)
+            context.ledger.forget(new)
             self._tables.failed(table, error)
             return False
 

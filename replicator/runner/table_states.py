@@ -84,6 +84,16 @@ class TableStates:
             if not self.retries.must_wait(table):
                 self.failed(table, error)
 
+    def read_unknown_markers(self, tables: Iterable[TableId]) -> None:
+        """Read the markers of `tables` that are not known, except those of tables that are paused or wait for a retry.
+
+        Raises:
+            LakeUnavailable: no table can be read.
+        """
+        knows = self._context.ledger.knows
+        if unknown := {t for t in tables if not knows(t) and not self.is_idle(t)}:
+            self.read_markers(unknown)
+
     def is_readable(self, table: TableId) -> bool:
         """Whether the table's markers are known; reads them again if they could not be read before."""
         if not self._context.ledger.knows(table):

@@ -49,6 +49,14 @@ class ChangeLog(Protocol):
         """
         ...
 
+    def readable_ends(self) -> Offsets:
+        """Return the next offset of every partition that the last call of `offsets` found, before open transactions.
+
+        Raises:
+            LogUnavailable: the log cannot be reached.
+        """
+        ...
+
     def topic_id(self, topic: str) -> str | None:
         """Return the topic id from the last call of `offsets`, which identifies a recreated topic; None if unknown."""
         ...

@@ -72,15 +72,19 @@ class KafkaChangeLog:
         self._consumer: Consumer | None = None
         self._schema_offsets: dict[int, int] = {}
         self._topic_ids: dict[str, str] = {}
+        self._partitions: list[tuple[str, int]] = []
 
     def offsets(self) -> tuple[Offsets, Offsets]:
         topics = {t: ps for t, ps in self._admin.partitions().items() if data_topic(t, self.topic_prefix)}
         self._topic_ids = self._admin.topic_ids(topics)
-        partitions = [(t, p) for t, ps in topics.items() for p in ps]
+        self._partitions = [(t, p) for t, ps in topics.items() for p in ps]
         return (
-            _by_topic(self._admin.first_offsets(partitions)),
-            _by_topic(self._admin.end_offsets(partitions)),
+            _by_topic(self._admin.first_offsets(self._partitions)),
+            _by_topic(self._admin.end_offsets(self._partitions)),
         )
+
+    def readable_ends(self) -> Offsets:
+        return _by_topic(self._admin.end_offsets(self._partitions, committed=True))
 
     def topic_id(self, topic: str) -> str | None:
         return self._topic_ids.get(topic)

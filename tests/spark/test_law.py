@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.avro import AvroTopics
 from tests.oracle.compare import assert_changelog_equals, assert_changelog_has_all, assert_mirror_equals
@@ -105,12 +106,12 @@ def live(lake: LakeHarness, scenario: LoadScenario) -> Source:
         while crashes:
             try:
                 with power_cut(crashes.pop()):
-                    mirror.advance(cut)
+                    Rounds(mirror, follows=False).advance(cut)
             except PowerCut:
                 mirror = new_process()
             else:
                 break
-        mirror.advance(cut)
+        Rounds(mirror, follows=False).advance(cut)
         assert mirror.summary().paused == {}
     return source
 

@@ -382,6 +382,10 @@ BATCH_FIELDS: Final = (
     ("`stages`", "Seconds per stage. Tables are processed in parallel, so the sum may exceed `seconds`."),
     ("`events_per_second`", "`events` divided by `seconds`."),
     ("`lag_seconds`", "Commit time minus the newest source commit time; null for a batch without changes."),
+    (
+        "`backlog`",
+        "Events that were left for later batches, because tables have too many of them. Only if there are any.",
+    ),
     ("`quarantined`", "Events that went to quarantine. Only if there are any; the level is then `warning`."),
     ("`paused`", "Tables that are paused. Only if there are any; the level is then `warning`."),
 )

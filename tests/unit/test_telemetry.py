@@ -74,7 +74,7 @@ def test_log_batch_writes_one_line_per_batch() -> None:
     setup_logging(stream)
     times = StageTimes({"decode": 0.25, "apply": 1.00049}, wall=2.0)
     log_batch(BatchReport(7, 1200, {"INSERT": 1000, "DELETE": 200}, 3, times, lag_seconds=1.23456))
-    log_batch(BatchReport(8, 1, {}, 0, StageTimes(), quarantined=1, paused=("shop.orders",)))
+    log_batch(BatchReport(8, 1, {}, 0, StageTimes(), quarantined=1, paused=("shop.orders",), backlog=9))
     first, second = map(json.loads, stream.getvalue().splitlines())
     del first["timestamp"]
     assert first == {
@@ -92,6 +92,7 @@ def test_log_batch_writes_one_line_per_batch() -> None:
     }
     assert (second["level"], second["quarantined"], second["paused"]) == ("warning", 1, ["shop.orders"])
     assert second["lag_seconds"] is None
+    assert second["backlog"] == 9
 
 
 def test_stopwatch_adds_times_across_threads_and_errors() -> None:

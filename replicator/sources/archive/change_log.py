@@ -26,6 +26,9 @@ class ArchiveChangeLog:
     def offsets(self) -> tuple[Offsets, Offsets]:
         return self._grouped(self._reader.start_offsets()), self._grouped(self._reader.end_offsets())
 
+    def readable_ends(self) -> Offsets:
+        return self._grouped(self._reader.end_offsets())
+
     def topic_id(self, topic: str) -> str | None:  # noqa: ARG002 an archive has each topic once
         return None
 

@@ -15,10 +15,12 @@ from pyspark.errors import PySparkException
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import JavaGone, LakeUnavailable, LogUnavailable, NotCaughtUp
+from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
-from replicator.runner.stream import KafkaStream, follow, starting_offsets
+from replicator.runner.stream import KafkaStream, _Batches, _wait, follow, starting_offsets
 from replicator.sources.change_log import Offsets
 from tests.support.config import minimal_config
+from tests.support.scheduler_harness import ENDS, SchedulerHarness, spark_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def test_follow_continues_after_outages() -> None:
     streams = Streams(*ends)
     streams.follow()
     assert streams.ends == []
+    # It is unknown which commits succeeded during an outage.
+    assert streams.mirror.forget_markers.call_count == 4
 
 
 def test_follow_waits_only_for_the_log_when_run_until_caught_up() -> None:
@@ -161,3 +165,46 @@ def test_follow_starts_no_further_stream_when_no_event_arrives_before_the_goal()
 def test_follow_fails_when_the_goal_cannot_be_reached() -> None:
     with pytest.raises(NotCaughtUp):
         follow_to(Goal(waits=1, error=NotCaughtUp("no")), [OLD])
+
+
+class Query:
+    """A stream that ends after some polls. `stopped` is whether it was stopped before."""
+
+    def __init__(self, polls: int) -> None:
+        self.left, self.stopped = polls, False
+        self.status = {"isTriggerActive": False}
+
+    def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802 - Spark's name
+        self.left -= 1
+        return self.left < 0
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def wait_with_failed_table(tmp_path: Path, query: Query) -> SchedulerHarness:
+    """Wait for a stream whose first batch had a table that failed; a retry is due at once."""
+    harness = SchedulerHarness(tmp_path)
+    rounds = Rounds(harness.mirror, follows=True)
+    harness.broken["shop.orders"] = spark_error()
+    rounds.advance(ENDS)
+    assert harness.mirror.retry_due()
+    harness.broken = {} if query.left else {"shop.orders": LogUnavailable("no broker")}
+    query.left = 3
+    _wait(harness.mirror, query, _Batches(rounds, tmp_path))  # type: ignore[arg-type]
+    return harness
+
+
+def test_a_failed_table_is_retried_without_a_restart_of_the_stream(tmp_path: Path) -> None:
+    query = Query(3)
+    harness = wait_with_failed_table(tmp_path, query)
+    assert harness.done == ["shop.users", "shop.orders"]
+    assert not harness.mirror.failing
+    assert not query.stopped
+
+
+def test_the_stream_stops_when_a_retry_finds_an_outage(tmp_path: Path) -> None:
+    query = Query(0)
+    with pytest.raises(LogUnavailable):
+        wait_with_failed_table(tmp_path, query)
+    assert query.stopped

@@ -38,6 +38,15 @@ def test_kafka_log_offsets_are_those_of_data_topics(log: KafkaChangeLog, broker:
     assert log.topic_id("shop") is None
 
 
+def test_readable_ends_are_those_of_the_known_data_topics(log: KafkaChangeLog, broker: MockBroker) -> None:
+    assert log.readable_ends() == {}
+    broker.send("shop.shop.t", b"1", partition=2)
+    broker.send("shop", b"ddl")
+    log.offsets()
+    broker.send("shop.shop.t", b"2", partition=2)
+    assert log.readable_ends() == {"shop.shop.t": {0: 0, 1: 0, 2: 2, 3: 0}}
+
+
 def test_kafka_log_returns_only_new_schema_changes(log: KafkaChangeLog, broker: MockBroker) -> None:
     assert list(log.schema_changes()) == []
     broker.send("shop", b"a", b"b")

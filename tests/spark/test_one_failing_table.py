@@ -1,0 +1,150 @@
+"""A table that fails costs the other tables nothing: only its own state is read again from the lake."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from replicator.batch import MirrorContext, TableTask, apply_task
+from replicator.errors import LakeUnavailable
+from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.ledger import Ledger
+from replicator.model.batch_stats import BatchStats
+from replicator.runner.retries import Retries
+from replicator.runner.rounds import Rounds
+from replicator.runner.scheduler import Scheduler
+from replicator.runner.table_states import TableStates
+from replicator.telemetry import Stopwatch
+from tests.oracle.events import ColumnSpec
+from tests.support.lake_harness import LakeHarness
+from tests.support.scenario import ID, other_table, row_of
+
+NAMES = ["orders", "users", "bills", "items", "stock"]
+
+
+class CountingLake(Lake):
+    """A lake that counts how often each table is loaded."""
+
+    def __init__(self, spark: Any) -> None:
+        super().__init__(spark)
+        self.loads: Counter[str] = Counter()
+
+    def load(self, namespace: str, name: str) -> LakeTable | None:
+        self.loads[name] += 1
+        return super().load(namespace, name)
+
+    def taken(self) -> dict[str, int]:
+        """Return the numbers since the last call, by table."""
+        found, self.loads = dict(self.loads), Counter()
+        return found
+
+
+class Failing:
+    """Fails for the tables in `names`, at the end of their batch."""
+
+    def __init__(self, lake: LakeHarness) -> None:
+        self.names: set[str] = set()
+        lake.adapt = self._counting
+        lake.schedule = lambda context: Scheduler(
+            context, tables=TableStates(context, Retries((0.0, 0.0))), apply=self._apply
+        )
+
+    @staticmethod
+    def _counting(context: MirrorContext) -> MirrorContext:
+        lake = CountingLake(context.spark)
+        return replace(context, lake=lake, ledger=Ledger(lake, context.config))
+
+    def _apply(self, context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
+        if task.table.name in self.names:
+            context.spark.sql("SELECT raise_error('this is odd')").collect()
+        return apply_task(context, task, watch)
+
+
+def loads(mirror: Scheduler) -> dict[str, int]:
+    lake = mirror.context.lake
+    assert isinstance(lake, CountingLake)
+    return lake.taken()
+
+
+@pytest.fixture
+def failing(lake: LakeHarness) -> Failing:
+    """Fill a lake of five tables, and write two further events of each."""
+    columns = [ID, ColumnSpec("a", "int")]
+    lake.write([other_table(name, "CREATE", 100 + n, columns=columns) for n, name in enumerate(NAMES)])
+    lake.write([row_of(name, 200 + n, id=1, a=1) for n, name in enumerate(NAMES)])
+    lake.catch_up()
+    lake.write([row_of(name, 300 + 10 * k + n, id=k, a=1) for k in (2, 3) for n, name in enumerate(NAMES)])
+    return Failing(lake)
+
+
+def ends(last: int) -> dict[str, dict[int, int]]:
+    return {f"shop.shop.{name}": {0: last} for name in NAMES}
+
+
+def test_a_failing_table_is_the_only_one_that_is_read_again(lake: LakeHarness, failing: Failing) -> None:
+    mirror = lake.mirror()
+    assert loads(mirror) == dict.fromkeys(NAMES, 2)
+    mirror.advance(ends(2))
+    batch = loads(mirror)
+    failing.names = {"orders"}
+    mirror.advance(ends(3))
+    assert mirror.failing
+    found = loads(mirror)
+    # Mirror and changelog are read again. One other table shows that the lake answers.
+    assert found.pop("orders") == 2
+    probed = [name for name, count in found.items() if count > batch[name]]
+    assert len(probed) == 1
+    assert found[probed[0]] == batch[probed[0]] + 2
+    failing.names = set()
+    rounds = Rounds(mirror, follows=True)
+    rounds.advance(ends(3))
+    assert set(loads(mirror)) == {"orders"}
+    assert not mirror.failing
+    for name in NAMES:
+        assert sorted(row["id"] for row in lake.rows(name)) == [1, 2, 3]
+
+
+def test_a_retry_reads_nothing_of_the_other_tables(lake: LakeHarness, failing: Failing) -> None:
+    mirror = lake.mirror()
+    rounds = Rounds(mirror, follows=True)
+    failing.names = {"orders"}
+    rounds.advance(ends(3))
+    loads(mirror)
+    failing.names = set()
+    rounds.retry()
+    assert set(loads(mirror)) == {"orders"}
+    assert sorted(row["id"] for row in lake.rows("orders")) == [1, 2, 3]
+
+
+def test_a_check_of_the_log_reads_markers_only_once(lake: LakeHarness, failing: Failing) -> None:
+    mirror = lake.mirror()
+    loads(mirror)
+    mirror.check_log()
+    assert loads(mirror) == {}
+    # After an outage, it is unknown which commits succeeded.
+    mirror.forget_markers()
+    mirror.check_log()
+    assert loads(mirror) == dict.fromkeys(NAMES, 2)
+    assert failing.names == set()
+
+
+def test_an_outage_of_the_storage_is_no_failure_of_the_table_that_noticed_it(
+    lake: LakeHarness, failing: Failing
+) -> None:
+    """The catalog still answers. Only one table has events, so nothing but another table shows the outage."""
+    mirror = lake.mirror()
+    failing.names = {"orders"}
+    folders = [lake.folder / "lake" / namespace for namespace in ("shop", "shop_changes")]
+    for folder in folders:
+        folder.rename(folder.with_suffix(".away"))
+    with pytest.raises(LakeUnavailable):
+        mirror.advance({"shop.shop.orders": {0: 3}})
+    assert not mirror.failing
+    for folder in folders:
+        folder.with_suffix(".away").rename(folder)
+    failing.names = set()
+    mirror.forget_markers()
+    mirror.check_log()
+    mirror.advance(ends(3))
+    assert sorted(row["id"] for row in lake.rows("orders")) == [1, 2, 3]
