@@ -192,7 +192,8 @@ def _check_beginning(task: TableTask, stats: BatchStats) -> None:
         raise UnknownPast(
             f"{task.topic} was deleted and recreated, and does not begin with a snapshot: the log lacks the changes "
             f"of {task.table} in between",
-            "drop the table in the lake, and let the connector take a new snapshot; then start the mirror again",
+            "drop the lake table (replicator drop), and let the connector take a new snapshot; then start the mirror "
+            "again",
         )
 
 

@@ -89,7 +89,7 @@ def _snapshots(
         raise UnknownPast(
             f"an ad-hoc snapshot read rows of {task.table} that may be in the mirror already; the table has no key, "
             "so they cannot be identified",
-            "drop the table in the lake, and let the connector take a new snapshot into a new topic; "
+            "drop the lake table (replicator drop), and let the connector take a new snapshot into a new topic; "
             'or mirror only its changes: keyless = "changelog"',
         )
     # Markers of older engines do not say which snapshot their rows are of.

@@ -176,7 +176,8 @@ def _with_surviving_rows(
         raise UnsupportedChange(
             f"a TRUNCATE of {task.table} arrived behind later changes from other partitions of its topic, "
             "and without a changelog the surviving rows are not known",
-            "drop the table in the lake and start again; a changelog, or a topic of one partition, prevents this",
+            "drop the lake table (replicator drop) and start again; a changelog, or a topic of one partition, "
+            "prevents this",
         )
     offsets = {n: p.next_offset for n, p in base.progress.get(task.topic, {}).items()}
     recorded = recorded_changes(context.lake, changelog, change_column(schema.names), schema.key, offsets)

@@ -209,5 +209,6 @@ def _refuse_partitions(table: LakeTable, changes: Sequence[SchemaChange]) -> Non
         if (name := names.get(field.sourceId())) in gone:
             raise UnsupportedChange(
                 f"the table is partitioned by column {name}, which the source dropped or converted to another type",
-                "remove it from partition = [...], drop the table in the lake, and bootstrap the table again",
+                "remove it from partition = [...], drop the lake table (replicator drop), and bootstrap the table "
+                "again",
             )

@@ -195,7 +195,7 @@ def stage_by_identity(
             raise MissingRows(
                 f"expected to delete or change {wanted} rows of {table.namespace}.{table.name}, found {found}; the "
                 "table has no key, so rows are identified by all their values",
-                "drop the table in the lake and take a new snapshot of it, or mirror only its changes: "
+                "drop the lake table (replicator drop) and take a new snapshot of it, or mirror only its changes: "
                 'keyless = "changelog"',
             )
         written = stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions))
