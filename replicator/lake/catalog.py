@@ -171,6 +171,7 @@ class JavaClasses:
         self.conversions: Any = getattr(jvm, iceberg + "types.Conversions")
         self.expressions: Any = getattr(jvm, iceberg + "expressions.Expressions")
         self.file_metadata: Any = getattr(jvm, iceberg + "FileMetadata")
+        self.manifest_files: Any = getattr(jvm, iceberg + "ManifestFiles")
         self.metrics_config: Any = getattr(jvm, iceberg + "MetricsConfig")
         self.metrics: Any = getattr(jvm, iceberg + "Metrics")
         self.data_files: Any = getattr(jvm, iceberg + "DataFiles")

@@ -42,6 +42,7 @@ def table_facts(table: LakeTable) -> TableFacts:
         rows=_count(summary, "total-records"),
         deleted_rows=_count(summary, "total-position-deletes"),
         bytes=_count(summary, "total-files-size"),
+        equality_deletes=_count(summary, "total-equality-deletes"),
         snapshot_ms=_SnapshotTimes(table.java.snapshots()),
     )
 
@@ -105,6 +106,7 @@ class Maintenance:
             Step.MERGE_DATA: self._merge_data,
             Step.MERGE_DELETES: self._merge_deletes,
             Step.FOLD_DELETES: self._fold_deletes,
+            Step.APPLY_EQUALITY: self._apply_equality_deletes,
             Step.EXPIRE: self._expire,
             Step.MANIFESTS: self._rewrite_manifests,
             Step.ORPHANS: self._delete_orphans,
@@ -208,6 +210,69 @@ class Maintenance:
             result.rewrittenBytesCount(),
             complete=count < most,
         )
+
+    def _apply_equality_deletes(self) -> StepReport:
+        """Rewrite the data files to which deletes apply, as many as a slice permits, and drop unused equality deletes.
+
+        The new files have the sequence number of the state that was read, so keys that are deleted meanwhile stay
+        deleted, and a commit of the stream does not conflict.
+        """
+        facts = self._facts()
+        file_size = max(1, facts.bytes // max(1, facts.data_files))
+        most = _within_java(max(1, self.slice_bytes // file_size))
+        options = {"min-file-size-bytes": 0, "delete-file-threshold": 1, "max-files-to-rewrite": most}
+        result = self._rewrite_data(Step.APPLY_EQUALITY, options)
+        self.table.java.refresh()
+        self._drop_unused_equality_deletes()
+        count = int(result.rewrittenDataFilesCount())
+        return StepReport(
+            Step.APPLY_EQUALITY,
+            count,
+            result.addedDataFilesCount(),
+            result.rewrittenBytesCount(),
+            complete=count < most,
+        )
+
+    def _drop_unused_equality_deletes(self) -> None:
+        """Remove the equality-delete files that apply to no data file, in a commit of its own.
+
+        Later data files have higher sequence numbers, so none of them will ever need these files. Iceberg itself keeps
+        them as long as the table has any older data file.
+        """
+        used, rewrite = self._used_deletes(), self.table.java.newRewrite()
+        unused = [file for path, file in self._equality_deletes().items() if path not in used]
+        if not unused:
+            return
+        for file in unused:
+            rewrite.deleteFile(file)
+        rewrite.set(STEP_KEY, str(Step.APPLY_EQUALITY)).commit()
+
+    def _used_deletes(self) -> set[str]:
+        """Return the paths of the delete files that readers of the current snapshot open."""
+        tasks = self.table.java.newScan().planFiles()
+        try:
+            iterator, used = tasks.iterator(), set[str]()
+            while iterator.hasNext():
+                used.update(str(file.location()) for file in iterator.next().deletes())
+        finally:
+            tasks.close()
+        return used
+
+    def _equality_deletes(self) -> dict[str, Any]:
+        """Return path → DeleteFile of the equality-delete files of the current snapshot."""
+        java, files = self.table.java, {}
+        snapshot = java.currentSnapshot()
+        for manifest in [] if snapshot is None else snapshot.deleteManifests(java.io()):
+            reader = self.lake.classes.manifest_files.readDeleteManifest(manifest, java.io(), java.specs())
+            try:
+                iterator = reader.iterator()
+                while iterator.hasNext():
+                    file = iterator.next()
+                    if str(file.content()) == "EQUALITY_DELETES":
+                        files[str(file.location())] = file.copy()
+            finally:
+                reader.close()
+        return files
 
     def _set_granularity(self, granularity: str) -> None:
         """Set whether a merged delete file belongs to one data file, or to a whole partition."""

@@ -94,7 +94,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge"])
+@pytest.mark.parametrize("strategy", ["split", "merge", "equality"])
 def test_replay_never_overwrites_newer_rows(lake: LakeHarness, strategy: str) -> None:
     config = lake.config(apply={"strategy": strategy})
     lake.write([CREATED, *EVENTS])

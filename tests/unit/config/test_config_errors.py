@@ -16,9 +16,7 @@ SOON = (
 )
 
 
-SPLT = (
-    '22: apply.strategy: must be one of "split", "merge", "copy-on-write", not "splt"; did you mean "split"?'
-)
+SPLT = '22: apply.strategy: must be one of "split", "merge", "copy-on-write", "equality", not "splt"; did you mean "split"?'
 
 
 ORPHAN_AGE = (
