@@ -50,7 +50,8 @@ def rows_without_deleted(table: Table) -> Iterator[dict[str, Any]]:
 
 def _keys(table: Table, entry: ManifestEntry) -> tuple[list[int], set[tuple[Any, ...]]]:
     file = entry.data_file
-    assert file.equality_ids and not file.partition
+    assert file.equality_ids
+    assert not file.partition
     with table.io.new_input(file.file_path).open() as stream:
         found = pq.read_table(stream)
     columns = {

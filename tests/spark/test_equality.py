@@ -226,3 +226,65 @@ def test_keys_of_another_kind_than_the_column_are_refused(tables: Lake) -> None:
     assert narrow is not None
     assert narrow.schema.types == [pa.int64()]
     assert equality_keys(table, ("text",), pa.table({"k0": pa.array([1])})) is None
+
+
+def test_delete_files_have_the_metrics_of_icebergs_own_writer(lake: LakeHarness, tables: Lake) -> None:
+    """Both have the same keys, bounds and counts."""
+    jvm: Any = tables.spark._jvm
+    numbers, texts = [2**40, 2**41, 2**50], ["b" * 30, "a", "\u00e4" * 20]
+    table = tables.create("shop", "metrics", SCHEMA, None, {})
+    keys = equality_keys(table, ("text", "number"), pa.table({"k0": texts, "k1": numbers}))
+    assert keys is not None
+    ids = tables.spark.sparkContext._gateway.new_array(jvm.int, 2)  # type: ignore[union-attr]
+    ids[0], ids[1] = 1, 5
+    schema = table.java.schema().select(["text", "number"])
+    factory = jvm.org.apache.iceberg.data.GenericAppenderFactory(
+        table.java.schema(), table.java.spec(), ids, schema, None
+    )
+    output = table.java.io().newOutputFile(f"{table.java.location()}/data/own.parquet")
+    parquet = jvm.org.apache.iceberg.FileFormat.PARQUET
+    writer = factory.newEqDeleteWriter(table.java.encryption().encrypt(output), parquet, None)
+    for number, text in zip(numbers, texts, strict=True):
+        record = jvm.org.apache.iceberg.data.GenericRecord.create(schema)
+        record.setField("text", text)
+        record.setField("number", number)
+        writer.write(record)
+    writer.close()
+    files = [writer.toDeleteFile(), write_equality_deletes(tables, table, keys)]
+    publish(tables, table, None, CommitMarker("shop", 1, 1, {}, None, 0, 0), Staged(equality_deletes=files))
+    with lake.catalog() as catalog:
+        found = [
+            e.data_file
+            for e in entries(catalog.load_table(("shop", "metrics")), DataFileContent.EQUALITY_DELETES)
+        ]
+    own, expected = (
+        (
+            f.equality_ids,
+            f.record_count,
+            f.value_counts,
+            f.null_value_counts,
+            f.lower_bounds,
+            f.upper_bounds,
+            f.spec_id,
+        )
+        for f in found
+    )
+    assert own == expected
+
+
+def test_table_stays_readable_when_a_deleted_key_column_is_dropped(tables: Lake) -> None:
+    table, rows = tables.create("shop", "dropped", SCHEMA, None, {}), rows_of_all_types()
+    writable = writable_rows(table, rows)
+    assert writable is not None
+    first = CommitMarker("shop", 1, 1, {}, None, 0, 0)
+    publish(tables, table, None, first, Staged([write_data(tables, table, writable).file]))
+    loaded = tables.load("shop", "dropped")
+    assert loaded is not None
+    keys = equality_keys(loaded, ("number",), rows.select(["number"]).slice(0, 2))
+    assert keys is not None
+    staged = Staged(equality_deletes=[write_equality_deletes(tables, loaded, keys)])
+    publish(tables, loaded, first, CommitMarker("shop", 2, 1, {}, None, 0, 0), staged)
+    tables.spark.sql("ALTER TABLE lake.shop.dropped RENAME COLUMN text TO renamed")
+    assert tables.spark.read.table("lake.shop.dropped").count() == 3
+    tables.spark.sql("ALTER TABLE lake.shop.dropped DROP COLUMN number")
+    assert tables.spark.read.table("lake.shop.dropped").count() == 3
