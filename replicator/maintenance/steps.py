@@ -13,6 +13,7 @@ from py4j.java_gateway import is_instance_of
 from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.equality_rewrite import drop_unused_equality_deletes
 from replicator.lake.folders import TableFolders, sharing
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
@@ -223,7 +224,7 @@ class Maintenance:
         options = {"min-file-size-bytes": 0, "delete-file-threshold": 1, "max-files-to-rewrite": most}
         result = self._rewrite_data(Step.APPLY_EQUALITY, options)
         self.table.java.refresh()
-        self._drop_unused_equality_deletes()
+        drop_unused_equality_deletes(self.lake, self.table, {STEP_KEY: str(Step.APPLY_EQUALITY)})
         count = int(result.rewrittenDataFilesCount())
         return StepReport(
             Step.APPLY_EQUALITY,
@@ -232,47 +233,6 @@ class Maintenance:
             result.rewrittenBytesCount(),
             complete=count < most,
         )
-
-    def _drop_unused_equality_deletes(self) -> None:
-        """Remove the equality-delete files that apply to no data file, in a commit of its own.
-
-        Later data files have higher sequence numbers, so none of them will ever need these files. Iceberg itself keeps
-        them as long as the table has any older data file.
-        """
-        used, rewrite = self._used_deletes(), self.table.java.newRewrite()
-        unused = [file for path, file in self._equality_deletes().items() if path not in used]
-        if not unused:
-            return
-        for file in unused:
-            rewrite.deleteFile(file)
-        rewrite.set(STEP_KEY, str(Step.APPLY_EQUALITY)).commit()
-
-    def _used_deletes(self) -> set[str]:
-        """Return the paths of the delete files that readers of the current snapshot open."""
-        tasks = self.table.java.newScan().planFiles()
-        try:
-            iterator, used = tasks.iterator(), set[str]()
-            while iterator.hasNext():
-                used.update(str(file.location()) for file in iterator.next().deletes())
-        finally:
-            tasks.close()
-        return used
-
-    def _equality_deletes(self) -> dict[str, Any]:
-        """Return path → DeleteFile of the equality-delete files of the current snapshot."""
-        java, files = self.table.java, {}
-        snapshot = java.currentSnapshot()
-        for manifest in [] if snapshot is None else snapshot.deleteManifests(java.io()):
-            reader = self.lake.classes.manifest_files.readDeleteManifest(manifest, java.io(), java.specs())
-            try:
-                iterator = reader.iterator()
-                while iterator.hasNext():
-                    file = iterator.next()
-                    if str(file.content()) == "EQUALITY_DELETES":
-                        files[str(file.location())] = file.copy()
-            finally:
-                reader.close()
-        return files
 
     def _set_granularity(self, granularity: str) -> None:
         """Set whether a merged delete file belongs to one data file, or to a whole partition."""
