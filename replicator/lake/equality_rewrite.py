@@ -6,21 +6,20 @@ from typing import Any
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 
 
-def apply_equality_deletes(lake: Lake, table: LakeTable) -> bool:
-    """Rewrite all data files to which deletes apply, then remove all equality deletes. Return whether there were any.
+def apply_equality_deletes(lake: Lake, table: LakeTable) -> None:
+    """Rewrite all data files to which deletes apply, then remove all equality deletes.
 
     `table` is refreshed.
     """
     snapshot = table.java.currentSnapshot()
     if snapshot is None or int(snapshot.summary().get("total-equality-deletes") or 0) == 0:
-        return False
+        return
     with lake_errors(f"equality deletes of {table.namespace}.{table.name} cannot be applied"):
         actions = lake.classes.spark_actions.get(lake.spark._jsparkSession)  # noqa: SLF001 no public way
         actions.rewriteDataFiles(table.java).binPack().option("delete-file-threshold", "1").execute()
         table.java.refresh()
         drop_unused_equality_deletes(lake, table, {})
         table.java.refresh()
-    return True
 
 
 def drop_unused_equality_deletes(lake: Lake, table: LakeTable, summary: Mapping[str, str]) -> None:

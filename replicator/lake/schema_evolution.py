@@ -39,7 +39,7 @@ def evolve(
 
     Raises:
         UnsupportedChange: a value cannot be converted; nothing was changed.
-        CommitConflict: the table was changed since it was loaded, or its equality deletes had to be applied first.
+        CommitConflict: the table was changed since it was loaded.
     """
     # Iceberg cannot read an equality-delete file once a column of it is missing.
     if any(isinstance(c, DropColumn) or is_replaced(c) for c in changes) and apply_equality_deletes(
