@@ -15,6 +15,9 @@ def apply_equality_deletes(lake: Lake, table: LakeTable) -> None:
     if snapshot is None or int(snapshot.summary().get("total-equality-deletes") or 0) == 0:
         return
     with lake_errors(f"equality deletes of {table.namespace}.{table.name} cannot be applied"):
+        # Iceberg's action registers its catalog in the active session of the thread, and reads with the given one.
+        jvm: Any = lake.spark._jvm  # noqa: SLF001 no public way
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(lake.spark._jsparkSession)  # noqa: SLF001
         actions = lake.classes.spark_actions.get(lake.spark._jsparkSession)  # noqa: SLF001 no public way
         actions.rewriteDataFiles(table.java).binPack().option("delete-file-threshold", "1").execute()
         table.java.refresh()
