@@ -42,10 +42,11 @@ def evolve(
         CommitConflict: the table was changed since it was loaded.
     """
     # Iceberg cannot read an equality-delete file once a column of it is missing.
-    if any(isinstance(c, DropColumn) or is_replaced(c) for c in changes) and apply_equality_deletes(
-        lake, table
-    ):
-        raise CommitConflict(f"the equality deletes of {table.namespace}.{table.name} were applied")
+    if any(isinstance(c, DropColumn) or is_replaced(c) for c in changes):
+        planned = (table.marker(), table.schema_json())
+        apply_equality_deletes(lake, table)
+        if (table.marker(), table.schema_json()) != planned:
+            raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
     conversions = [c for c in changes if isinstance(c, ChangeType)]
     rows_stay = not table.is_empty and not any(isinstance(c, Recreate) for c in changes)
     if not conversions or not rows_stay:
