@@ -134,7 +134,7 @@ def _write(server: Server, seconds: float, changes_per_second: float) -> dict[st
 def _wait_for_tables(config: Config) -> None:
     deadline = time.monotonic() + _CATCH_UP_S
     while True:
-        rows = {table.source: table.rows for table in read_status(config).tables}
+        rows = {table.source: table.rows or 0 for table in read_status(config).tables}
         if len(rows) == len(shopload.TABLES) and all(n >= shopload.START_ROWS for n in rows.values()):
             return
         if time.monotonic() > deadline:

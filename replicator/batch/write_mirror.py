@@ -1,7 +1,8 @@
 """Applies the last net change of each key to the mirror, in one visible step."""
 
 from dataclasses import replace
-from typing import cast
+from functools import lru_cache
+from typing import Final, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -19,12 +20,14 @@ from replicator.batch.net_changes import (
 )
 from replicator.batch.table_batch import TableBatch
 from replicator.batch.table_reset import ResetPlan, TableReset, plan_reset
+from replicator.config import Strategy
 from replicator.errors import UnsupportedChange
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import LakeTable
 from replicator.lake.changelog_reader import recorded_changes, surviving_table_rows
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table
+from replicator.lake.equality import equality_obstacle
 from replicator.lake.ledger import LakeRole
 from replicator.lake.table_writer import WriteTarget
 from replicator.lake.write_strategies import (
@@ -34,9 +37,13 @@ from replicator.lake.write_strategies import (
     Split,
     WriteStrategy,
     stage_by_identity,
+    stage_equality,
     stage_located,
 )
 from replicator.model.changelog import change_column
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.batch")
 
 
 def write_mirror(batch: TableBatch) -> None:
@@ -75,7 +82,7 @@ def _can_locate(batch: TableBatch, table: LakeTable, plan: ResetPlan) -> bool:
         batch.task.executor.locates_rows
         and batch.is_in_log_order
         and not plan.effective
-        and batch.options.strategy == "split"
+        and _strategy(batch, table) in ("split", "equality")
         and bool(schema.key)
         and not table.pending_fills()
         and not has_floating_key(schema)
@@ -96,6 +103,33 @@ def _stage_located(
         ),
         (net.rows, net.row_keys),
     )
+    return _stage_of_driver(batch, table, change)
+
+
+def _strategy(batch: TableBatch, table: LakeTable) -> Strategy:
+    """Return the strategy for a batch: `split` in place of `equality` if equality deletes would not be exact."""
+    wanted = batch.options.strategy
+    obstacle = equality_obstacle(table, batch.schema.mirror.key) if wanted == "equality" else None
+    if obstacle is None:
+        return wanted
+    _report_obstacle(table.sql_name, obstacle)
+    return "split"
+
+
+@lru_cache(10_000)
+def _report_obstacle(table: str, obstacle: str) -> None:
+    """Log once why a table is written with position deletes."""
+    _LOG.info("written as split, not as equality", table=table, reason=obstacle)
+
+
+def _stage_of_driver(batch: TableBatch, table: LakeTable, change: LocatedChange) -> Staged:
+    """Stage a change whose keys the driver holds."""
+    context = batch.context
+    if _strategy(batch, table) == "equality":
+        staged = stage_equality(context.lake, table, change)
+        if staged is not None:
+            return staged
+        _report_obstacle(table.sql_name, "its keys have another type than those of the source")
     return stage_located(context.lake, table, change, context.row_locations)
 
 
@@ -114,14 +148,13 @@ def _stage_by_key(
     batch: TableBatch, target: WriteTarget, reset: TableReset, events: MaterializedEvents
 ) -> Staged:
     context, schema, table, executor = batch.context, batch.schema.mirror, target.table, batch.task.executor
-    strategy: WriteStrategy = Split() if batch.options.strategy == "split" else Merge()
+    strategy: WriteStrategy = Split() if _strategy(batch, table) in ("split", "equality") else Merge()
     if events.keys is not None and not reset:
         last = last_changes_of_keys(events.keys)
         superseded = local_frame(context.spark, last.superseded) if last.superseded.num_rows else None
         rows = rows_except(events.frame, superseded, schema)
-        if _is_indexed(batch, table):
-            change = LocatedChange(schema.key, last.keys, lambda: rows)
-            return stage_located(context.lake, table, change, context.row_locations)
+        if _driver_plans_deletes(batch, table):
+            return _stage_of_driver(batch, table, LocatedChange(schema.key, last.keys, lambda: rows))
         # In an empty table nothing is looked up.
         keys = local_frame(context.spark, last.keys.slice(0, 0) if table.is_empty else last.keys)
         return strategy.stage(
@@ -130,10 +163,9 @@ def _stage_by_key(
     found = executor.last_changes(keyed_events(events.frame, schema), schema)
     try:
         rows = surviving_rows(events.frame, found.frame, schema)
-        if not reset and _is_indexed(batch, table):
+        if not reset and _driver_plans_deletes(batch, table):
             keys = found.frame.select(*key_names(schema)).toArrow()
-            change = LocatedChange(schema.key, keys, lambda: rows)
-            return stage_located(context.lake, table, change, context.row_locations)
+            return _stage_of_driver(batch, table, LocatedChange(schema.key, keys, lambda: rows))
         if reset and target.base is not None and not table.is_empty:
             rows = _with_surviving_rows(batch, target, reset, rows, found.frame)
         net = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.write_deletes)
@@ -142,11 +174,13 @@ def _stage_by_key(
         found.release()
 
 
-def _is_indexed(batch: TableBatch, table: LakeTable) -> bool:
-    """Return whether the driver finds all rows of the table without a search; then it also writes the deletes."""
-    schema = batch.schema.mirror
+def _driver_plans_deletes(batch: TableBatch, table: LakeTable) -> bool:
+    """Return whether the driver needs only the keys to delete rows: it searches no row of the table."""
+    schema, strategy = batch.schema.mirror, _strategy(batch, table)
+    if strategy == "equality":
+        return not table.is_empty
     return (
-        batch.options.strategy == "split"
+        strategy == "split"
         and not table.is_empty
         and not table.pending_fills()
         and not has_floating_key(schema)

@@ -109,7 +109,7 @@ def _row(entry: "TableStatus") -> list[Text]:
     return [
         Text(entry.table),
         state,
-        Text(f"{entry.rows:,}"),
+        Text("?" if entry.rows is None else f"{entry.rows:,}"),
         Text("-" if entry.changes is None else f"{entry.changes:,}"),
         Text("?" if entry.events_behind is None else f"{entry.events_behind:,}"),
         Text("?" if entry.lag_seconds is None else duration(entry.lag_seconds)),

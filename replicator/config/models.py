@@ -29,7 +29,7 @@ from replicator.model.partitioning import PartitionField
 from replicator.model.patterns import has_wildcard, matches
 from replicator.schema.changes import ChangeKind, Policy
 
-Strategy = Literal["split", "merge", "copy-on-write"]
+Strategy = Literal["split", "merge", "copy-on-write", "equality"]
 OnBadEvent = Literal["quarantine", "pause"]
 Keyless = Literal["identity", "changelog", "pause"]
 Unlisted = Literal["allow", "pause"]

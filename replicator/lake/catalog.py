@@ -202,6 +202,7 @@ class JavaClasses:
         self.conversions = _class(jvm, iceberg + "types.Conversions")
         self.expressions = _class(jvm, iceberg + "expressions.Expressions")
         self.file_metadata = _class(jvm, iceberg + "FileMetadata")
+        self.manifest_files = _class(jvm, iceberg + "ManifestFiles")
         self.metrics_config = _class(jvm, iceberg + "MetricsConfig")
         self.metrics = _class(jvm, iceberg + "Metrics")
         self.data_files = _class(jvm, iceberg + "DataFiles")

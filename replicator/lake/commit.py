@@ -41,6 +41,7 @@ class Staged:
     Attributes:
         data: Iceberg DataFile objects to add.
         deletes: Iceberg DeleteFile objects to add; they name positions in the snapshot that they were staged for.
+        equality_deletes: Iceberg DeleteFile objects to add; they name keys whose earlier rows are deleted.
         clear: remove all earlier rows in the same commit.
         branch: publish this branch, a descendant of the current snapshot, and add `data` and `deletes` on it.
         fills_done: this commit fills the added columns, and removes the rows from before the table was recreated.
@@ -50,6 +51,7 @@ class Staged:
 
     data: Sequence[Any] = ()
     deletes: Sequence[Any] = ()
+    equality_deletes: Sequence[Any] = ()
     clear: bool = False
     branch: str | None = None
     fills_done: bool = False
@@ -153,7 +155,7 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         _stamped(transaction.newDelete().deleteFromRowFilter(everything), marker).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()
-    if staged.data or staged.deletes:
+    if staged.data or staged.deletes or staged.equality_deletes:
         _stamped(_rows(transaction, staged), marker).commit()
     elif staged.branch is not None:
         # The snapshots of the branch were made by SQL, without the number of the commit.
@@ -180,7 +182,7 @@ def _snapshot_properties(snapshot: Any) -> dict[str, str | None]:
 
 
 def _rows(transaction: Any, staged: Staged) -> Any:
-    if not staged.deletes:
+    if not staged.deletes and not staged.equality_deletes:
         # Merges manifests once there are many, which a fast append does not.
         update = transaction.newAppend()
         for file in staged.data:
@@ -189,7 +191,7 @@ def _rows(transaction: Any, staged: Staged) -> Any:
     update = transaction.newRowDelta()
     for file in staged.data:
         update.addRows(file)
-    for file in staged.deletes:
+    for file in (*staged.deletes, *staged.equality_deletes):
         update.addDeletes(file)
     return update
 

@@ -1,4 +1,4 @@
-"""Write data files of few rows on the driver, with Arrow and without a Spark job.
+"""Write data files of few rows, and equality-delete files, on the driver, with Arrow and without a Spark job.
 
 Iceberg itself computes the metrics of each file (counts, bounds) from its footer, as it does for imported files; only
 the number of NaN values is missing, which readers then treat as unknown.
@@ -67,7 +67,7 @@ def writable_rows(table: LakeTable, rows: pa.Table) -> pa.Table | None:
     """
     if table.java.spec().fields().size() or table.is_sorted or not _is_plain(table):
         return None
-    schema = _arrow_schema(table.schema_json())
+    schema = arrow_schema(table.schema_json())
     columns = [
         rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
         for field in schema
@@ -80,20 +80,41 @@ def writable_rows(table: LakeTable, rows: pa.Table) -> pa.Table | None:
 
 def write_data(lake: Lake, table: LakeTable, rows: pa.Table) -> WrittenData:
     """Write `rows`, as `writable_rows` returned them, as one data file of `table`."""
-    buffer, codec = BytesIO(), table.property(_CODEC) or "zstd"
-    pq.write_table(
-        rows, buffer, compression=_CODECS[codec], store_schema=False, store_decimal_as_integer=True
-    )
-    content = bytearray(buffer.getvalue())
-    classes, java = lake.classes, table.java
+    content = _parquet(table, rows)
     with lake_errors(f"files of {table.name} cannot be staged"):
-        path = str(java.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet"))
-        upload(table, path, content)
-        metrics = _metrics(lake, table, content)
-        kept = bytes(content) if len(content) <= _KEPT_BYTES else None
-        builder = classes.data_files.builder(java.spec()).withPath(path).withFormat("PARQUET")
-        file = builder.withFileSizeInBytes(len(content)).withMetrics(metrics).build()
-    return WrittenData(file, path, len(content), kept)
+        path = str(table.java.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet"))
+        file = _uploaded(lake, table, path, content, lake.classes.data_files.builder(table.java.spec()))
+    return WrittenData(file, path, len(content), bytes(content) if len(content) <= _KEPT_BYTES else None)
+
+
+def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
+    """Write `keys`, columns of `arrow_schema`, as one equality-delete file, and return Iceberg's DeleteFile object.
+
+    It deletes the rows with one of these keys from all data files of earlier commits.
+    """
+    content = _parquet(table, keys)
+    gateway: Any = lake.spark.sparkContext._gateway  # noqa: SLF001 no public way
+    ids = gateway.new_array(gateway.jvm.int, keys.num_columns)
+    for i, field in enumerate(keys.schema):
+        ids[i] = int(_field_id(field))
+    with lake_errors(f"delete files of {table.name} cannot be staged"):
+        path = str(table.java.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.parquet"))
+        builder = lake.classes.file_metadata.deleteFileBuilder(table.java.spec()).ofEqualityDeletes(ids)
+        return _uploaded(lake, table, path, content, builder)
+
+
+def _parquet(table: LakeTable, rows: pa.Table) -> bytearray:
+    buffer, codec = BytesIO(), _CODECS.get(table.property(_CODEC) or "zstd", "zstd")
+    pq.write_table(rows, buffer, compression=codec, store_schema=False, store_decimal_as_integer=True)
+    return bytearray(buffer.getvalue())
+
+
+def _uploaded(lake: Lake, table: LakeTable, path: str, content: bytearray, builder: Any) -> Any:
+    """Write a file, and return the object that `builder` makes of it."""
+    upload(table, path, content)
+    metrics = _metrics(lake, table, content)
+    builder = builder.withPath(path).withFormat("PARQUET").withFileSizeInBytes(len(content))
+    return builder.withMetrics(metrics).build()
 
 
 def _metrics(lake: Lake, table: LakeTable, content: bytearray) -> Any:
@@ -118,7 +139,7 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
     content = _download(table, file.path) if file.content is None else file.content
     found = pq.read_table(pa.BufferReader(content))
     columns = {_field_id(field): column for field, column in zip(found.schema, found.columns, strict=True)}
-    wanted = _arrow_schema(table.schema_json())
+    wanted = arrow_schema(table.schema_json())
     if any(
         _nested_ids(found.schema.field(i)) != _nested_ids(field) for i, field in _same_fields(found, wanted)
     ):
@@ -183,7 +204,7 @@ def _is_plain(table: LakeTable) -> bool:
 
 
 @lru_cache(1024)
-def _arrow_schema(schema_json: str) -> pa.Schema:
+def arrow_schema(schema_json: str) -> pa.Schema:
     """Return an Iceberg schema as Arrow's, with the field ids that Iceberg's readers need."""
     return pa.schema([_arrow_field(field) for field in json.loads(schema_json)["fields"]])
 

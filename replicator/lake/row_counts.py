@@ -18,8 +18,8 @@ _PATH_ID: Final = 2147483546
 """Field id of `file_path` in position-delete files; Iceberg's table spec, "Reserved Field IDs"."""
 
 
-def row_count(table: Table) -> int:
-    """Return the number of rows of the table's current snapshot.
+def row_count(table: Table) -> int | None:
+    """Return the number of rows of the table's current snapshot; None if it has equality deletes: they count keys.
 
     It is in the summary, unless a commit has removed data files since the table was created; then the manifests are
     read.
@@ -27,6 +27,8 @@ def row_count(table: Table) -> int:
     snapshot = table.current_snapshot()
     if snapshot is None:
         return 0
+    if total(snapshot, "total-equality-deletes"):
+        return None
     records, deletes = total(snapshot, "total-records"), total(snapshot, "total-position-deletes")
     if not deletes:
         return records

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from replicator import failpoints
-from replicator.errors import UnsupportedChange
+from replicator.errors import CommitConflict, UnsupportedChange
 from replicator.lake import sql
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.equality_rewrite import apply_equality_deletes
 from replicator.lake.schema_update import add_columns, alter, is_replaced
 from replicator.lake.write_strategies import BRANCH
 from replicator.model.identifiers import quoted
-from replicator.schema.changes import ChangeType, Recreate, SchemaChange
+from replicator.schema.changes import ChangeType, DropColumn, Recreate, SchemaChange
 
 _NEW: Final = "replicator_new_"
 """Name prefix of the temporary column with converted values, until it replaces the old column."""
@@ -38,7 +39,14 @@ def evolve(
 
     Raises:
         UnsupportedChange: a value cannot be converted; nothing was changed.
+        CommitConflict: the table was changed since it was loaded.
     """
+    # Iceberg cannot read an equality-delete file once a column of it is missing.
+    if any(isinstance(c, DropColumn) or is_replaced(c) for c in changes):
+        planned = (table.marker(), table.schema_json())
+        apply_equality_deletes(lake, table)
+        if (table.marker(), table.schema_json()) != planned:
+            raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
     conversions = [c for c in changes if isinstance(c, ChangeType)]
     rows_stay = not table.is_empty and not any(isinstance(c, Recreate) for c in changes)
     if not conversions or not rows_stay:

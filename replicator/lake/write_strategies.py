@@ -31,7 +31,8 @@ from replicator.lake.data_files import (
     stage_data,
     stage_deletes_on_driver,
 )
-from replicator.lake.driver_files import WrittenData, writable_rows, write_data
+from replicator.lake.driver_files import WrittenData, writable_rows, write_data, write_equality_deletes
+from replicator.lake.equality import equality_keys
 from replicator.lake.row_locations import RowChanges, RowLocationCache
 from replicator.lake.row_search import locate
 from replicator.model.changelog import NET
@@ -46,6 +47,7 @@ STRATEGY_PROPERTIES: Final[Mapping[str, Mapping[str, str]]] = {
     "copy-on-write": dict.fromkeys(
         ("write.merge.mode", "write.update.mode", "write.delete.mode"), "copy-on-write"
     ),
+    "equality": {},
 }
 
 
@@ -166,6 +168,24 @@ def _stage_rows(lake: Lake, table: LakeTable, change: LocatedChange) -> _StagedR
     # One task wrote one file, in the order of the rows that it was given.
     ordered = len(data) == 1 and not table.is_partitioned and not table.is_sorted
     return _StagedRows(data, (keys, data_file_ref(table, data[0])) if ordered else None)
+
+
+def stage_equality(lake: Lake, table: LakeTable, change: LocatedChange) -> Staged | None:
+    """Stage a change with the changed keys as equality deletes: no row of the table is read.
+
+    Return None if the keys do not have the table's types. The table must fit, see `equality_obstacle`.
+    """
+    keys = equality_keys(table, change.key, change.keys)
+    if keys is None:
+        return None
+    rows = _stage_rows(lake, table, change)
+    failpoints.reach("after-data-files")
+    deletes = []
+    # Every key is deleted, also of inserts: after a redelivery or a replay the table may have the row.
+    if not table.is_empty and keys.num_rows:
+        deletes.append(write_equality_deletes(lake, table, keys))
+        failpoints.reach("after-delete-files")
+    return Staged(rows.files, equality_deletes=deletes)
 
 
 def stage_by_identity(

@@ -17,8 +17,8 @@ STEP_KEY: Final = "replicator.maintenance"
 MAINTAINED_KEY: Final = "replicator.maintained"
 """Table property with the last run of each step, as of the last deletion of snapshots."""
 _VERSION: Final = 1
-_DATA: Final = (Step.MERGE_DATA, Step.FOLD_DELETES)
-_DELETES: Final = (Step.MERGE_DELETES, Step.FOLD_DELETES)
+_DATA: Final = (Step.MERGE_DATA, Step.FOLD_DELETES, Step.APPLY_EQUALITY)
+_DELETES: Final = (Step.MERGE_DELETES, Step.FOLD_DELETES, Step.APPLY_EQUALITY)
 
 
 @dataclass(frozen=True, slots=True)

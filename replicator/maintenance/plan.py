@@ -28,6 +28,7 @@ class Step(StrEnum):
     MERGE_DATA = "merge data files"
     MERGE_DELETES = "merge delete files"
     FOLD_DELETES = "remove deleted rows"
+    APPLY_EQUALITY = "apply equality deletes"
     EXPIRE = "delete snapshots"
     MANIFESTS = "rewrite manifests"
     ORPHANS = "delete orphan files"
@@ -41,6 +42,7 @@ class TableFacts:
         data_files, delete_files: number of files in the current snapshot.
         rows: number of rows in the data files, deleted ones included.
         deleted_rows: number of position deletes in the delete files; some may name files that no longer exist.
+        equality_deletes: number of keys in the equality-delete files.
         bytes: size of all files in the current snapshot.
         snapshot_ms: the time of each snapshot, in the order of the commits, milliseconds since the epoch.
     """
@@ -51,6 +53,7 @@ class TableFacts:
     deleted_rows: int
     bytes: int
     snapshot_ms: Sequence[int]
+    equality_deletes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ def due_steps(
     if facts.data_files - merged.data_files >= settings.merge_files:
         due.append(Step.MERGE_DATA)
     if facts.delete_files - merged.delete_files >= settings.merge_files:
-        due.append(Step.MERGE_DELETES)
+        # Equality deletes cannot be merged: each applies to the data files of earlier commits only.
+        due.append(Step.APPLY_EQUALITY if facts.equality_deletes else Step.MERGE_DELETES)
     if facts.deleted_rows > settings.delete_ratio * facts.rows and facts.delete_files:
         due.append(Step.FOLD_DELETES)
     if expire_before(facts, settings, now_ms, slack=True) is not None:

@@ -13,6 +13,7 @@ from py4j.java_gateway import is_instance_of
 from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.equality_rewrite import drop_unused_equality_deletes
 from replicator.lake.folders import TableFolders, sharing
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
@@ -42,6 +43,7 @@ def table_facts(table: LakeTable) -> TableFacts:
         rows=_count(summary, "total-records"),
         deleted_rows=_count(summary, "total-position-deletes"),
         bytes=_count(summary, "total-files-size"),
+        equality_deletes=_count(summary, "total-equality-deletes"),
         snapshot_ms=_SnapshotTimes(table.java.snapshots()),
     )
 
@@ -105,6 +107,7 @@ class Maintenance:
             Step.MERGE_DATA: self._merge_data,
             Step.MERGE_DELETES: self._merge_deletes,
             Step.FOLD_DELETES: self._fold_deletes,
+            Step.APPLY_EQUALITY: self._apply_equality_deletes,
             Step.EXPIRE: self._expire,
             Step.MANIFESTS: self._rewrite_manifests,
             Step.ORPHANS: self._delete_orphans,
@@ -203,6 +206,28 @@ class Maintenance:
         count = int(result.rewrittenDataFilesCount())
         return StepReport(
             Step.FOLD_DELETES,
+            count,
+            result.addedDataFilesCount(),
+            result.rewrittenBytesCount(),
+            complete=count < most,
+        )
+
+    def _apply_equality_deletes(self) -> StepReport:
+        """Rewrite the data files to which deletes apply, as many as a slice permits, and drop unused equality deletes.
+
+        The new files have the sequence number of the state that was read, so keys that are deleted meanwhile stay
+        deleted, and a commit of the stream does not conflict.
+        """
+        facts = self._facts()
+        file_size = max(1, facts.bytes // max(1, facts.data_files))
+        most = _within_java(max(1, self.slice_bytes // file_size))
+        options = {"min-file-size-bytes": 0, "delete-file-threshold": 1, "max-files-to-rewrite": most}
+        result = self._rewrite_data(Step.APPLY_EQUALITY, options)
+        self.table.java.refresh()
+        drop_unused_equality_deletes(self.lake, self.table, {STEP_KEY: str(Step.APPLY_EQUALITY)})
+        count = int(result.rewrittenDataFilesCount())
+        return StepReport(
+            Step.APPLY_EQUALITY,
             count,
             result.addedDataFilesCount(),
             result.rewrittenBytesCount(),

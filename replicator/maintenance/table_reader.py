@@ -155,6 +155,7 @@ def read_facts(table: Table) -> TableFacts:
         rows=total(snapshot, "total-records"),
         deleted_rows=total(snapshot, "total-position-deletes"),
         bytes=total(snapshot, "total-files-size"),
+        equality_deletes=total(snapshot, "total-equality-deletes"),
         snapshot_ms=tuple(known.timestamp_ms for known in table.metadata.snapshots),
     )
 

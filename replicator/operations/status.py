@@ -45,7 +45,7 @@ class TableStatus:
         state: current (has everything that the source had at the time of the query; if the source is not queried, all
             of the log), behind, paused, gone (the source's table was dropped or renamed, and all its changes are in the
             lake), or unknown (the log, the source or the connector cannot be reached).
-        rows: number of rows of the mirror.
+        rows: number of rows of the mirror; None if that is unknown, because it has equality deletes.
         changes: number of rows of the changelog; None if there is no changelog.
         events_behind: number of offsets in the log that the mirror does not contain; None if unknown.
         position: the latest source position that it contains.
@@ -64,7 +64,7 @@ class TableStatus:
     table: str
     source: str
     state: TableState
-    rows: int
+    rows: int | None
     changes: int | None
     events_behind: int | None
     position: str | None

@@ -8,7 +8,9 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
+from tests.oracle.equality_deletes import has_equality_deletes, rows_without_deleted
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Change, SourceTable
 
@@ -18,9 +20,16 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
 def lake_rows(catalog: Catalog, namespace: str, table: str) -> list[dict[str, Any]]:
     """Return all rows of a lake table, in no particular order; an empty list if the table does not exist."""
     try:
-        return list(catalog.load_table((namespace, table)).scan().to_arrow().to_pylist())
+        return rows_of(catalog.load_table((namespace, table)))
     except NoSuchTableError:
         return []
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    """Return all rows of a loaded lake table."""
+    if has_equality_deletes(table):
+        return list(rows_without_deleted(table))
+    return list(table.scan().to_arrow().to_pylist())
 
 
 def lake_value(kind: str, encoding: Any) -> Any:

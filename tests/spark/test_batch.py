@@ -20,7 +20,7 @@ from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, assert_equal, created, event, half
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])
 @pytest.mark.parametrize("partition", [("bucket(3, id)", "truncate(2, `a name`)"), ("days(seen)",)])
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
 def test_partitioned_mirror_equals_the_source(
@@ -49,7 +49,7 @@ def test_partitioned_mirror_equals_the_source(
     assert (deletes > 0) is (strategy != "copy-on-write")
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])
 def test_columns_with_reserved_or_unusual_names_are_mirrored(lake: LakeHarness, strategy: str) -> None:
     """Names reserved by Iceberg, used by the engine, or hard to quote."""
     names = [
@@ -101,7 +101,7 @@ def test_batch_without_net_changes_commits_only_its_marker(lake: LakeHarness) ->
     assert lake.rows("orders") == []
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge"])
+@pytest.mark.parametrize("strategy", ["split", "merge", "equality"])
 @pytest.mark.parametrize("crash", [0, 4, 5])
 def test_added_columns_are_filled_with_or_without_a_crash(
     lake: LakeHarness, strategy: str, crash: int

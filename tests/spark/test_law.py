@@ -61,7 +61,7 @@ scenarios = st.builds(
     batches=st.integers(1, 4),
     crashes=st.lists(st.integers(1, 12), max_size=2).map(tuple),
     max_events=st.sampled_from([40, 1_000_000]),
-    strategy=st.sampled_from(["split", "split", "merge", "copy-on-write"]),
+    strategy=st.sampled_from(["split", "equality", "merge", "copy-on-write"]),
     # Maximum number of events on the driver side: no batch, some batches, all batches.
     driver_max_events=st.sampled_from([0, 20, 10_000]),
     compressed=st.booleans(),

@@ -94,7 +94,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge"])
+@pytest.mark.parametrize("strategy", ["split", "merge", "equality"])
 def test_replay_never_overwrites_newer_rows(lake: LakeHarness, strategy: str) -> None:
     config = lake.config(apply={"strategy": strategy})
     lake.write([CREATED, *EVENTS])
@@ -112,7 +112,9 @@ def test_replay_never_overwrites_newer_rows(lake: LakeHarness, strategy: str) ->
     assert {e.resolution for e in resolved} == {Resolution.REPLAYED}
     assert {(e.key, e.value) for e in resolved} == {(None, None)}
     (table,) = read_status(config).tables
-    assert (table.quarantined, table.events_behind, table.rows) == (0, 0, 4)
+    # With equality deletes the number of rows is not known.
+    rows = None if strategy == "equality" else 4
+    assert (table.quarantined, table.events_behind, table.rows) == (0, 0, rows)
     lake.write([event("u", 111, before=row(4, LARGE + 1), after=row(4, 1))])
     lake.catch_up(config)
     assert mirrored(lake) == AFTERWARDS | {4: 1}

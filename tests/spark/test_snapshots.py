@@ -23,7 +23,7 @@ ANEW = [
 """Between the snapshots, 2 and 4 were deleted and 5 was inserted."""
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])
 @pytest.mark.parametrize(
     "cuts",
     [

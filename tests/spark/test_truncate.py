@@ -23,7 +23,7 @@ SCATTERED = [
 """Events of a truncated table on two partitions; the TRUNCATE event is in one of them only."""
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])
 @pytest.mark.parametrize("cut", [{0: 2}, {1: 2}, {0: 1, 1: 2}, {0: 1, 1: 3}, {0: 3, 1: 1}, {0: 3}])
 def test_truncate_removes_older_rows_of_all_partitions(
     lake: LakeHarness, strategy: str, cut: dict[int, int]

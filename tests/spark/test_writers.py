@@ -146,7 +146,7 @@ def test_search_reads_the_given_iceberg_snapshot(lake: LakeHarness) -> None:
     assert counts == [1, 2]
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write"])
+@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])
 def test_commit_writes_its_number_to_the_iceberg_snapshot(lake: LakeHarness, strategy: str) -> None:
     """Tools that read a table's history read Iceberg snapshots; properties have only the newest marker."""
     lake.write([DEFINITION, created(1), created(2), event("d", 150, before={"id": 1, "name": "new"})])

@@ -20,6 +20,7 @@ from replicator.sources.archive import ArchiveWriter, Event
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import Encoding
 from tests.oracle.avro import AvroTopics
+from tests.oracle.compare import rows_of
 from tests.oracle.model import Record
 from tests.support.config import minimal_config
 
@@ -120,6 +121,6 @@ class LakeHarness:
             yield catalog
 
     def rows(self, table: str, namespace: str = "shop") -> list[dict[str, Any]]:
-        """Return a lake table's rows, read by PyIceberg."""
+        """Return a lake table's rows, not read by the engine."""
         with self.catalog() as catalog:
-            return list(catalog.load_table((namespace, table)).scan().to_arrow().to_pylist())
+            return rows_of(catalog.load_table((namespace, table)))

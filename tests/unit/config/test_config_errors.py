@@ -15,12 +15,10 @@ SOON = (
     'write "10 seconds", "1 minute", or "continuous" for as soon as possible'
 )
 
-
 SPLT = (
-    '22: apply.strategy: must be one of "split", "merge", "copy-on-write", not "splt"; did you mean "split"?'
+    '22: apply.strategy: must be one of "split", "merge", "copy-on-write", "equality", not "splt"; '
+    'did you mean "split"?'
 )
-
-
 ORPHAN_AGE = (
     '22: maintenance.orphan_age: must be at least "1 hour": files of a running batch have no snapshot yet, '
     "and must not be deleted"

@@ -232,7 +232,7 @@ def test_drop_works_on_a_lake_that_java_wrote(tmp_path: Path) -> None:
     assert (report.files or 0) > 10
     left = read_status(config)
     assert table.table not in {found.table for found in left.tables}
-    assert all(found.rows >= 0 for found in left.tables)
+    assert all(found.rows is not None for found in left.tables)
     assert table.source not in left.paused
 
 
