@@ -21,6 +21,7 @@ from benchmarks.workload import Layout
 
 _GOAL_CPU_S = 0.15
 _GOAL_CHANGES = 100
+_NOW, _UNMAINTAINED, _BEFORE = "now", "now, no maintenance", "before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def _warm_up(changes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a batch of one version, maintenance included. Times are in seconds."""
+    """The cost of a batch of one version. Times are in seconds."""
 
     version: str
     changes: int
@@ -57,7 +58,9 @@ class Cost:
 
 def commit(options: Options, results: Path) -> None:
     """Run, print and save."""
-    checkouts = {"now": CHECKOUT} | ({"before": options.before} if options.before else {})
+    checkouts = {_NOW: CHECKOUT, _UNMAINTAINED: CHECKOUT}
+    if options.before:
+        checkouts[_BEFORE] = options.before
     costs = []
     with broker() as (bootstrap, _):
         for changes in options.changes:
@@ -74,7 +77,7 @@ def commit(options: Options, results: Path) -> None:
                 CONSOLE.print(str(costs[-1]))
     show("a commit of a mirror and its changelog", ("version", "changes", "CPU s", "seconds"),
          [(c.version, c.changes, round(c.cpu, 3), round(c.seconds, 3)) for c in costs])  # fmt: skip
-    small = next((c for c in costs if (c.version, c.changes) == ("now", _GOAL_CHANGES)), None)
+    small = next((c for c in costs if (c.version, c.changes) == (_NOW, _GOAL_CHANGES)), None)
     goals = [Goal("CPU s of 100 changes", small.cpu, _GOAL_CPU_S, at_least=False)] if small else []
     show_goals(goals)
     values = asdict(options) | {"before": str(options.before or "")}
@@ -101,11 +104,12 @@ def _cost(
 
 
 def _config(target: Target, layout: Layout, max_events: int, version: str) -> Path:
-    config = target.config(f"commit_{version}", layout.prefix, trigger="continuous", max_events=max_events)
-    if version == "now":
+    namespace = "commit_" + "".join(filter(str.isalpha, version))
+    config = target.config(namespace, layout.prefix, trigger="continuous", max_events=max_events)
+    if version != _BEFORE:
         with config.open("a") as file:
             # The events are old, so the mirror would count as far behind.
-            file.write('[maintenance]\nmax_lag = "1000000 days"\n')
+            file.write(f'[maintenance]\nmax_lag = "1000000 days"\nenabled = {str(version == _NOW).lower()}\n')
     return config
 
 
