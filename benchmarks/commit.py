@@ -69,8 +69,8 @@ def commit(options: Options, results: Path) -> None:
             fill(bootstrap, replace(layout, changes=0))
             target = Target(cache_folder() / "lakes" / "commit", bootstrap)
             shutil.rmtree(target.folder, ignore_errors=True)
-            for version in checkouts:
-                drain_cold(target, _config(target, layout, options.rows, version), python(checkouts[version]))
+            for version, checkout in checkouts.items():
+                drain_cold(target, _config(target, layout, options.rows, version), python(checkout))
             write_changes(bootstrap, layout)
             for version, checkout in checkouts.items():
                 costs.append(_cost(options, target, layout, changes, version, checkout))

@@ -1,6 +1,7 @@
 """Which maintenance steps of a table are due."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,15 @@ def test_merge_is_due_if_enough_files_were_added_since_the_last_one() -> None:
     assert due_steps(facts(data_files=59), MergedFiles(data_files=50), SETTINGS, NOW_MS) == ()
     found = due_steps(facts(data_files=60, delete_files=10), MergedFiles(data_files=50), SETTINGS, NOW_MS)
     assert found == (Step.MERGE_DATA, Step.MERGE_DELETES)
+
+
+def test_equality_deletes_are_applied_instead_of_merged() -> None:
+    files = replace(facts(data_files=3, delete_files=10), equality_deletes=40)
+    assert due_steps(files, MergedFiles(), SETTINGS, NOW_MS) == (Step.APPLY_EQUALITY,)
+    assert due_steps(files, MergedFiles(3, 1), SETTINGS, NOW_MS) == ()
+    assert due_steps(replace(files, equality_deletes=0), MergedFiles(), SETTINGS, NOW_MS) == (
+        Step.MERGE_DELETES,
+    )
 
 
 def test_deleted_rows_are_removed_if_their_share_is_above_the_ratio() -> None:
