@@ -13,7 +13,9 @@ from replicator.lake.catalog import LakeTable
 from replicator.lake.ledger import LakeRole
 from replicator.lake.schema_evolution import evolve, is_temporary
 from replicator.lake.table_metadata import (
+    DEFAULT_FORMAT,
     ENGINE_PROPERTIES,
+    FORMAT_KEY,
     changelog_schema,
     folder_name,
     partition_spec,
@@ -83,6 +85,7 @@ class TableKeeper:
         properties = {**side.properties(), **self._rules_property(present, side.columns())}
         if present is None:
             return self._create(side, namespace, properties)
+        self.context.lake.upgrade(present, side.format_version())
         self.context.lake.set_properties(present, properties)
         if self.schema.source.columns:
             self._evolve(side, present)
@@ -108,7 +111,13 @@ class TableKeeper:
             self.table.name,
             side.schema_text(),
             side.partition_text(),
-            {**ENGINE_PROPERTIES, SOURCE_KEY: str(self.table), **properties, SCHEMA_KEY: state.to_json()},
+            {
+                **ENGINE_PROPERTIES,
+                FORMAT_KEY: str(side.format_version()),
+                SOURCE_KEY: str(self.table),
+                **properties,
+                SCHEMA_KEY: state.to_json(),
+            },
             _location(self.context, namespace, self.table),
         )
         self.context.ledger.evolved(self.table, side.role, state)
@@ -162,6 +171,10 @@ class _Side(Protocol):
         """Return the table properties that the configuration sets."""
         ...
 
+    def format_version(self) -> int:
+        """Return the format version that the table must have at least."""
+        ...
+
     def first_state(self) -> SchemaState:
         """Return the schema state of a new table."""
         ...
@@ -204,6 +217,9 @@ class _MirrorSide:
         options = self._keeper.options
         return {**STRATEGY_PROPERTIES[options.strategy], **options.properties}
 
+    def format_version(self) -> int:
+        return self._keeper.options.format_version
+
     def first_state(self) -> SchemaState:
         return SchemaState(self._keeper.schema.version.at)
 
@@ -244,6 +260,10 @@ class _ChangelogSide:
 
     def properties(self) -> dict[str, str]:
         return {}
+
+    def format_version(self) -> int:
+        # Rows are only appended: a higher version would only exclude readers.
+        return DEFAULT_FORMAT
 
     def first_state(self) -> SchemaState:
         schema = self._keeper.schema

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from replicator.batch.net_changes import driver_last_changes, last_changes
 from replicator.jvm.spark import local_frame
-from replicator.lake.data_files import stage_deletes, write_deletes_on_driver
-from replicator.lake.write_strategies import DeleteWriter
+from replicator.lake.position_deletes import stage_deletes, stage_few_deletes
+from replicator.lake.write_strategies import DeleteStager
 from replicator.model.table import TableSchema
 
 _NUMBERS: Final = ("partition", "offset", "code", "position_key", "row_key", "ts_ms", "server_id")
@@ -124,11 +124,11 @@ class BatchExecutor(Protocol):
     """How the steps of a batch of one table are executed.
 
     Attributes:
-        write_deletes: how position-delete files are written.
+        stage_deletes: how the deletes of rows are staged.
         locates_rows: whether changes may use the row locations that this process knows.
     """
 
-    write_deletes: DeleteWriter
+    stage_deletes: DeleteStager
     locates_rows: bool
 
     def materialize(self, frame: DataFrame) -> MaterializedEvents:
@@ -143,7 +143,7 @@ class BatchExecutor(Protocol):
 class SparkExecutor:
     """Executes on Spark's executors."""
 
-    write_deletes: DeleteWriter = staticmethod(stage_deletes)
+    stage_deletes: DeleteStager = staticmethod(stage_deletes)
     locates_rows = False
 
     def materialize(self, frame: DataFrame) -> MaterializedEvents:
@@ -159,7 +159,7 @@ class SparkExecutor:
 class DriverExecutor:
     """Executes on the driver, with Arrow."""
 
-    write_deletes: DeleteWriter = staticmethod(write_deletes_on_driver)
+    stage_deletes: DeleteStager = staticmethod(stage_few_deletes)
     locates_rows = True
 
     def materialize(self, frame: DataFrame) -> MaterializedEvents:

@@ -158,7 +158,7 @@ def _stage_by_key(
         # In an empty table nothing is looked up.
         keys = local_frame(context.spark, last.keys.slice(0, 0) if table.is_empty else last.keys)
         return strategy.stage(
-            context.lake, table, MirrorChange(schema.key, keys, rows, False, executor.write_deletes)
+            context.lake, table, MirrorChange(schema.key, keys, rows, False, executor.stage_deletes)
         )
     found = executor.last_changes(keyed_events(events.frame, schema), schema)
     try:
@@ -168,7 +168,7 @@ def _stage_by_key(
             return _stage_of_driver(batch, table, LocatedChange(schema.key, keys, lambda: rows))
         if reset and target.base is not None and not table.is_empty:
             rows = _with_surviving_rows(batch, target, reset, rows, found.frame)
-        net = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.write_deletes)
+        net = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.stage_deletes)
         return strategy.stage(context.lake, table, net)
     finally:
         found.release()

@@ -30,6 +30,7 @@ from replicator.model.patterns import has_wildcard, matches
 from replicator.schema.changes import ChangeKind, Policy
 
 Strategy = Literal["split", "merge", "copy-on-write", "equality"]
+FormatVersion = Literal[2, 3]
 OnBadEvent = Literal["quarantine", "pause"]
 Keyless = Literal["identity", "changelog", "pause"]
 Unlisted = Literal["allow", "pause"]
@@ -274,6 +275,7 @@ class ApplyConfig(Section):
     max_index_size: Size = 4_000_000_000
     parallel_tables: Annotated[int, Field(ge=1, le=64)] = 4
     strategy: Strategy = "split"
+    format_version: FormatVersion = 2
     changelog: bool = True
     on_bad_event: OnBadEvent = "quarantine"
     keyless: Keyless = "identity"
@@ -376,6 +378,7 @@ class TableConfig(Section):
     partition: tuple[Partition, ...] = ()
     key: tuple[str, ...] = ()
     strategy: Strategy | None = None
+    format_version: FormatVersion | None = None
     changelog: bool | None = None
     on_bad_event: OnBadEvent | None = None
     columns: ColumnsConfig = ColumnsConfig()
@@ -383,6 +386,13 @@ class TableConfig(Section):
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     maintenance: TableMaintenanceConfig = TableMaintenanceConfig()
     properties: dict[str, str] = {}
+
+    @field_validator("properties")
+    @classmethod
+    def _no_format(cls, properties: dict[str, str]) -> dict[str, str]:
+        if "format-version" in properties:
+            raise ValueError('"format-version" has its own key: format_version')
+        return properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +403,7 @@ class TableOptions:
     partition: tuple[PartitionField, ...]
     key: tuple[str, ...]
     strategy: Strategy
+    format_version: FormatVersion
     changelog: bool
     on_bad_event: OnBadEvent
     columns: ColumnsConfig
@@ -478,6 +489,7 @@ class Config(Section):
             partition=own.partition,
             key=own.key,
             strategy=own.strategy or self.apply.strategy,
+            format_version=own.format_version or self.apply.format_version,
             changelog=self.apply.changelog if own.changelog is None else own.changelog,
             on_bad_event=own.on_bad_event or self.apply.on_bad_event,
             columns=own.columns,

@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, LakeUnavailable
+from replicator.lake.applied_deletes import AppliedDeletes
+from replicator.lake.table_metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 from replicator.model.identifiers import quoted
 from replicator.model.truncate import Truncate
@@ -108,6 +110,11 @@ class LakeTable:
     def format_version(self) -> int:
         """The version of Iceberg's table format."""
         return int(self.java.operations().current().formatVersion())
+
+    @property
+    def has_deletion_vectors(self) -> bool:
+        """Whether the table's format requires deletion vectors in place of position-delete files."""
+        return has_deletion_vectors(self.format_version)
 
     def columns(self) -> dict[str, LakeType]:
         """Return the columns of the source, in order, without a changelog's own struct."""
@@ -213,6 +220,13 @@ class JavaClasses:
         self.scan_tasks = _class(jvm, iceberg + "spark.ScanTaskSetManager")
         self.file_scan_task = _class(jvm, iceberg + "BaseFileScanTask")
         self.delete_file = _class(jvm, iceberg + "DeleteFile")
+        self.delete_loader = _class(jvm, iceberg + "data.BaseDeleteLoader")
+        self.vector_writer = _class(jvm, iceberg + "deletes.BaseDVFileWriter")
+        self.position_delete_index = _class(jvm, iceberg + "deletes.PositionDeleteIndex")
+        self.output_file_factory = _class(jvm, iceberg + "io.OutputFileFactory")
+        self.file_format = _class(jvm, iceberg + "FileFormat")
+        self.partition_spec = _class(jvm, iceberg + "PartitionSpec")
+        self.functions = _class(jvm, "com.google.common.base.Functions")
         self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
         self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
         self.hadoop_path = _class(jvm, "org.apache.hadoop.fs.Path")
@@ -242,6 +256,7 @@ class Lake:
         self.spark = spark
         jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
         self.classes = JavaClasses(jvm)
+        self.applied_deletes = AppliedDeletes()
         self._identifiers: dict[tuple[str, str], Any] = {}
         with lake_errors("the lake's catalog cannot be opened"):
             self._catalog: Any = self.classes.spark_util.loadIcebergCatalog(
@@ -321,6 +336,15 @@ class Lake:
             for key, value in changed.items():
                 update.set(key, value)
             update.commit()
+            table.java.refresh()
+
+    def upgrade(self, table: LakeTable, format_version: int) -> None:
+        """Upgrade the format of a table; a table with this version or a later one keeps it."""
+        # Every table has at least the default version.
+        if format_version == DEFAULT_FORMAT or table.format_version >= format_version:
+            return
+        with lake_errors(f"table {table.namespace}.{table.name} cannot be upgraded"):
+            table.java.updateProperties().set(FORMAT_KEY, str(format_version)).commit()
             table.java.refresh()
 
     def create_branch(self, table: LakeTable, branch: str) -> None:

@@ -7,8 +7,8 @@ again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
@@ -18,12 +18,10 @@ from replicator.errors import CommitConflict, FencedError, ForeignChange
 from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
 from replicator.lake.data_files import WrittenDeletes
 from replicator.lake.driver_files import WrittenData
+from replicator.lake.position_deletes import StagedDeletes
 from replicator.lake.row_locations import RowChanges
 from replicator.model.commit_marker import COMMIT_KEY, SEQUENCE_KEY, SNAPSHOT_KEY, CommitMarker
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
-
-POSITION_DELETES_FORMAT: Final = 2
-"""The highest format version that permits position-delete files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Staged:
 
     Attributes:
         data: Iceberg DataFile objects to add.
-        deletes: Iceberg DeleteFile objects to add; they name positions in the snapshot that they were staged for.
+        deletes: the deletes of rows by position.
         equality_deletes: Iceberg DeleteFile objects to add; they name keys whose earlier rows are deleted.
         clear: remove all earlier rows in the same commit.
         branch: publish this branch, a descendant of the current snapshot, and add `data` and `deletes` on it.
@@ -50,7 +48,7 @@ class Staged:
     """
 
     data: Sequence[Any] = ()
-    deletes: Sequence[Any] = ()
+    deletes: StagedDeletes = field(default_factory=StagedDeletes)
     equality_deletes: Sequence[Any] = ()
     clear: bool = False
     branch: str | None = None
@@ -71,14 +69,12 @@ def publish(
 
     Raises:
         FencedError: the table's marker is not `base`: another process writes this mirror.
-        ForeignChange: others changed the table's format, so that `staged` does not fit it.
         CommitConflict: another commit was made since the table was loaded; nothing was changed.
         LakeUnavailable: the catalog failed, and the commit certainly did not succeed.
     """
     found = table.marker()
     if found != base:
         raise fenced(table, base, found)
-    _refuse_format(table, staged)
     try:
         with lake_errors(f"commit to {table.namespace}.{table.name}"):
             failpoints.reach("before-commit")
@@ -123,16 +119,6 @@ def refuse_rollback(table: LakeTable) -> None:
     )
 
 
-def _refuse_format(table: LakeTable, staged: Staged) -> None:
-    """Raise ForeignChange if the table's format does not permit the delete files of `staged`."""
-    if staged.deletes and (version := table.format_version) > POSITION_DELETES_FORMAT:
-        raise ForeignChange(
-            f"{table.namespace}.{table.name} has format version {version}, which permits no position-delete files",
-            f'set strategy = "merge" for the table, which writes deletion vectors; a table without a key needs a '
-            f"new snapshot, into a table of format version {POSITION_DELETES_FORMAT}",
-        )
-
-
 def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: CommitMarker) -> bool:
     """Return whether the commit of `marker` succeeded. Raises FencedError if another process's commit did."""
     now = lake.load(table.namespace, table.name)
@@ -145,7 +131,7 @@ def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: Com
 
 
 def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) -> int | None:
-    loaded = table.java.operations().current().metadataFileLocation()
+    loaded, before = table.java.operations().current().metadataFileLocation(), table.snapshot_id
     transaction = table.java.newTransaction()
     start = transaction.startMetadata()
     if start.metadataFileLocation() != loaded:
@@ -155,7 +141,7 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         _stamped(transaction.newDelete().deleteFromRowFilter(everything), marker).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()
-    if staged.data or staged.deletes or staged.equality_deletes:
+    if staged.data or staged.deletes.files or staged.equality_deletes:
         _stamped(_rows(transaction, staged), marker).commit()
     elif staged.branch is not None:
         # The snapshots of the branch were made by SQL, without the number of the commit.
@@ -172,7 +158,10 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
     # `commitTransaction` would apply the changes to a newer state, for which the marker and the position deletes would
     # be wrong. This commits to the loaded state or not at all.
     transaction.underlyingOps().commit(start, transaction.currentMetadata())
-    return None if snapshot is None else int(snapshot.snapshotId())
+    head = None if snapshot is None else int(snapshot.snapshotId())
+    if head is not None and before is not None and not staged.clear and staged.branch is None:
+        lake.applied_deletes.committed((table.namespace, table.name), before, staged.deletes.vectors, head)
+    return head
 
 
 def _snapshot_properties(snapshot: Any) -> dict[str, str | None]:
@@ -182,7 +171,7 @@ def _snapshot_properties(snapshot: Any) -> dict[str, str | None]:
 
 
 def _rows(transaction: Any, staged: Staged) -> Any:
-    if not staged.deletes and not staged.equality_deletes:
+    if not staged.deletes.files and not staged.equality_deletes:
         # Merges manifests once there are many, which a fast append does not.
         update = transaction.newAppend()
         for file in staged.data:
@@ -191,8 +180,15 @@ def _rows(transaction: Any, staged: Staged) -> Any:
     update = transaction.newRowDelta()
     for file in staged.data:
         update.addRows(file)
-    for file in (*staged.deletes, *staged.equality_deletes):
+    for file in (*staged.deletes.files, *staged.equality_deletes):
         update.addDeletes(file)
+    if staged.deletes.vectors:
+        # Iceberg searches the commits since a snapshot for other deletion vectors of the same data files, and without
+        # one all commits. There is none since this snapshot: this commit succeeds only on the state that was loaded.
+        update.validateFromSnapshot(transaction.currentMetadata().currentSnapshot().snapshotId())
+        update.validateDeletedFiles()
+        for file in staged.deletes.replaced:
+            update.removeDeletes(file)
     return update
 
 

@@ -157,7 +157,7 @@ def matching_positions(
     return rows.join(F.broadcast(keys.select(*names)), names, "left_semi").select("file_path", "pos")
 
 
-def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> list[Any]:
+def stage_delete_files(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> list[Any]:
     """Write position-delete files for `positions` (file_path, pos) and return Iceberg's DeleteFile objects."""
     folder = f"{table.java.location()}/data/deletes-{uuid.uuid4()}"
     rows = positions.select(
@@ -175,14 +175,14 @@ def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: Dat
         return _delete_files(lake, table, snapshot_id, _parquet_files(lake, folder))
 
 
-def stage_deletes_on_driver(
+def write_delete_files(
     lake: Lake,
     table: LakeTable,
     snapshot_id: int,
     positions: Sequence[FilePositions],
     own_file: int | None = None,
 ) -> list[WrittenDeletes]:
-    """Write position-delete files as `stage_deletes`, but on the driver: one for each partition.
+    """Write position-delete files as `stage_delete_files`, but on the driver: one for each partition.
 
     A data file with at least `own_file` positions gets a delete file of its own. Readers then load the deletes of
     several data files at the same time, and do not compare paths.
@@ -194,7 +194,7 @@ def stage_deletes_on_driver(
     with lake_errors(f"delete files of {table.name} cannot be staged"):
         groups = [
             (partition, part)
-            for partition, found in _by_partition(table, snapshot_id, positions)
+            for partition, found in by_partition(table, snapshot_id, positions)
             for part in _with_own_files(found, own_file)
         ]
         for i, (partition, found) in enumerate(groups):
@@ -208,7 +208,7 @@ def stage_deletes_on_driver(
     return files
 
 
-def _by_partition(
+def by_partition(
     table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
 ) -> list[tuple[Partition | None, list[FilePositions]]]:
     """Group positions by the partition of their files; of each partition, in the order of the files' paths."""
@@ -237,14 +237,6 @@ def _delete_rows(positions: Sequence[FilePositions]) -> pa.Table:
     paths = pa.DictionaryArray.from_arrays(numbers, pa.array([found.file.path for found in positions]))
     places = np.concatenate([found.positions for found in positions])
     return pa.table([paths.cast(pa.string()), places], schema=POSITIONS)
-
-
-def write_deletes_on_driver(
-    lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame
-) -> list[Any]:
-    """Collect `positions`, which must be few, and write their delete files on the driver."""
-    written = stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions.toArrow()))
-    return [deletes.file for deletes in written]
 
 
 def _parquet(rows: pa.Table) -> bytearray:

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import stage_data, write_deletes_on_driver
+from replicator.lake.data_files import stage_data
+from replicator.lake.position_deletes import stage_few_deletes
 from replicator.lake.schema_update import add_columns
 from replicator.lake.table_metadata import ENGINE_PROPERTIES
 from replicator.lake.write_strategies import MirrorChange, Split
@@ -133,7 +134,7 @@ class Quarantine:
             changed = _resolved(rows, resolution, now_ms())
             keys = changed.select(_KEY).rename_columns([f"k{i}" for i in range(len(_KEY))])
             new, old = (local_frame(self._lake.spark, found) for found in (changed, keys))
-            change = MirrorChange(_KEY, old, new, clear=False, write_deletes=write_deletes_on_driver)
+            change = MirrorChange(_KEY, old, new, clear=False, stage_deletes=stage_few_deletes)
             staged = Split().stage(self._lake, target, change)
             self._publish(target, staged, 0)
             return int(rows.num_rows)

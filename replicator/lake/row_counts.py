@@ -1,19 +1,27 @@
 """Count the rows of an Iceberg table without reading them: records of live data files minus deletes that apply to them.
 
 Snapshot summaries count every delete file that is still listed. A commit that replaces data files, such as one that
-fills an added column, leaves the delete files of the old ones listed until a later commit removes them.
+fills an added column, leaves the delete files of the old ones listed until a later commit removes them. In a table that
+was upgraded to format version 3, a deletion vector repeats the deletes of earlier delete files, which stay listed too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
+from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.snapshots import Snapshot
 
+from replicator.lake.table_metadata import has_deletion_vectors
+
+_NEVER: Final = 1 << 62
+"""More than any sequence number."""
+_DATA_FILE: Final = "referenced-data-file"
+"""The property of a deletion vector that names its data file; Puffin's spec, "deletion-vector-v1 blob type"."""
 _PATH_ID: Final = 2147483546
 """Field id of `file_path` in position-delete files; Iceberg's table spec, "Reserved Field IDs"."""
 
@@ -21,8 +29,8 @@ _PATH_ID: Final = 2147483546
 def row_count(table: Table) -> int | None:
     """Return the number of rows of the table's current snapshot; None if it has equality deletes: they count keys.
 
-    It is in the summary, unless a commit has removed data files since the table was created; then the manifests are
-    read.
+    It is in the summary, unless a commit has removed data files since the table was created, or the table has deletion
+    vectors; then the manifests are read.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:
@@ -33,7 +41,9 @@ def row_count(table: Table) -> int | None:
     if not deletes:
         return records
     removed_at = _newest_removal(table, snapshot)
-    return records - (deletes if removed_at is None else _live_deletes(table.io, snapshot, removed_at))
+    if removed_at is None and not has_deletion_vectors(table.metadata.format_version):
+        return records - deletes
+    return records - _live_deletes(table.io, snapshot, removed_at or 0)
 
 
 def total(snapshot: Snapshot | None, key: str) -> int:
@@ -61,7 +71,7 @@ def _newest_removal(table: Table, snapshot: Snapshot) -> int | None:
 
 
 def _live_deletes(io: FileIO, snapshot: Snapshot, removed_at: int) -> int:
-    """Count the deleted rows of the snapshot's data files. Position deletes never name a row twice."""
+    """Count the deleted rows of the snapshot's data files. Position-delete files never name a row twice."""
     live: dict[str, int] = {}
     deletes: list[ManifestEntry] = []
     for content, entry in _entries(io, snapshot):
@@ -69,13 +79,34 @@ def _live_deletes(io: FileIO, snapshot: Snapshot, removed_at: int) -> int:
             live[entry.data_file.file_path] = entry.sequence_number or 0
         elif entry.data_file.content == DataFileContent.POSITION_DELETES:
             deletes.append(entry)
+    vectors = [entry for entry in deletes if entry.data_file.file_format == FileFormat.PUFFIN]
+    files = [entry for entry in deletes if entry.data_file.file_format != FileFormat.PUFFIN]
+    if vectors and files:
+        # Delete files do not apply to a data file with a deletion vector, which contains their deletes.
+        with_vectors = _files_with_vectors(io, vectors)
+        live = {path: sequence for path, sequence in live.items() if path not in with_vectors}
+        removed_at = _NEVER
     oldest = min(live.values(), default=0)
-    return sum(
+    # The commit that removes a data file also removes its deletion vector.
+    return sum(entry.data_file.record_count for entry in vectors) + sum(
         _live_in(io, entry, live, removed_at)
-        for entry in deletes
+        for entry in files
         # A delete file applies to data files that are not newer than it is.
         if (entry.sequence_number or 0) >= oldest and live
     )
+
+
+def _files_with_vectors(io: FileIO, vectors: Sequence[ManifestEntry]) -> set[str]:
+    """Return the paths of the data files that have deletion vectors; PyIceberg does not read them from manifests.
+
+    A Puffin file may also have vectors that were replaced later: their data files have a newer one, or are gone.
+    """
+    found: set[str] = set()
+    for path in {entry.data_file.file_path for entry in vectors}:
+        with io.new_input(path).open() as stream:
+            blobs = PuffinFile(stream.read()).footer.blobs
+        found.update(blob.properties[_DATA_FILE] for blob in blobs)
+    return found
 
 
 def _entries(io: FileIO, snapshot: Snapshot) -> Iterator[tuple[ManifestContent, ManifestEntry]]:

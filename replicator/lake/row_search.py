@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from replicator.config import CATALOG_NAME
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
@@ -141,8 +140,8 @@ def _key_rows(
     manager, name = classes.scan_tasks.get(), str(uuid.uuid4())
     manager.stageTasks(java, name, tasks)
     try:
-        reader = lake.spark.read.format("iceberg").option("scan-task-set-id", name)
-        rows = reader.load(f"{CATALOG_NAME}.{quoted(table.namespace)}.{quoted(table.name)}")
+        # `load` would read for a rewrite, which in format version 3 gives no positions.
+        rows = lake.spark.read.option("scan-task-set-id", name).table(table.sql_name)
         keys = [F.col(quoted(column)).alias(f"k{i}") for i, column in enumerate(names)]
         # A path in each row would be most of what Spark returns.
         return rows.select(

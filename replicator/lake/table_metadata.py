@@ -14,8 +14,14 @@ from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.partitioning import PartitionField
 from replicator.model.table import TableSchema
 
+DEFAULT_FORMAT: Final = 2
+"""The format version of tables for which no other one is configured."""
+FORMAT_KEY: Final = "format-version"
+"""The name under which Iceberg takes the format version of a table among its properties; it is stored elsewhere."""
+_POSITION_DELETES_FORMAT: Final = 2
+"""The highest format version that permits new position-delete files."""
 ENGINE_PROPERTIES: Final[Mapping[str, str]] = {
-    "format-version": "2",
+    FORMAT_KEY: str(DEFAULT_FORMAT),
     # A commit that loses a race must not be retried on top of the winner: the marker decides. See `publish`.
     "commit.retry.num-retries": "0",
     "write.distribution-mode": "none",
@@ -40,6 +46,11 @@ _FIT: Final[Mapping[str, frozenset[str]]] = {
     "hours": _MOMENTS,
 }
 """Transform → lake types that it accepts; Iceberg's table spec, "Partition Transforms"."""
+
+
+def has_deletion_vectors(format_version: int) -> bool:
+    """Return whether a table of this format version requires deletion vectors in place of position-delete files."""
+    return format_version > _POSITION_DELETES_FORMAT
 
 
 def table_schema(schema: TableSchema) -> str:

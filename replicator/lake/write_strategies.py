@@ -23,16 +23,15 @@ from replicator.lake.commit import SmallChanges, Staged
 from replicator.lake.data_files import (
     POSITIONS,
     DataFileRef,
-    WrittenDeletes,
     by_file,
     cast_to_table,
     data_file_ref,
     matching_positions,
     stage_data,
-    stage_deletes_on_driver,
 )
 from replicator.lake.driver_files import WrittenData, writable_rows, write_data, write_equality_deletes
 from replicator.lake.equality import equality_keys
+from replicator.lake.position_deletes import StagedDeletes, stage_positions
 from replicator.lake.row_locations import RowChanges, RowLocationCache
 from replicator.lake.row_search import locate
 from replicator.model.changelog import NET
@@ -51,10 +50,12 @@ STRATEGY_PROPERTIES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-class DeleteWriter(Protocol):
-    """Writes position-delete files for `positions` (file_path, pos) in a snapshot of a table."""
+class DeleteStager(Protocol):
+    """Stages the deletes of `positions` (file_path, pos) in a snapshot of a table."""
 
-    def __call__(self, lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> list[Any]: ...
+    def __call__(
+        self, lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame
+    ) -> StagedDeletes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,14 @@ class MirrorChange:
         keys: each changed key once (columns k0, k1, ...).
         rows: the new rows.
         clear: all earlier rows are removed in the same commit.
-        write_deletes: how position-delete files are written.
+        stage_deletes: how the deletes of rows are staged.
     """
 
     key: Sequence[str]
     keys: DataFrame
     rows: DataFrame
     clear: bool
-    write_deletes: DeleteWriter
+    stage_deletes: DeleteStager
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,10 @@ class Split:
         branch, snapshot_id = (None, table.snapshot_id) if change.clear else _filled(lake, table)
         data = stage_data(lake, table, cast_to_table(change.rows, table.columns()))
         failpoints.reach("after-data-files")
-        deletes = []
+        deletes = StagedDeletes()
         if snapshot_id is not None and not change.clear and not table.is_empty:
             positions = matching_positions(lake, table, snapshot_id, change.key, change.keys)
-            deletes = change.write_deletes(lake, table, snapshot_id, positions)
+            deletes = change.stage_deletes(lake, table, snapshot_id, positions)
             failpoints.reach("after-delete-files")
         return Staged(
             data, deletes, clear=change.clear and not table.is_empty, branch=branch, fills_done=True
@@ -125,16 +126,17 @@ def stage_located(lake: Lake, table: LakeTable, change: LocatedChange, cache: Ro
     known = cache.of(table, change.key)
     rows = _stage_rows(lake, table, change)
     failpoints.reach("after-data-files")
-    deletes: list[WrittenDeletes] = []
+    deletes = StagedDeletes()
     if table.snapshot_id is not None:
         positions = locate(lake, table, known, change.keys, cache)
-        deletes = stage_deletes_on_driver(lake, table, table.snapshot_id, positions)
+        deletes = stage_positions(lake, table, table.snapshot_id, positions)
         failpoints.reach("after-delete-files")
     return Staged(
         rows.files,
-        [found.file for found in deletes],
+        deletes,
         row_changes=RowChanges(known, change.keys, rows.located, rows.files),
-        small_files=SmallChanges(rows.written, deletes),
+        # The driver cannot merge the files of a table with row lineage: it does not know the ids of the rows.
+        small_files=None if table.has_deletion_vectors else SmallChanges(rows.written, deletes.written),
     )
 
 
@@ -207,7 +209,7 @@ def stage_by_identity(
     failpoints.reach("after-data-files")
     deleted = net.where(F.col(NET) < 0)
     wanted = int(deleted.agg(F.coalesce(-F.sum(NET), F.lit(0)).alias("n")).collect()[0].n)
-    deletes: list[Any] = []
+    deletes = StagedDeletes()
     if wanted:
         positions = _equal_positions(lake, table, None if clear else snapshot_id, columns, source, deleted)
         if positions is None or positions.num_rows < wanted or snapshot_id is None:
@@ -218,8 +220,7 @@ def stage_by_identity(
                 "drop the lake table (replicator drop) and take a new snapshot of it, or mirror only its changes: "
                 'keyless = "changelog"',
             )
-        written = stage_deletes_on_driver(lake, table, snapshot_id, by_file(positions))
-        deletes = [found.file for found in written]
+        deletes = stage_positions(lake, table, snapshot_id, by_file(positions))
         failpoints.reach("after-delete-files")
     return Staged(data, deletes, clear=clear and not table.is_empty, branch=branch, fills_done=True)
 

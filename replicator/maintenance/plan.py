@@ -45,6 +45,7 @@ class TableFacts:
         equality_deletes: number of keys in the equality-delete files.
         bytes: size of all files in the current snapshot.
         snapshot_ms: the time of each snapshot, in the order of the commits, milliseconds since the epoch.
+        has_vectors: whether new position deletes are deletion vectors; `delete_files` then counts each of them.
     """
 
     data_files: int
@@ -54,6 +55,7 @@ class TableFacts:
     bytes: int
     snapshot_ms: Sequence[int]
     equality_deletes: int = 0
+    has_vectors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,12 @@ def due_steps(
     if facts.data_files - merged.data_files >= settings.merge_files:
         due.append(Step.MERGE_DATA)
     if facts.delete_files - merged.delete_files >= settings.merge_files:
-        # Equality deletes cannot be merged: each applies to the data files of earlier commits only.
-        due.append(Step.APPLY_EQUALITY if facts.equality_deletes else Step.MERGE_DELETES)
+        # Equality deletes cannot be merged: each applies to the data files of earlier commits only. Deletion vectors
+        # need no merge: a data file has at most one.
+        if facts.equality_deletes:
+            due.append(Step.APPLY_EQUALITY)
+        elif not facts.has_vectors:
+            due.append(Step.MERGE_DELETES)
     if facts.deleted_rows > settings.delete_ratio * facts.rows and facts.delete_files:
         due.append(Step.FOLD_DELETES)
     if expire_before(facts, settings, now_ms, slack=True) is not None:

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from replicator import failpoints
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.commit import POSITION_DELETES_FORMAT
-from replicator.lake.data_files import DataFileRef, WrittenDeletes, stage_deletes_on_driver
+from replicator.lake.data_files import DataFileRef, WrittenDeletes, write_delete_files
 from replicator.lake.driver_files import WrittenData, read_data, writable_rows, write_data
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import OWN_FILE, Positions, SmallFileLog, SmallFiles
@@ -37,12 +36,11 @@ class SmallMerge:
             LakeUnavailable: the catalog or the storage failed.
         """
         small, since = self.small_files.of(table), table.snapshot_id
-        if (
-            small is None
-            or since is None
-            or small.count < least
-            or table.format_version > POSITION_DELETES_FORMAT
-        ):
+        if small is None or since is None or small.count < least:
+            return None
+        if table.has_deletion_vectors:
+            # Others upgraded the table. A merge must keep the ids of the rows, which only Iceberg's actions know.
+            self.small_files.forget(table)
             return None
         rows = self._live_rows(table, small)
         if rows is None:
@@ -51,7 +49,7 @@ class SmallMerge:
         removed = {file.path for file in small.data}
         data = [write_data(self.lake, table, rows)] if rows.num_rows else []
         kept = small.kept_deletes(removed)
-        deletes = stage_deletes_on_driver(self.lake, table, since, kept, OWN_FILE)
+        deletes = write_delete_files(self.lake, table, since, kept, OWN_FILE)
         failpoints.reach("after-merged-files")
         head = self._commit(table, since, small, data, deletes)
         if head is not None:

@@ -45,6 +45,7 @@ def table_facts(table: LakeTable) -> TableFacts:
         bytes=_count(summary, "total-files-size"),
         equality_deletes=_count(summary, "total-equality-deletes"),
         snapshot_ms=_SnapshotTimes(table.java.snapshots()),
+        has_vectors=table.has_deletion_vectors,
     )
 
 
@@ -185,11 +186,13 @@ class Maintenance:
     def _fold_deletes(self) -> StepReport:
         """Rewrite data files in which many rows are deleted, as many as a slice permits.
 
-        Iceberg counts only the deletes in delete files that refer to a single data file, so those are written first.
+        Iceberg counts only the deletes in delete files that refer to a single data file, so those are written first. In
+        a table with deletion vectors, this converts delete files from before its upgrade; usually there are none.
         """
         facts = self._facts()
-        # Delete files that this engine wrote name several data files, whatever the property says.
-        self._set_granularity("file")
+        if not facts.has_vectors:
+            # Delete files that this engine wrote name several data files, whatever the property says.
+            self._set_granularity("file")
         self._rewrite_deletes(Step.FOLD_DELETES, {"rewrite-all": "true"})
         self.table.java.refresh()
         file_size = max(1, facts.bytes // max(1, facts.data_files))

@@ -13,6 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from replicator.config import Config, MaintenanceConfig
 from replicator.lake.reader import newest_marker, tables_in
 from replicator.lake.row_counts import total
+from replicator.lake.table_metadata import has_deletion_vectors
 from replicator.maintenance.history import MAINTAINED_KEY, StepRuns, merged_files, step_runs
 from replicator.maintenance.plan import (
     MOST_MANIFESTS,
@@ -157,6 +158,7 @@ def read_facts(table: Table) -> TableFacts:
         bytes=total(snapshot, "total-files-size"),
         equality_deletes=total(snapshot, "total-equality-deletes"),
         snapshot_ms=tuple(known.timestamp_ms for known in table.metadata.snapshots),
+        has_vectors=has_deletion_vectors(table.metadata.format_version),
     )
 
 

@@ -17,9 +17,10 @@ from replicator.lake.data_files import (
     FilePositions,
     cast_to_table,
     stage_data,
-    stage_deletes_on_driver,
+    write_delete_files,
 )
 from replicator.lake.driver_files import writable_rows, write_data
+from replicator.lake.position_deletes import StagedDeletes
 from replicator.model.commit_marker import CommitMarker
 from tests.support.lake_harness import LakeHarness
 
@@ -197,9 +198,9 @@ def test_a_data_file_with_many_deleted_rows_gets_a_delete_file_of_its_own(
         FilePositions(DataFileRef(data.path), np.arange(count))
         for data, count in zip(written, (4, 1, 2), strict=True)
     ]
-    deletes = stage_deletes_on_driver(tables, table, table.snapshot_id, positions, own_file=4)
+    deletes = write_delete_files(tables, table, table.snapshot_id, positions, own_file=4)
     assert [sorted(len(p.positions) for p in file.positions) for file in deletes] == [[1, 2], [4]]
-    publish(tables, table, marker(), marker(), Staged(deletes=[file.file for file in deletes]))
+    publish(tables, table, marker(), marker(), Staged(deletes=StagedDeletes([file.file for file in deletes])))
     assert sorted(row["id"] for row in lake.rows("orders")) == [*range(4, 10), *range(11, 20), *range(22, 30)]
     assert tables.spark.read.table("lake.shop.orders").count() == 23
     own = [file for file in files(lake, "orders") if file["content"] == 1 and file["record_count"] == 4]

@@ -1,0 +1,75 @@
+"""Stage the deletes of rows by position, in the form that the format version of the table requires.
+
+Up to version 2, these are position-delete files, see `data_files`; from version 3 on they are deletion vectors. The
+version is that of the table as it was loaded, whoever set it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.data_files import (
+    DataFileRef,
+    FilePositions,
+    WrittenDeletes,
+    by_file,
+    stage_delete_files,
+    write_delete_files,
+)
+from replicator.lake.deletion_vectors import write_vectors
+
+
+@dataclass(frozen=True, slots=True)
+class StagedDeletes:
+    """Deletes of rows that no snapshot refers to yet; they name positions in the snapshot that they were staged for.
+
+    Attributes:
+        files: Iceberg DeleteFile objects to add.
+        replaced: Iceberg DeleteFile objects of that snapshot, which the same commit must remove.
+        vectors: data file path → its deletion vector, which is one of `files`.
+        written: those of `files` that the driver wrote as position-delete files.
+    """
+
+    files: Sequence[Any] = ()
+    replaced: Sequence[Any] = ()
+    vectors: Mapping[str, Any] = field(default_factory=dict)
+    written: Sequence[WrittenDeletes] = ()
+
+
+def stage_positions(
+    lake: Lake, table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
+) -> StagedDeletes:
+    """Stage the deletes of `positions`, which the driver holds."""
+    if table.has_deletion_vectors:
+        vectors = write_vectors(lake, table, snapshot_id, positions)
+        return StagedDeletes(list(vectors.files.values()), vectors.replaced, vectors.files)
+    written = write_delete_files(lake, table, snapshot_id, positions)
+    return StagedDeletes([deletes.file for deletes in written], written=written)
+
+
+def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> StagedDeletes:
+    """Stage the deletes of `positions` (file_path, pos), of which there may be many.
+
+    Spark writes delete files. The driver writes deletion vectors, because it must know all positions of a data file.
+    """
+    if table.has_deletion_vectors:
+        return stage_positions(lake, table, snapshot_id, _collected(positions))
+    return StagedDeletes(stage_delete_files(lake, table, snapshot_id, positions))
+
+
+def stage_few_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> StagedDeletes:
+    """Stage the deletes of `positions` as `stage_deletes`, but on the driver: they must be few."""
+    return stage_positions(lake, table, snapshot_id, by_file(positions.toArrow()))
+
+
+def _collected(positions: DataFrame) -> list[FilePositions]:
+    """Fetch positions, grouped by data file: the path of a file would be most of what Spark returns for each row."""
+    grouped = positions.groupBy("file_path").agg(F.sort_array(F.collect_list("pos")).alias("pos")).toArrow()
+    return [
+        FilePositions(DataFileRef(path), found.values.to_numpy())
+        for path, found in zip(grouped.column("file_path").to_pylist(), grouped.column("pos"), strict=True)
+    ]
