@@ -6,7 +6,7 @@ At the end the mirror equals the source and the changelog has each change once.
 import os
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,7 @@ class LoadScenario:
     compressed: bool
     numbered: bool
     alters: int
+    format_version: int = 2
 
     @property
     def tells_repeats(self) -> bool:
@@ -67,6 +68,9 @@ scenarios = st.builds(
     compressed=st.booleans(),
     numbered=st.booleans(),
     alters=st.sampled_from([3, 15]),
+)
+scenarios_of_version_3 = st.builds(
+    replace, scenarios, format_version=st.just(3), strategy=st.sampled_from(["split", "split", "merge"])
 )
 
 
@@ -96,7 +100,12 @@ def live(lake: LakeHarness, scenario: LoadScenario) -> Source:
     avro = AvroTopics() if scenario.encoding == "avro" else None
     lake.write(source.delivered(scenario.restarts), gaps=scenario.seed, avro=avro)
     config = lake.config(
-        apply={"max_events": scenario.max_events, "strategy": scenario.strategy, "parallel_tables": 2}
+        apply={
+            "max_events": scenario.max_events,
+            "strategy": scenario.strategy,
+            "format_version": scenario.format_version,
+            "parallel_tables": 2,
+        }
     )
     new_process: Callable[[], Scheduler] = lambda: lake.mirror(config)  # noqa: E731
     mirror = new_process()
@@ -126,7 +135,7 @@ def assert_law(lake: LakeHarness, scenario: LoadScenario) -> None:
             same(catalog, "shop", table)
 
 
-@settings(
+law = settings(
     max_examples=EXAMPLES,
     # The examples of an ordinary run are always the same; those of a long run differ.
     derandomize=EXAMPLES <= DEFAULT_EXAMPLES,
@@ -136,8 +145,19 @@ def assert_law(lake: LakeHarness, scenario: LoadScenario) -> None:
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
+
+
+@law
 @given(scenario=scenarios)
 def test_mirror_equals_source_and_changelog_has_each_change_once(
+    lake: LakeHarness, scenario: LoadScenario, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert_law(LakeHarness(lake.base, Path(tmp_path_factory.mktemp("law"))), scenario)
+
+
+@law
+@given(scenario=scenarios_of_version_3)
+def test_law_holds_for_mirrors_of_format_version_3(
     lake: LakeHarness, scenario: LoadScenario, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assert_law(LakeHarness(lake.base, Path(tmp_path_factory.mktemp("law"))), scenario)

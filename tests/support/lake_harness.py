@@ -51,6 +51,7 @@ class LakeHarness:
 
     Attributes:
         driver_max_events: `apply.driver_max_events` of every configuration; None for the default.
+        format_version: `apply.format_version` of every configuration that does not set it; None for the default.
         open_log: opens the archive as a log.
         adapt: replaces services of every mirror's context.
         schedule: creates the scheduler of every mirror.
@@ -59,6 +60,7 @@ class LakeHarness:
     base: SparkSession
     folder: Path
     driver_max_events: int | None = None
+    format_version: int | None = None
     open_log: Callable[[Path], ArchiveChangeLog] = ArchiveChangeLog
     adapt: Callable[[MirrorContext], MirrorContext] = lambda context: context
     schedule: Callable[[MirrorContext], Scheduler] = open_scheduler
@@ -67,6 +69,8 @@ class LakeHarness:
         """Return the minimal configuration with other `sections`, for this folder."""
         if self.driver_max_events is not None:
             sections["apply"] = sections.get("apply", {}) | {"driver_max_events": self.driver_max_events}
+        if self.format_version is not None:
+            sections["apply"] = {"format_version": self.format_version} | sections.get("apply", {})
         return minimal_config(self.folder, **sections)
 
     def session(self, config: Config) -> SparkSession:
