@@ -6,10 +6,11 @@ from replicator import failpoints
 from replicator.batch.changelog_rows import changelog_rows, driver_changelog_rows
 from replicator.batch.table_batch import TableBatch, TableKind
 from replicator.lake.catalog import LakeTable
-from replicator.lake.commit import SmallChanges, Staged
+from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.lake.driver_files import writable_rows, write_data
 from replicator.lake.ledger import LakeRole
+from replicator.lake.small_files import SmallChanges
 from replicator.model.changelog import change_column
 
 

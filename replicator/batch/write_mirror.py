@@ -130,7 +130,8 @@ def _stage_of_driver(batch: TableBatch, table: LakeTable, change: LocatedChange)
         if staged is not None:
             return staged
         _report_obstacle(table.sql_name, "its keys have another type than those of the source")
-    return stage_located(context.lake, table, change, context.row_locations)
+    small = context.small_files.of(table) if batch.options.maintenance.enabled else None
+    return stage_located(context.lake, table, change, context.row_locations, small)
 
 
 def _stage_by_identity(

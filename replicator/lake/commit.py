@@ -15,21 +15,13 @@ from py4j.protocol import Py4JJavaError
 from replicator import failpoints
 from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, FencedError, ForeignChange
+from replicator.lake.absorb import added_data, added_deletes
 from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
-from replicator.lake.data_files import WrittenDeletes
-from replicator.lake.driver_files import WrittenData
 from replicator.lake.position_deletes import StagedDeletes
 from replicator.lake.row_locations import RowChanges
+from replicator.lake.small_files import AbsorbedFiles, SmallChanges
 from replicator.model.commit_marker import COMMIT_KEY, SEQUENCE_KEY, SNAPSHOT_KEY, CommitMarker
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
-
-
-@dataclass(frozen=True, slots=True)
-class SmallChanges:
-    """The files of a commit that the driver wrote; no other files of the commit delete rows of earlier files."""
-
-    data: Sequence[WrittenData] = ()
-    deletes: Sequence[WrittenDeletes] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +134,7 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
     if staged.branch is not None:
         transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()
     if staged.data or staged.deletes.files or staged.equality_deletes:
-        _stamped(_rows(transaction, staged), marker).commit()
+        _stamped(_rows(table, transaction, staged), marker).commit()
     elif staged.branch is not None:
         # The snapshots of the branch were made by SQL, without the number of the commit.
         _stamped(transaction.newFastAppend(), marker).commit()
@@ -170,8 +162,9 @@ def _snapshot_properties(snapshot: Any) -> dict[str, str | None]:
     return {SNAPSHOT_KEY: str(snapshot.snapshotId()), SEQUENCE_KEY: str(snapshot.sequenceNumber())}
 
 
-def _rows(transaction: Any, staged: Staged) -> Any:
-    if not staged.deletes.files and not staged.equality_deletes:
+def _rows(table: LakeTable, transaction: Any, staged: Staged) -> Any:
+    absorbed = AbsorbedFiles() if staged.small_files is None else staged.small_files.absorbed
+    if not staged.deletes.files and not staged.equality_deletes and not absorbed:
         # Merges manifests once there are many, which a fast append does not.
         update = transaction.newAppend()
         for file in staged.data:
@@ -189,6 +182,13 @@ def _rows(transaction: Any, staged: Staged) -> Any:
         update.validateDeletedFiles()
         for file in staged.deletes.replaced:
             update.removeDeletes(file)
+    if absorbed:
+        for file in added_data(table, absorbed.data):
+            update.removeRows(file)
+        for file in added_deletes(table, absorbed.deletes):
+            update.removeDeletes(file)
+        # A file that does not exist any more would leave its rows doubled.
+        update.validateDeletedFiles()
     return update
 
 

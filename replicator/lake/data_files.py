@@ -64,10 +64,17 @@ class FilePositions:
 
 @dataclass(frozen=True, slots=True)
 class WrittenDeletes:
-    """A delete file that no snapshot refers to yet: Iceberg's DeleteFile object, and the positions in it."""
+    """A delete file that this process wrote.
+
+    Attributes:
+        file: Iceberg's DeleteFile object.
+        positions: the positions in it.
+        snapshot_id: the snapshot that added it; None before it is committed.
+    """
 
     file: Any
     positions: Sequence[FilePositions]
+    snapshot_id: int | None = None
 
     @property
     def count(self) -> int:

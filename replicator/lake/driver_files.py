@@ -50,13 +50,17 @@ class WrittenData:
         file: Iceberg's DataFile object.
         path: where the file is.
         size: in bytes.
+        rows: number of rows.
         content: the file itself, if it is small; None if it must be read.
+        snapshot_id: the snapshot that added it; None before it is committed.
     """
 
     file: Any
     path: str
     size: int
+    rows: int
     content: bytes | None = None
+    snapshot_id: int | None = None
 
 
 def writable_rows(table: LakeTable, rows: pa.Table) -> pa.Table | None:
@@ -84,7 +88,8 @@ def write_data(lake: Lake, table: LakeTable, rows: pa.Table) -> WrittenData:
     with lake_errors(f"files of {table.name} cannot be staged"):
         path = str(table.java.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet"))
         file = _uploaded(lake, table, path, content, lake.classes.data_files.builder(table.java.spec()))
-    return WrittenData(file, path, len(content), bytes(content) if len(content) <= _KEPT_BYTES else None)
+    kept = bytes(content) if len(content) <= _KEPT_BYTES else None
+    return WrittenData(file, path, len(content), rows.num_rows, kept)
 
 
 def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:

@@ -41,13 +41,17 @@ class StagedDeletes:
 
 
 def stage_positions(
-    lake: Lake, table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
+    lake: Lake,
+    table: LakeTable,
+    snapshot_id: int,
+    positions: Sequence[FilePositions],
+    own_file: int | None = None,
 ) -> StagedDeletes:
-    """Stage the deletes of `positions`, which the driver holds."""
+    """Stage the deletes of `positions`, which the driver holds; `own_file` as for `write_delete_files`."""
     if table.has_deletion_vectors:
         vectors = write_vectors(lake, table, snapshot_id, positions)
         return StagedDeletes(list(vectors.files.values()), vectors.replaced, vectors.files)
-    written = write_delete_files(lake, table, snapshot_id, positions)
+    written = write_delete_files(lake, table, snapshot_id, positions, own_file)
     return StagedDeletes([deletes.file for deletes in written], written=written)
 
 

@@ -168,12 +168,14 @@ class RowChanges:
         keys: each changed key.
         written: the keys of the new rows and the file in which they are, in this order; None if that is not known.
         unread: the new data files, if `written` is None.
+        removed: the paths of the data files whose remaining rows are among those of `written`.
     """
 
     known: RowLocations
     keys: pa.Table
     written: tuple[pa.Table, DataFileRef] | None
     unread: Sequence[Any] = ()
+    removed: frozenset[str] = frozenset()
 
 
 class RowLocationCache:
@@ -243,6 +245,7 @@ class RowLocationCache:
         else:
             rows, file = changes.written
             known.put_file(rows, file)
+        known.files.discard(changes.removed)
         known.head = head
         self._tables[name] = known
         self._shrink()

@@ -1,12 +1,13 @@
 """Remember the small files that this process wrote last, so that it can merge them itself.
 
 Each small batch adds a data file and a delete file. The process knows which rows of these files were deleted since:
-only its own commits did that. So it merges the files on the driver, without planning a scan and without a Spark job.
+only its own commits did that. So it merges the files on the driver, without planning a scan and without a Spark job:
+a commit absorbs the newest of them, and maintenance merges the others.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,38 @@ OWN_FILE: Final = 5_000
 """A data file with so many deleted rows gets a delete file of its own when delete files are merged."""
 
 Positions = npt.NDArray[np.int64]
+_File = TypeVar("_File", WrittenData, WrittenDeletes)
+
+
+@dataclass(frozen=True, slots=True)
+class AbsorbedFiles:
+    """Small files that a commit removes, because it writes their rows and positions again, together with its own."""
+
+    data: Sequence[WrittenData] = ()
+    deletes: Sequence[WrittenDeletes] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.data or self.deletes)
+
+    @property
+    def paths(self) -> set[str]:
+        """The paths of the data files."""
+        return {file.path for file in self.data}
+
+    @property
+    def positions(self) -> list[FilePositions]:
+        """The positions in other data files; a data file may occur more than once."""
+        gone = self.paths
+        return [p for file in self.deletes for p in file.positions if p.file.path not in gone]
+
+
+@dataclass(frozen=True, slots=True)
+class SmallChanges:
+    """The files of a commit that the driver wrote; no other files of the commit delete rows of earlier files."""
+
+    data: Sequence[WrittenData] = ()
+    deletes: Sequence[WrittenDeletes] = ()
+    absorbed: AbsorbedFiles = field(default_factory=AbsorbedFiles)
 
 
 @dataclass(slots=True)
@@ -41,8 +74,23 @@ class SmallFiles:
     @property
     def count(self) -> int:
         """The number of data files, or of delete files if those are more; without those of a single data file."""
-        shared = [file for file in self.deletes if len(file.positions) > 1 or file.count < OWN_FILE]
-        return max(len(self.data), len(shared))
+        return max(len(self.data), len(self._shared_deletes()))
+
+    def to_absorb(self, rows: int, positions: int) -> AbsorbedFiles:
+        """Return the files that a commit should absorb which adds `rows` rows and deletes `positions` others.
+
+        These are the newest files, as long as each is not larger than all that is newer. So n equal commits leave
+        about log2(n) files, and each row is written about as often.
+        """
+        data = _newest(self.data, rows, lambda file: file.rows)
+        gone = {file.path for file in data}
+        newest = {id(file) for file in _newest(self._shared_deletes(), positions, lambda file: file.count)}
+        deletes = [
+            file
+            for file in self.deletes
+            if id(file) in newest or all(p.file.path in gone for p in file.positions)
+        ]
+        return AbsorbedFiles(data, deletes)
 
     def deleted(self, paths: Iterable[str]) -> dict[str, Positions]:
         """Return path → deleted positions, each once and in ascending order, for the files among `paths`."""
@@ -56,12 +104,44 @@ class SmallFiles:
         found = self._positions()
         return [FilePositions(files[path], found[path]) for path in sorted(found) if path not in removed]
 
+    def commit(self, changes: SmallChanges, head: int) -> None:
+        """Record the files of the commit with the snapshot `head`."""
+        gone = {id(file) for file in (*changes.absorbed.data, *changes.absorbed.deletes)}
+        paths = changes.absorbed.paths
+        self.head = head
+        self.data = [file for file in self.data if id(file) not in gone]
+        self.deletes = [_without(file, paths) for file in self.deletes if id(file) not in gone]
+        self.data += [replace(file, snapshot_id=head) for file in changes.data if file.size < SMALL_BYTES]
+        self.deletes += [replace(file, snapshot_id=head) for file in changes.deletes]
+
     def _positions(self) -> dict[str, Positions]:
         pieces: dict[str, list[Positions]] = {}
         for deletes in self.deletes:
             for found in deletes.positions:
                 pieces.setdefault(found.file.path, []).append(found.positions)
         return {path: np.unique(np.concatenate(parts)) for path, parts in pieces.items()}
+
+    def _shared_deletes(self) -> list[WrittenDeletes]:
+        """Return the delete files without those that have many positions of one data file."""
+        return [file for file in self.deletes if len(file.positions) > 1 or file.count < OWN_FILE]
+
+
+def _newest(files: Sequence[_File], size: int, size_of: Callable[[_File], int]) -> list[_File]:
+    """Return the newest of `files` as long as each is at most as large as `size` and those after it together."""
+    found: list[_File] = []
+    for file in reversed(files):
+        if size_of(file) > size:
+            break
+        found.append(file)
+        size += size_of(file)
+    return found[::-1]
+
+
+def _without(deletes: WrittenDeletes, paths: set[str]) -> WrittenDeletes:
+    """Return a delete file without its positions in data files that no longer exist."""
+    if not any(p.file.path in paths for p in deletes.positions):
+        return deletes
+    return replace(deletes, positions=[p for p in deletes.positions if p.file.path not in paths])
 
 
 class SmallFileLog:
@@ -76,40 +156,31 @@ class SmallFileLog:
         return known if known is not None and known.head == table.snapshot_id else None
 
     def committed(
-        self,
-        table: LakeTable,
-        before: int | None,
-        data: Sequence[WrittenData],
-        deletes: Sequence[WrittenDeletes],
-        head: int | None,
+        self, table: LakeTable, before: int | None, changes: SmallChanges, head: int | None
     ) -> None:
-        """Record a commit of these files after the snapshot `before`; `head` is None if its snapshot is not known."""
+        """Record a commit of files after the snapshot `before`; `head` is None if its snapshot is not known."""
         known = self._tables.get((table.namespace, table.name))
         if known is not None and known.head != before:
             known = None
-        if head is None or any(file.count >= SMALL_DELETES for file in deletes):
+        if head is None or any(file.count >= SMALL_DELETES for file in changes.deletes):
             # Unknown positions could be in the known data files.
             self.forget(table)
             return
         if known is None:
             known = self._tables[table.namespace, table.name] = SmallFiles(head)
-        known.head = head
-        known.data += [file for file in data if file.size < SMALL_BYTES]
-        known.deletes += deletes
+        known.commit(changes, head)
 
     def merged(
         self,
         table: LakeTable,
         data: Sequence[WrittenData],
         deletes: Sequence[WrittenDeletes],
-        head: int | None,
+        head: int,
     ) -> None:
         """Record that all known files were replaced by these; `deletes` delete no rows of `data`."""
-        self._tables[table.namespace, table.name] = SmallFiles(
-            head,
-            [file for file in data if file.size < SMALL_BYTES],
-            [file for file in deletes if file.count < SMALL_DELETES],
-        )
+        few = [file for file in deletes if file.count < SMALL_DELETES]
+        merged = self._tables[table.namespace, table.name] = SmallFiles(head)
+        merged.commit(SmallChanges(data, few), head)
 
     def forget(self, table: LakeTable) -> None:
         """Discard the files of a table, because a commit changed it in another way."""

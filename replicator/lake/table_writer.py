@@ -54,7 +54,7 @@ class TableWriter:
         if changes is not None:
             self.row_locations.committed(target.table, changes, head)
         if (small := staged.small_files) is not None:
-            self.small_files.committed(target.table, before, small.data, small.deletes, head)
+            self.small_files.committed(target.table, before, small, head)
         self.ledger.committed(target.source, target.role, marker)
 
     def target(self, source: TableId, role: LakeRole, table: LakeTable) -> WriteTarget:

@@ -18,8 +18,9 @@ from pyspark.sql.window import Window
 from replicator import failpoints
 from replicator.errors import MissingRows
 from replicator.lake import sql
+from replicator.lake.absorb import absorb
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.commit import SmallChanges, Staged
+from replicator.lake.commit import Staged
 from replicator.lake.data_files import (
     POSITIONS,
     DataFileRef,
@@ -34,6 +35,7 @@ from replicator.lake.equality import equality_keys
 from replicator.lake.position_deletes import StagedDeletes, stage_positions
 from replicator.lake.row_locations import RowChanges, RowLocationCache
 from replicator.lake.row_search import locate
+from replicator.lake.small_files import OWN_FILE, SmallChanges, SmallFiles
 from replicator.model.changelog import NET
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
@@ -118,25 +120,35 @@ class Split:
         )
 
 
-def stage_located(lake: Lake, table: LakeTable, change: LocatedChange, cache: RowLocationCache) -> Staged:
+def stage_located(
+    lake: Lake, table: LakeTable, change: LocatedChange, cache: RowLocationCache, small: SmallFiles | None
+) -> Staged:
     """Stage a change as `Split` does, with the row locations that this process knows.
 
-    The table must not have columns that are still to be filled.
+    The commit absorbs the newest of the table's `small` files. The table must not have columns that are still to be
+    filled.
     """
     known = cache.of(table, change.key)
-    rows = _stage_rows(lake, table, change)
+    positions = [] if table.snapshot_id is None else locate(lake, table, known, change.keys, cache)
+    absorbed = absorb(table, small, None if change.rows is None else change.rows[0], positions, known.names)
+    if absorbed.rows is None:
+        rows = _stage_rows(lake, table, change)
+    else:
+        rows = _written(write_data(lake, table, absorbed.rows), absorbed.rows.select(known.names))
     failpoints.reach("after-data-files")
     deletes = StagedDeletes()
     if table.snapshot_id is not None:
-        positions = locate(lake, table, known, change.keys, cache)
-        deletes = stage_positions(lake, table, table.snapshot_id, positions)
+        own_file = OWN_FILE if absorbed.files.deletes else None
+        deletes = stage_positions(lake, table, table.snapshot_id, absorbed.positions, own_file)
         failpoints.reach("after-delete-files")
+    removed = frozenset(absorbed.files.paths)
+    # The driver cannot merge the files of a table with row lineage: it does not know the ids of the rows.
+    small_files = SmallChanges(rows.written, deletes.written, absorbed.files)
     return Staged(
         rows.files,
         deletes,
-        row_changes=RowChanges(known, change.keys, rows.located, rows.files),
-        # The driver cannot merge the files of a table with row lineage: it does not know the ids of the rows.
-        small_files=None if table.has_deletion_vectors else SmallChanges(rows.written, deletes.written),
+        row_changes=RowChanges(known, change.keys, rows.located, rows.files, removed),
+        small_files=None if table.has_deletion_vectors else small_files,
     )
 
 
@@ -155,6 +167,10 @@ class _StagedRows:
     written: Sequence[WrittenData] = ()
 
 
+def _written(file: WrittenData, keys: pa.Table) -> _StagedRows:
+    return _StagedRows([file.file], (keys, DataFileRef(file.path)), [file])
+
+
 def _stage_rows(lake: Lake, table: LakeTable, change: LocatedChange) -> _StagedRows:
     """Write the new rows, on the driver if it holds them and the table permits it."""
     if change.rows is None:
@@ -164,8 +180,7 @@ def _stage_rows(lake: Lake, table: LakeTable, change: LocatedChange) -> _StagedR
         return _StagedRows([])
     writable = writable_rows(table, rows)
     if writable is not None:
-        found = write_data(lake, table, writable)
-        return _StagedRows([found.file], (keys, DataFileRef(found.path)), [found])
+        return _written(write_data(lake, table, writable), keys)
     data = stage_data(lake, table, cast_to_table(change.frame(), table.columns()))
     # One task wrote one file, in the order of the rows that it was given.
     ordered = len(data) == 1 and not table.is_partitioned and not table.is_sorted

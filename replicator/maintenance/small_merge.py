@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from replicator import failpoints
+from replicator.lake.absorb import added_data, added_deletes, remaining_rows
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.data_files import DataFileRef, WrittenDeletes, write_delete_files
-from replicator.lake.driver_files import WrittenData, read_data, writable_rows, write_data
+from replicator.lake.driver_files import WrittenData, write_data
 from replicator.lake.row_locations import RowLocationCache
-from replicator.lake.small_files import OWN_FILE, Positions, SmallFileLog, SmallFiles
+from replicator.lake.small_files import OWN_FILE, SmallFileLog, SmallFiles
 from replicator.maintenance.history import STEP_KEY
 from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport
@@ -42,7 +40,8 @@ class SmallMerge:
             # Others upgraded the table. A merge must keep the ids of the rows, which only Iceberg's actions know.
             self.small_files.forget(table)
             return None
-        rows = self._live_rows(table, small)
+        deleted = small.deleted(file.path for file in small.data)
+        rows = remaining_rows(table, small.data, deleted)
         if rows is None:
             self.small_files.forget(table)
             return None
@@ -60,17 +59,6 @@ class SmallMerge:
         replaced, added = len(small.data) + len(small.deletes), len(data) + len(deletes)
         return StepReport(Step.MERGE_SMALL, replaced, added, sum(file.size for file in small.data))
 
-    def _live_rows(self, table: LakeTable, small: SmallFiles) -> pa.Table | None:
-        """Return the rows of the data files that are not deleted, as the table stores them; None if Arrow cannot."""
-        deleted = small.deleted(file.path for file in small.data)
-        parts = []
-        for file in small.data:
-            rows = read_data(table, file)
-            if rows is None:
-                return None
-            parts.append(_without(rows, deleted.get(file.path)))
-        return writable_rows(table, pa.concat_tables(parts)) if parts else None
-
     def _commit(
         self,
         table: LakeTable,
@@ -82,7 +70,7 @@ class SmallMerge:
         """Commit the merge. Return its snapshot; None if another process committed between it and `since`."""
         with lake_errors(f"merged files of {table.namespace}.{table.name} cannot be committed"):
             rewrite: Any = table.java.newRewrite().validateFromSnapshot(since)
-            for old in [*(d.file for d in small.data), *(d.file for d in small.deletes)]:
+            for old in (*added_data(table, small.data), *added_deletes(table, small.deletes)):
                 rewrite.deleteFile(old)
             for new in [*(d.file for d in data), *(d.file for d in deletes)]:
                 rewrite.addFile(new)
@@ -90,11 +78,3 @@ class SmallMerge:
             table.java.refresh()
             snapshot = table.java.currentSnapshot()
             return int(snapshot.snapshotId()) if snapshot.parentId() == since else None
-
-
-def _without(rows: pa.Table, positions: Positions | None) -> pa.Table:
-    if positions is None:
-        return rows
-    kept = np.ones(rows.num_rows, bool)
-    kept[positions] = False
-    return rows.filter(pa.array(kept))

@@ -9,15 +9,23 @@ import pytest
 from replicator.lake.catalog import LakeTable
 from replicator.lake.data_files import DataFileRef, FilePositions, WrittenDeletes
 from replicator.lake.driver_files import WrittenData
-from replicator.lake.small_files import SMALL_BYTES, SMALL_DELETES, SmallFileLog, SmallFiles
+from replicator.lake.small_files import (
+    OWN_FILE,
+    SMALL_BYTES,
+    SMALL_DELETES,
+    AbsorbedFiles,
+    SmallChanges,
+    SmallFileLog,
+    SmallFiles,
+)
 
 
 def table(snapshot_id: int | None) -> LakeTable:
     return cast("LakeTable", SimpleNamespace(namespace="shop", name="orders", snapshot_id=snapshot_id))
 
 
-def data(path: str, size: int = 10) -> WrittenData:
-    return WrittenData(object(), path, size)
+def data(path: str, size: int = 10, rows: int = 1) -> WrittenData:
+    return WrittenData(object(), path, size, rows)
 
 
 def deletes(**positions: Any) -> WrittenDeletes:
@@ -26,7 +34,7 @@ def deletes(**positions: Any) -> WrittenDeletes:
 
 
 def committed(log: SmallFileLog, before: int | None, head: int, *files: WrittenData, by: Any = ()) -> None:
-    log.committed(table(head), before, files, by, head)
+    log.committed(table(head), before, SmallChanges(files, by), head)
 
 
 def known(log: SmallFileLog, snapshot_id: int) -> SmallFiles:
@@ -50,7 +58,7 @@ def test_log_knows_nothing_of_another_snapshot() -> None:
     log = SmallFileLog()
     committed(log, None, 1, data("a"))
     assert log.of(table(2)) is None
-    log.committed(table(1), 1, [data("b")], [], None)
+    log.committed(table(1), 1, SmallChanges([data("b")]), None)
     assert log.of(table(1)) is None
 
 
@@ -81,3 +89,46 @@ def test_positions_are_split_between_removed_and_other_files_each_once(times: in
     assert {path: at.tolist() for path, at in files.deleted(["a", "b"]).items()} == {"a": [1, 5, 7]}
     kept = files.kept_deletes({"a", "b"})
     assert [(found.file.path, found.positions.tolist()) for found in kept] == [("base", [2, 9])]
+
+
+def paths(absorbed: AbsorbedFiles) -> list[str]:
+    return [file.path for file in absorbed.data]
+
+
+def test_commits_of_equal_size_leave_a_logarithm_of_files() -> None:
+    log, most, written = SmallFileLog(), 0, 0
+    for n in range(1, 1025):
+        small = log.of(table(n - 1))
+        absorbed = AbsorbedFiles() if small is None else small.to_absorb(1, 1)
+        rows = 1 + sum(file.rows for file in absorbed.data)
+        at = [0] * (1 + sum(file.count for file in absorbed.deletes))
+        changes = SmallChanges([data(f"f{n}", rows=rows)], [deletes(base=at, other=[])], absorbed)
+        log.committed(table(n), n - 1, changes, n)
+        most, written = max(most, known(log, n).count), written + rows
+    assert sum(file.rows for file in known(log, 1024).data) == 1024
+    assert most <= 11
+    assert written <= 11 * 1024
+    assert {file.snapshot_id for file in known(log, 1024).data} == {1024}
+
+
+def test_larger_files_are_not_absorbed_and_neither_is_anything_before_them() -> None:
+    small = SmallFiles(1, [data("a", rows=30), data("b", rows=9), data("c", rows=2)])
+    assert paths(small.to_absorb(2, 0)) == ["c"]
+    assert paths(small.to_absorb(7, 0)) == ["b", "c"]
+    assert paths(small.to_absorb(1, 0)) == []
+
+
+def test_delete_file_of_one_data_file_with_many_positions_is_passed_over() -> None:
+    few, own = deletes(a=[1], b=[2]), deletes(a=range(OWN_FILE))
+    assert SmallFiles(1, [], [few, own]).to_absorb(0, 2).deletes == [few]
+
+
+def test_delete_file_that_names_only_absorbed_files_is_removed_with_them() -> None:
+    useless, other = deletes(a=range(50)), deletes(a=[60], base=range(70))
+    small = SmallFiles(1, [data("a")], [useless, other])
+    absorbed = small.to_absorb(1, 1)
+    assert (paths(absorbed), absorbed.deletes, absorbed.positions) == (["a"], [useless], [])
+    small.commit(SmallChanges([data("b")], [], absorbed), 2)
+    assert [file.path for file in small.data] == ["b"]
+    # The positions in the absorbed file need never be written again.
+    assert [found.file.path for file in small.deletes for found in file.positions] == ["base"]
