@@ -9,7 +9,9 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -23,7 +25,7 @@ CHECKSUM = (
     "sum(crc32(cast(concat_ws('|', id, quantity, amount, status, note, "
     "unix_micros(cast(updated_at AS timestamp))) AS binary)))"
 )
-_WARM_UPS, _READS = 5, 15
+_WARM_UPS, _READS = 20, 20
 _MANY = 10
 _WARM_UPS_OF_MANY, _READS_OF_MANY = 2, 5
 """For more than `_MANY` tables: one read includes all of them."""
@@ -31,15 +33,18 @@ _WARM_UPS_OF_MANY, _READS_OF_MANY = 2, 5
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One namespace: median warm seconds for count and sum over its tables, and over copies written in one commit.
+    """One namespace, and the median warm seconds to read its tables; None if they were not measured.
 
-    Both are None if they were not measured.
+    `read_seconds` is for a count of the rows and a sum of one column, `full_read_seconds` for all columns. The others
+    are for copies that were written in one commit.
     """
 
     namespace: str
     tables: dict[str, TableState]
     read_seconds: float | None
     compacted_read_seconds: float | None
+    full_read_seconds: float | None
+    compacted_full_read_seconds: float | None
     data_files: int
     delete_files: int
 
@@ -77,11 +82,14 @@ def _look(spark: SparkSession, namespace: str, *, timed: bool) -> Look:
         spark.sql(f"SELECT content, count(*) AS n FROM {name}.files GROUP BY 1").collect() for name in full
     ]
     counted = [(row.content, row.n) for rows in files for row in rows]
+    seconds = _read_seconds(spark, full, _copies(spark, namespace, names)) if timed else (None,) * 4
     return Look(
         namespace,
         {name: _state(spark, path) for name, path in zip(names, full, strict=True)},
-        _read_seconds(spark, full) if timed else None,
-        _read_seconds(spark, _copies(spark, namespace, names)) if timed else None,
+        seconds[0],
+        seconds[1],
+        seconds[2],
+        seconds[3],
         sum(n for content, n in counted if content == 0),
         sum(n for content, n in counted if content != 0),
     )
@@ -93,7 +101,7 @@ def _copies(spark: SparkSession, namespace: str, names: list[str]) -> list[str]:
     for name in names:
         spark.sql(
             f"CREATE OR REPLACE TABLE lake.{namespace}_copy.{name} USING iceberg "
-            f"AS SELECT * FROM lake.{namespace}.{name}"
+            f"AS SELECT /*+ REBALANCE */ * FROM lake.{namespace}.{name}"
         )
     return [f"lake.{namespace}_copy.{name}" for name in names]
 
@@ -104,16 +112,32 @@ def _state(spark: SparkSession, table: str) -> TableState:
     return TableState(count, int(cents or 0), checksum or 0)
 
 
-def _read_seconds(spark: SparkSession, tables: list[str]) -> float:
-    """Return the median seconds of a query that counts the rows and sums the amounts of all tables."""
-    everything = " UNION ALL ".join(f"SELECT amount FROM {table}" for table in tables)
-    warm_ups, reads = (_WARM_UPS_OF_MANY, _READS_OF_MANY) if len(tables) > _MANY else (_WARM_UPS, _READS)
-    seconds = []
-    for _ in range(warm_ups + reads):
-        started = time.monotonic()
-        spark.sql(f"SELECT count(*), sum(amount) FROM ({everything})").collect()
-        seconds.append(time.monotonic() - started)
-    return statistics.median(seconds[warm_ups:])
+def _read_seconds(spark: SparkSession, tables: list[str], copies: list[str]) -> list[float]:
+    """Return the median seconds of each read, in the order of the fields of `Look`.
+
+    The reads take turns, so that all of them find the same machine and the same compiled code.
+    """
+    reads: list[Callable[[], object]] = []
+    for columns in ("amount", "*"):
+        for names in (tables, copies):
+            query = " UNION ALL ".join(f"SELECT {columns} FROM {name}" for name in names)
+            reads.append(partial(_aggregate if columns == "amount" else _scan, spark, query))
+    warm_ups, rounds = (_WARM_UPS_OF_MANY, _READS_OF_MANY) if len(tables) > _MANY else (_WARM_UPS, _READS)
+    seconds: list[list[float]] = [[] for _ in reads]
+    for _ in range(warm_ups + rounds):
+        for read, found in zip(reads, seconds, strict=True):
+            started = time.monotonic()
+            read()
+            found.append(time.monotonic() - started)
+    return [statistics.median(found[warm_ups:]) for found in seconds]
+
+
+def _aggregate(spark: SparkSession, query: str) -> None:
+    spark.sql(f"SELECT count(*), sum(amount) FROM ({query})").collect()
+
+
+def _scan(spark: SparkSession, query: str) -> None:
+    spark.sql(query).write.format("noop").mode("overwrite").save()
 
 
 def _main(config: Config, namespaces: list[str], *, timed: bool) -> None:

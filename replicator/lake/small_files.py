@@ -5,6 +5,7 @@ only its own commits did that. So it merges the files on the driver, without pla
 a commit absorbs the newest of them, and maintenance merges the others.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
@@ -22,6 +23,10 @@ SMALL_DELETES: Final = 500_000
 """Delete files with more positions are merged by Spark."""
 OWN_FILE: Final = 5_000
 """A data file with so many deleted rows gets a delete file of its own when delete files are merged."""
+DATA_RATIO: Final = 3
+"""A commit absorbs data files with up to so many times as many rows as all that is newer."""
+DELETES_RATIO: Final = 6
+"""As `DATA_RATIO`, for the positions of delete files, which are cheaper to write and dearer to read."""
 
 Positions = npt.NDArray[np.int64]
 _File = TypeVar("_File", WrittenData, WrittenDeletes)
@@ -79,16 +84,17 @@ class SmallFiles:
     def to_absorb(self, rows: int, positions: int) -> AbsorbedFiles:
         """Return the files that a commit should absorb which adds `rows` rows and deletes `positions` others.
 
-        These are the newest files, as long as each is not larger than all that is newer. So n equal commits leave
-        about log2(n) files, and each row is written about as often.
+        These are the newest files, as long as each is not much larger than all that is newer. So equal commits leave
+        a number of files that grows with the logarithm of theirs, and write each row about as often.
         """
-        data = _newest(self.data, rows, lambda file: file.rows)
+        data = _newest(self.data, rows, lambda file: file.rows, DATA_RATIO)
         gone = {file.path for file in data}
-        newest = {id(file) for file in _newest(self._shared_deletes(), positions, lambda file: file.count)}
+        shared = _newest(self._shared_deletes(), positions, _count, DELETES_RATIO)
+        chosen = {id(file) for file in (*shared, *self._own_deletes(shared))}
         deletes = [
             file
             for file in self.deletes
-            if id(file) in newest or all(p.file.path in gone for p in file.positions)
+            if id(file) in chosen or all(p.file.path in gone for p in file.positions)
         ]
         return AbsorbedFiles(data, deletes)
 
@@ -123,14 +129,34 @@ class SmallFiles:
 
     def _shared_deletes(self) -> list[WrittenDeletes]:
         """Return the delete files without those that have many positions of one data file."""
-        return [file for file in self.deletes if len(file.positions) > 1 or file.count < OWN_FILE]
+        return [file for file in self.deletes if not _is_own(file)]
+
+    def _own_deletes(self, shared: Sequence[WrittenDeletes]) -> list[WrittenDeletes]:
+        """Return the delete files of single data files that get another one if `shared` is absorbed."""
+        counts = Counter[str]()
+        for file in shared:
+            counts.update({p.file.path: len(p.positions) for p in file.positions})
+        found: list[WrittenDeletes] = []
+        for path, count in counts.items():
+            if count >= OWN_FILE:
+                own = [f for f in self.deletes if _is_own(f) and f.positions[0].file.path == path]
+                found += _newest(own, count, _count, DELETES_RATIO)
+        return found
 
 
-def _newest(files: Sequence[_File], size: int, size_of: Callable[[_File], int]) -> list[_File]:
-    """Return the newest of `files` as long as each is at most as large as `size` and those after it together."""
+def _is_own(file: WrittenDeletes) -> bool:
+    return len(file.positions) == 1 and file.count >= OWN_FILE
+
+
+def _count(file: WrittenDeletes) -> int:
+    return file.count
+
+
+def _newest(files: Sequence[_File], size: int, size_of: Callable[[_File], int], ratio: int) -> list[_File]:
+    """Return the newest of `files`, each at most `ratio` times as large as `size` and those after it together."""
     found: list[_File] = []
     for file in reversed(files):
-        if size_of(file) > size:
+        if size_of(file) > ratio * size:
             break
         found.append(file)
         size += size_of(file)
