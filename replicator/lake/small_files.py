@@ -81,6 +81,13 @@ class SmallFiles:
         """The number of data files, or of delete files if those are more; without those of a single data file."""
         return max(len(self.data), len(self._shared_deletes()))
 
+    @property
+    def deleted_share(self) -> float:
+        """The share of the rows of the data files that is deleted."""
+        rows = sum(file.rows for file in self.data)
+        deleted = sum(len(found) for found in self.deleted(file.path for file in self.data).values())
+        return deleted / rows if rows else 0.0
+
     def to_absorb(self, rows: int, positions: int) -> AbsorbedFiles:
         """Return the files that a commit should absorb which adds `rows` rows and deletes `positions` others.
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicator import failpoints
+from replicator.config import MaintenanceConfig
 from replicator.lake.absorb import added_data, added_deletes, remaining_rows
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.data_files import DataFileRef, WrittenDeletes, write_delete_files
@@ -23,10 +24,10 @@ class SmallMerge:
     row_locations: RowLocationCache
     small_files: SmallFileLog
 
-    def run(self, table: LakeTable, least: int) -> StepReport | None:
-        """Merge the known small files of `table` if there are at least `least`; `table` is then refreshed.
+    def run(self, table: LakeTable, settings: MaintenanceConfig) -> StepReport | None:
+        """Merge the known small files of `table` if they are many or have many deleted rows; `table` is then refreshed.
 
-        Return None if there are fewer, if another process committed to the table since, or if only Spark can write the
+        Return None if nothing is due, if another process committed to the table since, or if only Spark can write the
         table's files.
 
         Raises:
@@ -34,7 +35,9 @@ class SmallMerge:
             LakeUnavailable: the catalog or the storage failed.
         """
         small, since = self.small_files.of(table), table.snapshot_id
-        if small is None or since is None or small.count < least:
+        if small is None or since is None:
+            return None
+        if small.count < settings.merge_files and small.deleted_share <= settings.delete_ratio:
             return None
         if table.has_deletion_vectors:
             # Others upgraded the table. A merge must keep the ids of the rows, which only Iceberg's actions know.

@@ -135,7 +135,7 @@ class TableMaintainer:
         if table is None:
             return merged
         settings, started = self.config.table(str(source)).maintenance, time.monotonic()
-        small = self.small_merge.run(table, settings.merge_files)
+        small = self.small_merge.run(table, settings)
         due = due_steps(table_facts(table), merged, settings, now_ms())
         work = Maintenance(self.lake, table, settings, deadline, self.config.maintenance.slice_bytes)
         reports: list[StepReport] = []

@@ -142,3 +142,11 @@ def test_delete_file_that_names_only_absorbed_files_is_removed_with_them() -> No
     assert [file.path for file in small.data] == ["b"]
     # The positions in the absorbed file need never be written again.
     assert [found.file.path for file in small.deletes for found in file.positions] == ["base"]
+
+
+def test_deleted_share_counts_each_deleted_row_of_the_small_data_files_once() -> None:
+    files = [data("a", rows=6), data("b", rows=4)]
+    assert (
+        SmallFiles(1, files, [deletes(a=[1, 2], base=range(9)), deletes(a=[2], b=[0])]).deleted_share == 0.3
+    )
+    assert SmallFiles(1, [], [deletes(base=[1])]).deleted_share == 0
