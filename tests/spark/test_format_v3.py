@@ -119,8 +119,7 @@ def test_later_delete_in_the_same_data_file_replaces_its_deletion_vector(lake: L
     assert_rows(lake, batches)
 
 
-@pytest.mark.parametrize("driver_max_events", [0, 10_000])
-@pytest.mark.parametrize("granularity", ["partition", "file"])
+@pytest.mark.parametrize(("granularity", "driver_max_events"), [("partition", 0), ("file", 10_000)])
 def test_deletes_from_before_an_upgrade_are_part_of_the_deletion_vectors(
     lake: LakeHarness, granularity: str, driver_max_events: int
 ) -> None:
@@ -165,7 +164,7 @@ def test_tables_may_override_the_format_version(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
-@pytest.mark.parametrize("point", ["after-data-files", "after-delete-files", "before-commit"])
+@pytest.mark.parametrize("point", ["after-delete-files", "before-commit"])
 def test_crash_between_files_and_commit_changes_nothing(
     lake: LakeHarness, point: str, driver_max_events: int
 ) -> None:

@@ -338,8 +338,10 @@ def test_rolled_back_table_pauses_and_continues_when_the_rollback_is_undone(lake
     assert_exact(lake, batches)
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])
-@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+@pytest.mark.parametrize(
+    ("strategy", "driver_max_events"),
+    [("split", 0), ("split", 10_000), ("merge", 10_000), ("copy-on-write", 10_000), ("equality", 10_000)],
+)
 def test_mirror_continues_after_an_upgrade_to_format_version_3(
     lake: LakeHarness, driver_max_events: int, strategy: str
 ) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.config import STRATEGIES
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, event, ids, snapshot_read
 
@@ -23,7 +24,7 @@ ANEW = [
 """Between the snapshots, 2 and 4 were deleted and 5 was inserted."""
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])
+@pytest.mark.parametrize(("strategy", "format_version"), STRATEGIES)
 @pytest.mark.parametrize(
     "cuts",
     [
@@ -35,10 +36,10 @@ ANEW = [
     ],
 )
 def test_second_snapshot_removes_rows_deleted_before_it(
-    lake: LakeHarness, strategy: str, cuts: list[dict[int, int]]
+    lake: LakeHarness, strategy: str, format_version: int, cuts: list[dict[int, int]]
 ) -> None:
     lake.write([DEFINITION, *BROKEN_OFF, *ANEW])
-    mirror = lake.mirror(lake.config(apply={"strategy": strategy}))
+    mirror = lake.mirror(lake.config(apply={"strategy": strategy, "format_version": format_version}))
     for cut in cuts:
         mirror.advance({ORDERS: cut})
     mirror.advance({ORDERS: {0: 5, 1: 4}})

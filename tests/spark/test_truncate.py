@@ -8,6 +8,7 @@ from tests.oracle.events import (
     schema_change_event,
 )
 from tests.oracle.model import Record
+from tests.support.config import STRATEGIES
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, event
 
@@ -23,14 +24,14 @@ SCATTERED = [
 """Events of a truncated table on two partitions; the TRUNCATE event is in one of them only."""
 
 
-@pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])
+@pytest.mark.parametrize(("strategy", "format_version"), STRATEGIES)
 @pytest.mark.parametrize("cut", [{0: 2}, {1: 2}, {0: 1, 1: 2}, {0: 1, 1: 3}, {0: 3, 1: 1}, {0: 3}])
 def test_truncate_removes_older_rows_of_all_partitions(
-    lake: LakeHarness, strategy: str, cut: dict[int, int]
+    lake: LakeHarness, strategy: str, format_version: int, cut: dict[int, int]
 ) -> None:
     """Older events may arrive after it, and newer ones before it."""
     lake.write([DEFINITION, *SCATTERED])
-    mirror = lake.mirror(lake.config(apply={"strategy": strategy}))
+    mirror = lake.mirror(lake.config(apply={"strategy": strategy, "format_version": format_version}))
     mirror.advance({ORDERS: cut})
     mirror.advance({ORDERS: {0: 3, 1: 4}})
     assert mirror.summary().paused == {}

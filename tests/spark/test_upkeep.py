@@ -93,7 +93,11 @@ def test_tables_are_not_maintained_when_it_is_disabled(lake: LakeHarness) -> Non
     assert total(table(lake, "shop_changes"), "data-files") == 9
 
 
-def test_locations_of_rows_stay_known_when_their_files_are_merged(lake: LakeHarness) -> None:
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_locations_of_rows_stay_known_when_their_files_are_merged(
+    lake: LakeHarness, format_version: int
+) -> None:
+    lake.format_version = format_version
     batches = changes(5, batches=9)
     lake.write([DEFINITION, *(record for batch in batches for record in batch)])
     mirror = lake.mirror(config(lake, {"max_snapshots": 100}))
@@ -130,10 +134,11 @@ def test_rows_are_not_located_when_another_commit_changed_rows_meanwhile(lake: L
     assert rewritten_files(after, before.snapshot_id) is None
 
 
-@pytest.mark.parametrize("crash", [1, 2, 3])
+@pytest.mark.parametrize(("crash", "format_version"), [(1, 2), (2, 2), (3, 2), (2, 3)])
 def test_mirror_stays_exact_when_the_process_ends_between_maintenance_steps(
-    lake: LakeHarness, crash: int
+    lake: LakeHarness, crash: int, format_version: int
 ) -> None:
+    lake.format_version = format_version
     batches = changes(6, batches=12)
     reached = 0
 
