@@ -5,7 +5,6 @@ from typing import Any
 
 from replicator.config import Config, parse
 
-
 STRATEGIES = [
     ("split", 2),
     ("split", 3),

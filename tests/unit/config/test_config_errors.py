@@ -166,3 +166,16 @@ def test_load_refuses_a_source_url_that_is_not_a_mysql_url(file: Path, url: str)
 def test_parse_refuses_settings_that_leave_neither_mirror_nor_changelog(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="keep one"):
         parse(tomllib.loads(GOOD) | settings, base=Path("/mirrors"))
+
+
+def test_format_version_is_not_accepted_as_a_property(file: Path) -> None:
+    text = GOOD + "\n" + '[[table]]\nname = "shop.things"\nproperties = { format-version = "3" }\n'
+    (found,) = mistakes_in(file, text)
+    assert '"format-version" has its own key: format_version' in found
+
+
+@pytest.mark.parametrize("version", ["1", "4", '"3"', "true"])
+def test_format_version_is_2_or_3(file: Path, version: str) -> None:
+    text = GOOD.replace("[apply]", f"[apply]\nformat_version = {version}")
+    (found,) = mistakes_in(file, text)
+    assert "apply.format_version" in found
