@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -48,6 +49,7 @@ class Options:
     trigger: str = "continuous"
     changelog: bool = True
     driver_memory: str = "4g"
+    maintenance: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,17 @@ class Freshness:
         return self.late <= max(_STEADY_GROWTH * self.early, 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What happened: `window` has the first and last moment of the measured changes, milliseconds since the epoch."""
+
+    window: tuple[int, int]
+    made: dict[str, float]
+    caught_up: float
+    usage: Usage
+    maintained: float
+
+
 def freshness(options: Options, results: Path) -> bool:
     """Run, print and save. Return False if changes are missing or repeated, or if the delay grew."""
     folder = cache_folder() / "freshness"
@@ -88,6 +101,8 @@ def freshness(options: Options, results: Path) -> bool:
             source=f"mysql://{endpoints.mysql_user}@{endpoints.mysql_host}:{endpoints.mysql_port}/shop",
             password_file=secret, connect_url=endpoints.connect_url,
         )  # fmt: skip
+        with path.open("a") as file:
+            file.write(f"[maintenance]\nenabled = {json.dumps(options.maintenance)}\n")
         config = load(path)
         register(config)
         with _mirror(target, path) as meter:
@@ -97,7 +112,9 @@ def freshness(options: Options, results: Path) -> bool:
             made = _write(root, options.minutes * 60, options.changes_per_second)
             ended_ms = time.time_ns() // 1_000_000
             caught_up = _wait_until_current(config)
-        return _report(options, results, root, config, (begun_ms, ended_ms), made, caught_up, meter.stop())
+        maintained = _maintenance_seconds(target.log("mirror"), begun_ms, ended_ms)
+        run = _Run((begun_ms, ended_ms), made, caught_up, meter.stop(), maintained)
+        return _report(options, results, root, config, run)
     finally:
         stack.down()
 
@@ -119,6 +136,19 @@ def _mirror(target: Target, config: Path) -> Iterator[TreeMeter]:
             except subprocess.TimeoutExpired:
                 mirror.kill()
                 raise
+
+
+def _maintenance_seconds(log: Path, begun_ms: int, ended_ms: int) -> float:
+    """Return the seconds that the mirror spent on maintenance between two times, according to its log.
+
+    It applies no batch meanwhile.
+    """
+    seconds = 0.0
+    for line in log.read_text().splitlines():
+        if line.startswith("{") and (found := json.loads(line)).get("event") == "maintained":
+            at = datetime.fromisoformat(found["timestamp"]).timestamp() * 1000
+            seconds += found["seconds"] if begun_ms <= at <= ended_ms else 0
+    return seconds
 
 
 def _write(server: Server, seconds: float, changes_per_second: float) -> dict[str, float]:
@@ -158,33 +188,25 @@ def _wait_until_current(config: Config) -> float:
     raise RuntimeError(f"the mirror did not catch up in {_CATCH_UP_S} s; see its log")
 
 
-def _report(
-    options: Options,
-    results: Path,
-    root: Server,
-    config: Config,
-    window: tuple[int, int],
-    made: dict[str, float],
-    caught_up: float,
-    usage: Usage,
-) -> bool:
+def _report(options: Options, results: Path, root: Server, config: Config, run: _Run) -> bool:
     with open_catalog(config.lake) as catalog:
         mirrors = tables_in(catalog, config.lake.namespace)
         changelogs = tables_in(catalog, config.lake.changes_namespace)
-        measured = _measure(mirrors, changelogs, window)
+        measured = _measure(mirrors, changelogs, run.window)
         wrong = _wrong(mirrors, shopload.sums(root))
-    if measured.changes != made["changes"]:
-        wrong.append(f"{made['changes']:.0f} changes were made, the changelogs hold {measured.changes}")
+    if measured.changes != run.made["changes"]:
+        wrong.append(f"{run.made['changes']:.0f} changes were made, the changelogs hold {measured.changes}")
     if not measured.sustained:
         wrong.append(f"the mirror fell behind: {measured.early:.1f} s early, {measured.late:.1f} s late")
-    rate = made["changes"] / (options.minutes * 60 + made["slipped_seconds"])
+    rate = run.made["changes"] / (options.minutes * 60 + run.made["slipped_seconds"])
     rows = [
         ("changes", measured.changes), ("changes/s", rate), ("commits a table", measured.commits / 10),
         ("p50 s", measured.p50), ("p90 s", measured.p90), ("p99 s", measured.p99),
         ("highest s", measured.highest),
         ("median, first third", measured.early), ("median, last third", measured.late),
-        ("caught up after, s", caught_up), ("mirror's cores", usage.cpu_seconds / usage.seconds),
-        ("mirror's peak MiB", usage.peak_rss / 2**20),
+        ("caught up after, s", run.caught_up), ("mirror's cores", run.usage.cpu_seconds / run.usage.seconds),
+        ("mirror's peak MiB", run.usage.peak_rss / 2**20),
+        ("maintenance, share of the time", 1000 * run.maintained / (run.window[1] - run.window[0])),
     ]  # fmt: skip
     show(f"freshness, ten tables, trigger {options.trigger}", ("", "value"), rows)
     goals = [
@@ -199,8 +221,9 @@ def _report(
         "options": asdict(options),
         "freshness": asdict(measured) | {"sustained": measured.sustained},
         "changes_per_second": rate,
-        "caught_up_seconds": caught_up,
-        "usage": asdict(usage),
+        "caught_up_seconds": run.caught_up,
+        "usage": asdict(run.usage),
+        "maintenance_seconds": run.maintained,
         "wrong": wrong,
     }
     save(results, "freshness", result, goals)
