@@ -8,6 +8,7 @@ import typer
 
 from benchmarks import age as age_module
 from benchmarks import commit as commit_module
+from benchmarks import deletes as deletes_module
 from benchmarks import drain as drain_module
 from benchmarks import drop as drop_module
 from benchmarks import freshness as freshness_module
@@ -158,6 +159,15 @@ def drop(
 ) -> None:
     """Drop a table of many small files."""
     _end(right=drop_module.drop(drop_module.Options(files, runs=runs, with_spark=spark), results))
+
+
+@app.command()
+def deletes(
+    rows: Annotated[int, typer.Option(min=1_000, help="Rows of each table.")] = 2_000_000,
+    results: Results = _RESULTS,
+) -> None:
+    """What deleted rows in a data file cost a reader, in format versions 2 and 3."""
+    deletes_module.deletes(deletes_module.Options(rows), results)
 
 
 @app.command()

@@ -121,7 +121,7 @@ def _read_seconds(spark: SparkSession, tables: list[str], copies: list[str]) -> 
     for columns in ("amount", "*"):
         for names in (tables, copies):
             query = " UNION ALL ".join(f"SELECT {columns} FROM {name}" for name in names)
-            reads.append(partial(_aggregate if columns == "amount" else _scan, spark, query))
+            reads.append(partial(aggregate if columns == "amount" else scan, spark, query))
     warm_ups, rounds = (_WARM_UPS_OF_MANY, _READS_OF_MANY) if len(tables) > _MANY else (_WARM_UPS, _READS)
     seconds: list[list[float]] = [[] for _ in reads]
     for _ in range(warm_ups + rounds):
@@ -132,11 +132,13 @@ def _read_seconds(spark: SparkSession, tables: list[str], copies: list[str]) -> 
     return [statistics.median(found[warm_ups:]) for found in seconds]
 
 
-def _aggregate(spark: SparkSession, query: str) -> None:
+def aggregate(spark: SparkSession, query: str) -> None:
+    """Count the rows of a query and sum its column `amount`."""
     spark.sql(f"SELECT count(*), sum(amount) FROM ({query})").collect()
 
 
-def _scan(spark: SparkSession, query: str) -> None:
+def scan(spark: SparkSession, query: str) -> None:
+    """Read all rows and columns of a query."""
     spark.sql(query).write.format("noop").mode("overwrite").save()
 
 
