@@ -47,7 +47,7 @@ test: lint docs  ## Everything: linters, units, Spark, and the real MySQL, Kafka
 	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; \
 	  $(RUN) python -m tests.support.reports $(REPORTS)/{units,spark,stack}.xml; exit $$failed
 
-test-long: setup  ## The tests that take hours: all kills, outages, a Spark cluster, on the newest MySQL and on 8.0; the law
+test-long: setup  ## The tests that take hours: all kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law
 	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py
 	@failed=0; for mysql in "" 8.0.33; do \
