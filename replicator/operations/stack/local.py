@@ -50,6 +50,8 @@ PORT_USES: dict[Part, tuple[str, ...]] = {
 }
 PATIENCE: dict[Part, float] = {"mysql": 30, "kafka": 20, "connect": 20, "registry": 20}
 """Seconds that a part has to stop cleanly before it is killed."""
+SETTLE_S = 2.0
+"""Seconds that a part which did not respond must respond before it counts as running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,10 @@ class LocalStack:
         self._report(f"waiting for {NAMES[part]}, which is running but does not respond")
         try:
             return healthy_before_end(
-                known.child, lambda: self._programs.responds(part, state), seconds=self.options.start_seconds
+                known.child,
+                lambda: self._programs.responds(part, state),
+                seconds=self.options.start_seconds,
+                settle_seconds=SETTLE_S,
             )
         except TimeoutError:
             raise StackError(

@@ -122,20 +122,31 @@ def wait_until_healthy(
     raise StackError(f"{what} stopped during its start", _log_hint(log))
 
 
-def healthy_before_end(child: Child, healthy: Callable[[], bool], *, seconds: float) -> bool:
+def healthy_before_end(
+    child: Child, healthy: Callable[[], bool], *, seconds: float, settle_seconds: float = 0
+) -> bool:
     """Wait until `healthy` returns true, or the process has ended; return whether it is healthy.
+
+    Args:
+        settle_seconds: seconds that it must then remain healthy. A server that was told to stop may still respond once.
 
     Raises:
         TimeoutError: neither happened within `seconds`.
     """
     deadline = time.monotonic() + seconds
-    while not healthy():
-        if not child.alive():
-            return False
+    since: float | None = None
+    while True:
+        if healthy():
+            since = since or time.monotonic()
+            if time.monotonic() - since >= settle_seconds:
+                return True
+        else:
+            since = None
+            if not child.alive():
+                return False
         if time.monotonic() > deadline:
             raise TimeoutError
         time.sleep(_PAUSE_S)
-    return True
 
 
 def _log_hint(log: Path) -> str:

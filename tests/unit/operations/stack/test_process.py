@@ -12,7 +12,7 @@ import pytest
 
 from replicator.errors import StackError
 from replicator.operations.stack import process
-from replicator.operations.stack.process import Child, spawn, tail, wait_until_healthy
+from replicator.operations.stack.process import Child, healthy_before_end, spawn, tail, wait_until_healthy
 
 
 def python(code: str, log: Path) -> Child:
@@ -113,6 +113,20 @@ def test_wait_until_healthy_fails_when_the_part_never_responds(tmp_path: Path) -
             wait_until_healthy("Kafka", child, tmp_path / "log", lambda: False, seconds=0.1)
     finally:
         child.kill()
+
+
+def test_a_server_that_responds_once_while_it_stops_is_not_healthy(tmp_path: Path) -> None:
+    child = python(SLEEP, tmp_path / "log")
+    looks: list[bool] = []
+
+    def healthy() -> bool:
+        looks.append(len(looks) == 1)
+        if len(looks) == 3:
+            child.kill()
+        return looks[-1]
+
+    assert not healthy_before_end(child, healthy, seconds=20, settle_seconds=2)
+    assert looks[:3] == [False, True, False]
 
 
 def test_tail_returns_the_last_lines_of_a_log(tmp_path: Path) -> None:
