@@ -127,3 +127,11 @@ def _load_table(catalog: Catalog, namespace: str, name: str) -> Table | None:
     except NoSuchTableError:
         # Dropped since it was listed, or not an Iceberg table.
         return None
+
+
+def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
+    """Return the properties of a namespace; none if it does not exist."""
+    try:
+        return dict(catalog.load_namespace_properties(namespace))
+    except NoSuchNamespaceError:
+        return {}

@@ -4,8 +4,6 @@ What is to be deleted is recorded in the `_ops` namespace before the tables are 
 interrupted is continued by the same command. Neither Java nor Spark is started.
 """
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,10 +19,11 @@ from replicator.config import ArchiveLog, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.folder_reader import read_folders, table_folders
 from replicator.lake.folders import TableFolders, contains, local_path, overlapping
-from replicator.lake.properties import PAUSED_KEY, PURGING_KEY, RETRYING_KEY
+from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.lake.purge import Purge, open_purge, purge_errors
+from replicator.lake.purge_records import purge_record, recorded_purges
 from replicator.lake.quarantine_reader import count_quarantined
-from replicator.lake.reader import newest_marker, open_catalog
+from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import total
 from replicator.model.table import SOURCE_KEY
 from replicator.runner.lock import only_one
@@ -161,7 +160,7 @@ def drop(config: Config, plan: DropPlan, on_progress: ShowProgress = lambda *_: 
                 "stop the mirror, also on other machines, and run the same command again",
             )
         properties = _storage_properties(catalog, plan)
-        records = {_record_key(folder): _record(plan.source, folder) for folder in plan.folders}
+        records = dict(purge_record(plan.source, folder) for folder in plan.folders)
         _prepare(config, catalog, plan, records)
         failpoints.reach("before-unregister")
         for table in plan.tables:
@@ -221,12 +220,12 @@ def _empty_plan(config: Config, source: str, *, purge: bool) -> DropPlan:
 
 def _plan(config: Config, catalog: Catalog, source: str, *, purge: bool) -> DropPlan:
     tables = tuple(_entry(table) for table in _registered(config, catalog, source))
-    properties = _ops_properties(config, catalog)
+    properties = namespace_properties(catalog, config.lake.ops_namespace)
     empty = _empty_plan(config, source, purge=purge)
     plan = replace(
         empty,
         tables=tables,
-        recorded=tuple(recorded_folders(properties, source)),
+        recorded=recorded_purges(properties).get(source, ()),
         notes=tuple(key for key in (PAUSED_KEY + source, RETRYING_KEY + source) if key in properties),
     )
     if not plan:
@@ -338,22 +337,6 @@ def _kept(config: Config) -> Iterator[str]:
         yield str(log.path)
 
 
-def recorded_folders(properties: Mapping[str, str], source: str) -> Iterator[str]:
-    """Yield the folders of a source table that an interrupted drop has recorded."""
-    for key, text in sorted(properties.items()):
-        if key.startswith(PURGING_KEY) and (found := json.loads(text))["table"] == source:
-            yield found["folder"]
-
-
-def _record_key(folder: str) -> str:
-    # Catalogs limit the length of names, so the folder itself is part of the value.
-    return PURGING_KEY + hashlib.sha256(folder.encode()).hexdigest()[:16]
-
-
-def _record(source: str, folder: str) -> str:
-    return json.dumps({"table": source, "folder": folder})
-
-
 def _prepare(config: Config, catalog: Catalog, plan: DropPlan, records: Mapping[str, str]) -> None:
     """Record what must be deleted, and remove the notes about the table.
 
@@ -362,18 +345,11 @@ def _prepare(config: Config, catalog: Catalog, plan: DropPlan, records: Mapping[
     namespace = config.lake.ops_namespace
     removed = set(plan.notes)
     if not plan.purge:
-        removed |= {_record_key(folder) for folder in plan.recorded}
+        removed |= {purge_record(plan.source, folder)[0] for folder in plan.recorded}
     if not (removed or plan.purge):
         return
     catalog.create_namespace_if_not_exists(namespace)
     catalog.update_namespace_properties(namespace, removed, dict(records) if plan.purge else {})
-
-
-def _ops_properties(config: Config, catalog: Catalog) -> dict[str, str]:
-    try:
-        return dict(catalog.load_namespace_properties(config.lake.ops_namespace))
-    except NoSuchNamespaceError:
-        return {}
 
 
 def _storage_properties(catalog: Catalog, plan: DropPlan) -> dict[str, str]:

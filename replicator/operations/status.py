@@ -8,13 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from replicator.config import Config
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
-from replicator.lake.reader import newest_marker, open_catalog
+from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import row_count, total
 from replicator.maintenance.table_reader import (
     QUARANTINE,
@@ -216,7 +214,7 @@ def _read_lake(config: Config) -> _Lake:
             for name, table in changelogs.items()
             if name not in mirrors and (found := newest_marker(table)) is not None and found.alone
         }
-        properties = _ops_properties(catalog, config)
+        properties = namespace_properties(catalog, config.lake.ops_namespace)
         return _Lake(
             {**mirrors, **alone},
             changelogs,
@@ -433,13 +431,6 @@ def _quarantined(table: Table | None) -> Counter[str | None]:
         scan = scan.filter("state IS NULL")
     tables = scan.to_arrow().column("table")
     return Counter({entry["values"]: entry["counts"] for entry in tables.value_counts().to_pylist()})
-
-
-def _ops_properties(catalog: Catalog, config: Config) -> dict[str, str]:
-    try:
-        return dict(catalog.load_namespace_properties(config.lake.ops_namespace))
-    except NoSuchNamespaceError:
-        return {}
 
 
 def _troubles(properties: Mapping[str, str], prefix: str) -> dict[str, _Trouble]:

@@ -1,6 +1,7 @@
 """Check that the lake is writable, and that this mirror may use its catalog."""
 
 import os
+import shlex
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Final
 
 from replicator.config import Config, LakeConfig
 from replicator.errors import ReplicatorError
-from replicator.lake.reader import catalog_properties, open_catalog
+from replicator.lake.purge_records import recorded_purges
+from replicator.lake.reader import catalog_properties, namespace_properties, open_catalog
 from replicator.maintenance.plan import MOST_MANIFESTS, Step
 from replicator.maintenance.table_reader import (
     TableCondition,
@@ -92,6 +94,7 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
                 if found.mirror is not None and found.target.namespace == config.lake.namespace
             }
             conditions = read_conditions(config, tables)
+            purges = recorded_purges(namespace_properties(catalog, config.lake.ops_namespace))
     except ReplicatorError as error:
         yield fail(name, error.message, error.hint or "check [lake]")
         return
@@ -101,6 +104,16 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
     yield ok(name, f"opens; namespaces: {', '.join(sorted(namespaces)) or 'none yet'}")
     yield from _owner(config, owners)
     yield from _maintenance(config, conditions)
+    yield from _interrupted_purges(purges)
+
+
+def _interrupted_purges(purges: Mapping[str, Sequence[str]]) -> Iterator[CheckResult]:
+    if purges:
+        yield warn(
+            "lake: dropped tables",
+            f"a drop did not delete all files of {listing(sorted(purges))}",
+            f"run: replicator drop {shlex.quote(min(purges))} --purge -c FILE",
+        )
 
 
 def _maintenance(config: Config, conditions: Sequence[TableCondition]) -> Iterator[CheckResult]:

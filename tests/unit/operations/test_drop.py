@@ -21,6 +21,8 @@ from replicator.lake.reader import open_catalog, sqlalchemy_uri
 from replicator.locks import FileLock
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY
+from replicator.operations.check.lake import check_lake
+from replicator.operations.check.result import CheckResult
 from replicator.operations.drop import DropReport, deletion_problem, drop, plan_drop
 from replicator.operations.status import read_status
 from tests.support.config import minimal_config
@@ -396,6 +398,20 @@ def test_interrupted_purge_also_deletes_the_table_that_the_mirror_created_since(
     assert ([table.name for table in plan.tables], len(plan.recorded)) == (["shop.orders"], 2)
     assert drop(config, plan).dropped == ("shop.orders",)
     assert not folder_of(config, "shop", "orders").exists()
+
+
+def test_check_names_a_table_whose_purge_was_interrupted(config: Config, lake: SqlCatalog) -> None:
+    def dropped() -> list[CheckResult]:
+        return [result for result in check_lake(config) if result.name == "lake: dropped tables"]
+
+    assert dropped() == []
+    interrupted(config)
+    (result,) = dropped()
+    assert result.status == "warn"
+    assert result.found == "a drop did not delete all files of shop.orders"
+    assert result.next_step == "run: replicator drop shop.orders --purge -c FILE"
+    run(config)
+    assert dropped() == []
 
 
 def test_interrupted_purge_spares_a_table_that_took_the_folder(config: Config, lake: SqlCatalog) -> None:
