@@ -2,6 +2,7 @@
 
     ReplicatorError                 exit 3   base class of all errors below
     ├── UsageError                  exit 2   the command line is invalid
+    │   └── MirrorRuns                       another process on this machine runs the mirror
     ├── ConfigError                 exit 2   the configuration file is missing, unreadable or invalid
     ├── JavaMissing                 exit 2   Java is missing or too old
     ├── CheckFailed                 exit 1   a preflight check or comparison failed
@@ -26,6 +27,7 @@
     │   ├── SharedTopic                      several tables write to one topic
     │   ├── MissingRows                      changes to rows that the mirror does not have
     │   ├── ForeignChange                    a change of a lake table by others that the mirror cannot follow
+    │   ├── ColumnsDiffer                    the source has other columns than the known definition
     │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -62,6 +64,10 @@ class UsageError(ReplicatorError):
     """The command line is invalid."""
 
     exit_code = 2
+
+
+class MirrorRuns(UsageError):
+    """Another process on this machine runs the mirror."""
 
 
 class ConfigError(ReplicatorError):
@@ -164,6 +170,10 @@ class MissingRows(SchemaError):
 
 class ForeignChange(SchemaError):
     """Others changed a lake table in a way that the mirror cannot follow."""
+
+
+class ColumnsDiffer(SchemaError):
+    """The source table has other columns than its known definition, because one of them is newer."""
 
 
 class UnknownPast(SchemaError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from replicator.cli import drop, inspect, maintain, quarantine, run, setup, stack
+from replicator.cli import drop, inspect, maintain, quarantine, reread, run, setup, stack
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
 
@@ -66,6 +66,8 @@ app.command("check")(inspect.check)
 app.command("connect")(setup.connect)
 app.command("run")(run.run)
 app.command("status")(inspect.status)
+app.command("bootstrap")(reread.bootstrap)
+app.command("heal")(reread.heal)
 app.command("maintain")(maintain.maintain)
 app.command("drop")(drop.drop)
 app.command("record")(run.record)

@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from replicator.cli.render_rereads import reread_lines
+
 if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.
     from replicator.model.quarantine import QuarantinedEvent, ReplayResult
@@ -98,6 +100,7 @@ def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[
         parts += [Text(), _maintenance_table(status), Text()]
     if status.connector is not None:
         parts.append(_connector_line(status.connector))
+    parts += reread_lines(status.rereads)
     parts += [Text(note, style="yellow") for note in _notes(status)]
     return parts
 

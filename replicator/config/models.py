@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from replicator.config.bootstrap import BootstrapConfig
 from replicator.config.kafka_options import java_client_options
 from replicator.config.maintenance import MaintenanceConfig, TableMaintenanceConfig
 from replicator.config.paths import CatalogUri, LocalPath, Warehouse
@@ -428,6 +429,7 @@ class Config(Section):
     log: Annotated[KafkaLog | ArchiveLog, Field(discriminator="kind")]
     lake: LakeConfig
     apply: ApplyConfig = ApplyConfig()
+    bootstrap: BootstrapConfig = BootstrapConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     spark: SparkConfig = SparkConfig()

@@ -97,6 +97,8 @@ SPARK = JarSet(
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
         "org.apache.spark:spark-avro_2.13:4.0.2",
         "org.xerial:sqlite-jdbc:3.50.3.0",
+        # Reads tables of the source; the version that Debezium uses.
+        "com.mysql:mysql-connector-j:9.1.0",
         # Hadoop's own local file system starts a `chmod` process for each file and directory that it creates.
         "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",
     ),
@@ -110,6 +112,7 @@ SPARK = JarSet(
         "org.xerial.snappy:*",
         "org.tukaani:*",
         "com.google.code.findbugs:*",
+        "com.google.protobuf:*",
         "org.apache.spark:spark-tags_2.13",
     ),
 )

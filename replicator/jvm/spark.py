@@ -96,6 +96,15 @@ def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None =
     return spark.createDataFrame(rows, schema)
 
 
+def own_session(session: SparkSession) -> SparkSession:
+    """Return a session with settings of its own, for this thread. It shares everything else with `session`."""
+    own = session.newSession()
+    # Spark reads some settings from the session of the thread, not from that of the query.
+    jvm: Any = own._jvm  # noqa: SLF001 no public way
+    jvm.SparkSession.setActiveSession(own._jsparkSession)  # noqa: SLF001
+    return own
+
+
 def compile_plans(session: SparkSession, config: Config, *, worth_it: bool) -> None:
     """Let Spark compile plans to Java code or interpret them from now on, unless the user configured it.
 
@@ -225,6 +234,8 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         # A value that does not fit becomes null and is reported; it must not fail the whole batch.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.caseSensitive": "true",
+        # Spark cannot write a column that MySQL declares as VARCHAR to a column of type string.
+        "spark.sql.legacy.charVarcharAsString": "true",
         "spark.sql.streaming.metricsEnabled": "false",
         # Spark formats each plan as text before it runs it, even if the text is never used.
         "spark.sql.ui.explainMode": "simple",

@@ -320,10 +320,16 @@ class Lake:
                 builder = builder.withProperty(key, value)
             return LakeTable(namespace, name, builder.create(), self.classes)
 
-    def rename(self, namespace: str, old: str, new: str) -> None:
-        """Rename a table. Not every catalog supports it."""
-        with lake_errors(f"table {namespace}.{old} cannot be renamed to {new}"):
-            self._catalog.renameTable(self._identifier(namespace, old), self._identifier(namespace, new))
+    def rename(self, namespace: str, old: str, new: str, *, into: str | None = None) -> None:
+        """Rename a table, or move it `into` another namespace. Not every catalog supports it."""
+        to = namespace if into is None else into
+        with lake_errors(f"table {namespace}.{old} cannot be renamed to {to}.{new}"):
+            self._catalog.renameTable(self._identifier(namespace, old), self._identifier(to, new))
+
+    def drop(self, namespace: str, name: str) -> None:
+        """Remove a table from the catalog, with its files; do nothing if it does not exist."""
+        with lake_errors(f"table {namespace}.{name} cannot be dropped"):
+            self._catalog.dropTable(self._identifier(namespace, name), True)
 
     def set_properties(self, table: LakeTable, properties: Mapping[str, str]) -> None:
         """Set the properties that differ; without a difference there is no commit."""

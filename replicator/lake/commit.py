@@ -6,7 +6,7 @@ with which the table was loaded: if another commit was made since, nothing is co
 again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class Staged:
         fills_done: this commit fills the added columns, and removes the rows from before the table was recreated.
         row_changes: the locations of the changed rows after this commit; None if they are not tracked.
         small_files: the files that the driver wrote; None if the commit changes the table in another way too.
+        properties: table properties to set in the same commit; None removes one.
     """
 
     data: Sequence[Any] = ()
@@ -47,6 +48,7 @@ class Staged:
     fills_done: bool = False
     row_changes: RowChanges | None = None
     small_files: SmallChanges | None = None
+    properties: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def publish(
@@ -142,7 +144,8 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         transaction.manageSnapshots().removeBranch(staged.branch).commit()
     snapshot = transaction.currentMetadata().currentSnapshot()
     properties = transaction.updateProperties()
-    for key, value in {**marker.properties(), **_snapshot_properties(snapshot)}.items():
+    values = {**marker.properties(), **_snapshot_properties(snapshot), **staged.properties}
+    for key, value in values.items():
         properties.remove(key) if value is None else properties.set(key, value)
     if staged.fills_done:
         properties.remove(PENDING_FILLS_KEY).remove(PENDING_CLEAR_KEY)

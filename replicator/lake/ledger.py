@@ -316,6 +316,10 @@ class Ledger:
         """Remove what `note_failure` recorded."""
         self._lake.set_namespace_property(self._config.lake.ops_namespace, RETRYING_KEY + str(table), None)
 
+    def resume(self, table: TableId) -> None:
+        """Remove what `pause` recorded."""
+        self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), None)
+
     def resume_all(self) -> list[str]:
         """Remove every pause and failure, and return the tables that were paused.
 

@@ -23,6 +23,7 @@ from replicator.maintenance.table_reader import (
 )
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.reread import Request, requests_in
 from replicator.model.table import SOURCE_KEY
 from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, ChangeNote, SchemaState
 from replicator.sources.source_view import Ends, SourceView, read_source
@@ -158,10 +159,12 @@ class MirrorStatus:
     """Source tables that failed and are being retried → the reason."""
     maintenance: tuple[TableMaintenance, ...] = ()
     """All lake tables of the mirror: mirrors, changelogs, and the quarantine."""
+    rereads: tuple[Request, ...] = ()
+    """The newest re-read of each table that was read again."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
-        value = {"version": 1, **asdict(self)}
+        value = {"version": 1, **asdict(self), "rereads": [request.values() for request in self.rereads]}
         for table in value["tables"]:
             for note in table["schema_changes"]:
                 note["told"] = note.pop("declared")
@@ -198,6 +201,7 @@ class _Lake:
     paused: Mapping[str, _Trouble] = field(default_factory=dict)
     retrying: Mapping[str, _Trouble] = field(default_factory=dict)
     maintenance: tuple[TableMaintenance, ...] = ()
+    rereads: tuple[Request, ...] = ()
 
 
 def _read_lake(config: Config) -> _Lake:
@@ -222,6 +226,7 @@ def _read_lake(config: Config) -> _Lake:
             _troubles(properties, PAUSED_KEY),
             _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
+            tuple(requests_in(properties)),
         )
 
 
@@ -259,6 +264,7 @@ def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
         unread=tuple(table for table in view.unread if table not in sources),
         retrying={source: trouble.reason for source, trouble in lake.retrying.items()},
         maintenance=lake.maintenance,
+        rereads=lake.rereads,
     )
 
 

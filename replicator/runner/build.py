@@ -15,6 +15,7 @@ from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
+from replicator.runner.rereads import Rereads
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
@@ -28,7 +29,10 @@ def open_scheduler(context: MirrorContext, on_batch: OnBatch | None = None) -> S
         LakeUnavailable: the catalog does not answer.
     """
     context.quarantine.watch(context.ledger.resume_all())
-    return Scheduler(context, on_batch)
+    scheduler = Scheduler(context, on_batch)
+    if context.log.grows:
+        scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
+    return scheduler
 
 
 def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorContext:

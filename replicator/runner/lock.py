@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from replicator.config import Config
-from replicator.errors import UsageError
+from replicator.errors import MirrorRuns
 from replicator.locks import FileLock, LockHeld
 
 
@@ -13,14 +13,14 @@ def only_one(config: Config) -> Iterator[None]:
     """Hold the mirror's lock on this machine while the block runs.
 
     Raises:
-        UsageError: another process holds it.
+        MirrorRuns: another process holds it.
     """
     folder = config.mirror.state_dir
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         lock = FileLock(folder / "lock", wait=False)
     except LockHeld as held:
-        raise UsageError(
+        raise MirrorRuns(
             f"mirror {config.mirror.name!r} is already running, as process {held.holder or '?'}",
             "stop that process first, or give this mirror another name and namespace",
         ) from None

@@ -1,12 +1,15 @@
 """The mirror process: it holds the mirror's lock, has its own Spark session, and stops on signals."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from replicator.batch import MirrorContext
-from replicator.config import ArchiveLog, ColumnRuleBook, Config
+from replicator.config import ArchiveLog, ColumnRuleBook, Config, KafkaLog
+from replicator.errors import UsageError
 from replicator.jvm.spark import running_session
+from replicator.model.reread import Request
+from replicator.model.table import TableId
 from replicator.runner.archive_run import OnProgress, apply_archive
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.connector_watch import watching
@@ -41,6 +44,30 @@ def run(config: Config, *, until_caught_up: bool = False, on_batch: OnBatch | No
     ):
         follow(KafkaStream(context, config.log, scheduler, until_caught_up), goal)
         return scheduler.summary()
+
+
+def reread_tables(
+    config: Config,
+    tables: Sequence[TableId],
+    reason: str,
+    on_progress: Callable[[Sequence[Request]], None] = lambda _: None,
+) -> list[Request]:
+    """Read `tables` again from the source, and end once that is done. Return the requests.
+
+    Raises:
+        MirrorRuns: another process on this machine runs this mirror.
+        ReplicatorError: as `run`.
+    """
+    if not isinstance(config.log, KafkaLog):
+        raise UsageError("a mirror of an archive cannot read the source", 'set log.kind = "kafka"')
+    with _started(config, KafkaChangeLog(config.log), None) as (_, scheduler):
+        scheduler.check_log()
+        if (rereads := scheduler.rereads) is None:
+            return []
+        rereads.load()
+        rereads.request(tables, reason)
+        scheduler.await_rereads(lambda: on_progress(rereads.requests()))
+        return [request for request in rereads.requests() if request.table in tables]
 
 
 def replay(

@@ -40,7 +40,7 @@ class Rounds:
             self._advance()
 
     def retry(self) -> None:
-        """Process the tables whose retry is due; do nothing before the first goal, or while another thread works.
+        """Process the tables whose retry is due, and continue re-reads; do nothing while another thread works.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
@@ -49,6 +49,8 @@ class Rounds:
             try:
                 if self._goal and self._scheduler.retry_due():
                     self._advance()
+                if not self._ended:
+                    self._scheduler.step_rereads()
             finally:
                 self._lock.release()
 

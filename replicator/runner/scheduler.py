@@ -22,6 +22,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.runner.log_check import lost_events, unmatched_patterns
+from replicator.runner.rereads import Rereads
 from replicator.runner.shares import Missing, Pace, Round, plan_round
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.runner.table_policy import BatchDecision, TableOutcome, decide
@@ -32,6 +33,7 @@ from replicator.telemetry import BatchReport, Stopwatch, get_logger, log_batch
 
 _LOG: Final = get_logger("replicator.runner")
 _COMMIT_ATTEMPTS: Final = 3
+_REREAD_POLL_S: Final = 0.5
 _INTERPRETED: Final = 5_000
 """Batches of at most this many events are not worth compiling plans; see `compile_plans`."""
 
@@ -56,6 +58,7 @@ class Scheduler:
         context: the services of the mirror.
         tables: the tables, and which of them are paused or failing.
         stopping: if set, no further task is started.
+        rereads: the re-reads of tables from the source; None if the log has no source that could be read.
         seconds: how long the tasks of each table took in the last call of `advance`.
     """
 
@@ -78,6 +81,8 @@ class Scheduler:
         self._upkeep = _upkeep(context) if upkeep is None else upkeep
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
         self._renames = TableRenames(context, self.tables)
+        self.rereads: Rereads | None = None
+        self._log_start: Offsets = {}
         self._totals = RunTotals(with_before=not context.config.log.flattened)
         self._bad_records: list[BadRecord] = []
         self._awaiting: set[TableId] = set()
@@ -98,6 +103,7 @@ class Scheduler:
         """
         first, ends = self.context.log.offsets()
         self._renames.set_log_start(first)
+        self._log_start = first
         # Definitions tell which tables the topics carry.
         self._read_schema_changes()
         tables = self.tables
@@ -251,7 +257,32 @@ class Scheduler:
             report = apply(self._schema_only(ends)) or report
         if report is not None and not self.stopping.is_set():
             self._upkeep.run_slice(report.lag_seconds)
+        self.step_rereads()
         return report
+
+    def step_rereads(self) -> None:
+        """Do what can be done now for the re-reads of tables.
+
+        Raises:
+            LogError, LakeError: what all tables need is unavailable.
+        """
+        if self.rereads is None or self.stopping.is_set():
+            return
+        if self.rereads.any_left:
+            # New tables have no events yet that would start a batch.
+            self._read_schema_changes()
+        self.rereads.step(self._log_start)
+
+    def await_rereads(self, on_step: Callable[[], None] = lambda: None) -> None:
+        """Carry out all re-reads that were requested, or stop if the mirror must. `on_step` is called regularly.
+
+        Raises:
+            LogError, LakeError: what all tables need is unavailable.
+        """
+        while self.rereads is not None and self.rereads.any_left and not self.stopping.wait(_REREAD_POLL_S):
+            # A table must reach the events that its staging table has.
+            self.advance(self.context.log.readable_ends())
+            on_step()
 
     @property
     def events(self) -> int:
@@ -316,7 +347,9 @@ class Scheduler:
                 yield topic, table
 
     def _is_held(self, table: TableId) -> bool:
-        """Whether a table is paused, waits for its retry, or waits for the other table of an exchange of names."""
+        """Whether a table is paused, or waits for its retry, its re-read or the other table of an exchange."""
+        if self.rereads is not None and self.rereads.holds(table):
+            return True
         return self.tables.is_idle(table) or self.context.exchanged.holds(table)
 
     def _apply_all(

@@ -67,6 +67,8 @@ def follow(
         else:
             if scheduler.failing:
                 scheduler.await_retry()
+            elif scheduler.rereads is not None and scheduler.rereads.any_left:
+                scheduler.await_rereads()
             elif reached or goal is None or _has_all_of_goal(stream, goal, ends):
                 return
 

@@ -111,6 +111,17 @@ class TableStates:
         self.succeeded(table)
         _LOG.error("table paused", table=str(table), reason=reason, next=hint)
 
+    def resume(self, table: TableId) -> None:
+        """Process a paused table again, because the cause was removed.
+
+        Raises:
+            LakeUnavailable: it cannot be recorded; the table stays paused.
+        """
+        if table in self.paused:
+            self._context.ledger.resume(table)
+            del self.paused[table]
+            _LOG.info("table resumed", table=str(table))
+
     def failed(self, table: TableId, error: Exception) -> None:
         """Count a table's failure: it is retried some times, and then paused.
 

@@ -20,6 +20,7 @@ from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import QUICK_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
 from replicator.sources.mysql.connection import connect, read_binlog_end
+from replicator.sources.mysql.tables import tables_in_source
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) → the offset of the log's next event."""
@@ -80,7 +81,7 @@ def read_source(config: Config, *, kafka_timeout_s: float = QUICK_S) -> SourceVi
     try:
         with connect(config.source, read_timeout=_SLOW_S) as connection:
             view = replace(view, end=read_binlog_end(connection))
-            tables = _tables(connection, config)
+            tables = [(t.database, t.name) for t in tables_in_source(connection, config)]
             view = _with_log(_with_connector(view, client, prefix), config, kafka_timeout_s)
             return _with_missing(view, connection, tables)
     except (ReplicatorError, ValueError) as error:
@@ -121,15 +122,6 @@ def _kafka_ends(log: KafkaLog, timeout_s: float) -> Ends:
     admin = KafkaAdmin(log, timeout_s=timeout_s)
     topics = {name: ps for name, ps in admin.partitions().items() if name.startswith(f"{log.topic_prefix}.")}
     return admin.end_offsets((name, partition) for name, ps in topics.items() for partition in ps)
-
-
-def _tables(connection: Connection, config: Config) -> list[tuple[str, str]]:
-    """Return the mirrored tables of the source, as (database, name)."""
-    rows = connection.execute(
-        text("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'")
-    )
-    found = sorted((str(database), str(name)) for database, name in rows)
-    return [(database, name) for database, name in found if config.includes(f"{database}.{name}")]
 
 
 def _with_missing(view: SourceView, connection: Connection, tables: list[tuple[str, str]]) -> SourceView:

@@ -178,6 +178,7 @@ SECTIONS: Final = (
     "log",
     "lake",
     "apply",
+    "bootstrap",
     "columns",
     "schema_changes",
     "maintenance",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from replicator.config import SourceConfig
 from replicator.model.table import Column, TableId, TableSchema
@@ -38,11 +38,17 @@ def source_definition(source: SourceConfig, table: TableId) -> TableSchema | Non
     """
     wanted = {"database": table.database, "name": table.name}
     with connect(source) as connection:
-        columns = connection.execute(_COLUMNS, wanted).mappings().all()
+        columns = read_columns(connection, table)
         key = tuple(str(name) for (name,) in connection.execute(_KEY, wanted))
     if not columns:
         return None
-    return TableSchema(tuple(column_of(dict(row)) for row in columns), key).without_reserved()
+    return TableSchema(tuple(map(column_of, columns)), key).without_reserved()
+
+
+def read_columns(connection: Connection, table: TableId) -> list[Mapping[str, Any]]:
+    """Return a row of information_schema for each column of a table, in order; none if there is no such table."""
+    wanted = {"database": table.database, "name": table.name}
+    return [dict(row) for row in connection.execute(_COLUMNS, wanted).mappings()]
 
 
 def column_of(row: Mapping[str, Any]) -> Column:

@@ -41,8 +41,8 @@ BUKKET = (
             "[apply]",
             "[zzz]",
             (
-                "21: zzz: unknown section; known are apply, columns, lake, log, maintenance, mirror, schema_changes, "
-                "source, spark, table"
+                "21: zzz: unknown section; known are apply, bootstrap, columns, lake, log, maintenance, mirror, "
+                "schema_changes, source, spark, table"
             ),
         ),
         (

@@ -75,6 +75,9 @@ def test_property_names_are_unchanged() -> None:
         "replicator.paused.",
         "replicator.retrying.",
         "replicator.purging.",
+        "replicator.reread",
+        "replicator.reread-done",
+        "replicator.reread.",
         "replicator.unfilled-columns",
     }
 
@@ -86,6 +89,11 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-merged-files",
         "after-purge",
         "after-unregister",
+        "after-reread-commit",
+        "after-reread-rename",
+        "after-reread-start",
+        "before-reread-commit",
+        "between-reread-commits",
         "before-unregister",
         "during-purge",
         "after-commit",

@@ -19,7 +19,8 @@ from replicator.model.commit_marker import (
 )
 from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
-from replicator.model.table import SOURCE_KEY
+from replicator.model.reread import DONE_KEY, REREAD_KEY, STATE_KEY, StagingState, new_request
+from replicator.model.table import SOURCE_KEY, TableId
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
 from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, validate_properties
 from tests.unit.persisted.test_marker_text import MARKER, STATE_TEXT
@@ -36,6 +37,8 @@ FULL = {
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
     UNFILLED_KEY: '["at"]',
     MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step is not Step.ORPHANS}),
+    STATE_KEY: StagingState("1a", "id bigint False; id", ("7",), ("5",), 5, until={0: 3}).to_json(),
+    DONE_KEY: "1a",
     "format-version": "2",
 }
 
@@ -87,7 +90,12 @@ def test_every_property_is_described() -> None:
     retry = {"reason": "no room", "hint": "free some", "retry_ms": 1}
     validate_properties(
         "namespace",
-        {f"{PAUSED_KEY}shop.a": json.dumps(pause), f"{RETRYING_KEY}shop.a": json.dumps(retry), "owner": "x"},
+        {
+            f"{PAUSED_KEY}shop.a": json.dumps(pause),
+            f"{RETRYING_KEY}shop.a": json.dumps(retry),
+            f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
+            "owner": "x",
+        },
     )
     validate_properties("snapshot", {COMMIT_KEY: "12", "total-records": "3"})
     for step in Step:

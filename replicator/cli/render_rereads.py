@@ -1,0 +1,38 @@
+"""Print re-reads: tables that are or were read again from the source."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from replicator.model.reread import Phase, Request
+
+
+def print_rereads(requests: Sequence[Request], mirror: str, *, as_json: bool) -> None:
+    """Print the report of `bootstrap` and `heal`."""
+    if as_json:
+        print(json.dumps({"version": 1, "rereads": [request.values() for request in requests]}, indent=2))
+        return
+    if not requests:
+        print(f"The lake has all tables of the mirror {mirror}; --table reads a table again.")
+        return
+    console = Console(soft_wrap=True)
+    for line in reread_lines(requests):
+        console.print(line)
+
+
+def reread_lines(requests: Sequence[Request]) -> Iterator[Text]:
+    """Yield a line for each re-read."""
+    for request in requests:
+        match request.phase:
+            case Phase.DONE:
+                told = f"{request.rows:,} rows read, {request.changed or 0:,} differed"
+                yield Text(f"{request.table}: {told} ({request.reason})", style="green")
+            case Phase.FAILED:
+                yield Text(f"{request.table}: could not be read: {request.problem}", style="red")
+            case phase:
+                of = f" of about {request.estimated:,}" if request.estimated else ""
+                waits = f"; {request.problem}" if request.problem else ""
+                text = f"{request.table}: {phase}, {request.rows:,}{of} rows ({request.reason}){waits}"
+                yield Text(text, style="yellow")

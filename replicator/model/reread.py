@@ -1,0 +1,209 @@
+"""What is recorded of a re-read: the request with its progress, and the state of the staging table."""
+
+import json
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from replicator.model.clock import now_ms
+from replicator.model.table import TableId
+
+REREAD_KEY: Final = "replicator.reread."
+"""Prefix of the properties of the `_ops` namespace that each contain the newest re-read of a table."""
+DONE_KEY: Final = "replicator.reread-done"
+"""Property of a changelog: id of the newest request whose rows it has."""
+STATE_KEY: Final = "replicator.reread"
+"""Property of a staging table: its `StagingState`."""
+
+_TEXT: Final = 300
+"""Maximum length of a text in a request: catalogs in a database store at most 1,000 characters of a property."""
+
+
+class Phase(StrEnum):
+    """The phases of a re-read, in order."""
+
+    REQUESTED = "requested"
+    READING = "reading"
+    CATCHING_UP = "catching up"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A table that is to be read again, and how far that is.
+
+    It is a property of the `_ops` namespace, described in schemas/reread-v1.json.
+
+    Attributes:
+        id: identifies the request; the staging table of another request is discarded.
+        reason: why the table is read again.
+        requested_ms: milliseconds since the epoch.
+        rows: number of rows read so far.
+        estimated: the source's estimate of the table's rows.
+        ended_ms: when it was done or failed; None before.
+        changed: number of rows of the mirror that differed from the source; None before it is done.
+        problem: why it failed, or what it waits for.
+        held: whether no events are applied to the table meanwhile, because it was paused.
+    """
+
+    id: str
+    table: TableId
+    reason: str
+    requested_ms: int
+    phase: Phase = Phase.REQUESTED
+    rows: int = 0
+    estimated: int = 0
+    ended_ms: int | None = None
+    changed: int | None = None
+    problem: str | None = None
+    held: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.phase in (Phase.DONE, Phase.FAILED)
+
+    def values(self) -> dict[str, Any]:
+        """Return the request as plain values, for programs."""
+        return {
+            "version": 1,
+            "id": self.id,
+            "database": self.table.database,
+            "name": self.table.name,
+            "reason": self.reason[:_TEXT],
+            "requested_ms": self.requested_ms,
+            "phase": str(self.phase),
+            "rows": self.rows,
+            "estimated": self.estimated,
+            "ended_ms": self.ended_ms,
+            "changed": self.changed,
+            "problem": None if self.problem is None else self.problem[:_TEXT],
+            "held": self.held,
+        }
+
+    def to_json(self) -> str:
+        """Return the request as one line of JSON."""
+        return json.dumps(self.values())
+
+    @classmethod
+    def from_json(cls, text: str) -> "Request":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the text is not a request of this version.
+        """
+        value = json.loads(text)
+        if value.get("version") != 1:
+            raise ValueError(f"request to read a table again: unknown version {value.get('version')!r}")
+        return cls(
+            id=value["id"],
+            table=TableId(value["database"], value["name"]),
+            reason=value["reason"],
+            requested_ms=value["requested_ms"],
+            phase=Phase(value["phase"]),
+            rows=value["rows"],
+            estimated=value["estimated"],
+            ended_ms=value["ended_ms"],
+            changed=value["changed"],
+            problem=value["problem"],
+            held=value["held"],
+        )
+
+
+def new_request(table: TableId, reason: str) -> Request:
+    """Return a request to read a table again, as of now."""
+    return Request(uuid.uuid4().hex[:12], table, reason, now_ms())
+
+
+def requests_in(properties: Mapping[str, str]) -> list[Request]:
+    """Return the requests in the properties of the `_ops` namespace that this version can read, by table."""
+    found = []
+    for key, value in properties.items():
+        if key.startswith(REREAD_KEY):
+            with suppress(ValueError, KeyError):
+                found.append(Request.from_json(value))
+    return sorted(found, key=lambda request: request.table)
+
+
+@dataclass(frozen=True, slots=True)
+class StagingState:
+    """How far a staging table is filled. It is written with each part, in the same commit.
+
+    Attributes:
+        request: id of the request.
+        fingerprint: of the source table's columns and key when reading began.
+        last: the greatest key when reading began; None for a table that is read as a whole, or is empty.
+        after: the greatest key that was read.
+        rows: number of rows that were read.
+        complete: whether all rows were read.
+        file, pos, gtids: the end of the source's binlog after that.
+        watermark_ms: the source's time then, milliseconds since the epoch.
+        until: partition → offset: the staging table must contain all earlier events; None if not known yet.
+    """
+
+    request: str
+    fingerprint: str
+    last: tuple[str, ...] | None
+    after: tuple[str, ...] | None = None
+    rows: int = 0
+    complete: bool = False
+    file: str = ""
+    pos: int = 0
+    gtids: str | None = None
+    watermark_ms: int | None = None
+    until: Mapping[int, int] | None = None
+
+    def advanced(self, after: tuple[str, ...] | None, rows: int) -> "StagingState":
+        """Return the state after `rows` more rows, up to the key `after`."""
+        return replace(self, after=after, rows=self.rows + rows)
+
+    def to_json(self) -> str:
+        """Return the state as one line of JSON."""
+        value: dict[str, Any] = {
+            "version": 1,
+            "request": self.request,
+            "fingerprint": self.fingerprint,
+            "last": self.last,
+            "after": self.after,
+            "rows": self.rows,
+            "complete": self.complete,
+            "file": self.file,
+            "pos": self.pos,
+            "gtids": self.gtids,
+            "watermark_ms": self.watermark_ms,
+            "until": None if self.until is None else {str(p): offset for p, offset in self.until.items()},
+        }
+        return json.dumps(value)
+
+    @classmethod
+    def from_json(cls, text: str) -> "StagingState":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the text is not a state of this version.
+        """
+        value = json.loads(text)
+        if value.get("version") != 1:
+            raise ValueError(f"staging table: unknown version {value.get('version')!r}")
+        until = value["until"]
+        return cls(
+            request=value["request"],
+            fingerprint=value["fingerprint"],
+            last=_key(value["last"]),
+            after=_key(value["after"]),
+            rows=value["rows"],
+            complete=value["complete"],
+            file=value["file"],
+            pos=value["pos"],
+            gtids=value["gtids"],
+            watermark_ms=value["watermark_ms"],
+            until=None if until is None else {int(p): offset for p, offset in until.items()},
+        )
+
+
+def _key(value: list[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value)

@@ -1,0 +1,106 @@
+"""Read tables again from the source on request: by the running mirror, or in this process if none runs here."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from replicator.config import Config, KafkaLog
+from replicator.errors import MirrorRuns, UsageError
+from replicator.lake.reader import namespace_properties, newest_marker, open_catalog, tables_in
+from replicator.model.patterns import matches
+from replicator.model.reread import REREAD_KEY, Request, new_request, requests_in
+from replicator.model.table import SOURCE_KEY, TableId
+from replicator.sources.mysql.tables import included_tables
+
+OnProgress = Callable[[Sequence[Request]], None]
+"""Called with the requests as they are now."""
+
+_POLL_S: Final = 1.0
+
+
+def plan_bootstrap(config: Config, patterns: Collection[str]) -> list[TableId]:
+    """Return the tables to read: those of the source that the lake lacks, or those that `patterns` match.
+
+    Raises:
+        UsageError: a pattern matches no mirrored table of the source, or the log is an archive.
+        SourceError, LakeUnavailable: source or lake cannot be read.
+    """
+    _refuse_archive(config)
+    tables = included_tables(config)
+    if not patterns:
+        present = _present(config)
+        return [table for table in tables if str(table) not in present]
+    for pattern in patterns:
+        if not any(matches(str(table), (pattern,)) for table in tables):
+            raise UsageError(
+                f'"{pattern}" matches no table of the source that is mirrored',
+                "check source.tables and the name",
+            )
+    return [table for table in tables if matches(str(table), tuple(patterns))]
+
+
+def reread(config: Config, tables: Sequence[TableId], reason: str, on_progress: OnProgress) -> list[Request]:
+    """Read `tables` again, and return the requests once they have ended.
+
+    Raises:
+        ReplicatorError: the requests could not be made, or the mirror could not be started for them.
+    """
+    from replicator.runner.process import reread_tables  # noqa: PLC0415 - loads Spark
+
+    try:
+        return reread_tables(config, tables, reason, on_progress)
+    except MirrorRuns:
+        return _let_mirror_read(config, tables, reason, on_progress)
+
+
+def _let_mirror_read(
+    config: Config, tables: Sequence[TableId], reason: str, on_progress: OnProgress
+) -> list[Request]:
+    """Request re-reads of the mirror that runs on this machine, and wait for their end."""
+    namespace = config.lake.ops_namespace
+    wanted = {table: new_request(table, reason) for table in tables}
+    with open_catalog(config.lake) as catalog:
+        catalog.create_namespace_if_not_exists(namespace)
+        found = _requests(namespace_properties(catalog, namespace))
+        # A request that has not ended is joined, not repeated.
+        wanted |= {t: r for t, r in found.items() if t in wanted and not r.has_ended}
+        missing = {REREAD_KEY + str(t): r.to_json() for t, r in wanted.items() if found.get(t) != r}
+        if missing:
+            catalog.update_namespace_properties(namespace, updates=missing)
+    while True:
+        with open_catalog(config.lake) as catalog:
+            found = _requests(namespace_properties(catalog, namespace))
+        requests = [
+            now if (now := found.get(table)) is not None and now.id == request.id else request
+            for table, request in wanted.items()
+        ]
+        on_progress(requests)
+        if all(request.has_ended for request in requests):
+            return requests
+        time.sleep(_POLL_S)
+
+
+def _requests(properties: dict[str, str]) -> dict[TableId, Request]:
+    return {request.table: request for request in requests_in(properties)}
+
+
+def _present(config: Config) -> set[str]:
+    """Return the source tables that have a mirror with a commit."""
+    file = config.lake.catalog_file
+    if file is not None and not file.exists():
+        return set()
+    with open_catalog(config.lake) as catalog:
+        tables = tables_in(catalog, config.lake.namespace).values()
+        return {
+            source
+            for table in tables
+            if newest_marker(table) is not None and (source := table.properties.get(SOURCE_KEY))
+        }
+
+
+def _refuse_archive(config: Config) -> None:
+    if not isinstance(config.log, KafkaLog):
+        raise UsageError(
+            "a mirror of an archive cannot read the source, because the archive has no later changes",
+            'set log.kind = "kafka"',
+        )

@@ -1,0 +1,267 @@
+"""Make a staging table, whose state is that of the source at one position of the log, the content of the mirror.
+
+The changelog is committed first, as in every batch. If the process is killed between the two commits, the same
+differences are found again, and the changelog, whose marker shows that it has them, is not written again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator import failpoints
+from replicator.batch import MirrorContext
+from replicator.batch.changelog_rows import changelog_rows
+from replicator.batch.evolve_tables import TableKeeper
+from replicator.batch.executors import SPARK
+from replicator.batch.table_batch import BatchSchema
+from replicator.errors import UnsupportedChange
+from replicator.jvm.position_columns import position_key
+from replicator.lake.catalog import LakeTable
+from replicator.lake.commit import Staged
+from replicator.lake.data_files import cast_to_table, stage_data
+from replicator.lake.ledger import LakeRole
+from replicator.lake.write_strategies import MirrorChange, Split
+from replicator.model.changelog import change_column
+from replicator.model.clock import now_ms
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.identifiers import quoted
+from replicator.model.position import SourcePosition, binlog_number
+from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
+from replicator.model.table import TableId
+from replicator.reread.staging import Staging
+
+RECONCILED: Final = "h"
+"""`op` of changelog rows that a re-read found: differences between mirror and source. The log has no event for them."""
+SNAPSHOT_READ: Final = "r"
+"""`op` of changelog rows with the first content of a mirror, as for the rows of a connector's snapshot."""
+_REPLACE_ABOVE: Final = 1_000_000
+"""Above this number of differences, the mirror gets the whole content: deletes by key need all keys in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A re-read that is complete.
+
+    Attributes:
+        context: the context of the mirror.
+        state: the state of the staging table.
+        schema: the schema of the staging table.
+        topic: the topic of the table.
+    """
+
+    context: MirrorContext
+    staging: Staging
+    request: Request
+    state: StagingState
+    schema: BatchSchema
+    topic: str
+
+    @property
+    def table(self) -> TableId:
+        """The source table."""
+        return self.request.table
+
+    def publish(self) -> int:
+        """Publish the staging table; return the number of rows in which the mirror differed.
+
+        Raises:
+            UnsupportedChange: the mirror has other columns than the source.
+            FencedError, CommitConflict, LakeUnavailable: as `TableWriter.commit`.
+        """
+        source, marker = self.staging.load(self.table), self._staged_marker()
+        if source is None or marker is None:
+            raise UnsupportedChange(
+                f"the staging table of {self.table} was dropped", "request the re-read again"
+            )
+        marker = replace(marker, position=self._position(marker))
+        mirror = self.context.lake.load(self.context.config.lake.namespace, self.table.name)
+        if mirror is None:
+            return self._publish_new(source, marker)
+        return self._reconcile(mirror, source, marker)
+
+    def _staged_marker(self) -> CommitMarker | None:
+        return self.staging.context.ledger.progress(self.table).mirror
+
+    def _position(self, marker: CommitMarker) -> SourcePosition:
+        """Return the position of the mirror: the end of reading, unless an event that was applied is behind it."""
+        read = SourcePosition(self.state.file, self.state.pos)
+        return read if marker.position is None else max(read, marker.position)
+
+    def _publish_new(self, source: LakeTable, marker: CommitMarker) -> int:
+        """Write the rows to the changelog, and make the staging table the mirror."""
+        rows = self.context.lake.spark.read.table(source.sql_name)
+        names = list(source.columns())
+        row = _struct(names)
+        inserted = rows.select(F.when(F.lit(False), row).alias("before"), row.alias("after"))
+        self._write_changelog(inserted, marker, SNAPSHOT_READ)
+        failpoints.reach("between-reread-commits")
+        self.context.lake.rename(
+            self.staging.namespace, self.table.name, self.table.name, into=self.context.config.lake.namespace
+        )
+        failpoints.reach("after-reread-rename")
+        self.complete_rename(marker.position)
+        return self.state.rows
+
+    def complete_rename(self, position: SourcePosition | None = None) -> None:
+        """Complete a staging table that has become the mirror: it is no staging table any more.
+
+        Raises:
+            LakeError: as `TableWriter.commit`.
+        """
+        self._forget()
+        mirror = self.context.lake.load(self.context.config.lake.namespace, self.table.name)
+        base = self.context.ledger.progress(self.table).mirror
+        if mirror is None or base is None:
+            return
+        marker = replace(base, sequence=base.sequence + 1, committed_ms=now_ms())
+        if position is not None:
+            marker = replace(marker, position=position)
+        target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
+        self.context.writer.commit(target, Staged(properties={STATE_KEY: None}), marker)
+
+    def _reconcile(self, mirror: LakeTable, source: LakeTable, marker: CommitMarker) -> int:
+        """Write the differences to changelog and mirror."""
+        if {n: str(t) for n, t in mirror.columns().items()} != {
+            n: str(t) for n, t in source.columns().items()
+        }:
+            raise UnsupportedChange(
+                f"the mirror of {self.table} has other columns than the source",
+                f"drop it and read the table again: replicator drop {self.table}; replicator bootstrap",
+            )
+        key = self.schema.mirror.key
+        found = _differences(self.context, mirror, source, key, self._json_columns()).persist()
+        try:
+            changed = found.count()
+            self._write_changelog(found, marker, RECONCILED)
+            failpoints.reach("between-reread-commits")
+            base = self.context.ledger.progress(self.table).mirror
+            target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
+            staged = Staged()
+            if changed > _REPLACE_ABOVE:
+                staged = self._staged_content(mirror, source)
+            elif changed:
+                staged = self._staged_differences(mirror, found, key)
+            sequence = 1 if base is None else base.sequence + 1
+            self.context.writer.commit(
+                target, staged, replace(marker, sequence=sequence, committed_ms=now_ms())
+            )
+        finally:
+            found.unpersist()
+        self._forget()
+        return changed
+
+    def _staged_content(self, mirror: LakeTable, source: LakeTable) -> Staged:
+        """Stage the whole content of the staging table, in place of that of the mirror."""
+        rows = self.context.lake.spark.read.table(source.sql_name)
+        data = stage_data(self.context.lake, mirror, cast_to_table(rows, mirror.columns()))
+        return Staged(data, clear=not mirror.is_empty, fills_done=True)
+
+    def _staged_differences(self, mirror: LakeTable, found: DataFrame, key: Sequence[str]) -> Staged:
+        gone = found.where(F.col("before").isNotNull())
+        keys = gone.select(*(F.col("before").getField(n).alias(f"k{i}") for i, n in enumerate(key)))
+        rows = found.where(F.col("after").isNotNull()).select("after.*")
+        return Split().stage(
+            self.context.lake, mirror, MirrorChange(key, keys, rows, False, SPARK.stage_deletes)
+        )
+
+    def _json_columns(self) -> frozenset[str]:
+        types = self.schema.version.source_types
+        return frozenset(name for name, kind in types.items() if kind.upper() == "JSON")
+
+    def _write_changelog(self, images: DataFrame, marker: CommitMarker, op: str) -> None:
+        """Append `images` (columns before and after) to the changelog, unless it has them."""
+        context, options = self.context, self.context.config.table(str(self.table))
+        if not options.changelog:
+            return
+        keeper = TableKeeper(context, self.table, options, self.schema)
+        changelog = keeper.keep(LakeRole.CHANGELOG)
+        if changelog is None or changelog.property(DONE_KEY) == self.request.id:
+            return
+        base = context.ledger.progress(self.table).changelog
+        columns = self.schema.decoded
+        change = change_column(columns.names)
+        rows = changelog_rows(_as_events(images, self.topic, marker), columns)
+        rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(op)))
+        frame = cast_to_table(rows, changelog.columns(), struct=change)
+        staged = Staged(stage_data(context.lake, changelog, frame), properties={DONE_KEY: self.request.id})
+        target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
+        sequence = 1 if base is None else base.sequence + 1
+        context.writer.commit(target, staged, replace(marker, sequence=sequence, committed_ms=now_ms()))
+
+    def _forget(self) -> None:
+        """Forget what is known of the staging table and of the mirror."""
+        for context in (self.context, self.staging.context):
+            table = context.lake.load(context.config.lake.namespace, self.table.name)
+            if table is not None:
+                context.row_locations.forget(table)
+            context.ledger.forget(self.table)
+
+
+def _struct(names: Sequence[str]) -> SparkColumn:
+    return F.struct(*(F.col(quoted(name)).alias(name) for name in names))
+
+
+def _differences(
+    context: MirrorContext,
+    mirror: LakeTable,
+    source: LakeTable,
+    key: Sequence[str],
+    json_columns: frozenset[str],
+) -> DataFrame:
+    """Return the rows that differ, as structs `before` (of the mirror) and `after` (of the source), null if missing.
+
+    JSON is compared by meaning: the source shows it with other spaces than the binlog.
+    """
+    names = list(source.columns())
+    spark = context.lake.spark
+    keys = [f"k{i}" for i in range(len(key))]
+
+    def keyed(table: LakeTable, image: str) -> DataFrame:
+        rows = spark.read.table(table.sql_name)
+        named = [F.col(quoted(name)).alias(k) for name, k in zip(key, keys, strict=True)]
+        return rows.select(*named, _struct(names).alias(image))
+
+    joined = keyed(mirror, "before").join(keyed(source, "after"), keys, "full_outer")
+    equal = F.lit(True)
+    for name in names:
+        old, new = (F.col(image).getField(name) for image in ("before", "after"))
+        same = old.eqNullSafe(new)
+        if name in json_columns:
+            same |= F.coalesce(_meaning(old).eqNullSafe(_meaning(new)), F.lit(False))
+        equal &= same
+    both = F.col("before").isNotNull() & F.col("after").isNotNull()
+    return joined.where(~(both & equal)).select("before", "after")
+
+
+def _meaning(text: SparkColumn) -> SparkColumn:
+    """Return JSON without insignificant spaces, with its keys in order; null if it is no JSON."""
+    return F.to_json(F.try_parse_json(text))
+
+
+def _as_events(images: DataFrame, topic: str, marker: CommitMarker) -> DataFrame:
+    """Return images as decoded events that lie directly before the next event of the log."""
+    offsets = marker.progress.get(topic, {})
+    first = min(offsets, default=0)
+    offset = offsets[first].next_offset - 1 if offsets else -1
+    position = marker.position
+    number = binlog_number(position.file) if position is not None and position.file else 0
+    op = F.when(F.col("before").isNull(), F.lit("c")).when(F.col("after").isNull(), F.lit("d"))
+    return images.select(
+        op.otherwise(F.lit("u")).alias("op"),
+        F.lit(marker.watermark_ms).cast("long").alias("ts_ms"),
+        F.lit(None if position is None else position.file).cast("string").alias("file"),
+        position_key(F.lit(number).cast("long"), F.lit(0 if position is None else position.pos)).alias(
+            "position_key"
+        ),
+        F.lit(0).cast("long").alias("row_key"),
+        F.lit(0).cast("long").alias("server_id"),
+        F.lit(None).cast("string").alias("gtid"),
+        F.lit(first).cast("int").alias("partition"),
+        F.lit(offset).cast("long").alias("offset"),
+        "before",
+        "after",
+    )

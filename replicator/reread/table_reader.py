@@ -1,0 +1,316 @@
+"""Fill a staging table with the rows of its source table, in parts, and find the events that it must contain then.
+
+No lock is held while rows are read. Each part is read in a statement of its own, so the parts are of different moments.
+That is no problem, because every change since the start is applied to the staging table afterwards, in the order of the
+log, and a change contains the whole row.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql import SparkSession
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
+
+from replicator import failpoints
+from replicator.config import Config, KafkaLog
+from replicator.errors import ColumnsDiffer, ConnectError, SourceError, UsageError
+from replicator.jvm.spark import compile_plans, own_session
+from replicator.lake.catalog import LakeTable
+from replicator.lake.commit import Staged
+from replicator.lake.data_files import cast_to_table, stage_data
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.clock import now_ms
+from replicator.model.commit_marker import CommitMarker, PartitionProgress
+from replicator.model.gtid import GtidSet
+from replicator.model.position import SourcePosition
+from replicator.model.reread import Request, StagingState
+from replicator.model.table import TableId, TableSchema
+from replicator.reread.source_rows import matched_columns, read_rows
+from replicator.reread.staging import Staging
+from replicator.sources.connector_settings import connect_client
+from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
+from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.mysql.connection import connect, read_binlog_end
+from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe, key_range
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.reread")
+_CHUNK_BYTES: Final = 64_000_000
+"""Estimated size of the rows that a task reads at most."""
+_POLL_S: Final = 0.5
+_LACKS_PRIVILEGE: Final = 1227
+_SETTLE_S: Final = 10.0
+"""How long to wait for commits under way if the account may not rotate the binlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """Where the events begin that are applied after the rows were read.
+
+    Attributes:
+        topic: the table's topic.
+        topic_id: None if the topic does not exist yet.
+        offsets: partition → offset.
+    """
+
+    topic: str
+    topic_id: str | None
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """Reads one table; runs in a thread of its own.
+
+    Attributes:
+        columns: the columns of the staging table.
+        on_rows: called with the number of rows read so far and the estimated number.
+        stopping: if set, reading ends at the next part.
+    """
+
+    config: Config
+    staging: Staging
+    request: Request
+    topic: str
+    columns: TableSchema
+    key: tuple[str, ...]
+    on_rows: Callable[[int, int], None]
+    stopping: threading.Event
+
+    def run(self) -> bool:
+        """Read what the staging table lacks, and find out up to where the log must be applied to it.
+
+        Return False if reading was stopped.
+
+        Raises:
+            ColumnsDiffer: the columns of the source table changed since reading began; start again.
+            ReplicatorError: MySQL, Kafka, Kafka Connect or the lake failed; continue later.
+        """
+        state = self._state()
+        if state is None or not state.complete:
+            # The scheduler changes settings of the other session.
+            session = own_session(self.staging.context.spark)
+            compile_plans(session, self.config, worth_it=True)
+            with connect(self.config.source) as connection:
+                state = self._read(session, connection, state)
+        return state.complete and (state.until is not None or self._find_end(state))
+
+    def _state(self) -> StagingState | None:
+        return self.staging.state(self.staging.load(self.request.table), self.request)
+
+    def _read(
+        self, session: SparkSession, connection: Connection, state: StagingState | None
+    ) -> StagingState:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        connection.execute(text("SET SESSION time_zone = '+00:00', sql_mode = ''"))
+        table = self._described(connection)
+        if state is None:
+            state = self._begin(connection, table)
+        elif state.fingerprint != table.fingerprint:
+            raise _changed(self.request.table)
+        pace = _Pace(self.config.bootstrap.max_rows_per_second)
+        while not state.complete and not self.stopping.is_set():
+            state = self._read_part(session, connection, table, state)
+            self.on_rows(state.rows, max(table.rows, state.rows))
+            pace.wait(state.rows, self.stopping)
+        return state
+
+    def _described(self, connection: Connection) -> SourceTable:
+        table = describe(connection, self.request.table, self.key)
+        if table is None:
+            raise SourceError(
+                f"the source has no table {self.request.table}", "check source.tables and the table's name"
+            )
+        return table
+
+    def _begin(self, connection: Connection, table: SourceTable) -> StagingState:
+        """Note where the log ends, and from which key to which one the table is read."""
+        start = self._log_start()
+        _await_commits(connection)
+        low, time_ms = read_binlog_end(connection), _time_ms(connection)
+        last = _first_row(connection, table.last_query) if table.key else None
+        state = StagingState(self.request.id, table.fingerprint, last)
+        progress = {start.topic: {p: PartitionProgress(offset) for p, offset in start.offsets.items()}}
+        marker = CommitMarker(
+            mirror=self.config.mirror.name,
+            sequence=1,
+            batch=0,
+            progress=progress if start.offsets else {},
+            position=SourcePosition(low.file, low.pos),
+            watermark_ms=time_ms,
+            committed_ms=now_ms(),
+            topic_ids={} if start.topic_id is None else {start.topic: start.topic_id},
+        )
+        self.staging.commit(self.request.table, Staged(), marker, state)
+        failpoints.reach("after-reread-start")
+        return state
+
+    def _log_start(self) -> LogStart:
+        if not isinstance(self.config.log, KafkaLog):
+            raise UsageError(
+                "an archive cannot be combined with reading the source", 'set log.kind = "kafka"'
+            )
+        admin = KafkaAdmin(self.config.log, timeout_s=PATIENT_S)
+        partitions = admin.partitions().get(self.topic, [])
+        if not partitions:
+            return LogStart(self.topic, None, {})
+        topic_id = admin.topic_ids([self.topic]).get(self.topic)
+        ends = admin.end_offsets([(self.topic, p) for p in partitions], committed=True)
+        return LogStart(self.topic, topic_id, {p: offset for (_, p), offset in ends.items()})
+
+    def _read_part(
+        self, session: SparkSession, connection: Connection, table: SourceTable, state: StagingState
+    ) -> StagingState:
+        """Read the next rows, one range of keys for each core, and commit them with the new state."""
+        pairs = matched_columns(table, self.columns)
+        ranges, after = self._next_ranges(connection, table, state)
+        files, rows = [], 0
+        if ranges:
+            query = table.rows_query([source for source, _ in pairs])
+            frame = read_rows(session, self.config.source, query, ranges, pairs)
+            staging = self._staging_table()
+            files = stage_data(self.staging.context.lake, staging, cast_to_table(frame, staging.columns()))
+            rows = sum(int(file.recordCount()) for file in files)
+        state = state.advanced(after, rows)
+        if after == state.last:
+            if self._described(connection).fingerprint != table.fingerprint:
+                raise _changed(self.request.table)
+            state = _completed(connection, state)
+        failpoints.reach("before-reread-commit")
+        self.staging.commit(self.request.table, Staged(files), self._next_marker(), state)
+        failpoints.reach("after-reread-commit")
+        return state
+
+    def _staging_table(self) -> LakeTable:
+        staging = self.staging.load(self.request.table)
+        if staging is None:
+            raise SourceError(f"the staging table of {self.request.table} was dropped")
+        return staging
+
+    def _next_marker(self) -> CommitMarker:
+        marker = self.staging.context.ledger.progress(self.request.table).mirror
+        if marker is None:
+            raise SourceError(f"the staging table of {self.request.table} was dropped")
+        return replace(marker, sequence=marker.sequence + 1, committed_ms=now_ms())
+
+    def _next_ranges(
+        self, connection: Connection, table: SourceTable, state: StagingState
+    ) -> tuple[list[str], Boundary | None]:
+        """Return the conditions of the next ranges of keys, and the last key of the last one."""
+        if not table.key:
+            # Without an index that orders the rows, they are read in one statement.
+            return ["1 = 1"], None
+        if state.last is None:
+            return [], None
+        names = [f"k{i}" for i in range(len(table.key))]
+        count = max(1, min(self.config.bootstrap.chunk_rows, _CHUNK_BYTES // table.bytes_per_row))
+        ranges, after = [], state.after
+        for _ in range(self.staging.context.spark.sparkContext.defaultParallelism):
+            found = _first_row(connection, table.boundary_query(after, state.last, count))
+            upto = state.last if found is None else found
+            ranges.append(key_range(names, table.key, after, upto))
+            after = upto
+            if upto == state.last:
+                break
+        return ranges, after
+
+    def _find_end(self, state: StagingState) -> bool:
+        """Wait until the log has all changes that reading may have seen, and note where it ends then.
+
+        Return False if reading was stopped.
+        """
+        client = connect_client(self.config)
+        if client is None or not isinstance(self.config.log, KafkaLog):
+            raise UsageError(
+                "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
+                'add connect_url = "http://…" to [log]',
+            )
+        end = BinlogEnd(state.file, state.pos, GtidSet.parse(state.gtids) if state.gtids else None)
+        while not _has_read(client, self.config.log.topic_prefix, end):
+            if self.stopping.wait(_POLL_S):
+                return False
+        until = self._log_start().offsets
+        self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
+        return True
+
+
+class _Pace:
+    """Limits the rows that are read in a second."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._began = time.monotonic()
+        self._rows: int | None = None
+
+    def wait(self, rows: int, stopping: threading.Event) -> None:
+        """Wait until `rows` rows may have been read, or `stopping` is set."""
+        if self._limit is None:
+            return
+        self._rows = rows if self._rows is None else self._rows
+        due = self._began + (rows - self._rows) / self._limit
+        stopping.wait(max(0.0, due - time.monotonic()))
+
+
+def _await_commits(connection: Connection) -> None:
+    """Wait until all transactions in the binlog are visible to readers.
+
+    MySQL writes a transaction to the binlog, from which the connector reads it, before it commits it in the storage
+    engine: a row could be in the log, and not be visible yet. A new binlog file begins only when all transactions of
+    the previous one are committed in the engine.
+    """
+    try:
+        connection.execute(text("FLUSH BINARY LOGS"))
+    except OperationalError as error:
+        if not error.orig or error.orig.args[0] != _LACKS_PRIVILEGE:
+            raise
+        _LOG.warning(
+            "waiting for commits under way, because the account may not rotate the binlog",
+            seconds=_SETTLE_S,
+            next="GRANT RELOAD to the account of source.url",
+        )
+        time.sleep(_SETTLE_S)
+
+
+def _completed(connection: Connection, state: StagingState) -> StagingState:
+    """Return the state after the last row was read: with the end of the binlog."""
+    end = read_binlog_end(connection)
+    return replace(
+        state,
+        complete=True,
+        file=end.file,
+        pos=end.pos,
+        gtids=None if end.gtids is None else str(end.gtids),
+        watermark_ms=_time_ms(connection),
+    )
+
+
+def _has_read(client: KafkaConnect, topic_prefix: str, end: BinlogEnd) -> bool:
+    """Return whether the connector has written all changes before `end` to the log."""
+    try:
+        connector = client.find(topic_prefix)
+        offset = None if connector is None else client.offset(connector.name)
+        return offset is not None and ConnectorOffset.from_json(offset).covers(end)
+    except (ConnectError, ValueError):
+        return False
+
+
+def _first_row(connection: Connection, query: str) -> Boundary | None:
+    # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
+    row = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).first()
+    return None if row is None else tuple(_text(value) for value in row)
+
+
+def _text(value: object) -> str:
+    return value.decode("ascii") if isinstance(value, bytes) else str(value)
+
+
+def _time_ms(connection: Connection) -> int:
+    return int(connection.scalar(text("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")))
+
+
+def _changed(table: TableId) -> ColumnsDiffer:
+    return ColumnsDiffer(f"the columns of {table} changed while it was read")

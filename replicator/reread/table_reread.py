@@ -1,0 +1,244 @@
+"""The re-read of one table, from its request to its publication.
+
+Reading runs in a thread of its own. Everything else runs between the batches, on the scheduler's thread: it uses
+what the batches use.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from replicator.batch import MirrorContext, TableTask, apply_task
+from replicator.errors import ColumnsDiffer, ReplicatorError, UnsupportedChange
+from replicator.jvm.spark import first_line
+from replicator.lake.ledger import Progress, chunks, ranges_to_read
+from replicator.model.clock import now_ms
+from replicator.model.commit_marker import CommitMarker, OffsetRange
+from replicator.model.reread import Phase, Request, StagingState
+from replicator.reread.publish import Publication
+from replicator.reread.staging import Staging
+from replicator.telemetry import Stopwatch, get_logger
+
+_LOG: Final = get_logger("replicator.reread")
+
+Record = Callable[[Request], None]
+"""Records a request in the lake."""
+
+
+class TableReread:
+    """Carries out one request."""
+
+    def __init__(
+        self, context: MirrorContext, staging: Staging, request: Request, topic: str, record: Record
+    ) -> None:
+        """Use `topic` as the table's topic, whether or not it exists."""
+        self._context = context
+        self._staging = staging
+        self.request = request
+        self._topic = topic
+        self._record = record
+        self._reading: Future[bool] | None = None
+        self._rows = (0, 0)
+
+    def start(self, pool: Executor, stopping: threading.Event) -> bool:
+        """Begin or continue to read, in a thread of `pool`. Return False if the table's definition is not known yet.
+
+        Raises:
+            LakeUnavailable: the catalog failed.
+            SchemaError: the table cannot be mirrored as configured.
+        """
+        # It imports SQLAlchemy, which takes a second, and most mirrors do not need it.
+        from replicator.reread.table_reader import TableReader  # noqa: PLC0415
+
+        table = self.request.table
+        if not self._context.schemas.history(table).versions:
+            self._note("its definition is not in the log yet")
+            return False
+        schema = self._staging.schema(self._task(()))
+        if not schema.mirror.key:
+            raise UnsupportedChange(
+                f"{table} has no key, so rows that change while it is read cannot be identified",
+                f'name a unique key: key = ["…"] under [[table]] name = "{table}"',
+            )
+        staging = self._staging.load(table)
+        if staging is None or self._staging.state(staging, self.request) is None:
+            staging = self._staging.create(table, schema)
+        self._advance(Phase.READING)
+        reader = TableReader(
+            self._context.config,
+            self._staging,
+            self.request,
+            self._topic,
+            schema.source,
+            schema.mirror.key,
+            self._on_rows,
+            stopping,
+        )
+        self._reading = pool.submit(reader.run)
+        return True
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the thread is still reading."""
+        return self._reading is not None and not self._reading.done()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all rows were read, and it is known up to where the log must be applied to them."""
+        done = self._reading is not None and self._reading.done()
+        return (
+            done
+            and self._reading is not None
+            and self._reading.exception() is None
+            and self._reading.result()
+        )
+
+    def read_failure(self) -> Exception | None:
+        """Return why reading failed, once; None if it did not."""
+        if self._reading is None or not self._reading.done():
+            return None
+        error = self._reading.exception()
+        if error is None:
+            return None
+        self._reading = None
+        if not isinstance(error, (ReplicatorError, PySparkException, Py4JJavaError)):
+            raise error
+        if isinstance(error, ColumnsDiffer):
+            # The rows that were read so far have the former columns.
+            self._staging.drop(self.request.table)
+        return error
+
+    def show_progress(self) -> None:
+        """Record the number of rows read so far, if it changed."""
+        rows, estimated = self._rows
+        if self.is_reading and rows != self.request.rows:
+            self.request = replace(self.request, rows=rows, estimated=max(estimated, rows), problem=None)
+            self._record(self.request)
+
+    def catch_up(self, first: Mapping[int, int], most_events: int, watch: Stopwatch) -> bool:
+        """Apply at most `most_events` events to the staging table. Return whether it can be published.
+
+        `first` is partition → first offset of the log.
+
+        Raises:
+            ReplicatorError, PySparkException: as `apply_task`.
+        """
+        state = self._state()
+        if state is None or state.until is None:
+            return False
+        self._advance(Phase.CATCHING_UP)
+        goal = self._goal(state)
+        marker = self._marker()
+        ranges = ranges_to_read(self._topic, marker, first, goal)
+        for chunk in chunks(ranges, most_events)[:1]:
+            apply_task(self._staging.context, self._task(chunk), watch)
+        return not ranges_to_read(self._topic, self._marker(), first, goal) and self._is_aligned(goal)
+
+    def publish(self) -> None:
+        """Make the staging table the content of the mirror.
+
+        Raises:
+            SchemaError: the mirror cannot take it.
+            LakeError: as `TableWriter.commit`.
+        """
+        state = self._state()
+        if state is None:
+            return
+        schema = self._staging.schema(self._task(()))
+        done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
+        changed = done.publish()
+        self.request = replace(self.request, rows=state.rows)
+        self.end(Phase.DONE, changed=changed)
+
+    def is_published(self) -> bool:
+        """Return whether an earlier process published the staging table, but did not record that."""
+        table = self.request.table
+        mirror = self._context.lake.load(self._context.config.lake.namespace, table.name)
+        return mirror is not None and self._staging.state(mirror, self.request) is not None
+
+    def finish_published(self) -> None:
+        """Complete what `is_published` found.
+
+        Raises:
+            LakeError: as `TableWriter.commit`.
+        """
+        schema = self._staging.schema(self._task(()))
+        mirror = self._context.lake.load(self._context.config.lake.namespace, self.request.table.name)
+        state = self._staging.state(mirror, self.request) or StagingState(self.request.id, "", None)
+        done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
+        done.complete_rename()
+        self.request = replace(self.request, rows=state.rows)
+        self.end(Phase.DONE, changed=state.rows)
+
+    def end(self, phase: Phase, *, changed: int | None = None, problem: str | None = None) -> None:
+        """Record that the request has ended, and drop the staging table.
+
+        Raises:
+            LakeUnavailable: the catalog failed.
+        """
+        self._staging.drop(self.request.table)
+        self.request = replace(self.request, phase=phase, changed=changed, problem=problem, ended_ms=now_ms())
+        self._record(self.request)
+
+    def fail(self, error: Exception) -> None:
+        """Record that the request failed for good."""
+        hint = error.hint if isinstance(error, ReplicatorError) else None
+        _LOG.error("re-read failed", table=str(self.request.table), reason=first_line(error), next=hint)
+        self.end(Phase.FAILED, problem="; ".join(filter(None, (first_line(error), hint))))
+
+    def note(self, error: Exception) -> None:
+        """Record why the re-read does not continue at the moment."""
+        _LOG.warning("re-read is tried again", table=str(self.request.table), reason=first_line(error))
+        self._note(first_line(error))
+
+    def _note(self, problem: str) -> None:
+        if problem != self.request.problem:
+            self.request = replace(self.request, problem=problem)
+            self._record(self.request)
+
+    def _advance(self, phase: Phase) -> None:
+        if phase != self.request.phase:
+            self.request = replace(self.request, phase=phase, problem=None)
+            self._record(self.request)
+
+    def _goal(self, state: StagingState) -> Mapping[int, int]:
+        """Return the offsets that the staging table must reach: those of the mirror, if it is further."""
+        until = dict(state.until or {})
+        if self.request.held:
+            return until
+        marker = self._progress().mirror
+        for partition, known in (marker.progress.get(self._topic, {}) if marker else {}).items():
+            until[partition] = max(until.get(partition, 0), known.next_offset)
+        return until
+
+    def _is_aligned(self, goal: Mapping[int, int]) -> bool:
+        """Return whether mirror and changelog end where the staging table ends; a paused or new table need not."""
+        progress = self._progress()
+        if self.request.held or progress.mirror is None:
+            return True
+        markers = [progress.mirror, *([progress.changelog] if progress.changelog_wanted else [])]
+        return all(
+            marker is not None
+            and all(marker.next_offset(self._topic, p) == offset for p, offset in goal.items())
+            for marker in markers
+        )
+
+    def _progress(self) -> Progress:
+        return self._context.ledger.progress(self.request.table)
+
+    def _marker(self) -> CommitMarker | None:
+        return self._staging.context.ledger.progress(self.request.table).mirror
+
+    def _state(self) -> StagingState | None:
+        return self._staging.state(self._staging.load(self.request.table), self.request)
+
+    def _task(self, ranges: tuple[OffsetRange, ...]) -> TableTask:
+        return TableTask(self.request.table, self._topic, self._context.log.topic_id(self._topic), ranges, 0)
+
+    def _on_rows(self, rows: int, estimated: int) -> None:
+        self._rows = (rows, estimated)

@@ -1,0 +1,263 @@
+"""Carry out the re-reads of a mirror's tables beside its batches.
+
+Requests are properties of the `_ops` namespace, so any process can make one, and a restarted mirror continues them.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from replicator.batch import MirrorContext
+from replicator.errors import ColumnsDiffer, ReplicatorError, SchemaError, UsageError
+from replicator.model.clock import now_ms
+from replicator.model.reread import REREAD_KEY, Phase, Request, new_request, requests_in
+from replicator.model.table import TableId, topic_name
+from replicator.reread.staging import Staging
+from replicator.reread.table_reread import TableReread
+from replicator.runner.retries import Retries
+from replicator.runner.table_states import TableStates
+from replicator.sources.change_log import Offsets
+from replicator.telemetry import Stopwatch, get_logger
+
+_LOG: Final = get_logger("replicator.reread")
+_POLL_S: Final = 2.0
+"""How often the lake is asked for new requests."""
+_DELAYS_S: Final = (2.0, 5.0, 10.0, 30.0, *[60.0] * 1440)
+"""Delays before each retry: MySQL, Kafka or Kafka Connect may be unavailable for a day."""
+_DISCOVERY_S: Final = 30.0
+"""How often the source is asked for new tables."""
+
+
+class Rereads:
+    """The re-reads of one mirror. All methods are for the scheduler's thread.
+
+    Attributes:
+        ended: the requests that this process has carried out.
+    """
+
+    def __init__(self, context: MirrorContext, tables: TableStates, stopping: threading.Event) -> None:
+        self._context = context
+        self._tables = tables
+        self._stopping = stopping
+        self._active: dict[TableId, TableReread] = {}
+        self._waiting: dict[TableId, Request] = {}
+        self._retries = Retries(_DELAYS_S)
+        self._polled = -_POLL_S
+        self._pool: ThreadPoolExecutor | None = None
+        self._staging: Staging | None = None
+        self.ended: list[Request] = []
+        self._discovery: Future[list[TableId]] | None = None
+        self._discovered = -_DISCOVERY_S
+        self._must_discover = context.config.bootstrap.by == "mirror"
+
+    @property
+    def any_left(self) -> bool:
+        """Whether a request has not ended, or the source was not asked for new tables yet."""
+        return bool(self._active or self._waiting or self._must_discover)
+
+    def holds(self, table: TableId) -> bool:
+        """Whether no events may be applied to a table: it is new, or was paused when it was requested."""
+        found = self._active.get(table)
+        request = self._waiting.get(table) if found is None else found.request
+        return request is not None and request.held
+
+    def requests(self) -> list[Request]:
+        """Return the requests that this process carries out or has carried out."""
+        active = [reread.request for reread in self._active.values()]
+        return [*self.ended, *active, *self._waiting.values()]
+
+    def load(self) -> None:
+        """Read the requests in the lake that have not ended.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        self._polled = time.monotonic()
+        properties = self._context.lake.namespace_properties(self._context.config.lake.ops_namespace)
+        for request in requests_in(properties):
+            known = self._active.get(request.table)
+            if request.has_ended or (known is not None and known.request.id == request.id):
+                continue
+            if known is None:
+                self._waiting[request.table] = self._with_hold(request)
+
+    def request(self, tables: Iterable[TableId], reason: str) -> None:
+        """Request re-reads of tables that have none yet.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        for table in tables:
+            if table not in self._active and table not in self._waiting:
+                request = self._with_hold(new_request(table, reason))
+                self._record(request)
+                self._waiting[table] = request
+                _LOG.info("re-read requested", table=str(table), reason=reason)
+
+    def step(self, first: Offsets) -> None:
+        """Do what can be done between two batches: start reading, apply some events, publish what is complete.
+
+        `first` is the first offsets of the log.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        if time.monotonic() >= self._polled + _POLL_S:
+            self.load()
+        self._discover()
+        self._start_some()
+        for table, reread in list(self._active.items()):
+            if not self._stopping.is_set() and not self._retries.must_wait(table):
+                self._advance(table, reread, first.get(self._topic(table), {}))
+
+    def close(self) -> None:
+        """Wait for the threads, which end at their next part."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+    def _with_hold(self, request: Request) -> Request:
+        """Return the request with `held` set if the table cannot continue without it."""
+        if request.held or self._context.ledger.progress(request.table).mirror is not None:
+            held = request.held or request.table in self._tables.paused
+        else:
+            held = True
+        return replace(request, held=held)
+
+    def _start_some(self) -> None:
+        reading = sum(reread.is_reading for reread in self._active.values())
+        for table, request in list(self._waiting.items()):
+            if reading >= self._context.config.bootstrap.parallel_tables:
+                return
+            if self._retries.must_wait(table):
+                continue
+            del self._waiting[table]
+            self._active[table] = TableReread(
+                self._context, self._stage(), request, self._topic(table), self._record
+            )
+            reading += 1
+
+    def _advance(self, table: TableId, reread: TableReread, first: Mapping[int, int]) -> None:
+        try:
+            if reread.request.phase is Phase.REQUESTED and reread.is_published():
+                reread.finish_published()
+            elif self._is_read(reread) and reread.catch_up(
+                first, self._context.config.apply.max_events, Stopwatch()
+            ):
+                reread.publish()
+        except ColumnsDiffer as error:
+            self._retry(table, reread, error)
+        except (SchemaError, UsageError) as error:
+            reread.fail(error)
+        except (ReplicatorError, PySparkException, Py4JJavaError) as error:
+            self._retry(table, reread, error)
+        if reread.request.has_ended:
+            self._ended(table, reread)
+
+    def _is_read(self, reread: TableReread) -> bool:
+        """Return whether all rows were read; start or continue to read if not.
+
+        Raises:
+            ReplicatorError, PySparkException: reading failed.
+        """
+        reread.show_progress()
+        if reread.is_reading:
+            return False
+        if (error := reread.read_failure()) is not None:
+            raise error
+        if reread.is_read:
+            return True
+        reread.start(self._threads(), self._stopping)
+        return False
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            # One more, which asks the source for new tables.
+            self._pool = ThreadPoolExecutor(self._context.config.bootstrap.parallel_tables + 1, "reread")
+        return self._pool
+
+    def _discover(self) -> None:
+        """Request the re-read of tables that the source has and the lake lacks, if the mirror reads new tables.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        if self._context.config.bootstrap.by != "mirror":
+            return
+        # SQLAlchemy takes a second to import, in which Java can start.
+        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+
+        if self._discovery is not None and self._discovery.done():
+            found, self._discovery, self._must_discover = self._discovery, None, False
+            self.request((t for t in _result(found) if self._is_new(t)), "new table")
+        if self._discovery is None and time.monotonic() >= self._discovered + _DISCOVERY_S:
+            self._discovered = time.monotonic()
+            self._discovery = self._threads().submit(included_tables, self._context.config)
+
+    def _is_new(self, table: TableId) -> bool:
+        """Return whether the lake has nothing of a table, nor of one that was renamed to it."""
+        if table in self._tables.paused or table in self._active or table in self._waiting:
+            return False
+        names = {table} | self._context.schemas.earlier_names(table)
+        progress = [self._context.ledger.progress(name) for name in names]
+        return all(p.mirror is None and p.changelog is None for p in progress)
+
+    def _retry(self, table: TableId, reread: TableReread, error: Exception) -> None:
+        """Count a failure; the re-read is tried again some times, and then fails.
+
+        Raises:
+            LakeUnavailable: it cannot be recorded.
+        """
+        # Commits may have failed without an answer.
+        self._context.ledger.forget(table)
+        self._stage().context.ledger.forget(table)
+        delay = self._retries.failed(table)
+        if delay is None:
+            reread.fail(error)
+        else:
+            reread.note(error)
+
+    def _ended(self, table: TableId, reread: TableReread) -> None:
+        request = reread.request
+        del self._active[table]
+        self.ended.append(request)
+        self._retries.forget(table)
+        if request.phase is Phase.DONE:
+            self._tables.resume(table)
+            _LOG.info(
+                "re-read done",
+                table=str(table),
+                reason=request.reason,
+                rows=request.rows,
+                changed=request.changed,
+                seconds=round((now_ms() - request.requested_ms) / 1000, 1),
+            )
+
+    def _record(self, request: Request) -> None:
+        self._context.lake.set_namespace_property(
+            self._context.config.lake.ops_namespace, REREAD_KEY + str(request.table), request.to_json()
+        )
+
+    def _stage(self) -> Staging:
+        if self._staging is None:
+            self._staging = Staging.of(self._context)
+        return self._staging
+
+    def _topic(self, table: TableId) -> str:
+        return f"{self._context.log.topic_prefix}.{topic_name(table)}"
+
+
+def _result(found: "Future[list[TableId]]") -> list[TableId]:
+    """Return the source's tables; none if it could not be asked."""
+    error = found.exception()
+    if error is None:
+        return found.result()
+    if not isinstance(error, ReplicatorError):
+        raise error
+    _LOG.warning("new tables are not noticed at the moment", reason=error.message)
+    return []

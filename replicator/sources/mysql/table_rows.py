@@ -1,0 +1,305 @@
+"""Build the statements that read the rows of a table, in parts, as values that binlog events have too.
+
+A connection would return some values changed: FLOAT with six digits, a zero date as an error, a TIMESTAMP in its own
+time zone. So each column is read through an expression that has one of few simple types (`Wire`), which the engine
+decodes. The session must have the time zone UTC and an empty `sql_mode`, in which a zero date is no error.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from replicator.errors import SourceError
+from replicator.model.identifiers import quoted
+from replicator.model.table import Column, TableId
+from replicator.sources.mysql.definitions import column_of, read_columns
+
+
+class Wire(Enum):
+    """How a value is read."""
+
+    LONG = auto()
+    DOUBLE = auto()
+    TEXT = auto()
+    BYTES = auto()
+    DAYS = auto()
+    """LONG: days since 1970-01-01."""
+    MICROS = auto()
+    """LONG: microseconds since 1970-01-01 00:00, of a wall clock or in UTC."""
+    FLOATS = auto()
+    """TEXT: 32-bit floats, little-endian, in hexadecimal digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of a source table.
+
+    Attributes:
+        column: its name, and its type in the lake without column rules.
+        declared: the whole declared type, as MySQL shows it.
+        expression: the SQL expression that reads it.
+        wire: the type of the expression.
+    """
+
+    column: Column
+    declared: str
+    expression: str
+    wire: Wire
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of the index by which a table is read in parts.
+
+    Attributes:
+        name: its name.
+        expression: the SQL expression whose text `literal` accepts.
+    """
+
+    name: str
+    expression: str
+    kind: "KeyKind"
+
+    def literal(self, value: str) -> str:
+        """Return a value, as `expression` returns it, as SQL text.
+
+        Raises:
+            ValueError: the text is not a value of the column.
+        """
+        if not _KEY_TEXTS[self.kind].fullmatch(value):
+            raise ValueError(f"not a value of the key column {self.name}: {value[:100]!r}")
+        match self.kind:
+            case KeyKind.NUMBER:
+                return value
+            case KeyKind.TIME:
+                return f"'{value}'"
+            case KeyKind.TEXT:
+                # An introducer instead of CONVERT: the comparison then uses the column's collation.
+                return f"_utf8mb4 x'{value}'"
+            case KeyKind.BYTES:
+                return f"x'{value}'"
+
+
+class KeyKind(Enum):
+    """How values of a key column are written in SQL."""
+
+    NUMBER = auto()
+    TIME = auto()
+    TEXT = auto()
+    BYTES = auto()
+
+
+_KEY_TEXTS: Final = {
+    KeyKind.NUMBER: re.compile(r"-?\d+(\.\d+)?"),
+    KeyKind.TIME: re.compile(r"-?[\d:. -]+"),
+    KeyKind.TEXT: re.compile(r"([0-9A-F]{2})*"),
+    KeyKind.BYTES: re.compile(r"([0-9A-F]{2})*"),
+}
+_KEY_KINDS: Final[Mapping[str, KeyKind]] = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"), KeyKind.NUMBER),
+    **dict.fromkeys(("date", "datetime", "timestamp", "time"), KeyKind.TIME),
+    **dict.fromkeys(("char", "varchar"), KeyKind.TEXT),
+    **dict.fromkeys(("binary", "varbinary"), KeyKind.BYTES),
+}
+"""Types whose literals compare as the index orders them. ENUM compares as text, and is ordered by number."""
+
+_GEOMETRIES: Final = frozenset(
+    {
+        *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+        *("geomcollection", "geometrycollection"),
+    }
+)
+_CASTS: Final[Mapping[str, Wire]] = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), Wire.LONG),
+    **dict.fromkeys(("decimal", "enum", "set", "json"), Wire.TEXT),
+    **dict.fromkeys(("float", "double"), Wire.DOUBLE),
+    "vector": Wire.FLOATS,
+}
+_CAST_TO: Final = {
+    Wire.LONG: "CAST({} AS SIGNED)",
+    Wire.DOUBLE: "CAST({} AS DOUBLE)",
+    Wire.TEXT: "CAST({} AS CHAR)",
+    Wire.BYTES: "CAST({} AS BINARY)",
+    Wire.FLOATS: "HEX({})",
+}
+_TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+
+Boundary = tuple[str, ...]
+"""The key of a row: the text of each key column."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of the source, as it is read.
+
+    Attributes:
+        columns: all columns, in order.
+        key: the columns of the index by which the table is read in parts; empty if it can only be read as a whole.
+        rows: estimated number of rows.
+        bytes_per_row: estimated size of a row.
+    """
+
+    table: TableId
+    columns: tuple[SourceColumn, ...]
+    key: tuple[KeyColumn, ...]
+    rows: int
+    bytes_per_row: int
+
+    @property
+    def name(self) -> str:
+        """The quoted name."""
+        return quoted(self.table.database, self.table.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that differs if the columns or the key differ."""
+        columns = [f"{c.column.name} {c.declared} {c.column.nullable}" for c in self.columns]
+        return "; ".join([*columns, *(k.name for k in self.key)])
+
+    def rows_query(self, columns: Sequence[SourceColumn]) -> str:
+        """Return the query for `columns`, as c0, c1, …; the key columns are k0, k1, … for `key_range`."""
+        read = [f"{c.expression} AS c{i}" for i, c in enumerate(columns)]
+        keys = [f"{quoted(k.name)} AS k{i}" for i, k in enumerate(self.key)]
+        return f"SELECT {', '.join([*read, *keys])} FROM {self.name}"
+
+    def boundary_query(self, after: Boundary | None, last: Boundary, count: int) -> str:
+        """Return the query for the key of the row that is number `count` behind `after` and not behind `last`."""
+        names = [quoted(k.name) for k in self.key]
+        read = ", ".join(k.expression for k in self.key)
+        where = key_range(names, self.key, after, last)
+        return f"SELECT {read} FROM {self.name} WHERE {where} ORDER BY {', '.join(names)} LIMIT 1 OFFSET {count - 1}"
+
+    @property
+    def last_query(self) -> str:
+        """The query for the greatest key."""
+        order = ", ".join(f"{quoted(k.name)} DESC" for k in self.key)
+        return f"SELECT {', '.join(k.expression for k in self.key)} FROM {self.name} ORDER BY {order} LIMIT 1"
+
+
+def key_range(names: Sequence[str], key: Sequence[KeyColumn], after: Boundary | None, upto: Boundary) -> str:
+    """Return the condition for keys behind `after` (exclusive; None: from the first) up to `upto` (inclusive).
+
+    `names` are the key columns in SQL.
+    """
+    upper = [k.literal(value) for k, value in zip(key, upto, strict=True)]
+    conditions = [f"{names[0]} <= {upper[0]}", _beside(names, upper, "<", "<=")]
+    if after is not None:
+        lower = [k.literal(value) for k, value in zip(key, after, strict=True)]
+        conditions += [f"{names[0]} >= {lower[0]}", _beside(names, lower, ">", ">")]
+    return " AND ".join(conditions)
+
+
+def _beside(names: Sequence[str], values: Sequence[str], strictly: str, at_last: str) -> str:
+    """Return a comparison of several columns, from which MySQL can make a range of an index."""
+    parts = []
+    for i, name in enumerate(names):
+        equal = [f"{n} = {v}" for n, v in zip(names[:i], values[:i], strict=True)]
+        sign = at_last if i == len(names) - 1 else strictly
+        parts.append(" AND ".join([*equal, f"{name} {sign} {values[i]}"]))
+    return f"({' OR '.join(f'({part})' for part in parts)})"
+
+
+def describe(connection: Connection, table: TableId, key: Sequence[str]) -> SourceTable | None:
+    """Describe a table of the source; None if it does not exist. `key` are the columns that identify a row.
+
+    Raises:
+        SourceError: a column has a type that the engine does not read.
+    """
+    found = read_columns(connection, table)
+    if not found:
+        return None
+    columns = tuple(_column(row) for row in found)
+    parts = _index(connection, table, key)
+    by_name = {str(row["name"]): row for row in found}
+    keys = tuple(_key_column(by_name[name]) for name in parts if by_name[name]["kind"] in _KEY_KINDS)
+    size = connection.execute(
+        text(
+            "SELECT table_rows, avg_row_length FROM information_schema.tables "
+            "WHERE table_schema = :database AND table_name = :name"
+        ),
+        {"database": table.database, "name": table.name},
+    ).first()
+    rows, length = (0, 0) if size is None else (int(size[0] or 0), int(size[1] or 0))
+    return SourceTable(table, columns, keys if len(keys) == len(parts) else (), rows, max(length, 1))
+
+
+def _index(connection: Connection, table: TableId, key: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of the index by which rows are read: the primary key, else a unique one with these columns."""
+    rows = connection.execute(
+        text(
+            "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
+            "WHERE table_schema = :database AND table_name = :name AND non_unique = 0 AND column_name IS NOT NULL "
+            "ORDER BY index_name, seq_in_index"
+        ),
+        {"database": table.database, "name": table.name},
+    ).all()
+    indexes: dict[str, list[tuple[str, bool]]] = {}
+    for index, column, part in rows:
+        indexes.setdefault(str(index), []).append((str(column), part is None))
+    # The order of an index on the beginning of texts is not that of the texts.
+    whole = {
+        index: tuple(name for name, _ in columns)
+        for index, columns in indexes.items()
+        if all(is_whole for _, is_whole in columns)
+    }
+    if "PRIMARY" in whole:
+        return whole["PRIMARY"]
+    return next((columns for columns in whole.values() if sorted(columns) == sorted(key)), ())
+
+
+def _key_column(row: Mapping[str, object]) -> KeyColumn:
+    name, kind = str(row["name"]), _KEY_KINDS[str(row["kind"])]
+    column = quoted(name)
+    match kind:
+        case KeyKind.NUMBER | KeyKind.TIME:
+            expression = f"CAST({column} AS CHAR)"
+        case KeyKind.TEXT:
+            expression = f"HEX(CONVERT({column} USING utf8mb4))"
+        case KeyKind.BYTES:
+            expression = f"HEX({column})"
+    return KeyColumn(name, expression, kind)
+
+
+def _column(row: Mapping[str, object]) -> SourceColumn:
+    column, name = column_of(row), quoted(str(row["name"]))
+    kind, whole = str(row["kind"]), str(row["whole"])
+    expression, wire = _expression(name, kind, column, text_is_binary=row["charset"] in ("binary", None))
+    return SourceColumn(column, whole, expression, wire)
+
+
+def _expression(name: str, kind: str, column: Column, *, text_is_binary: bool) -> tuple[str, Wire]:
+    """Return the expression that reads a column, and its type."""
+    if kind in ("date", "datetime", "timestamp", "time"):
+        return _time(name, kind, column)
+    if kind in _GEOMETRIES:
+        # Four bytes of SRID and then WKB, which becomes EWKB.
+        marked = f"CONCAT(SUBSTRING({name}, 5, 4), x'20', SUBSTRING({name}, 1, 4), SUBSTRING({name}, 10))"
+        return f"CAST(IF(ST_SRID({name}) = 0, SUBSTRING({name}, 5), {marked}) AS BINARY)", Wire.BYTES
+    if kind in _TEXTS and not text_is_binary:
+        return name, Wire.TEXT
+    wire = _CASTS.get(kind, Wire.BYTES if column.type.name == "binary" else None)
+    if kind == "bigint" and column.type.name == "decimal":
+        wire = Wire.TEXT
+    if kind == "bit":
+        wire = Wire.LONG if column.type.name == "boolean" else Wire.BYTES
+    if wire is None:
+        raise SourceError(
+            f"column {name} has the type {kind}, which cannot be read", "exclude it in [columns]"
+        )
+    return _CAST_TO[wire].replace("{}", name, 1), wire
+
+
+def _time(name: str, kind: str, column: Column) -> tuple[str, Wire]:
+    if kind == "time":
+        sign = f"IF({name} < CAST('00:00:00' AS TIME), -1, 1)"
+        return f"(TIME_TO_SEC({name}) * 1000000 + {sign} * MICROSECOND({name}))", Wire.LONG
+    if kind == "date":
+        value, wire = f"DATEDIFF({name}, '1970-01-01')", Wire.DAYS
+    else:
+        value, wire = f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {name})", Wire.MICROS
+    # MySQL has no number for a zero date. Events have NULL for it, and 0 if the column is not nullable.
+    return (value if column.nullable else f"COALESCE({value}, 0)"), wire
