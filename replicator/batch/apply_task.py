@@ -192,8 +192,7 @@ def _check_beginning(task: TableTask, stats: BatchStats) -> None:
         raise UnknownPast(
             f"{task.topic} was deleted and recreated, and does not begin with a snapshot: the log lacks the changes "
             f"of {task.table} in between",
-            "drop the lake table (replicator drop), and let the connector take a new snapshot; then start the mirror "
-            "again",
+            f"read the table again: replicator heal {task.table}",
         )
 
 

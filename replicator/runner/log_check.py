@@ -26,15 +26,14 @@ def lost_events(
         if known is not None and known < begin:
             return LostEvents(
                 f"{topic} partition {partition}: the lake needs offset {known} next, the log begins at {begin}",
-                "replay an archive that has the missing events, or drop the lake table (replicator drop) and take a "
-                "new snapshot of it",
+                "replay an archive that has them, or read the table again: replicator heal DATABASE.TABLE",
             )
         end = ends.get(partition, begin)
         if known is not None and known > end and log_grows:
             return LostEvents(
                 f"{topic} partition {partition} ends at offset {end}, and the lake has events up to {known}: "
                 "the log has lost its newest events, and new events would be mistaken for them",
-                "drop the lake table (replicator drop) and take a new snapshot of it; then start the mirror again",
+                "read the table again: replicator heal DATABASE.TABLE",
             )
     return None
 

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext
-from replicator.errors import ColumnsDiffer, ReplicatorError, SchemaError, UsageError
+from replicator.errors import ColumnsDiffer, LakeUnavailable, ReplicatorError, SchemaError, UsageError
 from replicator.model.clock import now_ms
 from replicator.model.reread import REREAD_KEY, Phase, Request, new_request, requests_in
 from replicator.model.table import TableId, topic_name
@@ -52,9 +52,11 @@ class Rereads:
         self._pool: ThreadPoolExecutor | None = None
         self._staging: Staging | None = None
         self.ended: list[Request] = []
+        # They are not requested again before the mirror is restarted.
+        self._failed: set[TableId] = set()
         self._discovery: Future[list[TableId]] | None = None
         self._discovered = -_DISCOVERY_S
-        self._must_discover = context.config.bootstrap.by == "mirror"
+        self._reads_new_tables = self._must_discover = context.config.bootstrap.by == "mirror"
 
     @property
     def any_left(self) -> bool:
@@ -65,7 +67,10 @@ class Rereads:
         """Whether no events may be applied to a table: it is new, or was paused when it was requested."""
         found = self._active.get(table)
         request = self._waiting.get(table) if found is None else found.request
-        return request is not None and request.held
+        if request is not None:
+            return request.held
+        # The topic of a new table may have only the changes since the connector was registered.
+        return self._reads_new_tables and self._is_new(table)
 
     def requests(self) -> list[Request]:
         """Return the requests that this process carries out or has carried out."""
@@ -187,24 +192,26 @@ class Rereads:
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
-        if self._context.config.bootstrap.by != "mirror":
+        if not self._reads_new_tables:
             return
         # SQLAlchemy takes a second to import, in which Java can start.
         from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
 
         if self._discovery is not None and self._discovery.done():
             found, self._discovery, self._must_discover = self._discovery, None, False
-            self.request((t for t in _result(found) if self._is_new(t)), "new table")
+            new = [t for t in _result(found) if t not in self._tables.paused and self._is_new(t)]
+            self.request((t for t in new if t not in self._failed), "new table")
         if self._discovery is None and time.monotonic() >= self._discovered + _DISCOVERY_S:
             self._discovered = time.monotonic()
             self._discovery = self._threads().submit(included_tables, self._context.config)
 
     def _is_new(self, table: TableId) -> bool:
         """Return whether the lake has nothing of a table, nor of one that was renamed to it."""
-        if table in self._tables.paused or table in self._active or table in self._waiting:
-            return False
         names = {table} | self._context.schemas.earlier_names(table)
-        progress = [self._context.ledger.progress(name) for name in names]
+        try:
+            progress = [self._context.ledger.progress(name) for name in names]
+        except LakeUnavailable:
+            return True
         return all(p.mirror is None and p.changelog is None for p in progress)
 
     def _retry(self, table: TableId, reread: TableReread, error: Exception) -> None:
@@ -226,6 +233,8 @@ class Rereads:
         request = reread.request
         del self._active[table]
         self.ended.append(request)
+        if request.phase is Phase.FAILED:
+            self._failed.add(table)
         self._retries.forget(table)
         if request.phase is Phase.DONE:
             self._tables.resume(table)

@@ -7,7 +7,6 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyiceberg.expressions import EqualTo
 
 from replicator.lake.reader import newest_marker, open_catalog
 from replicator.model.changelog import RowKind
@@ -61,7 +60,7 @@ def changes(mirrored: MirroredDatabase, table: str, op: str) -> list[str]:
     """Return the kinds of the changelog's rows with an op, sorted."""
     lake = mirrored.comparison.config.lake
     with open_catalog(lake) as catalog:
-        rows = catalog.load_table((lake.changes_namespace, table)).scan(row_filter=EqualTo("_change.op", op))
+        rows = catalog.load_table((lake.changes_namespace, table)).scan(row_filter=f"_change.op = '{op}'")
         return sorted(row["_change"]["kind"] for row in rows.to_arrow().to_pylist())
 
 
@@ -72,6 +71,7 @@ def test_bootstrap_reads_tables_while_they_change(mirror_database: MirroredDatab
             await_rereads(mirror, 5)
             mirrored.database.execute("CREATE TABLE late (id INT PRIMARY KEY, name VARCHAR(9))")
             mirrored.database.execute("INSERT INTO late VALUES (1, 'a'), (2, 'b')")
+            mirrored.database.execute("UPDATE late SET name = 'c' WHERE id = 2")
             await_rereads(mirror, 6)
         mirrored.comparison.await_equal(mirror, START_S)
         assert mirror.stop() == 0, mirror.tail()

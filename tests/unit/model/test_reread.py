@@ -1,0 +1,55 @@
+"""What is recorded of re-reads."""
+
+from dataclasses import replace
+
+import pytest
+
+from replicator.model.reread import (
+    REREAD_KEY,
+    Phase,
+    Request,
+    StagingState,
+    new_request,
+    requests_in,
+)
+from replicator.model.table import TableId
+
+ORDERS = TableId("shop", "orders")
+
+
+def test_request_is_read_as_it_was_written() -> None:
+    request = replace(new_request(ORDERS, "heal"), phase=Phase.DONE, rows=7, changed=2, ended_ms=5, held=True)
+    assert Request.from_json(request.to_json()) == request
+    assert request.has_ended
+
+
+def test_request_fits_into_a_property_of_any_catalog() -> None:
+    request = replace(new_request(ORDERS, "r" * 5_000), problem="p" * 5_000)
+    assert len(request.to_json()) < 1_000
+
+
+def test_requests_that_this_version_cannot_read_are_left_out() -> None:
+    known = new_request(ORDERS, "heal")
+    properties = {
+        f"{REREAD_KEY}shop.orders": known.to_json(),
+        f"{REREAD_KEY}shop.later": '{"version": 2}',
+        f"{REREAD_KEY}shop.broken": "{",
+        "owner": "x",
+    }
+    assert requests_in(properties) == [known]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        StagingState("1a", "id", None),
+        StagingState("1a", "id", ("9",), ("5",), 5, True, "bin.000001", 7, "a:1-5", 3, {0: 3, 1: 0}),
+    ],
+)
+def test_staging_state_is_read_as_it_was_written(state: StagingState) -> None:
+    assert StagingState.from_json(state.to_json()) == state
+
+
+def test_staging_state_advances_by_rows_and_key() -> None:
+    state = StagingState("1a", "id", ("9",)).advanced(("5",), 10).advanced(("9",), 2)
+    assert (state.after, state.rows) == (("9",), 12)
