@@ -114,7 +114,7 @@ def test_bootstrap_reads_each_value_as_events_have_it(mirror_database: MirroredD
         wanted = {table.name: 2 * table.rows for table in tables}
         until(lambda: row_counts(mirrored, tables) == wanted, seconds=START_S, doing="events are applied")
         assert mirror.stop() == 0, mirror.tail()
-    found = {}
+    found: dict[str, tuple[bytes | None, bytes | None]] = {}
     for table in tables:
         described = describe_source(mirrored, table.name)
         rows = lake_rows(mirrored, described)
@@ -122,9 +122,10 @@ def test_bootstrap_reads_each_value_as_events_have_it(mirror_database: MirroredD
             by_read, by_events = rows[row], rows[INSERTED + row]
             for case in table.cases:
                 name = table.column(case)
-                if by_read[name] != by_events[name]:
-                    found[table.name, case.label, row] = (by_read[name], by_events[name])
-    assert found == {}
+                # Of some values, events have others than the source.
+                if by_read[name] != by_events[name] and not case.known:
+                    found[f"{table.name}, {case.label}, {row}"] = (by_read[name], by_events[name])
+    assert not found, "\n".join(f"{place}: {values}" for place, values in found.items())
 
 
 def row_counts(mirrored: MirroredDatabase, tables: Sequence[TypeTable]) -> dict[str, int]:
@@ -147,22 +148,28 @@ def lake_rows(mirrored: MirroredDatabase, table: SourceTable) -> dict[int, dict[
 
 
 def test_heal_applies_changes_that_no_log_has(mirror_database: MirroredDatabaseBuilder) -> None:
-    mirrored = mirror_database(tables=2, extra=FAST_MIRROR)
+    rows = ", ".join(f"({number}, 'label {number}')" for number in range(50))
+    prepare = [
+        "CREATE TABLE still (id INT PRIMARY KEY, label VARCHAR(30))",
+        f"INSERT INTO still VALUES {rows}",
+    ]
+    mirrored = mirror_database(tables=2, extra=FAST_MIRROR, prepare=prepare)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         mirrored.comparison.await_equal(mirror, START_S)
         with mirrored.database.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION sql_log_bin = 0")
-            cursor.execute("DELETE FROM t00 LIMIT 3")
-            cursor.execute("UPDATE t00 SET label = 'not in the log' LIMIT 4")
-        assert "t00" in mirrored.comparison.differences()
+            cursor.execute("DELETE FROM still WHERE id < 3")
+            cursor.execute("UPDATE still SET label = 'not in the log' WHERE id BETWEEN 10 AND 13")
+            cursor.execute("INSERT INTO still VALUES (100, 'not in the log')")
+        assert set(mirrored.comparison.differences()) == {"still"}
         with mirrored.writers(1):
-            report = command(mirrored, "heal", f"{mirrored.database.name}.t00")
-        assert [(r["phase"], r["changed"]) for r in report["rereads"]] == [("done", 7)]
+            report = command(mirrored, "heal", f"{mirrored.database.name}.still")
+        assert [(r["phase"], r["changed"]) for r in report["rereads"]] == [("done", 8)]
         mirrored.comparison.await_equal(mirror, START_S)
         assert mirror.stop() == 0, mirror.tail()
     mirrored.comparison.assert_changelogs()
-    kinds = changes(mirrored, "t00", "h")
-    assert kinds == sorted([RowKind.DELETE] * 3 + [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER] * 4)
+    pairs = [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER] * 4
+    assert changes(mirrored, "still", "h") == sorted([*[RowKind.DELETE] * 3, *pairs, RowKind.INSERT])
 
 
 def test_heal_continues_a_table_whose_events_were_deleted(mirror_database: MirroredDatabaseBuilder) -> None:
