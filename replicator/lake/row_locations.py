@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.lake.catalog import LakeTable
-from replicator.lake.data_files import DataFileRef, FilePositions
+from replicator.lake.data_files import FilePositions
 from replicator.lake.key_hashes import KeyHasher, KeyHashes, Words
 from replicator.lake.location_index import DELETED, ENTRY_BYTES, UNKNOWN, LocationIndex
+from replicator.lake.partitions import DataFileRef
 from replicator.lake.rewritten_files import rewritten_files
 from replicator.model.types import LakeType
 

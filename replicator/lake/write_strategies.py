@@ -21,17 +21,10 @@ from replicator.lake import sql
 from replicator.lake.absorb import absorb
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
-from replicator.lake.data_files import (
-    POSITIONS,
-    DataFileRef,
-    by_file,
-    cast_to_table,
-    data_file_ref,
-    matching_positions,
-    stage_data,
-)
+from replicator.lake.data_files import POSITIONS, by_file, cast_to_table, matching_positions, stage_data
 from replicator.lake.driver_files import WrittenData, writable_rows, write_data, write_equality_deletes
 from replicator.lake.equality import equality_keys
+from replicator.lake.partitions import DataFileRef, data_file_ref
 from replicator.lake.position_deletes import StagedDeletes, stage_positions
 from replicator.lake.row_locations import RowChanges, RowLocationCache
 from replicator.lake.row_search import locate

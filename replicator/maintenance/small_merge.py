@@ -7,8 +7,9 @@ from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.absorb import added_data, added_deletes, remaining_rows
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.data_files import DataFileRef, WrittenDeletes, write_delete_files
+from replicator.lake.data_files import WrittenDeletes, write_delete_files
 from replicator.lake.driver_files import WrittenData, write_data
+from replicator.lake.partitions import DataFileRef
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import OWN_FILE, SmallFileLog, SmallFiles
 from replicator.maintenance.history import STEP_KEY

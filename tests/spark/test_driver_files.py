@@ -12,14 +12,9 @@ import pytest
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import (
-    DataFileRef,
-    FilePositions,
-    cast_to_table,
-    stage_data,
-    write_delete_files,
-)
+from replicator.lake.data_files import FilePositions, cast_to_table, stage_data, write_delete_files
 from replicator.lake.driver_files import writable_rows, write_data
+from replicator.lake.partitions import DataFileRef
 from replicator.lake.position_deletes import StagedDeletes
 from replicator.model.commit_marker import CommitMarker
 from tests.support.lake_harness import LakeHarness

@@ -10,8 +10,8 @@ import pytest
 
 from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import LakeTable
-from replicator.lake.data_files import DataFileRef
 from replicator.lake.location_index import ENTRY_BYTES
+from replicator.lake.partitions import DataFileRef
 from replicator.lake.row_locations import ReadCost, RowChanges, RowLocationCache, RowLocations
 from replicator.model.types import LONG, STRING
 from tests.support.file_limit import files_of_at_most

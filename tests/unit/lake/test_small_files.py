@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from replicator.lake.catalog import LakeTable
-from replicator.lake.data_files import DataFileRef, FilePositions, WrittenDeletes
+from replicator.lake.data_files import FilePositions, WrittenDeletes
 from replicator.lake.driver_files import WrittenData
+from replicator.lake.partitions import DataFileRef
 from replicator.lake.small_files import (
     OWN_FILE,
     SMALL_BYTES,
