@@ -7,7 +7,7 @@ for Iceberg's rewrite actions. Position-delete files are plain Parquet with the 
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 from itertools import groupby
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.driver_files import upload
-from replicator.lake.partitions import DataFileRef, Partition, planned_partitions
+from replicator.lake.partitions import DataFileRef, Partition, label_of, planned_partitions
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
 
@@ -54,11 +54,13 @@ class WrittenDeletes:
         file: Iceberg's DeleteFile object.
         positions: the positions in it.
         snapshot_id: the snapshot that added it; None before it is committed.
+        partition: the partition of its data files; None if no file of the table belonged to one when it was written.
     """
 
     file: Any
     positions: Sequence[FilePositions]
     snapshot_id: int | None = None
+    partition: Partition | None = None
 
     @property
     def count(self) -> int:
@@ -183,7 +185,7 @@ def write_delete_files(
             upload(table, path, content)
             metrics = _path_metrics(lake, rows.num_rows, found[0].file.path, found[-1].file.path)
             file = _delete_file(lake, table, path, len(content), metrics, partition)
-            files.append(WrittenDeletes(file, found))
+            files.append(WrittenDeletes(file, found, partition=partition))
     return files
 
 
@@ -191,15 +193,27 @@ def by_partition(
     table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
 ) -> list[tuple[Partition | None, list[FilePositions]]]:
     """Group positions by the partition of their files; of each partition, in the order of the files' paths."""
-    if not table.is_partitioned:
-        return [(None, sorted(positions, key=lambda found: found.file.path))]
-    planned = (
-        planned_partitions(table, snapshot_id) if any(p.file.partition is None for p in positions) else {}
+    located = sorted(
+        with_partitions(table, snapshot_id, positions),
+        key=lambda found: (label_of(found.file.partition), found.file.path),
     )
-    located = [(found.file.partition or planned[found.file.path], found) for found in positions]
-    located.sort(key=lambda pair: (pair[0].label, pair[1].file.path))
-    groups = [list(group) for _, group in groupby(located, lambda pair: pair[0].label)]
-    return [(group[0][0], [found for _, found in group]) for group in groups]
+    groups = [list(group) for _, group in groupby(located, lambda found: label_of(found.file.partition))]
+    return [(group[0].file.partition, group) for group in groups]
+
+
+def with_partitions(
+    table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
+) -> Sequence[FilePositions]:
+    """Return positions with the partition of each data file, if data files of the table may belong to partitions."""
+    if not any(found.file.partition is None for found in positions) or not table.is_partitioned:
+        return positions
+    planned = planned_partitions(table, snapshot_id)
+    return [
+        found
+        if found.file.partition is not None
+        else replace(found, file=DataFileRef(found.file.path, planned[found.file.path]))
+        for found in positions
+    ]
 
 
 def _with_own_files(positions: list[FilePositions], own_file: int | None) -> list[list[FilePositions]]:

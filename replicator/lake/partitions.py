@@ -25,6 +25,11 @@ class DataFileRef:
     partition: Partition | None = None
 
 
+def label_of(partition: Partition | None) -> str:
+    """Return the label of a partition; empty for None."""
+    return "" if partition is None else partition.label
+
+
 def data_file_ref(table: LakeTable, file: Any) -> DataFileRef:
     """Return the reference to a data file of `table`, given as Iceberg's DataFile object."""
     path = str(file.location())

@@ -191,7 +191,7 @@ def test_keys_of_every_type_delete_exactly_their_rows(tables: Lake) -> None:
     writable = writable_rows(table, rows)
     assert writable is not None
     first = CommitMarker("shop", 1, 1, {}, None, 0, 0)
-    publish(tables, table, None, first, Staged([write_data(tables, table, writable).file]))
+    publish(tables, table, None, first, Staged([write_data(tables, table, part).file for part in writable]))
     loaded = tables.load("shop", "types")
     assert loaded is not None
     keys = equality_keys(loaded, KEY, rows.select(KEY).slice(1, 3))
