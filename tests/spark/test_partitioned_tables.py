@@ -40,7 +40,7 @@ def test_rows_with_null_and_with_the_text_null_are_in_different_partitions(
 
 
 BUCKETS = [{"name": "shop.orders", "partition": ["bucket(3, id)"]}]
-QUIET = {"merge_files": 1000, "max_snapshots": 1000}
+QUIET = {"merge_files": 1000, "max_snapshots": 1000, "max_lag": "100000 days"}
 """Maintenance with nothing to do."""
 
 
@@ -119,7 +119,7 @@ def test_small_files_of_a_partition_are_merged_without_spark(lake: LakeHarness) 
     write(lake, batches)
     settings = lake.config(
         table=[{"name": "shop.orders", "partition": ["truncate(1, name)"]}],
-        maintenance={"merge_files": 4, "max_snapshots": 1000},
+        maintenance=QUIET | {"merge_files": 4},
     )
     mirror = lake.mirror(settings)
     with captured_logs() as logs:
@@ -130,8 +130,9 @@ def test_small_files_of_a_partition_are_merged_without_spark(lake: LakeHarness) 
     maintained = [line for line in logs if line["event"] == "maintained"]
     assert {step for line in maintained for step in line["steps"]} == {"merge small files"}
     assert jobs(mirror) == before
-    for namespace in ("shop", "shop_changes"):
-        assert total(orders(lake, namespace), "data-files") <= 6
+    # The changelog's first file is of its earlier spec.
+    for namespace, most in (("shop", 2 * 3), ("shop_changes", 1 + 2 * 3)):
+        assert total(orders(lake, namespace), "data-files") <= most
     assert_located(mirror)
     assert_exact(lake, batches)
 
