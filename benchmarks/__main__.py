@@ -110,11 +110,15 @@ def commit(
     before: Annotated[
         Path | None, typer.Option(help="Another checkout, with an environment in .venv, to be compared.")
     ] = None,
+    partition: Annotated[str, typer.Option(help='Partition of the mirror, such as "bucket(8, id)".')] = "",
     results: Results = _RESULTS,
 ) -> None:
     """CPU seconds of a commit to a mirror and its changelog, by the number of changes."""
     options = commit_module.Options(
-        tuple(map(int, changes.split(","))), batches=batches, before=before and before.resolve()
+        tuple(map(int, changes.split(","))),
+        batches=batches,
+        before=before and before.resolve(),
+        partition=partition,
     )
     commit_module.commit(options, results)
 

@@ -40,8 +40,8 @@ def _staged(batch: TableBatch, table: LakeTable) -> Staged:
     ):
         rows = writable_rows(table, driver_changelog_rows(batch.events.arrow(), schema))
         if rows is not None:
-            written = write_data(lake, table, rows)
-            return Staged([written.file], small_files=SmallChanges([written]))
+            written = [write_data(lake, table, part) for part in rows]
+            return Staged([data.file for data in written], small_files=SmallChanges(written))
     frame = changelog_rows(batch.changelog_events(table), schema)
     frame = cast_to_table(frame, table.columns(), struct=change_column(schema.names))
     return Staged(stage_data(lake, table, frame), small_files=SmallChanges())

@@ -132,7 +132,7 @@ def _maintenance_table(status: "MirrorStatus") -> Table:
         table.add_row(
             Text(entry.table),
             Text(f"{entry.data_files:,}"),
-            Text(f"{entry.delete_files:,}"),
+            Text(_delete_files(entry)),
             Text(_megabytes(entry.bytes)),
             Text(f"{entry.snapshots:,}"),
             Text("?" if entry.metadata_bytes is None else _megabytes(entry.metadata_bytes)),
@@ -140,6 +140,15 @@ def _maintenance_table(status: "MirrorStatus") -> Table:
             Text(", ".join(entry.due) or "-", style="yellow" if entry.overdue else ""),
         )
     return table
+
+
+def _delete_files(entry: "TableMaintenance") -> str:
+    """Describe the number of delete files, and how many of them have keys, which cost readers most."""
+    if not entry.equality_delete_files:
+        return f"{entry.delete_files:,}"
+    return (
+        f"{entry.delete_files:,} ({entry.equality_delete_files:,} equality, {entry.equality_deletes:,} keys)"
+    )
 
 
 def _last_maintenance(entry: "TableMaintenance", now: float) -> str:

@@ -4,8 +4,9 @@ So the number of small files grows with the logarithm of the number of commits, 
 no commit is needed for that alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import pyarrow as pa
 
 from replicator.lake.catalog import LakeTable
 from replicator.lake.data_files import FilePositions, WrittenDeletes, joined
-from replicator.lake.driver_files import WrittenData, read_data, writable_rows
+from replicator.lake.driver_files import WrittenData, read_data
+from replicator.lake.partition_rows import PartitionRows
+from replicator.lake.partitions import label_of
 from replicator.lake.small_files import AbsorbedFiles, Positions, SmallFiles
 
 
@@ -22,55 +25,73 @@ class Absorption:
     """What a commit writes in place of small files and of its own rows and deletes.
 
     Attributes:
-        files: the files that it removes.
-        rows: the remaining rows of their data files, then the new rows; None if it removes no data file.
+        rows: the new rows, each partition with the remaining rows of the data files that it removes; None if the driver
+            does not write the new rows.
         positions: the positions to delete in all other data files.
+        files: the files that the commit removes.
     """
 
+    rows: Sequence[PartitionRows] | None
+    positions: Sequence[FilePositions]
     files: AbsorbedFiles = field(default_factory=AbsorbedFiles)
-    rows: pa.Table | None = None
-    positions: Sequence[FilePositions] = ()
 
 
 def absorb(
     table: LakeTable,
     small: SmallFiles | None,
-    rows: pa.Table | None,
+    rows: Sequence[PartitionRows] | None,
     positions: Sequence[FilePositions],
-    names: Iterable[str],
 ) -> Absorption:
     """Choose the small files that a commit absorbs.
 
     Args:
         table: the table; `small` are its small files, None if they are not known.
         small: see above.
-        rows: the new rows; None if the driver does not hold them.
-        positions: the positions of the rows that the commit deletes, each data file once.
-        names: columns that the rows must have.
+        rows: the new rows, by partition; None if the driver does not write them.
+        positions: the positions of the rows that the commit deletes, each data file once, with its partition.
     """
     # A commit that only inserts stays an append, which others can read incrementally. The rows of a table with row
     # lineage have ids, which the driver does not know.
     if small is None or not positions or table.has_deletion_vectors:
-        return Absorption(positions=positions)
-    new = None if rows is None or not rows.num_rows else writable_rows(table, rows)
-    count = sum(len(found.positions) for found in positions)
-    files = small.to_absorb(0 if new is None else new.num_rows, count)
-    older = remaining_rows(table, files.data, _deleted(small, files, positions)) if files.data else None
-    if older is None or not set(names) <= set(older.column_names):
-        files, older = small.to_absorb(0, count), None
+        return Absorption(rows, positions)
+    added = {label_of(part.partition): part.rows.num_rows for part in rows or ()}
+    deleted = Counter[str]()
+    for found in positions:
+        deleted[label_of(found.file.partition)] += len(found.positions)
+    files = small.to_absorb(added, deleted)
+    if rows is not None and files.data:
+        together = _with_older(table, rows, files, _deleted(small, files, positions))
+        if together is None:
+            files = small.to_absorb({}, deleted)
+        else:
+            rows = together
     gone = files.paths
     kept = [found for found in positions if found.file.path not in gone]
-    return Absorption(
-        files,
-        None if older is None else pa.concat_tables([older, new]),
-        joined([*files.positions, *kept]) if files.deletes else kept,
-    )
+    return Absorption(rows, joined([*files.positions, *kept]) if files.deletes else kept, files)
+
+
+def _with_older(
+    table: LakeTable, rows: Sequence[PartitionRows], files: AbsorbedFiles, deleted: Mapping[str, Positions]
+) -> list[PartitionRows] | None:
+    """Return new rows, each partition after the remaining rows of its absorbed files.
+
+    None if Arrow cannot convert them.
+    """
+    together = []
+    for part in rows:
+        label = label_of(part.partition)
+        older = [file for file in files.data if label_of(file.partition) == label]
+        remaining = remaining_rows(table, older, deleted)
+        if remaining is None:
+            return None
+        together.append(replace(part, rows=pa.concat_tables([*remaining, part.rows])))
+    return together
 
 
 def remaining_rows(
     table: LakeTable, files: Sequence[WrittenData], deleted: Mapping[str, Positions]
-) -> pa.Table | None:
-    """Return the rows of data files without those at the `deleted` positions (path → positions), as the table has them.
+) -> list[pa.Table] | None:
+    """Return the rows of each data file, as the table has them, without those at `deleted` (path → positions).
 
     None if Arrow cannot convert them.
     """
@@ -80,7 +101,7 @@ def remaining_rows(
         if rows is None:
             return None
         parts.append(_without(rows, deleted.get(file.path)))
-    return writable_rows(table, pa.concat_tables(parts)) if parts else None
+    return parts
 
 
 def added_data(table: LakeTable, files: Sequence[WrittenData]) -> list[Any]:

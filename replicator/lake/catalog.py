@@ -206,6 +206,7 @@ class JavaClasses:
         self.schema_parser = _class(jvm, iceberg + "SchemaParser")
         self.partition_spec_parser = _class(jvm, iceberg + "PartitionSpecParser")
         self.types = _class(jvm, iceberg + "types.Types")
+        self.single_values = _class(jvm, iceberg + "SingleValueParser")
         self.conversions = _class(jvm, iceberg + "types.Conversions")
         self.expressions = _class(jvm, iceberg + "expressions.Expressions")
         self.file_metadata = _class(jvm, iceberg + "FileMetadata")

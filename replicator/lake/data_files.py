@@ -7,7 +7,7 @@ for Iceberg's rewrite actions. Position-delete files are plain Parquet with the 
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 from itertools import groupby
@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.driver_files import upload
+from replicator.lake.partitions import DataFileRef, Partition, label_of, planned_partitions
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
 
@@ -35,23 +36,6 @@ POSITIONS: Final = pa.schema(
     ]
 )
 """The schema of position-delete files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """A partition of a table: its spec and its values (Java objects), and a text that tells partitions apart."""
-
-    spec: Any
-    values: Any
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class DataFileRef:
-    """A data file: its path, and its partition if the table is partitioned and the partition is known."""
-
-    path: str
-    partition: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +54,18 @@ class WrittenDeletes:
         file: Iceberg's DeleteFile object.
         positions: the positions in it.
         snapshot_id: the snapshot that added it; None before it is committed.
+        partition: the partition of its data files; None if no file of the table belonged to one when it was written.
     """
 
     file: Any
     positions: Sequence[FilePositions]
     snapshot_id: int | None = None
+    partition: Partition | None = None
 
     @property
     def count(self) -> int:
         """Number of positions."""
         return sum(len(found.positions) for found in self.positions)
-
-
-def data_file_ref(table: LakeTable, file: Any) -> DataFileRef:
-    """Return the reference to a data file of `table`, given as Iceberg's DataFile object."""
-    path = str(file.location())
-    if not table.is_partitioned:
-        return DataFileRef(path)
-    return DataFileRef(path, _partition(table.java.specs().get(file.specId()), file.partition()))
 
 
 def joined(positions: Sequence[FilePositions]) -> list[FilePositions]:
@@ -99,10 +77,6 @@ def joined(positions: Sequence[FilePositions]) -> list[FilePositions]:
         FilePositions(parts[0].file, np.unique(np.concatenate([found.positions for found in parts])))
         for parts in files.values()
     ]
-
-
-def _partition(spec: Any, values: Any) -> Partition:
-    return Partition(spec, values, f"{spec.specId()}/{spec.partitionToPath(values)}")
 
 
 def by_file(positions: pa.Table) -> list[FilePositions]:
@@ -211,7 +185,7 @@ def write_delete_files(
             upload(table, path, content)
             metrics = _path_metrics(lake, rows.num_rows, found[0].file.path, found[-1].file.path)
             file = _delete_file(lake, table, path, len(content), metrics, partition)
-            files.append(WrittenDeletes(file, found))
+            files.append(WrittenDeletes(file, found, partition=partition))
     return files
 
 
@@ -219,13 +193,27 @@ def by_partition(
     table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
 ) -> list[tuple[Partition | None, list[FilePositions]]]:
     """Group positions by the partition of their files; of each partition, in the order of the files' paths."""
-    if not table.is_partitioned:
-        return [(None, sorted(positions, key=lambda found: found.file.path))]
-    planned = _partitions(table, snapshot_id) if any(p.file.partition is None for p in positions) else {}
-    located = [(found.file.partition or planned[found.file.path], found) for found in positions]
-    located.sort(key=lambda pair: (pair[0].label, pair[1].file.path))
-    groups = [list(group) for _, group in groupby(located, lambda pair: pair[0].label)]
-    return [(group[0][0], [found for _, found in group]) for group in groups]
+    located = sorted(
+        with_partitions(table, snapshot_id, positions),
+        key=lambda found: (label_of(found.file.partition), found.file.path),
+    )
+    groups = [list(group) for _, group in groupby(located, lambda found: label_of(found.file.partition))]
+    return [(group[0].file.partition, group) for group in groups]
+
+
+def with_partitions(
+    table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
+) -> Sequence[FilePositions]:
+    """Return positions with the partition of each data file, if data files of the table may belong to partitions."""
+    if not any(found.file.partition is None for found in positions) or not table.is_partitioned:
+        return positions
+    planned = planned_partitions(table, snapshot_id)
+    return [
+        found
+        if found.file.partition is not None
+        else replace(found, file=DataFileRef(found.file.path, planned[found.file.path]))
+        for found in positions
+    ]
 
 
 def _with_own_files(positions: list[FilePositions], own_file: int | None) -> list[list[FilePositions]]:
@@ -270,7 +258,7 @@ def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, paths: Sequenc
     classes = lake.classes
     io = table.java.io()
     config = classes.metrics_config.forPositionDelete(table.java)
-    partitions = _partitions(table, snapshot_id) if table.is_partitioned else {}
+    partitions = planned_partitions(table, snapshot_id) if table.is_partitioned else {}
     files = []
     for path in paths:
         opened = io.newInputFile(path)
@@ -309,17 +297,3 @@ def _lower_bound(lake: Lake, metrics: Any) -> str:
     bound = metrics.lowerBounds().get(_PATH_ID)
     text = lake.classes.conversions.fromByteBuffer(lake.classes.types.StringType.get(), bound)
     return str(text.toString())
-
-
-def _partitions(table: LakeTable, snapshot_id: int) -> dict[str, Partition]:
-    """Return data file path → its partition."""
-    found: dict[str, Partition] = {}
-    tasks = table.java.newScan().useSnapshot(snapshot_id).planFiles()
-    try:
-        iterator = tasks.iterator()
-        while iterator.hasNext():
-            task = iterator.next()
-            found[str(task.file().location())] = _partition(task.spec(), task.file().partition())
-    finally:
-        tasks.close()
-    return found

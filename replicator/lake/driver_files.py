@@ -4,37 +4,23 @@ Iceberg itself computes the metrics of each file (counts, bounds) from its foote
 the number of NaN values is missing, which readers then treat as unknown.
 """
 
-import json
 import struct
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from replicator.lake.arrow_schemas import arrow_schema, field_id
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.model.types import LakeType
+from replicator.lake.partition_rows import PartitionRows, split_by_partition
+from replicator.lake.partitions import DataFileRef, Partition
 
 _CODEC: Final = "write.parquet.compression-codec"
 _CODECS: Final = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none", "lz4": "lz4"}
 _BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled.column."
-_FIELD_ID: Final = b"PARQUET:field_id"
-_ARROW_TYPES: Final = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-}
 _KEPT_BYTES: Final = 100_000
 """Files of up to this size stay in memory until they are merged."""
 _MAGIC_BYTES: Final = 4
@@ -53,6 +39,7 @@ class WrittenData:
         rows: number of rows.
         content: the file itself, if it is small; None if it must be read.
         snapshot_id: the snapshot that added it; None before it is committed.
+        partition: its partition; None if no file of the table belonged to one when it was written.
     """
 
     file: Any
@@ -61,15 +48,23 @@ class WrittenData:
     rows: int
     content: bytes | None = None
     snapshot_id: int | None = None
+    partition: Partition | None = None
+
+    @property
+    def ref(self) -> DataFileRef:
+        """The reference to the file."""
+        return DataFileRef(self.path, self.partition)
 
 
-def writable_rows(table: LakeTable, rows: pa.Table) -> pa.Table | None:
-    """Return `rows` with the columns and types of `table`; None if only Spark can write them to this table.
+def writable_rows(table: LakeTable, rows: pa.Table) -> list[PartitionRows] | None:
+    """Return `rows` with the columns and types of `table`, by partition; None if only Spark can write them.
 
-    A column that `rows` lacks is null. Only Spark writes tables with partitions, a sort order, Bloom filters or a file
-    format other than Parquet, and values that Arrow does not convert.
+    A column that `rows` lacks is null. Only Spark writes tables with a sort order, Bloom filters or a file format other
+    than Parquet, values that Arrow does not convert, and rows that `split_by_partition` leaves to it.
     """
-    if table.java.spec().fields().size() or table.is_sorted or not _is_plain(table):
+    if not rows.num_rows:
+        return []
+    if table.is_sorted or not _is_plain(table):
         return None
     schema = arrow_schema(table.schema_json())
     columns = [
@@ -77,19 +72,29 @@ def writable_rows(table: LakeTable, rows: pa.Table) -> pa.Table | None:
         for field in schema
     ]
     try:
-        return pa.table(columns, names=schema.names).cast(schema)
+        fitting = pa.table(columns, names=schema.names).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
         return None
+    return split_by_partition(table, fitting)
 
 
-def write_data(lake: Lake, table: LakeTable, rows: pa.Table) -> WrittenData:
-    """Write `rows`, as `writable_rows` returned them, as one data file of `table`."""
-    content = _parquet(table, rows)
+def write_data(lake: Lake, table: LakeTable, part: PartitionRows) -> WrittenData:
+    """Write the rows of one partition, as `writable_rows` returned them, as one data file of `table`."""
+    content = _parquet(table, part.rows)
     with lake_errors(f"files of {table.name} cannot be staged"):
-        path = str(table.java.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet"))
-        file = _uploaded(lake, table, path, content, lake.classes.data_files.builder(table.java.spec()))
+        path, builder = _new_data_file(table, part.partition)
+        file = _uploaded(lake, table, path, content, builder)
     kept = bytes(content) if len(content) <= _KEPT_BYTES else None
-    return WrittenData(file, path, len(content), rows.num_rows, kept)
+    return WrittenData(file, path, len(content), part.rows.num_rows, kept, partition=part.partition)
+
+
+def _new_data_file(table: LakeTable, partition: Partition | None) -> tuple[str, Any]:
+    """Return where a data file is to be written, and the builder of its DataFile object."""
+    name, locations = f"{uuid.uuid4()}.parquet", table.java.locationProvider()
+    if partition is None or partition.spec.isUnpartitioned():
+        return str(locations.newDataLocation(name)), table.classes.data_files.builder(table.java.spec())
+    builder = table.classes.data_files.builder(partition.spec).withPartition(partition.values)
+    return str(locations.newDataLocation(partition.spec, partition.values, name)), builder
 
 
 def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
@@ -101,7 +106,7 @@ def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
     gateway: Any = lake.spark.sparkContext._gateway  # noqa: SLF001 no public way
     ids = gateway.new_array(gateway.jvm.int, keys.num_columns)
     for i, field in enumerate(keys.schema):
-        ids[i] = int(_field_id(field))
+        ids[i] = field_id(field)
     with lake_errors(f"delete files of {table.name} cannot be staged"):
         path = str(table.java.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.parquet"))
         builder = lake.classes.file_metadata.deleteFileBuilder(table.java.spec()).ofEqualityDeletes(ids)
@@ -143,7 +148,7 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
     """
     content = _download(table, file.path) if file.content is None else file.content
     found = pq.read_table(pa.BufferReader(content))
-    columns = {_field_id(field): column for field, column in zip(found.schema, found.columns, strict=True)}
+    columns = {field_id(field): column for field, column in zip(found.schema, found.columns, strict=True)}
     wanted = arrow_schema(table.schema_json())
     if any(
         _nested_ids(found.schema.field(i)) != _nested_ids(field) for i, field in _same_fields(found, wanted)
@@ -153,7 +158,7 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
         return pa.table(
             [
                 columns[number].cast(field.type)
-                if (number := _field_id(field)) in columns
+                if (number := field_id(field)) in columns
                 else pa.nulls(found.num_rows, field.type)
                 for field in wanted
             ],
@@ -184,19 +189,15 @@ def upload(table: LakeTable, path: str, content: bytearray) -> None:
         stream.close()
 
 
-def _field_id(field: pa.Field) -> bytes:
-    return bytes((field.metadata or {})[_FIELD_ID])
-
-
 def _same_fields(rows: pa.Table, wanted: pa.Schema) -> list[tuple[int, pa.Field]]:
     """Return the index in `rows` of each of the `wanted` fields that it has."""
-    present = {_field_id(field): i for i, field in enumerate(rows.schema)}
-    return [(present[number], field) for field in wanted if (number := _field_id(field)) in present]
+    present = {field_id(field): i for i, field in enumerate(rows.schema)}
+    return [(present[number], field) for field in wanted if (number := field_id(field)) in present]
 
 
-def _nested_ids(field: pa.Field) -> list[bytes]:
+def _nested_ids(field: pa.Field) -> list[int]:
     """Return the ids of the fields of a struct, in order; none for any other type."""
-    return [_field_id(child) for child in field.type] if pa.types.is_struct(field.type) else []
+    return [field_id(child) for child in field.type] if pa.types.is_struct(field.type) else []
 
 
 def _is_plain(table: LakeTable) -> bool:
@@ -206,32 +207,3 @@ def _is_plain(table: LakeTable) -> bool:
     ) not in _CODECS:
         return False
     return not table.classes.property_util.propertiesWithPrefix(properties, _BLOOM_FILTERS).size()
-
-
-@lru_cache(1024)
-def arrow_schema(schema_json: str) -> pa.Schema:
-    """Return an Iceberg schema as Arrow's, with the field ids that Iceberg's readers need."""
-    return pa.schema([_arrow_field(field) for field in json.loads(schema_json)["fields"]])
-
-
-def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
-    return _identified(field["name"], field["type"], field["id"], required=field["required"])
-
-
-def _identified(name: str, kind: Any, number: int, *, required: bool) -> pa.Field:
-    return pa.field(name, _arrow_type(kind), not required, {_FIELD_ID: str(number).encode()})
-
-
-def _arrow_type(kind: Any) -> pa.DataType:
-    """Return the Arrow type of a type in Iceberg's JSON; only of those that the engine writes."""
-    if isinstance(kind, str):
-        found = LakeType.parse(kind)
-        return (
-            pa.decimal128(found.precision, found.scale)
-            if found.name == "decimal"
-            else _ARROW_TYPES[found.name]
-        )
-    if kind["type"] == "struct":
-        return pa.struct([_arrow_field(field) for field in kind["fields"]])
-    element = _identified("element", kind["element"], kind["element-id"], required=kind["element-required"])
-    return pa.list_(element)

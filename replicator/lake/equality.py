@@ -8,8 +8,8 @@ import json
 
 import pyarrow as pa
 
+from replicator.lake.arrow_schemas import arrow_schema
 from replicator.lake.catalog import LakeTable
-from replicator.lake.driver_files import arrow_schema
 from replicator.schema.changes import PENDING_CLEAR_KEY
 
 

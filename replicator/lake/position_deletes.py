@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.data_files import (
-    DataFileRef,
     FilePositions,
     WrittenDeletes,
     by_file,
@@ -21,6 +20,7 @@ from replicator.lake.data_files import (
     write_delete_files,
 )
 from replicator.lake.deletion_vectors import write_vectors
+from replicator.lake.partitions import DataFileRef
 
 
 @dataclass(frozen=True, slots=True)

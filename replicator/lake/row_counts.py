@@ -46,6 +46,22 @@ def row_count(table: Table) -> int | None:
     return records - _live_deletes(table.io, snapshot, removed_at or 0)
 
 
+def equality_delete_files(table: Table) -> int:
+    """Return the number of equality-delete files of the current snapshot, which readers must apply.
+
+    Summaries count their keys only; if there are keys, the manifests of delete files are read.
+    """
+    snapshot = table.current_snapshot()
+    if snapshot is None or not total(snapshot, "total-equality-deletes"):
+        return 0
+    return sum(
+        entry.data_file.content == DataFileContent.EQUALITY_DELETES
+        for manifest in snapshot.manifests(table.io)
+        if manifest.content == ManifestContent.DELETES
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    )
+
+
 def total(snapshot: Snapshot | None, key: str) -> int:
     """Return a total of a snapshot's summary; 0 if it is missing."""
     if snapshot is None or snapshot.summary is None:

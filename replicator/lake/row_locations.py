@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.lake.catalog import LakeTable
-from replicator.lake.data_files import DataFileRef, FilePositions
+from replicator.lake.data_files import FilePositions
 from replicator.lake.key_hashes import KeyHasher, KeyHashes, Words
 from replicator.lake.location_index import DELETED, ENTRY_BYTES, UNKNOWN, LocationIndex
+from replicator.lake.partitions import DataFileRef
 from replicator.lake.rewritten_files import rewritten_files
 from replicator.model.types import LakeType
 
@@ -44,6 +45,14 @@ class ReadCost:
     def of(self, rows: int) -> float:
         """Return the seconds for a table of `rows` rows."""
         return self.constant + rows * self.row
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """The keys of the rows of a data file, in the order of the rows."""
+
+    keys: pa.Table
+    file: DataFileRef
 
 
 class KnownFiles:
@@ -134,10 +143,16 @@ class RowLocations:
         """Set the location of each key, which must be different: the number of a file, and the position in it."""
         self.index.put(self.hash(keys), (files << _POSITION_BITS) | positions)
 
-    def put_file(self, keys: pa.Table, file: DataFileRef) -> None:
-        """Set the locations of the keys of a new file, given in the order of its rows."""
-        number = np.full(keys.num_rows, self.files.number(file), np.uint64)
-        self.put(keys, number, np.arange(keys.num_rows, dtype=np.uint64))
+    def put_files(self, written: Sequence[FileKeys]) -> None:
+        """Set the locations of the keys of new files."""
+        if not written:
+            return
+        counts = [found.keys.num_rows for found in written]
+        numbers = np.array([self.files.number(found.file) for found in written], np.uint64)
+        positions = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
+        # Each call adds a run to the index.
+        keys = pa.concat_tables([found.keys for found in written])
+        self.put(keys, np.repeat(numbers, counts), positions)
 
     def deleted(self, keys: pa.Table) -> None:
         """Record that keys have no row."""
@@ -166,14 +181,14 @@ class RowChanges:
     Attributes:
         known: the locations before the commit.
         keys: each changed key.
-        written: the keys of the new rows and the file in which they are, in this order; None if that is not known.
+        written: the keys of the new data files; None if they are not known.
         unread: the new data files, if `written` is None.
         removed: the paths of the data files whose remaining rows are among those of `written`.
     """
 
     known: RowLocations
     keys: pa.Table
-    written: tuple[pa.Table, DataFileRef] | None
+    written: Sequence[FileKeys] | None
     unread: Sequence[Any] = ()
     removed: frozenset[str] = frozenset()
 
@@ -243,8 +258,7 @@ class RowLocationCache:
         if changes.written is None:
             known.unread += changes.unread
         else:
-            rows, file = changes.written
-            known.put_file(rows, file)
+            known.put_files(changes.written)
         known.files.discard(changes.removed)
         known.head = head
         self._tables[name] = known
@@ -255,29 +269,27 @@ class RowLocationCache:
         table: LakeTable,
         since: int,
         removed: set[str],
-        written: tuple[pa.Table, DataFileRef] | None,
+        written: Sequence[tuple[pa.Table, DataFileRef]],
         head: int,
     ) -> None:
-        """Record that a commit after the snapshot `since` moved rows to a new file.
+        """Record that a commit after the snapshot `since` moved rows to new files.
 
         Args:
             table: the table.
             since, head: the snapshots before and after the commit.
             removed: paths of the files in which the rows were.
-            written: the rows, with all columns of the table, and the new file; None if all of them were deleted.
+            written: the rows of each new file, with all columns of the table, and the file.
         """
         name = (table.namespace, table.name)
         known = self._tables.get(name)
         if known is None or known.head != since or not removed.isdisjoint(_paths(known.unread)):
             return
-        if written is not None:
-            rows, file = written
-            if not set(known.names) <= set(rows.column_names):
-                return
-            # Should the index fail, it is no longer known.
-            self._tables.pop(name)
-            known.put_file(rows.select(known.names), file)
-            self._tables[name] = known
+        if not all(set(known.names) <= set(rows.column_names) for rows, _ in written):
+            return
+        # Should the index fail, it is no longer known.
+        self._tables.pop(name)
+        known.put_files([FileKeys(rows.select(known.names), file) for rows, file in written])
+        self._tables[name] = known
         known.files.discard(removed)
         known.head = head
 

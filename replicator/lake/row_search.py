@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.data_files import FilePositions, by_file, data_file_ref, joined, matching_positions
+from replicator.lake.data_files import FilePositions, by_file, joined, matching_positions
 from replicator.lake.key_hashes import Words
+from replicator.lake.partitions import data_file_ref
 from replicator.lake.row_locations import RowLocationCache, RowLocations
 from replicator.model.identifiers import quoted
 from replicator.telemetry import get_logger

@@ -6,7 +6,7 @@ a commit absorbs the newest of them, and maintenance merges the others.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from replicator.lake.catalog import LakeTable
 from replicator.lake.data_files import FilePositions, WrittenDeletes
 from replicator.lake.driver_files import WrittenData
+from replicator.lake.partitions import label_of
 
 SMALL_BYTES: Final = 2_000_000
 """Larger files are merged by Spark."""
@@ -23,6 +24,10 @@ SMALL_DELETES: Final = 500_000
 """Delete files with more positions are merged by Spark."""
 OWN_FILE: Final = 5_000
 """A data file with so many deleted rows gets a delete file of its own when delete files are merged."""
+MOST_FILES: Final = 200
+"""Data files, and delete files of other data files, that a process remembers of a table."""
+MOST_CONTENT: Final = 2_000_000
+"""Content of data files that a process keeps of a table, in bytes."""
 DATA_RATIO: Final = 3
 """A commit absorbs data files with up to so many times as many rows as all that is newer."""
 DELETES_RATIO: Final = 6
@@ -67,6 +72,9 @@ class SmallChanges:
 class SmallFiles:
     """The small files of a table that this process wrote, for the snapshot `head`.
 
+    In a table with partitions, each partition is treated as a table of its own: only files of the same partition become
+    one file.
+
     Attributes:
         data: data files, in the order in which they were written.
         deletes: delete files, in the same order. Only they delete rows of `data`.
@@ -76,46 +84,59 @@ class SmallFiles:
     data: list[WrittenData] = field(default_factory=list)
     deletes: list[WrittenDeletes] = field(default_factory=list)
 
-    @property
-    def count(self) -> int:
-        """The number of data files, or of delete files if those are more; without those of a single data file."""
-        return max(len(self.data), len(self._shared_deletes()))
+    def to_absorb(self, rows: Mapping[str, int], positions: Mapping[str, int]) -> AbsorbedFiles:
+        """Return the files that a commit should absorb which adds rows and deletes positions of others.
 
-    @property
-    def deleted_share(self) -> float:
-        """The share of the rows of the data files that is deleted."""
-        rows = sum(file.rows for file in self.data)
-        deleted = sum(len(found) for found in self.deleted(file.path for file in self.data).values())
-        return deleted / rows if rows else 0.0
+        These are the newest files of each partition, as long as each is not much larger than all that is newer. So
+        equal commits leave a number of files that grows with the logarithm of theirs, and write each row about as
+        often.
 
-    def to_absorb(self, rows: int, positions: int) -> AbsorbedFiles:
-        """Return the files that a commit should absorb which adds `rows` rows and deletes `positions` others.
-
-        These are the newest files, as long as each is not much larger than all that is newer. So equal commits leave
-        a number of files that grows with the logarithm of theirs, and write each row about as often.
+        Args:
+            rows: label of a partition → number of rows.
+            positions: label of a partition → number of positions.
         """
-        data = _newest(self.data, rows, lambda file: file.rows, DATA_RATIO)
-        gone = {file.path for file in data}
-        shared = _newest(self._shared_deletes(), positions, _count, DELETES_RATIO)
-        chosen = {id(file) for file in (*shared, *self._own_deletes(shared))}
-        deletes = [
+        data, shared = _by_partition(self.data), _by_partition(self._shared_deletes())
+        newest = [
             file
-            for file in self.deletes
-            if id(file) in chosen or all(p.file.path in gone for p in file.positions)
+            for label, count in rows.items()
+            for file in _newest(data.get(label, ()), count, lambda file: file.rows, DATA_RATIO)
         ]
-        return AbsorbedFiles(data, deletes)
+        newest_deletes = [
+            file
+            for label, count in positions.items()
+            for file in _newest(shared.get(label, ()), count, _count, DELETES_RATIO)
+        ]
+        return self._with_useless_deletes(newest, [*newest_deletes, *self._own_deletes(newest_deletes)])
+
+    def to_merge(self, most: int, delete_ratio: float) -> AbsorbedFiles:
+        """Return the files of the partitions that have at least `most` small data files or delete files.
+
+        Delete files of a single data file do not count. A partition also needs a merge if more than `delete_ratio` of
+        the rows of its small data files are deleted.
+        """
+        data, deletes = _by_partition(self.data), _by_partition(self.deletes)
+        shared = _by_partition(self._shared_deletes())
+        labels = [
+            label
+            for label in {**data, **shared}
+            if max(len(data.get(label, ())), len(shared.get(label, ()))) >= most
+            or self._deleted_share(data.get(label, ())) > delete_ratio
+        ]
+        if not labels:
+            return AbsorbedFiles()
+        return self._with_useless_deletes(
+            [file for label in labels for file in data.get(label, ())],
+            [file for label in labels for file in deletes.get(label, ())],
+        )
 
     def deleted(self, paths: Iterable[str]) -> dict[str, Positions]:
         """Return path → deleted positions, each once and in ascending order, for the files among `paths`."""
-        wanted = set(paths)
-        return {path: found for path, found in self._positions().items() if path in wanted}
-
-    def kept_deletes(self, paths: Iterable[str]) -> list[FilePositions]:
-        """Return the positions that the delete files delete in data files other than `paths`."""
-        removed = set(paths)
-        files = {p.file.path: p.file for d in self.deletes for p in d.positions}
-        found = self._positions()
-        return [FilePositions(files[path], found[path]) for path in sorted(found) if path not in removed]
+        pieces: dict[str, list[Positions]] = {path: [] for path in paths}
+        for deletes in self.deletes:
+            for found in deletes.positions:
+                if found.file.path in pieces:
+                    pieces[found.file.path].append(found.positions)
+        return {path: np.unique(np.concatenate(parts)) for path, parts in pieces.items() if parts}
 
     def commit(self, changes: SmallChanges, head: int) -> None:
         """Record the files of the commit with the snapshot `head`."""
@@ -126,13 +147,33 @@ class SmallFiles:
         self.deletes = [_without(file, paths) for file in self.deletes if id(file) not in gone]
         self.data += [replace(file, snapshot_id=head) for file in changes.data if file.size < SMALL_BYTES]
         self.deletes += [replace(file, snapshot_id=head) for file in changes.deletes]
+        self._limit()
 
-    def _positions(self) -> dict[str, Positions]:
-        pieces: dict[str, list[Positions]] = {}
-        for deletes in self.deletes:
-            for found in deletes.positions:
-                pieces.setdefault(found.file.path, []).append(found.positions)
-        return {path: np.unique(np.concatenate(parts)) for path, parts in pieces.items()}
+    def _limit(self) -> None:
+        """Forget the oldest files of a table with many partitions; delete files of known data files must stay known."""
+        self.data = _with_less_content(self.data[-MOST_FILES:])
+        known = {file.path for file in self.data}
+        oldest = len(self.deletes) - MOST_FILES
+        self.deletes = [
+            file
+            for i, file in enumerate(self.deletes)
+            if (i >= oldest and file.count < SMALL_DELETES) or not known.isdisjoint(_paths(file))
+        ]
+
+    def _deleted_share(self, files: Sequence[WrittenData]) -> float:
+        """Return the share of the rows of data files that is deleted."""
+        rows = sum(file.rows for file in files)
+        deleted = sum(len(found) for found in self.deleted(file.path for file in files).values())
+        return deleted / rows if rows else 0.0
+
+    def _with_useless_deletes(
+        self, data: Sequence[WrittenData], deletes: Sequence[WrittenDeletes]
+    ) -> AbsorbedFiles:
+        """Return files with the delete files that concern no other data files than `data`."""
+        gone, chosen = {file.path for file in data}, {id(file) for file in deletes}
+        return AbsorbedFiles(
+            data, [file for file in self.deletes if id(file) in chosen or gone.issuperset(_paths(file))]
+        )
 
     def _shared_deletes(self) -> list[WrittenDeletes]:
         """Return the delete files without those that have many positions of one data file."""
@@ -149,6 +190,28 @@ class SmallFiles:
                 own = [f for f in self.deletes if _is_own(f) and f.positions[0].file.path == path]
                 found += _newest(own, count, _count, DELETES_RATIO)
         return found
+
+
+def _by_partition(files: Iterable[_File]) -> dict[str, list[_File]]:
+    """Group files by the label of their partition, in their order."""
+    found: dict[str, list[_File]] = {}
+    for file in files:
+        found.setdefault(label_of(file.partition), []).append(file)
+    return found
+
+
+def _paths(file: WrittenDeletes) -> set[str]:
+    return {found.file.path for found in file.positions}
+
+
+def _with_less_content(files: Sequence[WrittenData]) -> list[WrittenData]:
+    """Return files of which only the newest have their content, `MOST_CONTENT` together; others can be read again."""
+    size = 0
+    found = []
+    for file in reversed(files):
+        size += len(file.content or b"")
+        found.append(file if size <= MOST_CONTENT or file.content is None else replace(file, content=None))
+    return found[::-1]
 
 
 def _is_own(file: WrittenDeletes) -> bool:
@@ -192,28 +255,16 @@ class SmallFileLog:
         self, table: LakeTable, before: int | None, changes: SmallChanges, head: int | None
     ) -> None:
         """Record a commit of files after the snapshot `before`; `head` is None if its snapshot is not known."""
-        known = self._tables.get((table.namespace, table.name))
-        if known is not None and known.head != before:
-            known = None
-        if head is None or any(file.count >= SMALL_DELETES for file in changes.deletes):
-            # Unknown positions could be in the known data files.
+        if head is None:
             self.forget(table)
             return
-        if known is None:
+        known = self._tables.get((table.namespace, table.name))
+        if known is None or known.head != before:
             known = self._tables[table.namespace, table.name] = SmallFiles(head)
         known.commit(changes, head)
-
-    def merged(
-        self,
-        table: LakeTable,
-        data: Sequence[WrittenData],
-        deletes: Sequence[WrittenDeletes],
-        head: int,
-    ) -> None:
-        """Record that all known files were replaced by these; `deletes` delete no rows of `data`."""
-        few = [file for file in deletes if file.count < SMALL_DELETES]
-        merged = self._tables[table.namespace, table.name] = SmallFiles(head)
-        merged.commit(SmallChanges(data, few), head)
+        if any(file.count >= SMALL_DELETES for file in known.deletes):
+            # Their positions in the known data files would take too much memory.
+            self.forget(table)
 
     def forget(self, table: LakeTable) -> None:
         """Discard the files of a table, because a commit changed it in another way."""

@@ -23,17 +23,19 @@ from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import (
     POSITIONS,
-    DataFileRef,
+    FilePositions,
     by_file,
     cast_to_table,
-    data_file_ref,
     matching_positions,
     stage_data,
+    with_partitions,
 )
 from replicator.lake.driver_files import WrittenData, writable_rows, write_data, write_equality_deletes
 from replicator.lake.equality import equality_keys
+from replicator.lake.partition_rows import PartitionRows
+from replicator.lake.partitions import data_file_ref
 from replicator.lake.position_deletes import StagedDeletes, stage_positions
-from replicator.lake.row_locations import RowChanges, RowLocationCache
+from replicator.lake.row_locations import FileKeys, RowChanges, RowLocationCache
 from replicator.lake.row_search import locate
 from replicator.lake.small_files import OWN_FILE, SmallChanges, SmallFiles
 from replicator.model.changelog import NET
@@ -129,12 +131,12 @@ def stage_located(
     filled.
     """
     known = cache.of(table, change.key)
-    positions = [] if table.snapshot_id is None else locate(lake, table, known, change.keys, cache)
-    absorbed = absorb(table, small, None if change.rows is None else change.rows[0], positions, known.names)
-    if absorbed.rows is None:
-        rows = _stage_rows(lake, table, change)
-    else:
-        rows = _written(write_data(lake, table, absorbed.rows), absorbed.rows.select(known.names))
+    positions: Sequence[FilePositions] = ()
+    if table.snapshot_id is not None:
+        found = locate(lake, table, known, change.keys, cache)
+        positions = with_partitions(table, table.snapshot_id, found)
+    absorbed = absorb(table, small, _driver_rows(table, change), positions)
+    rows = _stage_rows(lake, table, change, absorbed.rows)
     failpoints.reach("after-data-files")
     deletes = StagedDeletes()
     if table.snapshot_id is not None:
@@ -158,33 +160,36 @@ class _StagedRows:
 
     Attributes:
         files: Iceberg's DataFile objects.
-        located: the keys of the rows in the order in which they are in the only file; None if that is unknown.
+        located: the keys of the rows of each file; None if they are not known.
         written: those of the files that the driver wrote.
     """
 
     files: list[Any]
-    located: tuple[pa.Table, DataFileRef] | None = None
+    located: Sequence[FileKeys] | None = None
     written: Sequence[WrittenData] = ()
 
 
-def _written(file: WrittenData, keys: pa.Table) -> _StagedRows:
-    return _StagedRows([file.file], (keys, DataFileRef(file.path)), [file])
+def _driver_rows(table: LakeTable, change: LocatedChange) -> list[PartitionRows] | None:
+    """Return the new rows by partition, if the driver holds them and can write them; else None."""
+    return None if change.rows is None else writable_rows(table, change.rows[0])
 
 
-def _stage_rows(lake: Lake, table: LakeTable, change: LocatedChange) -> _StagedRows:
-    """Write the new rows, on the driver if it holds them and the table permits it."""
-    if change.rows is None:
-        return _StagedRows(stage_data(lake, table, cast_to_table(change.frame(), table.columns())))
-    rows, keys = change.rows
-    if not rows.num_rows:
-        return _StagedRows([])
-    writable = writable_rows(table, rows)
-    if writable is not None:
-        return _written(write_data(lake, table, writable), keys)
+def _stage_rows(
+    lake: Lake, table: LakeTable, change: LocatedChange, parts: Sequence[PartitionRows] | None
+) -> _StagedRows:
+    """Write rows: on the driver those of `parts`, with Spark the new rows of `change` if it is None."""
+    if parts is not None:
+        written = [write_data(lake, table, part) for part in parts]
+        located = [
+            FileKeys(part.rows.select(change.key), data.ref)
+            for part, data in zip(parts, written, strict=True)
+        ]
+        return _StagedRows([data.file for data in written], located, written)
     data = stage_data(lake, table, cast_to_table(change.frame(), table.columns()))
+    if change.rows is None or len(data) != 1 or table.is_partitioned or table.is_sorted:
+        return _StagedRows(data)
     # One task wrote one file, in the order of the rows that it was given.
-    ordered = len(data) == 1 and not table.is_partitioned and not table.is_sorted
-    return _StagedRows(data, (keys, data_file_ref(table, data[0])) if ordered else None)
+    return _StagedRows(data, [FileKeys(change.rows[1], data_file_ref(table, data[0]))])
 
 
 def stage_equality(lake: Lake, table: LakeTable, change: LocatedChange) -> Staged | None:
@@ -195,7 +200,7 @@ def stage_equality(lake: Lake, table: LakeTable, change: LocatedChange) -> Stage
     keys = equality_keys(table, change.key, change.keys)
     if keys is None:
         return None
-    rows = _stage_rows(lake, table, change)
+    rows = _stage_rows(lake, table, change, _driver_rows(table, change))
     failpoints.reach("after-data-files")
     deletes = []
     # Every key is deleted, also of inserts: after a redelivery or a replay the table may have the row.

@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.absorb import added_data, added_deletes, remaining_rows
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.data_files import DataFileRef, WrittenDeletes, write_delete_files
-from replicator.lake.driver_files import WrittenData, write_data
+from replicator.lake.data_files import joined, write_delete_files
+from replicator.lake.driver_files import writable_rows, write_data
+from replicator.lake.partition_rows import PartitionRows
 from replicator.lake.row_locations import RowLocationCache
-from replicator.lake.small_files import OWN_FILE, SmallFileLog, SmallFiles
+from replicator.lake.small_files import OWN_FILE, AbsorbedFiles, SmallChanges, SmallFileLog, SmallFiles
 from replicator.maintenance.history import STEP_KEY
 from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport
@@ -37,47 +40,50 @@ class SmallMerge:
         small, since = self.small_files.of(table), table.snapshot_id
         if small is None or since is None:
             return None
-        if small.count < settings.merge_files and small.deleted_share <= settings.delete_ratio:
+        old = small.to_merge(settings.merge_files, settings.delete_ratio)
+        if not old:
             return None
         if table.has_deletion_vectors:
             # Others upgraded the table. A merge must keep the ids of the rows, which only Iceberg's actions know.
             self.small_files.forget(table)
             return None
-        deleted = small.deleted(file.path for file in small.data)
-        rows = remaining_rows(table, small.data, deleted)
-        if rows is None:
+        parts = _remaining(table, small, old)
+        if parts is None:
             self.small_files.forget(table)
             return None
-        removed = {file.path for file in small.data}
-        data = [write_data(self.lake, table, rows)] if rows.num_rows else []
-        kept = small.kept_deletes(removed)
-        deletes = write_delete_files(self.lake, table, since, kept, OWN_FILE)
+        data = [write_data(self.lake, table, part) for part in parts]
+        deletes = write_delete_files(self.lake, table, since, joined(old.positions), OWN_FILE)
         failpoints.reach("after-merged-files")
-        head = self._commit(table, since, small, data, deletes)
+        new = SmallChanges(data, deletes, old)
+        head = self._commit(table, since, new)
+        self.small_files.committed(table, since, new, head)
         if head is not None:
-            self.small_files.merged(table, data, deletes, head)
-            written = (rows, DataFileRef(data[0].path)) if data else None
-            self.row_locations.merged(table, since, removed, written, head)
+            written = [(part.rows, file.ref) for part, file in zip(parts, data, strict=True)]
+            self.row_locations.merged(table, since, old.paths, written, head)
         failpoints.reach("after-maintenance-step")
-        replaced, added = len(small.data) + len(small.deletes), len(data) + len(deletes)
-        return StepReport(Step.MERGE_SMALL, replaced, added, sum(file.size for file in small.data))
+        replaced, added = len(old.data) + len(old.deletes), len(data) + len(deletes)
+        return StepReport(Step.MERGE_SMALL, replaced, added, sum(file.size for file in old.data))
 
-    def _commit(
-        self,
-        table: LakeTable,
-        since: int,
-        small: SmallFiles,
-        data: list[WrittenData],
-        deletes: list[WrittenDeletes],
-    ) -> int | None:
+    def _commit(self, table: LakeTable, since: int, new: SmallChanges) -> int | None:
         """Commit the merge. Return its snapshot; None if another process committed between it and `since`."""
         with lake_errors(f"merged files of {table.namespace}.{table.name} cannot be committed"):
             rewrite: Any = table.java.newRewrite().validateFromSnapshot(since)
-            for old in (*added_data(table, small.data), *added_deletes(table, small.deletes)):
+            for old in (
+                *added_data(table, new.absorbed.data),
+                *added_deletes(table, new.absorbed.deletes),
+            ):
                 rewrite.deleteFile(old)
-            for new in [*(d.file for d in data), *(d.file for d in deletes)]:
-                rewrite.addFile(new)
+            for added in [*(data.file for data in new.data), *(deletes.file for deletes in new.deletes)]:
+                rewrite.addFile(added)
             rewrite.set(STEP_KEY, str(Step.MERGE_SMALL)).commit()
             table.java.refresh()
             snapshot = table.java.currentSnapshot()
             return int(snapshot.snapshotId()) if snapshot.parentId() == since else None
+
+
+def _remaining(table: LakeTable, small: SmallFiles, old: AbsorbedFiles) -> list[PartitionRows] | None:
+    """Return the rows of data files that are not deleted, by partition; None if only Spark can write them."""
+    rows = remaining_rows(table, old.data, small.deleted(old.paths))
+    if rows is None:
+        return None
+    return writable_rows(table, pa.concat_tables(rows)) if rows else []

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from replicator.config import Config, MaintenanceConfig
 from replicator.lake.reader import newest_marker, tables_in
-from replicator.lake.row_counts import total
+from replicator.lake.row_counts import equality_delete_files, total
 from replicator.lake.table_metadata import has_deletion_vectors
 from replicator.maintenance.history import MAINTAINED_KEY, StepRuns, merged_files, step_runs
 from replicator.maintenance.plan import (
@@ -62,6 +62,7 @@ class TableCondition:
 
     Attributes:
         facts: see `TableFacts`; all snapshots count, also those that a tag or a branch keeps.
+        equality_files: number of equality-delete files in the current snapshot.
         metadata_bytes: size of the current metadata file; None if it cannot be read.
         runs: the last run of each step.
         due: the steps that are due since the last merge.
@@ -70,6 +71,7 @@ class TableCondition:
 
     target: Target
     facts: TableFacts
+    equality_files: int
     metadata_bytes: int | None
     runs: StepRuns
     due: tuple[Step, ...]
@@ -110,7 +112,10 @@ def settings_of(config: Config, target: Target) -> MaintenanceConfig:
 
 
 def read_conditions(config: Config, tables: Sequence[MirrorTable]) -> tuple[TableCondition, ...]:
-    """Read the condition of each table, in parallel: the size of its metadata, and the list of its manifests."""
+    """Read the condition of each table, in parallel: the size of its metadata, and the list of its manifests.
+
+    Of tables with equality deletes, the manifests of delete files are read too.
+    """
     now = now_ms()
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         return tuple(pool.map(lambda found: _condition(config, found, now), tables))
@@ -128,6 +133,7 @@ def _condition(config: Config, found: MirrorTable, now: int) -> TableCondition:
     return TableCondition(
         found.target,
         read_facts(table),
+        equality_delete_files(table),
         _metadata_bytes(table),
         runs,
         due,

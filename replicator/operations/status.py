@@ -58,6 +58,8 @@ class TableStatus:
         reason, next_step: why the table is not current, or what failed and is being retried, and what to do.
         unfilled: columns that the source added with an expression; older rows have null in them.
         snapshots: number of Iceberg snapshots of the mirror.
+        equality_delete_files, equality_deletes: how many of the delete files have keys instead of positions, and their
+            number of keys. Readers compare the keys with the rows of all data files of earlier commits.
     """
 
     table: str
@@ -80,6 +82,8 @@ class TableStatus:
     next_step: str | None = None
     unfilled: tuple[str, ...] = ()
     snapshots: int = 0
+    equality_delete_files: int = 0
+    equality_deletes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class TableMaintenance:
         steps: each recorded step → the time of its last run.
         due: the steps that are due.
         overdue: those of them that `replicator run` does not carry out soon by itself.
+        equality_delete_files, equality_deletes: as for `TableStatus`.
     """
 
     table: str
@@ -109,6 +114,8 @@ class TableMaintenance:
     steps: Mapping[str, int]
     due: tuple[str, ...]
     overdue: tuple[str, ...]
+    equality_delete_files: int = 0
+    equality_deletes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +289,8 @@ def _maintenance(found: TableCondition) -> TableMaintenance:
         steps={str(step): run.ms for step, run in runs},
         due=tuple(map(str, found.due)),
         overdue=tuple(map(str, found.overdue)),
+        equality_delete_files=found.equality_files,
+        equality_deletes=facts.equality_deletes,
     )
 
 
@@ -308,6 +317,7 @@ class _Judge:
         self._lake = lake
         self._view = view
         self._now_ms = now_ms()
+        self._equality_files = {entry.table: entry.equality_delete_files for entry in lake.maintenance}
         read = view.offset.ts_sec * 1000 if view.offset and view.offset.ts_sec else 0
         # Changes are read in order: a table that has a change was given all older changes.
         self._read_ms = max([read, *watermarks])
@@ -323,8 +333,9 @@ class _Judge:
         unfilled = mirror.properties.get(UNFILLED_KEY)
         state = self._state(behind, sources, gone=schema is not None and schema.gone is not None)
         reason, next_step = self._reason(state, behind, sources)
+        name_in_lake = ".".join(mirror.name())
         return TableStatus(
-            table=".".join(mirror.name()),
+            table=name_in_lake,
             source=", ".join(sources),
             state=state,
             rows=row_count(mirror),
@@ -344,6 +355,8 @@ class _Judge:
             next_step=next_step,
             unfilled=() if unfilled is None else tuple(json.loads(unfilled)),
             snapshots=len(mirror.metadata.snapshots),
+            equality_delete_files=self._equality_files.get(name_in_lake, 0),
+            equality_deletes=total(snapshot, "total-equality-deletes"),
         )
 
     def _state(self, behind: int | None, sources: list[str], *, gone: bool) -> TableState:

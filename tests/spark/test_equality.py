@@ -15,6 +15,7 @@ from replicator.lake.row_counts import row_count
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.model.commit_marker import CommitMarker
+from replicator.operations.status import read_status
 from tests.oracle.equality_deletes import entries
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record
@@ -69,6 +70,12 @@ def test_table_stays_exact_when_the_strategy_changes(
     with pytest.raises(ValueError, match="equality deletes"):
         found.scan().to_arrow()
     assert row_count(found) is None
+    deletes = [total(found, "delete-files"), len(entries(found, DataFileContent.EQUALITY_DELETES))]
+    status = read_status(lake.config())
+    for entry in (status.tables[0], status.maintenance[0]):
+        assert [entry.delete_files, entry.equality_delete_files] == deletes
+        assert entry.equality_deletes == total(found, "equality-deletes")
+    assert deletes[0] > deletes[1] > 0
 
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
@@ -191,7 +198,7 @@ def test_keys_of_every_type_delete_exactly_their_rows(tables: Lake) -> None:
     writable = writable_rows(table, rows)
     assert writable is not None
     first = CommitMarker("shop", 1, 1, {}, None, 0, 0)
-    publish(tables, table, None, first, Staged([write_data(tables, table, writable).file]))
+    publish(tables, table, None, first, Staged([write_data(tables, table, part).file for part in writable]))
     loaded = tables.load("shop", "types")
     assert loaded is not None
     keys = equality_keys(loaded, KEY, rows.select(KEY).slice(1, 3))

@@ -2,6 +2,7 @@
 
 import io
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -105,6 +106,13 @@ def test_print_status_shows_maintenance_when_asked(capsys: pytest.CaptureFixture
         "shop_ops.quarantine 20 0 0.0 MB 20 ? - merge data files, delete snapshots",
         NOTE,
     ]
+
+
+def test_print_status_shows_how_many_delete_files_have_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    table = replace(OVERDUE, delete_files=12, equality_delete_files=5, equality_deletes=1_234)
+    status = MirrorStatus("shop", "shop", (), (), {}, 0, None, maintenance=(table,))
+    print_status(status, as_json=False, maintenance=True)
+    assert " 12 (5 equality, 1,234 keys) " in capsys.readouterr().out
 
 
 def test_print_status_shows_only_overdue_maintenance_otherwise(capsys: pytest.CaptureFixture[str]) -> None:

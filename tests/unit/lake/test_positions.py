@@ -3,7 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from replicator.lake.data_files import DataFileRef, FilePositions, by_file, joined
+from replicator.lake.data_files import FilePositions, by_file, joined
+from replicator.lake.partitions import DataFileRef
 
 
 def positions(path: str, *at: int) -> FilePositions:

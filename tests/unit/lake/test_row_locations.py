@@ -10,9 +10,9 @@ import pytest
 
 from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import LakeTable
-from replicator.lake.data_files import DataFileRef
 from replicator.lake.location_index import ENTRY_BYTES
-from replicator.lake.row_locations import ReadCost, RowChanges, RowLocationCache, RowLocations
+from replicator.lake.partitions import DataFileRef
+from replicator.lake.row_locations import FileKeys, ReadCost, RowChanges, RowLocationCache, RowLocations
 from replicator.model.types import LONG, STRING
 from tests.support.file_limit import files_of_at_most
 
@@ -50,7 +50,7 @@ def commit(
     path: str,
 ) -> None:
     loaded = table(name, before, empty=before is None)
-    changes = RowChanges(cache.of(loaded, ("id",)), keys, (rows, DataFileRef(path)))
+    changes = RowChanges(cache.of(loaded, ("id",)), keys, [FileKeys(rows, DataFileRef(path))])
     cache.committed(loaded, changes, head)
 
 
@@ -107,7 +107,7 @@ def test_merged_rows_are_at_their_new_positions() -> None:
     commit(cache, "orders", None, 1, ids(1, 2, 3), ids(1, 2, 3), "a")
     commit(cache, "orders", 1, 2, ids(2, 4), ids(4, 2), "b")
     rows = pa.table({"name": ["x", "y", "z", "w"], "id": [3, 1, 4, 2]})
-    cache.merged(table("orders", 3), 2, {"a", "b"}, (rows, DataFileRef("m")), 3)
+    cache.merged(table("orders", 3), 2, {"a", "b"}, [(rows, DataFileRef("m"))], 3)
     known = cache.of(table("orders", 3), ("id",))
     assert found(known, 1, 2, 3, 4) == ({"m": [0, 1, 2, 3]}, [])
     assert known.index.find(known.hash(ids(3)))[0] & np.uint64(2**32 - 1) == 0
@@ -122,7 +122,7 @@ def test_index_that_cannot_be_stored_is_discarded(tmp_path: Path, *, by_merge: b
     def fail() -> None:
         if by_merge:
             rows = second.rename_columns(["id"])
-            cache.merged(table("orders", 2), 1, {"a"}, (rows, DataFileRef("m")), 2)
+            cache.merged(table("orders", 2), 1, {"a"}, [(rows, DataFileRef("m"))], 2)
         else:
             commit(cache, "orders", 1, 2, second, second, "b")
 

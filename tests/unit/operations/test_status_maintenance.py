@@ -58,6 +58,7 @@ def test_status_has_the_maintenance_of_mirrors_changelogs_and_quarantine(
     assert list(found) == ["shop.orders", "shop_changes.orders", "shop_ops.quarantine"]
     orders, table = found["shop.orders"], lake.load_table(("shop", "orders"))
     assert (orders.data_files, orders.delete_files, orders.snapshots) == (3, 0, 3)
+    assert (orders.equality_delete_files, orders.equality_deletes) == (0, 0)
     file = Path(table.metadata_location.removeprefix("file://"))
     assert orders.metadata_bytes == file.stat().st_size
     assert orders.bytes == sum(task.file.file_size_in_bytes for task in table.scan().plan_files())

@@ -102,13 +102,13 @@ def test_status_json_has_the_published_keys(capsys: pytest.CaptureFixture[str]) 
     assert table.keys() >= {
         *("table", "source", "state", "rows", "changes", "events_behind", "position", "newest_change_ms"),
         *("lag_seconds", "committed_ms", "commits", "quarantined", "data_files", "delete_files", "bytes"),
-        "schema_changes",
+        *("schema_changes", "equality_delete_files", "equality_deletes"),
     }
     (note,) = table["schema_changes"]
     (maintenance,) = found["maintenance"]
     assert maintenance.keys() >= {
         *("table", "source", "data_files", "delete_files", "bytes", "snapshots", "metadata_bytes"),
-        *("maintained_ms", "steps", "due", "overdue"),
+        *("maintained_ms", "steps", "due", "overdue", "equality_delete_files", "equality_deletes"),
     }
     assert (maintenance["steps"], maintenance["due"]) == (STEPS, ["delete snapshots"])
     assert note.keys() >= {"position", "ts_ms", "made_ms", "changes", "told"}
