@@ -6,30 +6,22 @@ keys, and commits each of them. At each mark, the mirror is stopped and the tabl
 
 import json
 import shutil
-import signal
 import statistics
-import subprocess
-import sys
-import time
-from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import lake
 from benchmarks.broker import broker, cache_folder
 from benchmarks.engine import Target, drain_cold
-from benchmarks.events import EventWriter
-from benchmarks.load import Sender, fill
-from benchmarks.processes import child_environment
+from benchmarks.following import follow_log, running_mirror
+from benchmarks.load import fill, write_changes
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
-from benchmarks.workload import DELETE, SNAPSHOT, UPDATE, Layout, changes, final_state, row
+from benchmarks.workload import Layout, final_state
 
 _NAMESPACE = "age"
 _WINDOW = 50
 """Number of batches before a mark whose median is the time of a batch at the mark."""
-_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +85,6 @@ def age(options: Options, results: Path) -> bool:
     return not wrong
 
 
-def write_changes(bootstrap: str, layout: Layout) -> None:
-    """Append the changes of `layout` to the topic that has its snapshot."""
-    texts, sender = EventWriter(layout), Sender(bootstrap)
-    versions = array("i", bytes(4 * (layout.snapshot_rows + layout.changes)))
-    for change in changes(layout):
-        if change.kind == SNAPSHOT:
-            continue
-        table, key = layout.locate(change.number)
-        version = versions[change.number]
-        before = row(key, version) if change.kind in {UPDATE, DELETE} else None
-        after = None if change.kind == DELETE else row(key, version + (change.kind == UPDATE))
-        versions[change.number] = version + (change.kind == UPDATE)
-        sender.send(layout.topic(table), 0, texts.key(table, key), texts.value(table, change, before, after))
-    sender.finish()
-
-
 def _marks(options: Options, target: Target, config: Path) -> Iterator[Mark]:
     done = 0
     for commits in options.marks:
@@ -148,37 +124,6 @@ def _apply(config: Path, log: Path, batches: int) -> tuple[list[float], float]:
             if len(seconds) >= batches:
                 break
     return seconds, maintained
-
-
-@contextmanager
-def running_mirror(
-    config: Path, log: Path, python: Path = Path(sys.executable)
-) -> "Iterator[subprocess.Popen[bytes]]":
-    """Run a mirror during the block, with the program beside `python`; its output goes to `log`."""
-    program = str(python.parent / "replicator")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as output:
-        mirror = subprocess.Popen(
-            [program, "run", "-c", str(config)], stdout=output, stderr=output, env=child_environment()
-        )
-        try:
-            yield mirror
-        finally:
-            mirror.send_signal(signal.SIGTERM)
-            mirror.wait(_PATIENCE_S)
-
-
-def follow_log(log: Path, mirror: "subprocess.Popen[bytes]") -> Iterator[dict[str, object]]:
-    """Yield the log lines of a mirror until it ends, or until it has written none for some time."""
-    deadline = time.monotonic() + _PATIENCE_S
-    with log.open() as lines:
-        while mirror.poll() is None and time.monotonic() < deadline:
-            if not (line := lines.readline()):
-                time.sleep(0.02)
-            elif line.startswith("{") and line.endswith("}\n"):
-                deadline = time.monotonic() + _PATIENCE_S
-                yield json.loads(line)
-    raise RuntimeError(f"the mirror ended or wrote nothing for {_PATIENCE_S:.0f} s; see {log}")
 
 
 def _metadata_bytes(namespace: Path) -> int:
