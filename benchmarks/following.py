@@ -7,11 +7,40 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.processes import child_environment
 
 _PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Batches of one process, and the maintenance of their table. Times are in seconds.
+
+    Attributes:
+        all_seconds: the time of each batch.
+        snapshots: the number of snapshots that have the batches.
+        maintenance: the time of all maintenance.
+        alternating: whether no batch is applied during maintenance.
+    """
+
+    all_seconds: list[float]
+    snapshots: int
+    maintenance: float
+    alternating: bool
+
+    @property
+    def seconds(self) -> list[float]:
+        """The time of each batch except the first one, during which the engine starts."""
+        return self.all_seconds[1:] or self.all_seconds
+
+    @property
+    def mean(self) -> float:
+        """The time of a batch, with its share of the maintenance between batches."""
+        between = self.maintenance if self.alternating else 0
+        return (sum(self.seconds) + between) / len(self.seconds)
 
 
 @contextmanager
