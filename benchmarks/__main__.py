@@ -94,12 +94,17 @@ def age(
     ),
     rows: Annotated[int, typer.Option(min=1, help="Rows of the snapshot.")] = 2_000_000,
     changes: Annotated[int, typer.Option(min=1, help="Changes in each commit.")] = 1_000,
-    maintenance: Annotated[bool, typer.Option(help="Maintain the table between batches.")] = True,
+    maintenance: Annotated[bool, typer.Option(help="Maintain the table.")] = True,
+    peer: Annotated[
+        age_module.Peer | None, typer.Option(help="Measure this engine instead of the mirror.")
+    ] = None,
     driver_memory: Memory = "4g",
     results: Results = _RESULTS,
 ) -> None:
     """What a batch and a reader cost after many small commits (10,000 take about two hours)."""
-    options = age_module.Options(tuple(map(int, marks.split(","))), rows, changes, maintenance, driver_memory)
+    options = age_module.Options(
+        tuple(map(int, marks.split(","))), rows, changes, maintenance, driver_memory, peer
+    )
     _end(right=age_module.age(options, results))
 
 

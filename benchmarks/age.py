@@ -1,35 +1,38 @@
 """What a batch and a reader cost as a table ages: many small commits on one table, with maintenance and without.
 
 The table is filled with a snapshot. Then a mirror applies batches of updates, inserts and deletes of uniformly chosen
-keys, and commits each of them. At each mark, the mirror is stopped and the table is inspected.
+keys, and commits each of them. At each mark, the mirror is stopped and the table is inspected. Flink with Iceberg can
+do the same instead of the mirror.
 """
 
 import json
 import shutil
-import signal
 import statistics
-import subprocess
-import sys
-import time
-from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks import lake
 from benchmarks.broker import broker, cache_folder
 from benchmarks.engine import Target, drain_cold
-from benchmarks.events import EventWriter
-from benchmarks.load import Sender, fill
-from benchmarks.processes import child_environment
+from benchmarks.following import Stretch, follow_log, running_mirror
+from benchmarks.load import fill, write_changes
+from benchmarks.peers.flink.age import FlinkTable
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
-from benchmarks.workload import DELETE, SNAPSHOT, UPDATE, Layout, changes, final_state, row
+from benchmarks.workload import Layout, final_state
 
 _NAMESPACE = "age"
 _WINDOW = 50
 """Number of batches before a mark whose median is the time of a batch at the mark."""
-_PATIENCE_S = 120.0
+
+
+class Peer(StrEnum):
+    """Another engine, which is measured instead of the mirror: Flink with one job or two."""
+
+    FLINK = "flink"
+    FLINK_ONE_JOB = "flink-one-job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Options:
         marks: numbers of commits after which the table is inspected.
         rows: number of rows of the snapshot.
         changes: number of changes in each batch.
-        maintenance: whether the mirror maintains the table.
+        maintenance: whether the table is maintained.
+        peer: the engine that is measured; None means a mirror.
     """
 
     marks: Sequence[int] = (100, 1_000, 10_000)
@@ -48,15 +52,31 @@ class Options:
     changes: int = 1_000
     maintenance: bool = True
     driver_memory: str = "4g"
+    peer: Peer | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the result."""
+        return (
+            f"age{f'-{self.peer}' if self.peer else ''}{'' if self.maintenance else '-without-maintenance'}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The table after a number of commits. Times are in seconds, sizes in bytes."""
+    """The table after a number of commits. Times are in seconds, sizes in bytes.
+
+    Attributes:
+        batch_median, batch_max: of the last batches.
+        batch_mean: of all batches since the previous mark except the first, with the maintenance between them.
+        snapshots: number of snapshots that have these batches; a peer may divide a batch.
+    """
 
     commits: int
+    snapshots: int
     batch_median: float
     batch_max: float
+    batch_mean: float
     maintenance: float
     read: float
     fresh_read: float
@@ -67,118 +87,124 @@ class Mark:
     metadata: int
 
 
+class AgingTable(Protocol):
+    """A table that an engine keeps up to date.
+
+    Attributes:
+        config: configuration of a mirror of the same lake, for inspections.
+        namespace: the table's namespace.
+    """
+
+    @property
+    def config(self) -> Path: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    def fill(self) -> None:
+        """Fill the table with the snapshot."""
+
+    def apply(self, commits: int, log: Path) -> Stretch:
+        """Apply a number of batches and commit each of them. The engine runs meanwhile only."""
+
+
+class MirrorTable:
+    """A table of a mirror of replicator."""
+
+    namespace = _NAMESPACE
+
+    def __init__(self, target: Target, changes: Layout, options: Options) -> None:
+        self._target, self._changes, self._options = target, changes, options
+        self.config = target.config(_NAMESPACE, changes.prefix)
+
+    def fill(self) -> None:
+        """Fill the table, and write all changes: the mirror commits each `changes` of them."""
+        drain_cold(self._target, self.config)
+        write_changes(self._target.bootstrap, self._changes)
+        self.config = self._target.config(
+            _NAMESPACE,
+            self._changes.prefix,
+            trigger="continuous",
+            max_events=self._options.changes,
+            changelog=False,
+        )
+        enabled = json.dumps(self._options.maintenance)
+        with self.config.open("a") as file:
+            # The events are old, so the mirror would count as far behind.
+            file.write(f'[maintenance]\nenabled = {enabled}\nmax_lag = "1000000 days"\n')
+
+    def apply(self, commits: int, log: Path) -> Stretch:
+        """Run the mirror for a number of batches."""
+        seconds: list[float] = []
+        maintained = 0.0
+        with running_mirror(self.config, log) as mirror:
+            for line in follow_log(log, mirror):
+                if line.get("event") == "batch":
+                    seconds.append(float(str(line["seconds"])))
+                elif line.get("event") == "maintained":
+                    maintained += float(str(line["seconds"]))
+                if len(seconds) >= commits:
+                    break
+        return Stretch(seconds, len(seconds), maintained, alternating=True)
+
+
 def age(options: Options, results: Path) -> bool:
     """Run, print and save; return whether the table has the rows of the source."""
-    layout = Layout("age", snapshot_rows=options.rows, changes=0)
-    all_changes = Layout("age", snapshot_rows=options.rows, changes=options.changes * options.marks[-1])
+    snapshot = Layout("age", snapshot_rows=options.rows, changes=0)
+    changes = replace(snapshot, changes=options.changes * options.marks[-1])
     with broker() as (bootstrap, _):
-        fill(bootstrap, layout)
-        target = Target(cache_folder() / "lakes" / "age", bootstrap, options.driver_memory)
+        fill(bootstrap, snapshot)
+        target = Target(cache_folder() / "lakes" / options.name, bootstrap, options.driver_memory)
         shutil.rmtree(target.folder, ignore_errors=True)
-        drain_cold(target, target.config(_NAMESPACE, layout.prefix))
-        write_changes(bootstrap, all_changes)
-        config = target.config(
-            _NAMESPACE, layout.prefix, trigger="continuous", max_events=options.changes, changelog=False
-        )
-        with config.open("a") as file:
-            # The events are old, so the mirror would count as far behind.
-            file.write(
-                f'[maintenance]\nenabled = {json.dumps(options.maintenance)}\nmax_lag = "1000000 days"\n'
+        table: AgingTable
+        if options.peer:
+            table = FlinkTable(
+                target,
+                changes,
+                options.changes,
+                maintained=options.maintenance,
+                one_job=options.peer is Peer.FLINK_ONE_JOB,
             )
-        marks = list(_marks(options, target, config))
-        look = lake.look(config, [_NAMESPACE], target.log("look"), timed=False)[_NAMESPACE]
-    expected, _ = final_state(all_changes)
+        else:
+            table = MirrorTable(target, changes, options)
+        table.fill()
+        marks = list(_marks(options, target, table))
+        look = _look(target, table, "look", timed=False)
+    expected, _ = final_state(changes)
     wrong = lake.differences(expected, look.tables)
     _report(options, results, marks, wrong)
     return not wrong
 
 
-def write_changes(bootstrap: str, layout: Layout) -> None:
-    """Append the changes of `layout` to the topic that has its snapshot."""
-    texts, sender = EventWriter(layout), Sender(bootstrap)
-    versions = array("i", bytes(4 * (layout.snapshot_rows + layout.changes)))
-    for change in changes(layout):
-        if change.kind == SNAPSHOT:
-            continue
-        table, key = layout.locate(change.number)
-        version = versions[change.number]
-        before = row(key, version) if change.kind in {UPDATE, DELETE} else None
-        after = None if change.kind == DELETE else row(key, version + (change.kind == UPDATE))
-        versions[change.number] = version + (change.kind == UPDATE)
-        sender.send(layout.topic(table), 0, texts.key(table, key), texts.value(table, change, before, after))
-    sender.finish()
-
-
-def _marks(options: Options, target: Target, config: Path) -> Iterator[Mark]:
+def _marks(options: Options, target: Target, table: AgingTable) -> Iterator[Mark]:
     done = 0
     for commits in options.marks:
         CONSOLE.print(f"commits {done} to {commits}")
-        log = target.log(f"mirror-{commits}")
-        seconds, maintained = _apply(config, log, commits - done)
+        stretch = table.apply(commits - done, target.log(f"mirror-{commits}"))
         done = commits
-        look = lake.look(config, [_NAMESPACE], target.log(f"look-{commits}"))[_NAMESPACE]
-        window = seconds[-_WINDOW:]
+        look = _look(target, table, f"look-{commits}")
+        window = stretch.seconds[-_WINDOW:]
         mark = Mark(
             commits,
+            stretch.snapshots,
             statistics.median(window),
             max(window),
-            maintained,
+            stretch.mean,
+            stretch.maintenance,
             look.read_seconds or 0,
             look.compacted_read_seconds or 0,
             look.full_read_seconds or 0,
             look.compacted_full_read_seconds or 0,
             look.data_files,
             look.delete_files,
-            _metadata_bytes(target.warehouse / _NAMESPACE),
+            _metadata_bytes(target.warehouse / table.namespace),
         )
         CONSOLE.print(str(mark))
         yield mark
 
 
-def _apply(config: Path, log: Path, batches: int) -> tuple[list[float], float]:
-    """Run the mirror for a number of batches; return their seconds, and the seconds of all maintenance."""
-    seconds: list[float] = []
-    maintained = 0.0
-    with running_mirror(config, log) as mirror:
-        for line in follow_log(log, mirror):
-            if line.get("event") == "batch":
-                seconds.append(float(str(line["seconds"])))
-            elif line.get("event") == "maintained":
-                maintained += float(str(line["seconds"]))
-            if len(seconds) >= batches:
-                break
-    return seconds, maintained
-
-
-@contextmanager
-def running_mirror(
-    config: Path, log: Path, python: Path = Path(sys.executable)
-) -> "Iterator[subprocess.Popen[bytes]]":
-    """Run a mirror during the block, with the program beside `python`; its output goes to `log`."""
-    program = str(python.parent / "replicator")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as output:
-        mirror = subprocess.Popen(
-            [program, "run", "-c", str(config)], stdout=output, stderr=output, env=child_environment()
-        )
-        try:
-            yield mirror
-        finally:
-            mirror.send_signal(signal.SIGTERM)
-            mirror.wait(_PATIENCE_S)
-
-
-def follow_log(log: Path, mirror: "subprocess.Popen[bytes]") -> Iterator[dict[str, object]]:
-    """Yield the log lines of a mirror until it ends, or until it has written none for some time."""
-    deadline = time.monotonic() + _PATIENCE_S
-    with log.open() as lines:
-        while mirror.poll() is None and time.monotonic() < deadline:
-            if not (line := lines.readline()):
-                time.sleep(0.02)
-            elif line.startswith("{") and line.endswith("}\n"):
-                deadline = time.monotonic() + _PATIENCE_S
-                yield json.loads(line)
-    raise RuntimeError(f"the mirror ended or wrote nothing for {_PATIENCE_S:.0f} s; see {log}")
+def _look(target: Target, table: AgingTable, log: str, *, timed: bool = True) -> lake.Look:
+    return lake.look(table.config, [table.namespace], target.log(log), timed=timed)[table.namespace]
 
 
 def _metadata_bytes(namespace: Path) -> int:
@@ -188,9 +214,9 @@ def _metadata_bytes(namespace: Path) -> int:
 
 
 def _report(options: Options, results: Path, marks: Sequence[Mark], wrong: Sequence[str]) -> None:
-    title = f"age: {options.rows:,} rows, {options.changes:,} changes per commit"
+    title = f"{options.name}: {options.rows:,} rows, {options.changes:,} changes per commit"
     columns = (
-        *("commits", "batch s", "slowest", "maintenance s", "read s", "fresh read s"),
+        *("commits", "snapshots", "batch s", "slowest", "mean", "maintenance s", "read s", "fresh read s"),
         *("full read s", "fresh full read s", "data files", "delete files", "metadata bytes"),
     )
     show(title, columns, [tuple(asdict(mark).values()) for mark in marks])
@@ -208,10 +234,5 @@ def _report(options: Options, results: Path, marks: Sequence[Mark], wrong: Seque
     show_goals(goals)
     for line in wrong:
         CONSOLE.print(f"[red]wrong[/] {line}")
-    name = "age" if options.maintenance else "age-without-maintenance"
-    save(
-        results,
-        name,
-        {"options": asdict(options), "marks": [asdict(mark) for mark in marks], "wrong": list(wrong)},
-        goals,
-    )
+    result = {"options": asdict(options), "marks": [asdict(mark) for mark in marks], "wrong": list(wrong)}
+    save(results, options.name, result, goals)

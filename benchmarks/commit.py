@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.age import follow_log, running_mirror, write_changes
 from benchmarks.broker import broker, cache_folder
 from benchmarks.engine import Target, drain_cold
-from benchmarks.load import fill
+from benchmarks.following import follow_log, running_mirror
+from benchmarks.load import fill, write_changes
 from benchmarks.processes import CHECKOUT
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.workload import DATABASE, Layout

@@ -3,6 +3,7 @@
 import json
 import time
 from array import array
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -15,7 +16,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 from benchmarks.avro import AvroWriter
 from benchmarks.avro import schema_changes as avro_schema_changes
 from benchmarks.events import HEADERS, EventWriter, schema_changes
-from benchmarks.workload import DELETE, UPDATE, Layout, TableState, changes, final_state, row
+from benchmarks.workload import DELETE, SNAPSHOT, UPDATE, Layout, TableState, changes, final_state, row
 
 _PRODUCER = {
     "enable.idempotence": True,
@@ -200,6 +201,29 @@ class Sender:
     def finish(self) -> None:
         """Wait until the broker has all records."""
         self._producer.flush()
+
+
+def change_records(layout: Layout) -> Iterator[tuple[str, str]]:
+    """Yield key and value of each change of a layout of one table, without the events of its snapshot."""
+    texts = EventWriter(layout)
+    versions = array("i", bytes(4 * (layout.snapshot_rows + layout.changes)))
+    for change in changes(layout):
+        if change.kind == SNAPSHOT:
+            continue
+        table, key = layout.locate(change.number)
+        version = versions[change.number]
+        before = row(key, version) if change.kind in {UPDATE, DELETE} else None
+        after = None if change.kind == DELETE else row(key, version + (change.kind == UPDATE))
+        versions[change.number] = version + (change.kind == UPDATE)
+        yield texts.key(table, key), texts.value(table, change, before, after)
+
+
+def write_changes(bootstrap: str, layout: Layout) -> None:
+    """Append the changes of `layout` to the topic that has its snapshot."""
+    sender = Sender(bootstrap)
+    for key, value in change_records(layout):
+        sender.send(layout.topic(0), 0, key, value)
+    sender.finish()
 
 
 def _write(bootstrap: str, layout: Layout, writer: int, registry: str) -> int:

@@ -21,10 +21,10 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 
 from benchmarks import lake
-from benchmarks.age import follow_log, running_mirror
 from benchmarks.broker import broker, cache_folder
 from benchmarks.engine import Target, drain_cold
 from benchmarks.events import EventWriter
+from benchmarks.following import follow_log, running_mirror
 from benchmarks.load import Load, Sender, fill
 from benchmarks.processes import TreeMeter
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals

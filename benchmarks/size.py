@@ -16,10 +16,10 @@ from zlib import crc32
 
 import psutil
 
-from benchmarks.age import follow_log, running_mirror
 from benchmarks.broker import broker, cache_folder
 from benchmarks.engine import Target, drain_cold
 from benchmarks.events import EventWriter
+from benchmarks.following import follow_log, running_mirror
 from benchmarks.load import Sender, fill
 from benchmarks.processes import run_json
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals

@@ -6,6 +6,7 @@ Flink's own jars are installed from a PyPI package in a separate virtual environ
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.engine import Target
@@ -52,17 +53,21 @@ def drain(target: Target, layout: Layout, mode: str, warm_runs: int) -> list[Usa
         **({"network-memory": "512m"} if layout.tables > 1 else {}),
     }
     target.warehouse.mkdir(parents=True, exist_ok=True)
-    command = [
+    runs, whole = run_json(command(target, "Drain", settings), target.log(f"flink-{mode}"))
+    cold = Usage(runs[0]["since_start"], runs[0]["cpu_since_start"], whole.peak_rss)
+    return [cold, *(Usage(run["seconds"], run["cpu_seconds"], whole.peak_rss) for run in runs[1:])]
+
+
+def command(target: Target, driver: str, settings: Mapping[str, str]) -> list[str]:
+    """Return the command that runs one of the drivers, with the heap of the engine's driver."""
+    return [
         str(find_java()),
         *(f"{option}{target.driver_memory}" for option in ("-Xms", "-Xmx")),
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS),
         *("-cp", class_path()),
-        "Drain",
+        driver,
         *(f"{name}={value}" for name, value in settings.items()),
     ]
-    runs, whole = run_json(command, target.log(f"flink-{mode}"))
-    cold = Usage(runs[0]["since_start"], runs[0]["cpu_since_start"], whole.peak_rss)
-    return [cold, *(Usage(run["seconds"], run["cpu_seconds"], whole.peak_rss) for run in runs[1:])]
 
 
 def namespace(mode: str, run: int) -> str:
@@ -71,27 +76,19 @@ def namespace(mode: str, run: int) -> str:
 
 
 def class_path() -> str:
-    """Return the class path of the driver; download and compile what the cache lacks."""
+    """Return the class path of the drivers; download and compile what the cache lacks."""
     own = default_cache() / "benchmarks" / f"flink-{VERSION}"
-    libraries = _libraries(own / "venv")
-    entries = [*sorted(libraries.glob("*.jar")), *jars(CONNECTORS)]
+    entries = [*sorted(_libraries(own / "venv").glob("*.jar")), *jars(CONNECTORS)]
+    sources = sorted(Path(__file__).parent.glob("*.java"))
     classes = own / "classes"
-    source = Path(__file__).parent / "Drain.java"
-    compiled = classes / "Drain.class"
-    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+    compiled = [classes / f"{source.stem}.class" for source in sources]
+    newest = max(source.stat().st_mtime for source in sources)
+    if not all(path.exists() and path.stat().st_mtime >= newest for path in compiled):
         compiler = find_java().resolve().parent / "javac"
         if not compiler.exists():
             raise RuntimeError(f"the Flink benchmark needs a JDK: there is no {compiler}")
-        command = [
-            str(compiler),
-            "-proc:none",
-            "-d",
-            str(classes),
-            "-cp",
-            ":".join(map(str, entries)),
-            str(source),
-        ]
-        subprocess.run(command, check=True)
+        options = ["-proc:none", "-d", str(classes), "-cp", ":".join(map(str, entries))]
+        subprocess.run([str(compiler), *options, *map(str, sources)], check=True)
     return ":".join(map(str, [classes, *entries]))
 
 
