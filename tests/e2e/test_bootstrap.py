@@ -122,8 +122,8 @@ def test_bootstrap_reads_each_value_as_events_have_it(mirror_database: MirroredD
             by_read, by_events = rows[row], rows[INSERTED + row]
             for case in table.cases:
                 name = table.column(case)
-                # Of some values, events have others than the source.
-                if by_read[name] != by_events[name] and not case.known:
+                # Of some values, events have others than the source; generated columns depend on the key.
+                if by_read[name] != by_events[name] and not (case.known or case.generated):
                     found[f"{table.name}, {case.label}, {row}"] = (by_read[name], by_events[name])
     assert not found, "\n".join(f"{place}: {values}" for place, values in found.items())
 
