@@ -80,6 +80,11 @@ class LakeTable:
         snapshot = self.java.currentSnapshot()
         return None if snapshot is None else int(snapshot.snapshotId())
 
+    @property
+    def oldest_snapshot_ms(self) -> int:
+        """The time of the oldest snapshot that the table still has, milliseconds since the epoch; 0 without any."""
+        return min((int(snapshot.timestampMillis()) for snapshot in self.java.snapshots()), default=0)
+
     def has_snapshot(self, snapshot_id: int) -> bool:
         """Return whether the table still has a snapshot."""
         return self.java.snapshot(snapshot_id) is not None

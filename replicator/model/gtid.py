@@ -39,6 +39,13 @@ class GtidSet:
                 raise ValueError(f"not a GTID set: {part[:100]!r}")
         return cls({source: _merged(intervals) for source, intervals in found.items()})
 
+    def __str__(self) -> str:
+        """Return the set as MySQL writes it."""
+        return ",".join(
+            ":".join([source, *(str(a) if a == b else f"{a}-{b}" for a, b in intervals)])
+            for source, intervals in sorted(self.intervals.items())
+        )
+
     def lacking(self, other: "GtidSet") -> int:
         """Return the number of transactions of `other` that this set lacks."""
         return sum(

@@ -39,15 +39,20 @@ class Rounds:
             self._goal = goal
             self._advance()
 
-    def retry(self) -> None:
-        """Process the tables whose retry is due; do nothing before the first goal, or while another thread works.
+    def idle(self) -> None:
+        """Process the tables whose retry is due, and continue tags. Do nothing while another thread works.
+
+        Before the first goal, no table is processed.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
         if self._lock.acquire(blocking=False):
             try:
-                if self._goal and self._scheduler.retry_due():
+                if self._ended:
+                    return
+                released = self._scheduler.tags.tend()
+                if self._goal and (released or self._scheduler.retry_due()):
                     self._advance()
             finally:
                 self._lock.release()

@@ -181,6 +181,7 @@ SECTIONS: Final = (
     "columns",
     "schema_changes",
     "maintenance",
+    "tags",
     "spark",
     "table",
 )

@@ -42,7 +42,7 @@ BUKKET = (
             "[zzz]",
             (
                 "21: zzz: unknown section; known are apply, columns, lake, log, maintenance, mirror, schema_changes, "
-                "source, spark, table"
+                "source, spark, table, tags"
             ),
         ),
         (
