@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from replicator.cli import drop, inspect, maintain, quarantine, run, setup, stack
+from replicator.cli import drop, inspect, maintain, quarantine, run, setup, stack, tag
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
 
@@ -67,6 +67,7 @@ app.command("connect")(setup.connect)
 app.command("run")(run.run)
 app.command("status")(inspect.status)
 app.command("maintain")(maintain.maintain)
+app.command("tag")(tag.tag)
 app.command("drop")(drop.drop)
 app.command("record")(run.record)
 app.command("replay")(run.replay)

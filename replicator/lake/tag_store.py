@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from replicator.config import LakeConfig
 from replicator.lake.catalog import Lake
+from replicator.lake.tag_records import tags_in
 from replicator.lake.tags import remove_tag
-from replicator.model.tags import TagRecord, recorded_tags
+from replicator.model.tags import TagRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class TagStore:
 
     def read(self) -> list[TagRecord]:
         """Return the recorded tags, oldest first."""
-        return recorded_tags(self.lake.namespace_properties(self.config.ops_namespace))
+        return tags_in(self.lake.namespace_properties(self.config.ops_namespace))
 
     def write(self, tag: TagRecord) -> None:
         """Record a tag in place of what was recorded under its name."""

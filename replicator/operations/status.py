@@ -14,6 +14,8 @@ from replicator.config import Config
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import row_count, total
+from replicator.lake.tag_reader import TagStatus, tag_status
+from replicator.lake.tag_records import tags_in
 from replicator.maintenance.table_reader import (
     QUARANTINE,
     TableCondition,
@@ -158,6 +160,8 @@ class MirrorStatus:
     """Source tables that failed and are being retried → the reason."""
     maintenance: tuple[TableMaintenance, ...] = ()
     """All lake tables of the mirror: mirrors, changelogs, and the quarantine."""
+    tags: tuple[TagStatus, ...] = ()
+    """The tags of all tables at one source position, oldest first."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
@@ -198,6 +202,7 @@ class _Lake:
     paused: Mapping[str, _Trouble] = field(default_factory=dict)
     retrying: Mapping[str, _Trouble] = field(default_factory=dict)
     maintenance: tuple[TableMaintenance, ...] = ()
+    tags: tuple[TagStatus, ...] = ()
 
 
 def _read_lake(config: Config) -> _Lake:
@@ -222,6 +227,7 @@ def _read_lake(config: Config) -> _Lake:
             _troubles(properties, PAUSED_KEY),
             _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
+            tag_status(tags_in(properties), mirrors.values()),
         )
 
 
@@ -259,6 +265,7 @@ def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
         unread=tuple(table for table in view.unread if table not in sources),
         retrying={source: trouble.reason for source, trouble in lake.retrying.items()},
         maintenance=lake.maintenance,
+        tags=lake.tags,
     )
 
 

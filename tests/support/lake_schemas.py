@@ -10,7 +10,13 @@ from pyiceberg.catalog import Catalog
 from referencing import Registry, Resource
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
-NAMES = ("commit-marker-v1.json", "lake-properties-v1.json", "maintained-v1.json", "schema-state-v1.json")
+NAMES = (
+    "commit-marker-v1.json",
+    "lake-properties-v1.json",
+    "maintained-v1.json",
+    "schema-state-v1.json",
+    "tag-v1.json",
+)
 PROPERTIES = "lake-properties-v1.json"
 
 

@@ -6,7 +6,8 @@ import time
 import pytest
 from rich.console import Console
 
-from replicator.cli.render import duration, print_status, status_report
+from replicator.cli.output import duration
+from replicator.cli.render import print_status, status_report
 from replicator.operations.status import MirrorStatus, TableMaintenance, TableStatus
 
 

@@ -75,6 +75,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.paused.",
         "replicator.retrying.",
         "replicator.purging.",
+        "replicator.tag.",
         "replicator.unfilled-columns",
     }
 
@@ -93,7 +94,11 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-data-files",
         "after-delete-files",
         "after-rename",
+        "after-tag",
+        "after-tag-start",
         "before-commit",
+        "before-tag",
+        "before-tag-complete",
         "between-commits",
     }
     assert 'environ.get("REPLICATOR_CRASH_AT", "")' in Path(failpoints.__file__).read_text(encoding="utf-8")
