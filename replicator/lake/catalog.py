@@ -276,6 +276,11 @@ class Lake:
             if not self._catalog.namespaceExists(namespace):
                 self._catalog.createNamespace(namespace)
 
+    def namespaces(self) -> list[str]:
+        """Return the names of the namespaces of the catalog's first level."""
+        with lake_errors("the namespaces cannot be listed"):
+            return sorted(str(found.level(0)) for found in self._catalog.listNamespaces())
+
     def tables(self, namespace: str) -> list[str]:
         """Return the names of the tables in a namespace, sorted."""
         with lake_errors(f"namespace {namespace} cannot be listed"):
@@ -324,6 +329,11 @@ class Lake:
             for key, value in properties.items():
                 builder = builder.withProperty(key, value)
             return LakeTable(namespace, name, builder.create(), self.classes)
+
+    def drop(self, namespace: str, name: str) -> None:
+        """Remove a table from the catalog, and delete its files."""
+        with lake_errors(f"table {namespace}.{name} cannot be dropped"):
+            self._catalog.dropTable(self._identifier(namespace, name), True)
 
     def rename(self, namespace: str, old: str, new: str) -> None:
         """Rename a table. Not every catalog supports it."""
