@@ -301,7 +301,19 @@ class _ChangelogSide:
         return changelog_plan(lake, source, extra, self._keeper.options.schema_changes)
 
     def first_steps(self) -> Mapping[str, str]:
-        return {STEPS_KEY: SchemaSteps(self._keeper.schema.source.key).to_json()}
+        """Return the steps of a new changelog: its first batch may have events of several versions."""
+        schema, history = self._keeper.schema, self._keeper.schema.history
+        first = history.versions[history.own]
+        decoded = {c.name: c.type for c in schema.decoded.columns}
+        last = {n: history.last_name(history.own, schema.version_index, n) for n in first.schema.names}
+        columns = {name: decoded[now] for name, now in last.items() if now in decoded}
+        carried = history.carry(history.own, schema.version_index)
+        key = tuple(name for name in carried if carried[name] in schema.source.key) or schema.source.key
+        source = SourceSide(schema.source, carried)
+        retired = [c for c in schema.decoded.columns if c.name in schema.resolved.retired]
+        planned = changelog_plan(LakeSide(columns), source, retired)
+        new = new_steps(history, first.at, schema.version_index, columns, planned)
+        return {STEPS_KEY: SchemaSteps(key).followed_by(new, schema.source.key).to_json()}
 
     def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:
         schema, text = self._keeper.schema, present.property(STEPS_KEY)

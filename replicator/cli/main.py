@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from replicator.cli import drop, inspect, maintain, quarantine, run, setup, stack, tag
+from replicator.cli import drop, inspect, maintain, quarantine, rebuild, run, setup, stack, tag
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
 
@@ -68,6 +68,8 @@ app.command("run")(run.run)
 app.command("status")(inspect.status)
 app.command("maintain")(maintain.maintain)
 app.command("tag")(tag.tag)
+app.command("rebuild")(rebuild.rebuild)
+app.command("restore")(rebuild.restore)
 app.command("drop")(drop.drop)
 app.command("record")(run.record)
 app.command("replay")(run.replay)

@@ -48,11 +48,28 @@ class Provenance:
             }
         )
 
+    def is_of_same(self, other: "Provenance") -> bool:
+        """Return whether both describe the same rows."""
+        mine = (self.source, self.changelog, self.as_of, self.position)
+        return mine == (other.source, other.changelog, other.as_of, other.position)
 
-def is_incomplete(table: LakeTable) -> bool:
-    """Return whether a rebuild of the table was interrupted before its rows were committed."""
+    @classmethod
+    def from_json(cls, text: str) -> "Provenance":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: a newer version of the engine wrote it.
+        """
+        value = json.loads(text)
+        if value.pop("version") != _VERSION:
+            raise ValueError(f"the provenance of a rebuilt table has another version than {_VERSION}")
+        return cls(**value)
+
+
+def provenance_of(table: LakeTable) -> Provenance | None:
+    """Return the provenance of a rebuilt table; None for any other table."""
     text = table.property(REBUILT_KEY)
-    return text is not None and not json.loads(text)["complete"]
+    return None if text is None else Provenance.from_json(text)
 
 
 def complete(table: LakeTable, files: Sequence[Any], provenance: Provenance) -> None:

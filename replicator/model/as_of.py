@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from replicator.model.position import FILE_SHIFT, MOST_POS, binlog_number
+from replicator.model.position import (
+    FILE_SHIFT,
+    PackedPosition,
+    SourcePosition,
+    binlog_number,
+)
 
-_POSITION: Final = re.compile(r"(?P<file>[^:/\s]+):(?P<pos>\d+)(?:/(?P<row>\d+))?")
+_POSITION: Final = re.compile(r"(?P<file>[^:/\s]*\.\d+):(?P<pos>\d+)(?:/(?P<row>\d+))?")
 _GTID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?::[a-z_]\w*)?:\d+")
 
 
@@ -23,11 +28,18 @@ class Bound:
     position_key: int
     row: int | None = None
 
+    def is_before(self, position: SourcePosition) -> bool:
+        """Return whether a change at `position`, or at one behind it, is the last one that counts, or a later one."""
+        packed = PackedPosition.pack(position)
+        if packed.position_key != self.position_key:
+            return packed.position_key > self.position_key
+        return self.row is None or packed.row >= self.row
+
     @property
     def text(self) -> str:
-        """The position without the name of its file, of which only the number is known."""
-        at = f"{self.position_key >> FILE_SHIFT}:{self.position_key & MOST_POS}"
-        return at if self.row is None else f"{at}/{self.row}"
+        """The position, with a file name that is made of the file's number: that is all that orders files."""
+        at = PackedPosition(self.position_key, (self.row or 0) << 1).unpack()
+        return f"{at.file}:{at.pos}" if self.row is None else f"{at.file}:{at.pos}/{self.row}"
 
 
 @dataclass(frozen=True, slots=True)

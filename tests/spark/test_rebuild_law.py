@@ -160,7 +160,10 @@ def assert_markers_agree(catalog: Catalog, name: str) -> None:
     assert mirror is not None
     assert changelog is not None
     offsets = [
-        {topic: {p: reached.next_offset for p, reached in ps.items()} for topic, ps in marker.progress.items()}
+        {
+            topic: {p: reached.next_offset for p, reached in ps.items()}
+            for topic, ps in marker.progress.items()
+        }
         for marker in (mirror, changelog)
     ]
     assert offsets[0] == offsets[1]

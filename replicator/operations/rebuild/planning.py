@@ -27,12 +27,20 @@ _CONTINUE: Final = "let the mirror follow the schema change first: replicator ru
 
 @dataclass(frozen=True, slots=True)
 class SourceTables:
-    """The lake tables of one source table."""
+    """The lake tables of one source table, as they were loaded.
+
+    Attributes:
+        source: the source table, `database.table`.
+        marker: the marker of the changelog.
+        mirror: None if it does not exist.
+        mirror_marker: the marker of the mirror; None without a commit.
+    """
 
     source: str
     changelog: LakeTable
     marker: CommitMarker
     mirror: LakeTable | None
+    mirror_marker: CommitMarker | None
 
     @property
     def name(self) -> str:
@@ -43,11 +51,6 @@ class SourceTables:
     def state(self) -> SchemaState:
         """The schema state of the changelog."""
         return self.changelog.schema_state() or SchemaState(BEGINNING)
-
-    @property
-    def mirror_marker(self) -> CommitMarker | None:
-        """The marker of the mirror; None without one."""
-        return None if self.mirror is None else self.mirror.marker()
 
     def steps(self) -> SchemaSteps:
         """Return the schema steps of the changelog.
@@ -104,7 +107,9 @@ def source_tables(
                 "name the configuration of that mirror with -c",
             )
         source = changelog.property(SOURCE_KEY) or name
-        found.append(SourceTables(source, changelog, marker, lake.load(config.lake.namespace, name)))
+        mirror = lake.load(config.lake.namespace, name)
+        base = None if mirror is None else mirror.marker()
+        found.append(SourceTables(source, changelog, marker, mirror, base))
     for pattern in patterns:
         if not any(matches(tables.source, [pattern]) for tables in found):
             raise UsageError(

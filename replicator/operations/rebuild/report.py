@@ -15,6 +15,7 @@ class RebuildReport:
         position: the position up to which changes count.
         newest: the position of the newest change in the changelog; None without any.
         changed: whether the table was written.
+        reached: whether the changelog certainly has all changes up to the position: it has a later one.
     """
 
     source: str
@@ -24,3 +25,4 @@ class RebuildReport:
     position: str | None
     newest: str | None
     changed: bool
+    reached: bool = True

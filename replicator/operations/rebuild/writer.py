@@ -8,7 +8,7 @@ from replicator.errors import UsageError
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.data_files import cast_to_table, stage_data
-from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance, complete, is_incomplete
+from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance, complete, provenance_of
 from replicator.lake.table_metadata import (
     ENGINE_PROPERTIES,
     FORMAT_KEY,
@@ -42,18 +42,30 @@ class RebuildWriter:
     to: str | None
 
     def check_free(self, tables: SourceTables) -> None:
-        """Check that the namespace has no finished table of this name.
+        """Check that the namespace has no other table of this name.
 
         Raises:
             UsageError: it has one.
         """
-        if self.to is None or self.to not in self.lake.namespaces():
+        found = self._present(tables)
+        if found is None or self._is_done(found, tables):
             return
-        found = self.lake.load(self.to, tables.name)
-        if found is not None and not is_incomplete(found):
+        known = provenance_of(found)
+        if known is None or known.complete:
             raise UsageError(
                 f"{self.to}.{tables.name} exists already", "name another namespace, or drop the table first"
             )
+
+    def _present(self, tables: SourceTables) -> LakeTable | None:
+        """Return the table of this name in the other namespace; None if there is none."""
+        if self.to is None or self.to not in self.lake.namespaces():
+            return None
+        return self.lake.load(self.to, tables.name)
+
+    def _is_done(self, found: LakeTable, tables: SourceTables) -> bool:
+        """Return whether an interrupted command has already made this table."""
+        known = provenance_of(found)
+        return known is not None and known.complete and known.is_of_same(self._provenance(tables))
 
     def count(self, planned: PlannedRebuild) -> RebuildReport:
         """Count the rows of a rebuild, and write nothing."""
@@ -66,15 +78,18 @@ class RebuildWriter:
             FencedError, CommitConflict: another process wrote the mirror; nothing was changed.
             LakeUnavailable: the catalog failed.
         """
+        found = self._present(planned.tables)
+        if found is not None and self._is_done(found, planned.tables):
+            return self.count(planned)
         rows_before = self._rows_before(planned)
         table = self._replaced(planned) if self.to is None else self._created(planned, self.to)
         files = stage_data(self.lake, table, cast_to_table(planned.rows, table.columns()))
         failpoints.reach("before-rebuild-commit")
         if planned.marker is not None:
             staged = Staged(files, clear=True, fills_done=True)
-            publish(self.lake, table, table.marker(), planned.marker, staged)
+            publish(self.lake, table, planned.tables.mirror_marker, planned.marker, staged)
         else:
-            complete(table, files, replace(self._provenance(planned), complete=True))
+            complete(table, files, replace(self._provenance(planned.tables), complete=True))
         failpoints.reach("after-rebuild-commit")
         count = sum(int(file.recordCount()) for file in files)
         return replace(self._report(planned, count, changed=True), rows_before=rows_before)
@@ -102,7 +117,7 @@ class RebuildWriter:
         self.lake.ensure_namespace(namespace)
         if self.lake.load(namespace, planned.tables.name) is not None:
             self.lake.drop(namespace, planned.tables.name)
-        return self._create(planned, namespace, {REBUILT_KEY: self._provenance(planned).to_json()})
+        return self._create(planned, namespace, {REBUILT_KEY: self._provenance(planned.tables).to_json()})
 
     def _create(self, planned: PlannedRebuild, namespace: str, properties: dict[str, str]) -> LakeTable:
         tables, types = planned.tables, planned.tables.changelog.columns()
@@ -120,21 +135,20 @@ class RebuildWriter:
         failpoints.reach("after-rebuild-create")
         return table
 
-    def _provenance(self, planned: PlannedRebuild) -> Provenance:
-        tables = planned.tables
+    def _provenance(self, tables: SourceTables) -> Provenance:
         return Provenance(
             tables.source,
             f"{tables.changelog.namespace}.{tables.changelog.name}",
             tables.changelog.snapshot_id,
             None if self.as_of is None else self.as_of.text,
-            self._position(planned),
+            self._position(tables),
             now_ms(),
         )
 
-    def _position(self, planned: PlannedRebuild) -> str | None:
+    def _position(self, tables: SourceTables) -> str | None:
         if self.bound is not None:
             return self.bound.text
-        position = planned.tables.marker.position
+        position = tables.marker.position
         return None if position is None else str(position)
 
     def _rows_before(self, planned: PlannedRebuild) -> int | None:
@@ -151,7 +165,8 @@ class RebuildWriter:
             table=f"{self.to or self.config.lake.namespace}.{tables.name}",
             rows=rows,
             rows_before=self._rows_before(planned) if not changed else None,
-            position=self._position(planned),
+            position=self._position(tables),
             newest=None if newest is None else str(newest),
             changed=changed,
+            reached=self.bound is None or (newest is not None and self.bound.is_before(newest)),
         )

@@ -76,6 +76,8 @@ def test_property_names_are_unchanged() -> None:
         "replicator.retrying.",
         "replicator.purging.",
         "replicator.tag.",
+        "replicator.schema-steps",
+        "replicator.rebuilt",
         "replicator.unfilled-columns",
     }
 
@@ -99,6 +101,9 @@ def test_failpoint_names_are_unchanged() -> None:
         "before-commit",
         "before-tag",
         "before-tag-complete",
+        "after-rebuild-commit",
+        "after-rebuild-create",
+        "before-rebuild-commit",
         "between-commits",
     }
     assert 'environ.get("REPLICATOR_CRASH_AT", "")' in Path(failpoints.__file__).read_text(encoding="utf-8")
