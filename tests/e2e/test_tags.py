@@ -2,9 +2,6 @@
 
 import json
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,52 +11,9 @@ from replicator.lake.reader import open_catalog
 from replicator.model.gtid import GtidSet
 from replicator.operations.tag.request import list_tags
 from tests.oracle.compare import tagged_rows
-from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.counters import COUNTERS, TABLES, counting, executed
+from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.source import SourceDatabase
-
-COUNTERS = ("counter_a", "counter_b", "counter_c")
-TABLES = [
-    *(f"CREATE TABLE {name} (id INT PRIMARY KEY, n INT NOT NULL)" for name in COUNTERS),
-    "CREATE TABLE journal (n INT PRIMARY KEY)",
-    "CREATE TABLE idle (id INT PRIMARY KEY)",
-    *(f"INSERT INTO {name} VALUES (1, 0), (2, 0)" for name in COUNTERS),
-    "INSERT INTO idle VALUES (1), (2), (3)",
-]
-
-
-class Counting(threading.Thread):
-    """Commits transactions that each add one to all counters, and a row to the journal."""
-
-    def __init__(self, database: SourceDatabase) -> None:
-        super().__init__(name="counting", daemon=True)
-        self.database = database
-        self.stopping = threading.Event()
-        self.commits = 0
-
-    def run(self) -> None:
-        with self.database.connect(autocommit=False) as connection, connection.cursor() as cursor:
-            while not self.stopping.wait(0.002):
-                self.commits += 1
-                cursor.execute("INSERT INTO journal VALUES (%s)", (self.commits,))
-                for name in COUNTERS:
-                    cursor.execute(f"UPDATE {name} SET n = n + 1")
-                connection.commit()
-
-
-@contextmanager
-def counting(database: SourceDatabase) -> Iterator[Counting]:
-    writer = Counting(database)
-    writer.start()
-    try:
-        yield writer
-    finally:
-        writer.stopping.set()
-        writer.join()
-
-
-def executed(database: SourceDatabase) -> GtidSet:
-    return GtidSet.parse(str(database.rows("SELECT @@gtid_executed")[0][0]))
 
 
 def command(mirrored: MirroredDatabase, *arguments: str) -> dict[str, Any]:
@@ -91,10 +45,6 @@ def assert_one_state(mirrored: MirroredDatabase, name: str, before: GtidSet) -> 
         assert sum(row["_change"]["kind"] == "UPDATE_AFTER" for row in changes) == 2 * count
     assert sorted(row["id"] for row in rows("idle")) == [1, 2, 3]
     return count
-
-
-def is_caught_up(mirrored: MirroredDatabase, mirror: MirrorProcess) -> None:
-    mirrored.comparison.await_equal(mirror, START_S)
 
 
 @pytest.mark.parametrize("partitions", [1, 2])

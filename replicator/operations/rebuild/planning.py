@@ -140,7 +140,7 @@ def _planned(tables: SourceTables, rows: DataFrame, bound: Bound | None, *, in_p
     columns, retired = tuple(tables.changelog.columns()), tables.state.retired
     until = None if bound is None else bound.position_key
     plan = plan_rows(columns, retired, steps, until)
-    if in_place and tables.mirror is not None:
+    if tables.mirror is not None and (in_place or _is_present(tables, bound)):
         plan = _with_columns_of(plan, tables.mirror, columns)
     pending = pending_snapshot(tables.mirror_marker)
     changes = order_changes(rows, tables.marker, bound, pending)
@@ -163,6 +163,12 @@ def _marker(tables: SourceTables, everything: Changes, changes: Changes, bound: 
     if bound is None:
         return head_marker(tables.marker, tables.mirror_marker, changes)
     return marker_as_of(tables.marker, tables.mirror_marker, everything, changes, bound)
+
+
+def _is_present(tables: SourceTables, bound: Bound | None) -> bool:
+    """Return whether the result must have the columns that the mirror has now."""
+    state = None if tables.mirror is None else tables.mirror.schema_state()
+    return bound is None and state is not None and state.at == tables.state.at
 
 
 def _check_in_place(tables: SourceTables, steps: SchemaSteps, bound: Bound | None) -> None:
