@@ -1,10 +1,10 @@
 """Applies one batch of one table. `apply_task` defines the order of the steps; each step has a module."""
 
-from replicator.batch.apply_task import apply_task, replay_task
-from replicator.batch.context import MirrorContext, TableTask
+from replicator.batch.apply_task import apply_task, replay_task, tag_table
+from replicator.batch.awaiting import TableAwaits
+from replicator.batch.context import MirrorContext, PendingTag, TableTask
 from replicator.batch.exchange import (
     Exchange,
-    ExchangeAwaited,
     exchanges,
     follow_exchange,
     is_begun,
@@ -13,15 +13,18 @@ from replicator.batch.exchange import (
 from replicator.batch.prefetch import prefetch_records
 from replicator.batch.rename_tables import has_left, is_half_renamed, rename, renamed_to
 from replicator.batch.schema_boundaries import has_news
+from replicator.batch.tag_boundary import has_all_before
 
 __all__ = [
     "Exchange",
-    "ExchangeAwaited",
     "MirrorContext",
+    "PendingTag",
+    "TableAwaits",
     "TableTask",
     "apply_task",
     "exchanges",
     "follow_exchange",
+    "has_all_before",
     "has_left",
     "has_news",
     "is_begun",
@@ -31,4 +34,5 @@ __all__ = [
     "rename",
     "renamed_to",
     "replay_task",
+    "tag_table",
 ]

@@ -11,7 +11,8 @@ from collections import deque
 from dataclasses import replace
 
 from replicator import failpoints
-from replicator.batch.context import MirrorContext, TableTask
+from replicator.batch.awaiting import TableAwaits
+from replicator.batch.context import MirrorContext, PendingTag, TableTask
 from replicator.batch.decode_batch import current_schema, decode_batch
 from replicator.batch.evolve_tables import TableKeeper, evolve_tables
 from replicator.batch.exchange import ExchangeAwaited, next_exchange
@@ -25,6 +26,15 @@ from replicator.batch.table_batch import (
     TableKind,
     task_marker,
 )
+from replicator.batch.tag_boundary import (
+    TagAwaited,
+    cut_at_tag,
+    has_all_before,
+    has_earlier_schema,
+    has_later_schema,
+    is_tagged,
+    settle,
+)
 from replicator.batch.write_changelog import write_changelog
 from replicator.batch.write_mirror import write_mirror
 from replicator.config import TableOptions
@@ -32,15 +42,12 @@ from replicator.errors import UnknownPast, UnsupportedChange
 from replicator.lake.ledger import LakeRole
 from replicator.lake.write_strategies import stage_pending
 from replicator.model.batch_stats import BatchStats, joined
-from replicator.model.table import TableSchema
+from replicator.model.table import TableId, TableSchema
 from replicator.telemetry import Stopwatch
 
 
 def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
-    """Bring one table up to the end of `task.ranges`, exactly once.
-
-    If the source's schema changed in a way that separates earlier rows from later ones, each segment is committed by
-    itself. Events may show a schema version that was not known; their segment is then split again.
+    """Bring one table up to the end of `task.ranges`, exactly once. A pending tag is made where it belongs.
 
     Raises:
         SchemaError: the table cannot continue; at most the segments before the schema change were applied.
@@ -48,6 +55,86 @@ def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> Bat
         FencedError: another process writes this mirror.
         CommitConflict: another commit was made to the table; try again.
         ExchangeAwaited: the table exchanges its name with another one, and all earlier events were applied.
+        TagAwaited: the table must not pass the position of a tag yet; earlier events were applied.
+    """
+    tag = _awaited_tag(context, task.table)
+    if tag is None:
+        return _apply(context, task, watch)
+    cut, done = cut_at_tag(context, task, tag), list[tuple[TableTask, BatchStats]]()
+    if cut.before.ranges:
+        done.append((cut.before, _apply(context, cut.before, watch)))
+    rest = cut.after
+    if not rest.ranges and (task.ranges or not has_later_schema(context, task.table, tag)):
+        if tag.proven is not None and not _has_applied(context, cut.before):
+            _note_unapplied(context, task, tag)
+        return done[0][1] if done else _apply(context, task, watch)
+    if not _has_applied(context, cut.before):
+        # Without a lake table there is nothing to tag, and its first records are read again.
+        rest, done = task, []
+        _note_unapplied(context, task, tag)
+    elif context.tagging.awaited_by(task.table) is not None:
+        if not has_all_before(context, task.table, task.topic, tag, cut.reached):
+            raise TagAwaited(done)
+        tag_table(context, task, tag)
+    try:
+        done.append((rest, _apply(context, rest, watch)))
+    except TableAwaits as awaited:
+        awaited.done[:0] = done
+        raise
+    return done[0][1] if len(done) == 1 else joined([stats for _, stats in done])
+
+
+def _awaited_tag(context: MirrorContext, table: TableId) -> PendingTag | None:
+    """Return the tag that must be made before the table gets later changes; None if there is none."""
+    tag = context.tagging.awaited_by(table)
+    if tag is not None and tag.resumed and is_tagged(context, table, tag):
+        tag.settled.add(table)
+        return None
+    return tag
+
+
+def tag_table(context: MirrorContext, task: TableTask, tag: PendingTag) -> None:
+    """Tag the lake tables of `task.table`, which have all its changes from before the tag's position, and no others.
+
+    Schema changes from before the position are followed first, and rows that were left for the next commit are written.
+
+    Raises:
+        SchemaError, CommitConflict, LakeUnavailable: as `apply_task`; the table is not tagged.
+    """
+    idle = replace(task, ranges=(), records=None)
+    if has_earlier_schema(context, task.table, tag):
+        for segment in schema_segments(context, idle, before=tag.position_key):
+            _stop_at_exchange(context, segment, [])
+            _follow_rename(context, segment)
+            _evolve_without_events(context, segment)
+    elif context.ledger.progress(task.table).mirror is not None:
+        mirror = context.lake.load(context.config.lake.namespace, task.table.name)
+        if mirror is not None and (mirror.pending_fills() or mirror.pending_clear() is not None):
+            _evolve_without_events(context, idle)
+    settle(context, task.table, tag)
+
+
+def _has_applied(context: MirrorContext, task: TableTask) -> bool:
+    """Return whether the lake has all events of a task."""
+    marker = context.ledger.progress(task.table).resume_marker
+    return all(
+        marker is not None and (marker.next_offset(r.topic, r.partition) or 0) >= r.end for r in task.ranges
+    )
+
+
+def _note_unapplied(context: MirrorContext, task: TableTask, tag: PendingTag) -> None:
+    """Record that events from before a tag's position cannot be applied, or that there is no lake table to tag."""
+    if context.ledger.progress(task.table).resume_marker is None:
+        tag.settled.add(task.table)
+    else:
+        tag.problems[task.table] = f"events of {task.table} from before the position cannot be applied yet"
+
+
+def _apply(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
+    """Apply a task.
+
+    If the source's schema changed in a way that separates earlier rows from later ones, each segment is committed by
+    itself. Events may show a schema version that was not known; their segment is then split again.
     """
     segments = deque(schema_segments(context, task))
     done: list[tuple[TableTask, BatchStats]] = []

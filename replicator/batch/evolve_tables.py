@@ -17,8 +17,8 @@ from replicator.lake.table_metadata import (
     ENGINE_PROPERTIES,
     FORMAT_KEY,
     changelog_schema,
-    folder_name,
     partition_spec,
+    table_location,
     table_schema,
 )
 from replicator.lake.write_strategies import STRATEGY_PROPERTIES
@@ -45,6 +45,7 @@ from replicator.schema.changes import (
 )
 from replicator.schema.evolution import LakeSide, Plan, SourceSide, changelog_plan, plan
 from replicator.schema.history import SchemaHistory
+from replicator.schema.steps import STEPS_KEY, SchemaSteps, new_steps, steps_before
 
 _NO_PARTITION: Final = -1
 
@@ -117,8 +118,9 @@ class TableKeeper:
                 SOURCE_KEY: str(self.table),
                 **properties,
                 SCHEMA_KEY: state.to_json(),
+                **side.first_steps(),
             },
-            _location(self.context, namespace, self.table),
+            table_location(self.context.config.lake, namespace, self.table.name),
         )
         self.context.ledger.evolved(self.table, side.role, state)
         return created
@@ -136,7 +138,8 @@ class TableKeeper:
         if not found.changes and known.at >= version.at:
             return
         state = _next_state(known, self.schema, found)
-        side.apply(present, found, {SCHEMA_KEY: state.to_json()}, source)
+        properties = {SCHEMA_KEY: state.to_json(), **side.steps(present, known, found)}
+        side.apply(present, found, properties, source)
         self.context.ledger.evolved(self.table, side.role, state)
 
     def _rules_property(self, present: LakeTable | None, schema: TableSchema) -> dict[str, str]:
@@ -195,6 +198,14 @@ class _Side(Protocol):
         """Return the changes to make."""
         ...
 
+    def first_steps(self) -> Mapping[str, str]:
+        """Return the property that records the schema steps of a new table; empty if the table has none."""
+        ...
+
+    def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:
+        """Return the same property after `found`, planned for a table in state `known`."""
+        ...
+
     def apply(
         self, present: LakeTable, found: Plan, properties: Mapping[str, str], source: SourceSide
     ) -> None:
@@ -235,6 +246,12 @@ class _MirrorSide:
 
     def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
         return plan(lake, source, self._keeper.options.schema_changes)
+
+    def first_steps(self) -> Mapping[str, str]:
+        return {}
+
+    def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:  # noqa: ARG002
+        return {}
 
     def apply(
         self, present: LakeTable, found: Plan, properties: Mapping[str, str], source: SourceSide
@@ -282,6 +299,29 @@ class _ChangelogSide:
         retired = self._keeper.schema.resolved.retired
         extra = [c for c in self.columns().columns if c.name in retired]
         return changelog_plan(lake, source, extra, self._keeper.options.schema_changes)
+
+    def first_steps(self) -> Mapping[str, str]:
+        """Return the steps of a new changelog: its first batch may have events of several versions."""
+        schema, history = self._keeper.schema, self._keeper.schema.history
+        first = history.versions[history.own]
+        decoded = {c.name: c.type for c in schema.decoded.columns}
+        last = {n: history.last_name(history.own, schema.version_index, n) for n in first.schema.names}
+        columns = {name: decoded[now] for name, now in last.items() if now in decoded}
+        carried = history.carry(history.own, schema.version_index)
+        key = tuple(name for name in carried if carried[name] in schema.source.key) or schema.source.key
+        source = SourceSide(schema.source, carried)
+        retired = [c for c in schema.decoded.columns if c.name in schema.resolved.retired]
+        planned = changelog_plan(LakeSide(columns), source, retired)
+        new = new_steps(history, first.at, schema.version_index, columns, planned)
+        return {STEPS_KEY: SchemaSteps(key).followed_by(new, schema.source.key).to_json()}
+
+    def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:
+        schema, text = self._keeper.schema, present.property(STEPS_KEY)
+        before = _lake_side(present, known, schema).key or schema.source.key
+        recorded = steps_before(known, before) if text is None else SchemaSteps.from_json(text)
+        live = _lake_side(present, known, schema).live
+        new = new_steps(schema.history, known.at, schema.version_index, live, found)
+        return {STEPS_KEY: recorded.followed_by(new, schema.source.key).to_json()}
 
     def apply(
         self,
@@ -352,14 +392,6 @@ def _next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaS
         return SchemaState(at, found.retired, notes=known.notes)
     note = ChangeNote(str(version.position), version.ts_ms, now_ms(), tuple(lines), version.declared)
     return SchemaState(at, found.retired, notes=(*known.notes, note))
-
-
-def _location(context: MirrorContext, namespace: str, table: TableId) -> str | None:
-    """Return the location of a table whose name cannot be part of a path; None if the catalog chooses it."""
-    lake, folder = context.config.lake, folder_name(table.name)
-    if folder is None or lake.catalog != "jdbc" or lake.warehouse is None:
-        return None
-    return f"{lake.warehouse.rstrip('/')}/{namespace}/{folder}"
 
 
 def _names_in(history: SchemaHistory) -> set[str]:

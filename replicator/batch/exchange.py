@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from replicator import failpoints
-from replicator.batch.context import MirrorContext, TableTask
+from replicator.batch.awaiting import TableAwaits
+from replicator.batch.context import MirrorContext
 from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.ledger import LakeRole
 from replicator.lake.table_writer import WriteTarget
-from replicator.model.batch_stats import BatchStats
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY, TableId
@@ -26,16 +26,8 @@ _TEMPORARY: Final = "replicator_exchange_"
 """Prefix, before the binlog key of the exchange, of a lake table's name while its new name is not free."""
 
 
-class ExchangeAwaited(Exception):  # noqa: N818 no error
-    """A table reached an exchange of names that the other table has not reached.
-
-    Attributes:
-        done: the tasks from before the exchange, which were applied, with their statistics.
-    """
-
-    def __init__(self, done: list[tuple[TableTask, BatchStats]]) -> None:
-        super().__init__()
-        self.done = done
+class ExchangeAwaited(TableAwaits):
+    """A table reached an exchange of names that the other table has not reached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,15 +45,18 @@ def newest_known(context: MirrorContext, table: TableId) -> int | None:
     return history.versions[newest].at
 
 
-def schema_segments(context: MirrorContext, task: TableTask) -> list[TableTask]:
-    """Split a task at the schema changes that separate earlier rows from later ones; see `SchemaHistory.is_barrier`."""
+def schema_segments(context: MirrorContext, task: TableTask, before: int | None = None) -> list[TableTask]:
+    """Split a task at the schema changes that separate earlier rows from later ones; see `SchemaHistory.is_barrier`.
+
+    Versions that begin at the binlog key `before` or later are not considered.
+    """
     history = context.schemas.history(task.table)
     known = context.ledger.progress(task.table).schema_at
     news = history.after(known) if known is not None else history.versions_of_current_name[1:]
     if not news:
         return [task]
     first = history.own if known is None else history.index_at(known)
-    newest = len(history.versions) - 1
+    newest = len(history.versions) - 1 if before is None else history.index_at(before - 1)
     starts: dict[int, dict[int, int]] = {}
     if task.ranges:
         events = context.schemas.with_sources(read_records(context, task))
@@ -68,7 +71,7 @@ def schema_segments(context: MirrorContext, task: TableTask) -> list[TableTask]:
             since = i - 1
     segments, left = [], task
     for end in ends:
-        segment, left = _cut(left, _first_offsets_after(end, starts))
+        segment, left = cut_task(left, _first_offsets_after(end, starts))
         segments.append(replace(segment, target_schema_at=history.versions[end].at))
     return [*segments, replace(left, target_schema_at=history.versions[newest].at)]
 
@@ -100,7 +103,7 @@ def _first_offsets(records: DataFrame, version_starts: Sequence[int]) -> dict[in
     return found
 
 
-def _cut(task: TableTask, at: Mapping[int, int]) -> tuple[TableTask, TableTask]:
+def cut_task(task: TableTask, at: Mapping[int, int]) -> tuple[TableTask, TableTask]:
     """Split a task at the offsets `at` (partition → offset); partitions without an offset belong to the first part."""
     before, after = [], []
     for r in task.ranges:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from replicator.cli import drop, inspect, maintain, quarantine, reread, run, setup, stack
+from replicator.cli import drop, inspect, maintain, quarantine, rebuild, reread, run, setup, stack, tag
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
 
@@ -69,6 +69,9 @@ app.command("status")(inspect.status)
 app.command("bootstrap")(reread.bootstrap)
 app.command("heal")(reread.heal)
 app.command("maintain")(maintain.maintain)
+app.command("tag")(tag.tag)
+app.command("rebuild")(rebuild.rebuild)
+app.command("restore")(rebuild.restore)
 app.command("drop")(drop.drop)
 app.command("record")(run.record)
 app.command("replay")(run.replay)

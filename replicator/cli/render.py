@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from replicator.cli.output import COLOURS, coloured, duration, new_console, new_table, print_json
 from replicator.cli.render_rereads import reread_lines
+from replicator.cli.render_tags import tag_notes, tag_table
 
 if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.
@@ -22,17 +24,8 @@ if TYPE_CHECKING:
     from replicator.operations.maintain import TableReport, TableSize
     from replicator.operations.status import ConnectorStatus, MirrorStatus, TableMaintenance, TableStatus
 
-_COLOURS = {
-    "ok": "green",
-    "warn": "yellow",
-    "fail": "red",
-    "current": "green",
-    "behind": "yellow",
-    "paused": "red",
-}
 _CHANGES_SHOWN = 5
 _TABLES_SHOWN = 5
-_PIPE_WIDTH = 100_000
 _VERDICTS = {
     "ok": "All checks passed.",
     "warn": "All required checks passed; see the warnings above.",
@@ -43,22 +36,22 @@ _VERDICTS = {
 def print_checks(results: "Sequence[CheckResult]", verdict: "Status", *, as_json: bool) -> None:
     """Print the report of `check`."""
     if as_json:
-        _print_json({"version": 1, "status": verdict, "results": [asdict(result) for result in results]})
+        print_json({"version": 1, "status": verdict, "results": [asdict(result) for result in results]})
         return
-    table = _table("check", "status", "found", "next step")
+    table = new_table("check", "status", "found", "next step")
     for result in results:
-        table.add_row(Text(result.name), _coloured(result.status), Text(result.found), Text(result.next_step))
-    console = _console()
+        table.add_row(Text(result.name), coloured(result.status), Text(result.found), Text(result.next_step))
+    console = new_console()
     console.print(table)
-    console.print(Text(_VERDICTS[verdict], style=_COLOURS[verdict]))
+    console.print(Text(_VERDICTS[verdict], style=COLOURS[verdict]))
 
 
 def print_status(status: "MirrorStatus", *, as_json: bool, maintenance: bool = False) -> None:
     """Print the report of `status`."""
     if as_json:
-        _print_json(status.to_json())
+        print_json(status.to_json())
         return
-    console = _console()
+    console = new_console()
     for part in status_report(status, maintenance=maintenance):
         console.print(part, soft_wrap=isinstance(part, Text))
 
@@ -67,7 +60,7 @@ def watch_status(
     read: Callable[[], "MirrorStatus"], *, as_json: bool, maintenance: bool = False, seconds: float = 2
 ) -> None:
     """Print the report of `status` repeatedly until Ctrl-C, in place on a terminal, otherwise one after the other."""
-    console = _console()
+    console = new_console()
     if as_json or not console.is_terminal:
         while True:
             if as_json:
@@ -86,7 +79,7 @@ def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[
     """Build the report of `status`: a table of tables, with `maintenance` a second one, then one line per note."""
     parts: list[Table | Text] = []
     if status.tables:
-        table = _table("table", "state", "rows", "changes", "behind", "lag", "last commit", "position")
+        table = new_table("table", "state", "rows", "changes", "behind", "lag", "last commit", "position")
         for column in table.columns[2:6]:
             column.justify = "right"
         for entry in status.tables:
@@ -98,6 +91,8 @@ def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[
         )
     if maintenance and status.maintenance:
         parts += [Text(), _maintenance_table(status), Text()]
+    if status.tags:
+        parts += [Text(), tag_table(status.tags), Text()]
     if status.connector is not None:
         parts.append(_connector_line(status.connector))
     parts += reread_lines(status.rereads)
@@ -106,7 +101,7 @@ def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[
 
 
 def _row(entry: "TableStatus") -> list[Text]:
-    state = _coloured(entry.state)
+    state = coloured(entry.state)
     if entry.quarantined:
         state.append(f", {entry.quarantined:,} quarantined", style="red")
     return [
@@ -123,7 +118,7 @@ def _row(entry: "TableStatus") -> list[Text]:
 
 def _maintenance_table(status: "MirrorStatus") -> Table:
     columns = ("data", "deletes", "size", "snapshots", "metadata")
-    table = _table("lake table", *columns, "maintained", "due")
+    table = new_table("lake table", *columns, "maintained", "due")
     for column in table.columns[1:6]:
         # On a narrow terminal the texts are folded, not the numbers.
         column.justify, column.no_wrap = "right", True
@@ -218,6 +213,7 @@ def _notes(status: "MirrorStatus") -> list[str]:
         )
     if status.empty:
         notes.append(f"Empty in the source, so not in the lake yet: {', '.join(status.empty)}")
+    notes += tag_notes(status.tags)
     if (note := _maintenance_note(status)) is not None:
         notes.append(note)
     if status.quarantined:
@@ -239,12 +235,12 @@ def print_quarantine(
 ) -> None:
     """Print the report of `quarantine list`: `events` of `total` that match."""
     if as_json:
-        _print_json({"version": 1, "total": total, "events": [_event_json(event) for event in events]})
+        print_json({"version": 1, "total": total, "events": [_event_json(event) for event in events]})
         return
     if not events:
         print("No matching event is in quarantine.")
         return
-    table = _table("event", "table", "quarantined", "bytes", "reason")
+    table = new_table("event", "table", "quarantined", "bytes", "reason")
     table.columns[3].justify = "right"
     now = time.time()
     for event in events:
@@ -262,7 +258,7 @@ def print_quarantine(
                 table.add_row(
                     "", "", Text(name), "", Text("-" if part is None else part.decode(errors="replace"))
                 )
-    console = _console()
+    console = new_console()
     console.print(table)
     if total > len(events):
         console.print(f"{total - len(events):,} more; show them with --limit {total}")
@@ -298,7 +294,7 @@ def print_replayed(done: "ReplayResult", *, as_json: bool) -> None:
     declared = [(str(place), reason) for place, reason in (*done.bad, *done.refused)]
     declared += [(str(place), "neither the log nor the quarantine has its payload") for place in done.gone]
     if as_json:
-        _print_json(
+        print_json(
             {
                 "version": 1,
                 "replayed": [str(place) for place in done.taken],
@@ -307,7 +303,7 @@ def print_replayed(done: "ReplayResult", *, as_json: bool) -> None:
             }
         )
         return
-    console = _console()
+    console = new_console()
     console.print(f"{len(done.taken):,} replayed, {len(declared):,} left in quarantine.")
     if done.ahead:
         console.print(f"{len(done.ahead):,} are beyond their table's position: replicator run applies them.")
@@ -318,19 +314,19 @@ def print_replayed(done: "ReplayResult", *, as_json: bool) -> None:
 def print_maintenance(reports: "Sequence[TableReport]", mirror: str, *, as_json: bool) -> None:
     """Print the report of `maintain`."""
     if as_json:
-        _print_json({"version": 1, "tables": [report.to_json() for report in reports]})
+        print_json({"version": 1, "tables": [report.to_json() for report in reports]})
         return
     if not reports:
         print(f"The lake has no table of the mirror {mirror} yet; start it with: replicator run")
         return
     planned = all(report.after is None for report in reports)
     last = "due" if planned else "done"
-    table = _table("table", "data files", "delete files", "deleted rows", "snapshots", "size", last)
+    table = new_table("table", "data files", "delete files", "deleted rows", "snapshots", "size", last)
     for column in table.columns[1:6]:
         column.justify = "right"
     for report in reports:
         table.add_row(Text(report.table), *_maintained(report), Text(_steps(report)))
-    console = _console()
+    console = new_console()
     console.print(table)
     if planned:
         console.print(
@@ -366,9 +362,9 @@ def _steps(report: "TableReport") -> str:
 
 def print_drop_plan(plan: "DropPlan") -> None:
     """Print to standard error what the confirmation of `drop` is about."""
-    console = _console(stderr=True)
+    console = new_console(stderr=True)
     console.print(Text(f"Lake tables of {plan.source}:"))
-    table = _table("table", "rows", "files", "size", "folder")
+    table = new_table("table", "rows", "files", "size", "folder")
     for column in table.columns[1:4]:
         column.justify = "right"
     for entry in plan.tables:
@@ -394,12 +390,12 @@ def print_drop_plan(plan: "DropPlan") -> None:
 def print_dropped(report: "DropReport", *, as_json: bool) -> None:
     """Print the report of `drop`."""
     if as_json:
-        _print_json(report.to_json())
+        print_json(report.to_json())
         return
     if not (report.dropped or report.purged or report.left):
         print(f"The lake has no table of {report.source}.")
         return
-    console = _console()
+    console = new_console()
     if report.dropped:
         console.print(Text(f"Dropped: {', '.join(report.dropped)}."), soft_wrap=True)
     if report.purged:
@@ -433,39 +429,3 @@ def _schema_note(entry: "TableStatus") -> str:
     seen = "" if last.declared else " (observed in the events, not declared by the source)"
     times = "once" if count == 1 else f"{count} times"
     return f"{entry.source} changed its schema {times}, last at {last.position}: {words}{seen}"
-
-
-def duration(seconds: float) -> str:
-    """Format a time span in its one or two largest units: `3.2 s`, `4 min 10 s`, `2 h 5 min`, `3 d 1 h`."""
-    if seconds < 60:
-        return f"{max(0.0, seconds):.1f} s"
-    whole = round(seconds)
-    for size, unit, smaller, smaller_unit in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // smaller} {smaller_unit}"
-    raise AssertionError
-
-
-def _coloured(word: str) -> Text:
-    return Text(word, style=_COLOURS.get(word, "yellow"))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _console(*, stderr: bool = False) -> Console:
-    """Return a console; if the output is not a terminal, wide enough that no line is cut or wrapped."""
-    console = Console(highlight=False, stderr=stderr)
-    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=_PIPE_WIDTH)
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))

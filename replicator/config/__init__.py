@@ -6,13 +6,13 @@ config.table("shop.orders").strategy     # one table's options, defaults filled 
 """
 
 from replicator.config.column_rules import ColumnRuleBook
+from replicator.config.columns import ColumnsConfig
 from replicator.config.loading import load, parse
 from replicator.config.maintenance import MaintenanceConfig
 from replicator.config.models import (
     CATALOG_NAME,
     ApplyConfig,
     ArchiveLog,
-    ColumnsConfig,
     Config,
     KafkaLog,
     LakeConfig,
@@ -25,6 +25,7 @@ from replicator.config.models import (
     TableOptions,
 )
 from replicator.config.secrets import SecretRef
+from replicator.config.tags import TagsConfig
 from replicator.config.values import SourceUrl
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Strategy",
     "TableConfig",
     "TableOptions",
+    "TagsConfig",
     "load",
     "parse",
 ]

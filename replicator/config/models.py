@@ -9,13 +9,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from replicator.config.bootstrap import BootstrapConfig
+from replicator.config.columns import ColumnsConfig, MirrorColumnsConfig, Unlisted
 from replicator.config.kafka_options import java_client_options
 from replicator.config.maintenance import MaintenanceConfig, TableMaintenanceConfig
 from replicator.config.paths import CatalogUri, LocalPath, Warehouse
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
+from replicator.config.tags import TagsConfig
 from replicator.config.values import (
     STRICT,
-    ColumnPattern,
     Partition,
     Size,
     SourceUrl,
@@ -25,7 +26,7 @@ from replicator.config.values import (
     Url,
 )
 from replicator.errors import ConfigError
-from replicator.model.column_rules import Blank, FixedText, KeepLast, Mask, RuleSet
+from replicator.model.column_rules import RuleSet
 from replicator.model.partitioning import PartitionField
 from replicator.model.patterns import has_wildcard, matches
 from replicator.schema.changes import ChangeKind, Policy
@@ -34,7 +35,6 @@ Strategy = Literal["split", "merge", "copy-on-write", "equality"]
 FormatVersion = Literal[2, 3]
 OnBadEvent = Literal["quarantine", "pause"]
 Keyless = Literal["identity", "changelog", "pause"]
-Unlisted = Literal["allow", "pause"]
 
 HELPER_TABLES = tuple(f"*._*_{end}" for end in ("gho", "ghc", "ghr", "del", "new", "old"))
 """Names of the helper tables of gh-ost and pt-online-schema-change, as `database.table` patterns."""
@@ -299,59 +299,6 @@ class SparkConfig(Section):
         return reveal_all(self.conf)
 
 
-class MaskConfig(Section):
-    """The replacement for a masked column's values: exactly one of three."""
-
-    text: str | None = None
-    keep_last: Annotated[int, Field(ge=1)] | None = None
-    null: Literal[True] | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if [self.text, self.keep_last, self.null].count(None) != 2:
-            raise ValueError('give one of { text = "***" }, { keep_last = 4 }, { null = true }')
-        return self
-
-    def mask(self) -> Mask:
-        """Return the mask that the section defines."""
-        if self.text is not None:
-            return FixedText(self.text)
-        return Blank() if self.keep_last is None else KeepLast(self.keep_last)
-
-
-class ColumnsConfig(Section):
-    """Which columns are mirrored, and which are masked or hashed before anything is written.
-
-    Column names, in which * and ? match any letters, regardless of letter case. A table with `unlisted = "pause"`
-    pauses if it has a column that no list names; `include` then excludes no other column.
-    """
-
-    include: tuple[ColumnPattern, ...] = ()
-    exclude: tuple[ColumnPattern, ...] = ()
-    hash: tuple[ColumnPattern, ...] = ()
-    mask: dict[ColumnPattern, MaskConfig] = {}
-    unlisted: Unlisted | None = None
-
-    @model_validator(mode="after")
-    def _one_rule_each(self) -> Self:
-        seen: set[str] = set()
-        for pattern in (*self.exclude, *self.hash, *self.mask):
-            if pattern.casefold() in seen:
-                raise ValueError(f'"{pattern}" appears in two of exclude, hash and mask; keep one')
-            seen.add(pattern.casefold())
-        return self
-
-    @property
-    def has_rules(self) -> bool:
-        return bool(self.include or self.exclude or self.hash or self.mask)
-
-
-class MirrorColumnsConfig(ColumnsConfig):
-    """`[columns]`: the column rules for all tables, and the key for all hashes."""
-
-    hash_key: Secret | None = None
-
-
 class SchemaChangesConfig(Section):
     """`[schema_changes]`: the policy for each kind of schema change; None inherits the mirror's policy.
 
@@ -431,6 +378,7 @@ class Config(Section):
     apply: ApplyConfig = ApplyConfig()
     bootstrap: BootstrapConfig = BootstrapConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
+    tags: TagsConfig = TagsConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     spark: SparkConfig = SparkConfig()
     columns: MirrorColumnsConfig = MirrorColumnsConfig()
@@ -440,6 +388,10 @@ class Config(Section):
     def _fits_together(self) -> Self:
         if isinstance(self.log, KafkaLog) and self.source.url is None:
             raise ValueError('source.url is required with log.kind = "kafka"')
+        if self.tags.every is not None and getattr(self.log, "connect_url", None) is None:
+            raise ValueError(
+                "tags.every needs log.connect_url: only the connector's position proves that no change is missing"
+            )
         names = [table.name for table in self.tables]
         for name in names:
             if names.count(name) > 1:

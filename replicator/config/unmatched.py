@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from replicator.config.models import ColumnsConfig, Config
+from replicator.config.columns import ColumnsConfig
+from replicator.config.models import Config
 from replicator.model.column_rules import fits
 from replicator.model.patterns import matches
 

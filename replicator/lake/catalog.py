@@ -80,6 +80,11 @@ class LakeTable:
         snapshot = self.java.currentSnapshot()
         return None if snapshot is None else int(snapshot.snapshotId())
 
+    @property
+    def oldest_snapshot_ms(self) -> int:
+        """The time of the oldest snapshot that the table still has, milliseconds since the epoch; 0 without any."""
+        return min((int(snapshot.timestampMillis()) for snapshot in self.java.snapshots()), default=0)
+
     def has_snapshot(self, snapshot_id: int) -> bool:
         """Return whether the table still has a snapshot."""
         return self.java.snapshot(snapshot_id) is not None
@@ -271,6 +276,11 @@ class Lake:
             namespace = self._namespace(name)
             if not self._catalog.namespaceExists(namespace):
                 self._catalog.createNamespace(namespace)
+
+    def namespaces(self) -> list[str]:
+        """Return the names of the namespaces of the catalog's first level."""
+        with lake_errors("the namespaces cannot be listed"):
+            return sorted(str(found.level(0)) for found in self._catalog.listNamespaces())
 
     def tables(self, namespace: str) -> list[str]:
         """Return the names of the tables in a namespace, sorted."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from replicator.config import LakeConfig
 from replicator.errors import UnfitColumns
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.partitioning import PartitionField
@@ -137,6 +138,14 @@ def folder_name(table: str) -> str | None:
         return None
     readable = re.sub(r"[^A-Za-z0-9-]+", "_", table)
     return f"{readable}-{hashlib.sha256(table.encode()).hexdigest()[:12]}"
+
+
+def table_location(lake: LakeConfig, namespace: str, name: str) -> str | None:
+    """Return the location of a table whose name cannot be part of a path; None if the catalog chooses it."""
+    folder = folder_name(name)
+    if folder is None or lake.catalog != "jdbc" or lake.warehouse is None:
+        return None
+    return f"{lake.warehouse.rstrip('/')}/{namespace}/{folder}"
 
 
 def _type(name: str, text: str, column: int = 0) -> str | dict[str, Any]:

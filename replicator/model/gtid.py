@@ -40,10 +40,10 @@ class GtidSet:
         return cls({source: _merged(intervals) for source, intervals in found.items()})
 
     def __str__(self) -> str:
-        """Return the set as `parse` reads it."""
+        """Return the set as MySQL writes it."""
         return ",".join(
-            ":".join([source, *(f"{a}-{b}" if b > a else str(a) for a, b in intervals)])
-            for source, intervals in self.intervals.items()
+            ":".join([source, *(str(a) if a == b else f"{a}-{b}" for a, b in intervals)])
+            for source, intervals in sorted(self.intervals.items())
         )
 
     def lacking(self, other: "GtidSet") -> int:

@@ -14,6 +14,8 @@ from replicator.config import Config
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import row_count, total
+from replicator.lake.tag_reader import TagStatus, tag_status
+from replicator.lake.tag_records import tags_in
 from replicator.maintenance.table_reader import (
     QUARANTINE,
     TableCondition,
@@ -168,6 +170,8 @@ class MirrorStatus:
     """All lake tables of the mirror: mirrors, changelogs, and the quarantine."""
     rereads: tuple[Request, ...] = ()
     """The newest re-read of each table that was read again."""
+    tags: tuple[TagStatus, ...] = ()
+    """The tags of all tables at one source position, oldest first."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
@@ -209,6 +213,7 @@ class _Lake:
     retrying: Mapping[str, _Trouble] = field(default_factory=dict)
     maintenance: tuple[TableMaintenance, ...] = ()
     rereads: tuple[Request, ...] = ()
+    tags: tuple[TagStatus, ...] = ()
 
 
 def _read_lake(config: Config) -> _Lake:
@@ -234,6 +239,7 @@ def _read_lake(config: Config) -> _Lake:
             _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
             tuple(requests_in(properties)),
+            tag_status(tags_in(properties), mirrors.values()),
         )
 
 
@@ -272,6 +278,7 @@ def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
         retrying={source: trouble.reason for source, trouble in lake.retrying.items()},
         maintenance=lake.maintenance,
         rereads=lake.rereads,
+        tags=lake.tags,
     )
 
 

@@ -17,6 +17,7 @@ from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduler import OnBatch, Scheduler
+from replicator.runner.source_positions import source_positions
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.schema_registry import GivenSchemas, Registry, WriterSchemas
@@ -29,7 +30,7 @@ def open_scheduler(context: MirrorContext, on_batch: OnBatch | None = None) -> S
         LakeUnavailable: the catalog does not answer.
     """
     context.quarantine.watch(context.ledger.resume_all())
-    scheduler = Scheduler(context, on_batch)
+    scheduler = Scheduler(context, on_batch, source=source_positions(context.config))
     if context.log.grows:
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
     return scheduler

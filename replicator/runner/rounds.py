@@ -39,15 +39,20 @@ class Rounds:
             self._goal = goal
             self._advance()
 
-    def retry(self) -> None:
-        """Process the tables whose retry is due, and continue re-reads; do nothing while another thread works.
+    def idle(self) -> None:
+        """Process the tables whose retry is due, and continue tags and re-reads. Do nothing while another thread works.
+
+        Before the first goal, no table is processed.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
         if self._lock.acquire(blocking=False):
             try:
-                if self._goal and self._scheduler.retry_due():
+                if self._ended:
+                    return
+                released = self._scheduler.tags.tend()
+                if self._goal and (released or self._scheduler.retry_due()):
                     self._advance()
                 if not self._ended:
                     self._scheduler.step_rereads()

@@ -11,7 +11,7 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from replicator.batch import ExchangeAwaited, MirrorContext, TableTask, apply_task, has_news, prefetch_records
+from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task, has_news, prefetch_records
 from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.ledger import chunks, ranges_to_read
@@ -24,10 +24,12 @@ from replicator.model.table import TableId
 from replicator.runner.log_check import lost_events, unmatched_patterns
 from replicator.runner.rereads import Rereads
 from replicator.runner.shares import Missing, Pace, Round, plan_round
+from replicator.runner.source_positions import SourcePositions
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.runner.table_policy import BatchDecision, TableOutcome, decide
 from replicator.runner.table_renames import TableRenames
 from replicator.runner.table_states import TableStates
+from replicator.runner.tags import TagKeeper
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import BatchReport, Stopwatch, get_logger, log_batch
 
@@ -57,6 +59,7 @@ class Scheduler:
     Attributes:
         context: the services of the mirror.
         tables: the tables, and which of them are paused or failing.
+        tags: the tags of all tables at one source position.
         stopping: if set, no further task is started.
         rereads: the re-reads of tables from the source; None if the log has no source that could be read.
         seconds: how long the tasks of each table took in the last call of `advance`.
@@ -70,8 +73,12 @@ class Scheduler:
         tables: TableStates | None = None,
         apply: ApplyTask | None = None,
         upkeep: Upkeep | None = None,
+        source: SourcePositions | None = None,
     ) -> None:
-        """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`."""
+        """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`.
+
+        Without `source`, the positions of the source and its connector are unknown, and no table can be tagged.
+        """
         self.context = context
         self.tables = TableStates(context) if tables is None else tables
         self._apply_once = apply_task if apply is None else apply
@@ -83,6 +90,7 @@ class Scheduler:
         self._renames = TableRenames(context, self.tables)
         self.rereads: Rereads | None = None
         self._log_start: Offsets = {}
+        self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
         self._totals = RunTotals(with_before=not context.config.log.flattened)
         self._bad_records: list[BadRecord] = []
         self._awaiting: set[TableId] = set()
@@ -242,6 +250,7 @@ class Scheduler:
         apply = partial(self._apply_all, on_events=on_events, backlog=backlog)
         self.seconds = {}
         self._read_schema_changes()
+        self.tags.begin(ends)
         self._renames.invalidate()
         self.tables.invalidate()
         self._renames.follow(ends)
@@ -255,6 +264,7 @@ class Scheduler:
         while self._renames.follow(ends):
             report = apply(self._unread(ends)) or report
             report = apply(self._schema_only(ends)) or report
+        self.tags.finish()
         if report is not None and not self.stopping.is_set():
             self._upkeep.run_slice(report.lag_seconds)
         self.step_rereads()
@@ -266,7 +276,8 @@ class Scheduler:
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
-        if self.rereads is None or self.stopping.is_set():
+        if self.rereads is None or self.stopping.is_set() or self.tags.is_busy:
+            # A table that is published would be past the position of the tag.
             return
         if self.rereads.any_left:
             # New tables have no events yet that would start a batch.
@@ -410,7 +421,7 @@ class Scheduler:
             task = tasks[len(done)]
             try:
                 done.append((task, self._apply_task(task, watch)))
-            except ExchangeAwaited as awaited:
+            except TableAwaits as awaited:
                 return TableOutcome(table, [*done, *awaited.done])
             except MissingSchema as error:
                 # A log that grows may still get the definition. Otherwise, the task is tried again with the source's.

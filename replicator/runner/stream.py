@@ -31,6 +31,7 @@ _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 5.0
 _STABLE_S: Final = 60.0
 """After a stream has run this long, the next failure counts as the first of a new outage."""
+_TAG_WAIT_S: Final = 120.0
 _GOAL_WAIT_S: Final = 10.0
 """How long to wait for the connector before the events that arrived meanwhile are applied."""
 
@@ -69,8 +70,24 @@ def follow(
                 scheduler.await_retry()
             elif scheduler.rereads is not None and scheduler.rereads.any_left:
                 scheduler.await_rereads()
-            elif reached or goal is None or _has_all_of_goal(stream, goal, ends):
+            elif (reached or goal is None or _has_all_of_goal(stream, goal, ends)) and not _awaits_tags(
+                scheduler
+            ):
                 return
+
+
+def _awaits_tags(scheduler: Scheduler) -> bool:
+    """Wait for requested tags. Return whether a further stream is needed for them."""
+    deadline = time.monotonic() + _TAG_WAIT_S
+    while scheduler.tags.is_busy and not scheduler.stopping.wait(_POLL_S):
+        if scheduler.tags.tend():
+            return True
+        if time.monotonic() > deadline:
+            _LOG.warning(
+                "the next run must make the requested tags: the connector has not confirmed their position"
+            )
+            break
+    return False
 
 
 def _has_all_of_goal(stream: "KafkaStream", goal: SourceGoal, ends: Offsets) -> bool:
@@ -182,7 +199,7 @@ def _wait(scheduler: Scheduler, query: StreamingQuery, batches: _Batches) -> Non
             query.stop()
             return
         try:
-            batches.rounds.retry()
+            batches.rounds.idle()
         except BaseException:
             query.stop()
             raise

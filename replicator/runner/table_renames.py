@@ -51,7 +51,7 @@ class TableRenames:
             any_renamed |= self._exchange(table, topics)
         for first, topic in topics.items():
             # An intermediate name may never have had an event, and then has no topic.
-            for table in (first, *self._later_names(first)):
+            for table in (first, *self.later_names(first)):
                 any_renamed |= self._rename(table, topics.get(table, topic))
         return any_renamed
 
@@ -144,10 +144,10 @@ class TableRenames:
     def _resume_marker(self, table: TableId, topic: str) -> CommitMarker | None:
         """Return the marker after which events of `topic` must be read; it may be under a later name of the table."""
         if self._context.ledger.progress(table).resume_marker is None:
-            self._later_names(table)
+            self.later_names(table)
         return self._context.ledger.resume_marker_for(table, topic)
 
-    def _later_names(self, table: TableId) -> list[TableId]:
+    def later_names(self, table: TableId) -> list[TableId]:
         """Return all names that the table got later, and read their markers."""
         found: list[TableId] = []
         left = list(self._context.schemas.later_names(table))

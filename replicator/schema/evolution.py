@@ -76,11 +76,13 @@ class Plan:
         changes: the changes to apply, in this order.
         ignored: changes that are not applied because of the configured policies.
         retired: the retired columns after the changes.
+        converted: of a changelog, the changes of type that it keeps old columns for; its rows stay as they are.
     """
 
     changes: tuple[SchemaChange, ...]
     ignored: tuple[SchemaChange, ...]
     retired: tuple[str, ...]
+    converted: tuple[ChangeType, ...] = ()
 
 
 def plan(lake: LakeSide, source: SourceSide, policies: Policies = EVOLVE) -> Plan:
@@ -105,20 +107,23 @@ def changelog_plan(
     Raises:
         UnsupportedChange: a change cannot be applied, or its policy is "fail".
     """
-    found = _Planner(lake, source, policies, additive=True).plan()
+    planner = _Planner(lake, source, policies, additive=True)
+    found = planner.plan()
     added = {c.column.name for c in found.changes if isinstance(c, AddColumn)}
     gone = {c.name for c in found.changes if isinstance(c, RenameColumn)}
     present = (set(lake.columns) - gone) | {c.new for c in found.changes if isinstance(c, RenameColumn)}
     present |= added | {c.kept for c in found.changes if isinstance(c, RetireColumn)}
     last = (*source.schema.names, None)[-2] if source.schema.names else None
     more = [AddColumn(c, last) for c in extra if c.name not in present]
-    return Plan((*found.changes, *more), found.ignored, (*found.retired, *(c.column.name for c in more)))
+    retired = (*found.retired, *(c.column.name for c in more))
+    return Plan((*found.changes, *more), found.ignored, retired, tuple(planner.converted))
 
 
 class _Planner:
     def __init__(self, lake: LakeSide, source: SourceSide, policies: Policies, *, additive: bool) -> None:
         self.lake, self.source, self.policies, self.additive = lake, source, policies, additive
         self.ignored: list[SchemaChange] = []
+        self.converted: list[ChangeType] = []
         live = set(lake.live)
         wanted = set(source.schema.names)
         carried = {was: now for was, now in source.carried.items() if was in live and now in wanted}
@@ -217,6 +222,7 @@ class _Planner:
                 continue
             if isinstance(change, ChangeType) and self.additive:
                 self._wanted([change])
+                self.converted.append(change)
                 if change.old != change.new:
                     found.append(RetireColumn(was, was))
                     del self.origin[column.name], self.carried[was]

@@ -32,6 +32,13 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     return list(table.scan().to_arrow().to_pylist())
 
 
+def tagged_rows(table: Table, tag: str) -> list[dict[str, Any]]:
+    """Return all rows of a tagged snapshot, with the columns of that time."""
+    snapshot = table.snapshot_by_name(tag)
+    assert snapshot is not None
+    return list(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist())
+
+
 def lake_value(kind: str, encoding: Any) -> Any:
     """Return the value that the lake must contain for a value in an event."""
     if encoding is None:
@@ -47,8 +54,13 @@ def lake_value(kind: str, encoding: Any) -> Any:
 
 def assert_mirror_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:
     """Assert that the mirror has exactly the source's rows and columns."""
+    assert_rows_equal(lake_rows(catalog, namespace, table.name), table)
+
+
+def assert_rows_equal(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> None:
+    """Assert that rows of a lake table are exactly the source's, with its columns."""
     names = [c.name for c in table.columns]
-    found = Counter(_text(row, row.keys()) for row in lake_rows(catalog, namespace, table.name))
+    found = Counter(_text(row, row.keys()) for row in rows)
     wanted = Counter(_text(_lake_row(row, table.columns), names) for row in table.rows.values())
     assert found == wanted, f"{table.name}: extra {found - wanted}, missing {wanted - found}"
 

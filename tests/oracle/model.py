@@ -141,6 +141,11 @@ class Source:
         self._names = 0
         self._number = 0
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """The binlog file and offset of the newest event."""
+        return self._file, self._pos
+
     def start(self, shapes: Sequence[str], rows: int) -> None:
         """Create one table for each of `shapes`, and read them as a connector's snapshot does."""
         for number, shape in enumerate(shapes):

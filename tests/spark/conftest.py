@@ -1,6 +1,7 @@
 """One Spark session for all tests in this folder; each test has a separate lake."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 import structlog
 from pyspark.sql import SparkSession
 
+from replicator.lake.catalog import Lake
 from tests.support.lake_harness import LakeHarness, spark_session
+from tests.support.rebuilt_lake import assert_rebuilds_equal_mirrors
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,5 +38,11 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> LakeHarness:
-    return LakeHarness(spark, tmp_path)
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[LakeHarness]:
+    """A lake. With REPLICATOR_CHECK_REBUILDS, its mirrors must equal those that are rebuilt after the test."""
+    lake = LakeHarness(spark, tmp_path)
+    yield lake
+    if os.environ.get("REPLICATOR_CHECK_REBUILDS") and (tmp_path / "lake" / "catalog.db").exists():
+        config = lake.config()
+        with lake.catalog() as catalog:
+            assert_rebuilds_equal_mirrors(catalog, Lake(lake.session(config)), config)

@@ -16,6 +16,8 @@ NAMES = (
     "maintained-v1.json",
     "reread-v1.json",
     "schema-state-v1.json",
+    "schema-steps-v1.json",
+    "tag-v1.json",
 )
 PROPERTIES = "lake-properties-v1.json"
 

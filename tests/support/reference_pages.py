@@ -182,6 +182,7 @@ SECTIONS: Final = (
     "columns",
     "schema_changes",
     "maintenance",
+    "tags",
     "spark",
     "table",
 )

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask
-from replicator.batch.context import Exchanged
+from replicator.batch.context import Exchanged, Tagging
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.config import SourceConfig
 from replicator.decode.json_format import JsonFormat
@@ -48,6 +48,7 @@ class SchedulerHarness:
         self.log.offsets.return_value = ({topic: {0: 0} for topic in ENDS}, ENDS)
         self.log.fetch.return_value = {}
         self.lake = Mock()
+        self.lake.namespace_properties.return_value = {}
         context: Any = SimpleNamespace(
             spark=Mock(),
             config=minimal_config(tmp_path, **{"source": {"tables": ["*.*"]}, **sections}),
@@ -57,6 +58,7 @@ class SchedulerHarness:
             schemas=SchemaTracker(JsonFormat()),
             quarantine=Mock(),
             exchanged=Exchanged(),
+            tagging=Tagging(),
             driver_limits=DriverLimits(),
             sizes=RecordSizes(),
         )

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from replicator.cli.render import duration, print_status, status_report
+from replicator.cli.output import duration
+from replicator.cli.render import print_status, status_report
 from replicator.operations.status import MirrorStatus, TableMaintenance, TableStatus
 
 

@@ -42,7 +42,7 @@ BUKKET = (
             "[zzz]",
             (
                 "21: zzz: unknown section; known are apply, bootstrap, columns, lake, log, maintenance, mirror, "
-                "schema_changes, source, spark, table"
+                "schema_changes, source, spark, table, tags"
             ),
         ),
         (

@@ -78,6 +78,9 @@ def test_property_names_are_unchanged() -> None:
         "replicator.reread",
         "replicator.reread-done",
         "replicator.reread.",
+        "replicator.tag.",
+        "replicator.schema-steps",
+        "replicator.rebuilt",
         "replicator.unfilled-columns",
     }
 
@@ -101,7 +104,14 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-data-files",
         "after-delete-files",
         "after-rename",
+        "after-tag",
+        "after-tag-start",
         "before-commit",
+        "before-tag",
+        "before-tag-complete",
+        "after-rebuild-commit",
+        "after-rebuild-create",
+        "before-rebuild-commit",
         "between-commits",
     }
     assert 'environ.get("REPLICATOR_CRASH_AT", "")' in Path(failpoints.__file__).read_text(encoding="utf-8")

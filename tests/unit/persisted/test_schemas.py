@@ -7,6 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
+from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
 from replicator.model.commit_marker import (
@@ -22,6 +23,7 @@ from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import DONE_KEY, REREAD_KEY, STATE_KEY, StagingState, new_request
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
+from replicator.schema.steps import STEPS_KEY, SchemaSteps
 from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, validate_properties
 from tests.unit.persisted.test_marker_text import MARKER, STATE_TEXT
 
@@ -36,6 +38,8 @@ FULL = {
     PENDING_FILLS_KEY: '{"a": "7"}',
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
     UNFILLED_KEY: '["at"]',
+    STEPS_KEY: SchemaSteps(("id",)).to_json(),
+    REBUILT_KEY: Provenance("shop.a", "shop_changes.a", 1, None, "b.000001:4", 5).to_json(),
     MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step is not Step.ORPHANS}),
     STATE_KEY: StagingState("1a", "id bigint False; id", ("7",), ("5",), 5, until={0: 3}).to_json(),
     DONE_KEY: "1a",

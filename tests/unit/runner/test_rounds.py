@@ -92,16 +92,16 @@ def test_rounds_end_when_a_table_with_a_backlog_fails(backlog: Backlog) -> None:
     assert backlog.of("users") == [(0, 1)]
     assert backlog.mirror.retry_due()
     backlog.broken.clear()
-    rounds.retry()
+    rounds.idle()
     assert_whole(backlog.of("orders"), 25)
 
 
 def test_rounds_do_nothing_when_no_retry_is_due(backlog: Backlog) -> None:
     rounds = Rounds(backlog.mirror, follows=False)
-    rounds.retry()
+    rounds.idle()
     rounds.advance({USERS: {0: 1}})
     backlog.users_end = 9
-    rounds.retry()
+    rounds.idle()
     assert backlog.of("users") == [(0, 1)]
 
 

@@ -185,6 +185,7 @@ def test_scheduler_stops_when_the_log_or_the_catalog_is_unavailable(
     harness: SchedulerHarness, gone: str
 ) -> None:
     harness.broken["shop.orders"] = spark_error()
+    harness.mirror.tags.begin(ENDS)
     error: Exception
     if gone == "log":
         error = harness.log.offsets.side_effect = LogUnavailable("no broker")

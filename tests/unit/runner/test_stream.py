@@ -38,7 +38,9 @@ class Streams:
 
     def __init__(self, *ends: Exception | None, java: "subprocess.Popen[bytes] | None" = None) -> None:
         self.ends = list(ends)
-        self.mirror: Any = Mock(stopping=threading.Event(), failing=False, rereads=None)
+        self.mirror: Any = Mock(
+            stopping=threading.Event(), failing=False, rereads=None, tags=Mock(is_busy=False)
+        )
         self.context: Any = Mock()
         self.context.spark.sparkContext._gateway.proc = java
 
@@ -130,7 +132,7 @@ class Goal:
 
 def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]]) -> int:
     """Follow topics with these end offsets at each request, and return the number of streams."""
-    mirror: Any = Mock(stopping=threading.Event(), failing=False, rereads=None)
+    mirror: Any = Mock(stopping=threading.Event(), failing=False, rereads=None, tags=Mock(is_busy=False))
     context: Any = Mock()
     looks = iter(ends)
     context.log.offsets.side_effect = lambda: ({}, next(looks))

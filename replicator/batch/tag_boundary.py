@@ -1,0 +1,150 @@
+"""Tags each lake table at one position of the source, in the batch that reaches it.
+
+While a tag is pending, the task of a table is cut at the tag's position: the events before it are applied, the table
+is tagged, and then the others are applied. So the tagged snapshot has exactly the changes before the position, and the
+table does not wait. No change from after the position is applied before the tag exists, so a crash at any point is
+harmless: the next process does the same again.
+
+An event after the position proves that no earlier event of its partition follows: the connector sends the events of a
+partition in the order of the binlog. For a partition without such an event, the connector's confirmed position proves
+it (`PendingTag.proven`). Until then, a table waits if only some of its partitions have reached the position.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+
+from replicator.batch.awaiting import TableAwaits
+from replicator.batch.context import MirrorContext, PendingTag, TableTask, read_records
+from replicator.batch.schema_boundaries import cut_task
+from replicator.decode.event_frame import event_position_key
+from replicator.errors import CommitConflict
+from replicator.lake.catalog import LakeTable
+from replicator.lake.ledger import LakeRole
+from replicator.lake.tags import create_tag, has_tag
+from replicator.model.table import TableId
+from replicator.schema.history import binlog_key
+
+
+class TagAwaited(TableAwaits):
+    """A table reached the position of a tag in some of its partitions; for the others it is not proven yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagCut:
+    """A task, cut at the position of a tag.
+
+    Attributes:
+        before, after: the events before the position, and the others.
+        reached: the partitions with an event after the position.
+    """
+
+    before: TableTask
+    after: TableTask
+    reached: frozenset[int] = frozenset()
+
+
+def cut_at_tag(context: MirrorContext, task: TableTask, tag: PendingTag) -> TagCut:
+    """Cut a task at the position of a tag. Events of several servers are a problem: their positions do not compare."""
+    if not task.ranges:
+        return TagCut(task, task)
+    events = context.schemas.with_sources(read_records(context, task)).where(F.col("value").isNotNull())
+    at, server = event_position_key(F.col("source")), F.col("source").getField("server_id")
+    found = (
+        events.groupBy("partition")
+        .agg(
+            F.min(F.when(at >= tag.position_key, F.col("offset"))).alias("first"),
+            F.collect_set(F.when(server > 0, server)).alias("servers"),
+        )
+        .collect()
+    )
+    marker = context.ledger.progress(task.table).resume_marker
+    servers = {int(number) for row in found for number in row.servers}
+    if marker is not None and marker.position is not None and marker.position.server_id:
+        servers.add(marker.position.server_id)
+    if len(servers) > 1:
+        tag.problems[task.table] = (
+            f"{task.table} has changes of several MySQL servers, whose positions cannot be compared"
+        )
+    first = {row.partition: row.first for row in found if row.first is not None}
+    before, after = cut_task(task, first)
+    return TagCut(before, after, frozenset(first))
+
+
+def has_later_schema(context: MirrorContext, table: TableId, tag: PendingTag) -> bool:
+    """Return whether the source table was altered, dropped or renamed after the position of a tag."""
+    history = context.schemas.history(table)
+    ends = [version.at for version in history.versions] + ([history.gone.at] if history.gone else [])
+    return max(ends, default=0) >= tag.position_key
+
+
+def has_earlier_schema(context: MirrorContext, table: TableId, tag: PendingTag) -> bool:
+    """Return whether the lake tables must still follow a schema change from before the position of a tag."""
+    known = context.ledger.progress(table).schema_at
+    if known is None:
+        return False
+    return any(version.at < tag.position_key for version in context.schemas.history(table).after(known))
+
+
+def has_all_before(
+    context: MirrorContext, table: TableId, topic: str, tag: PendingTag, reached: frozenset[int] = frozenset()
+) -> bool:
+    """Return whether the lake certainly has all changes of a table from before the position of a tag."""
+    marker, proven = context.ledger.progress(table).resume_marker, tag.proven
+    partitions = set(tag.topics.get(topic, ())) | (set() if proven is None else set(proven.get(topic, {})))
+    if not partitions:
+        return False
+
+    def is_complete(partition: int) -> bool:
+        if partition in reached:
+            return True
+        if proven is None:
+            return False
+        end = proven.get(topic, {}).get(partition, 0)
+        return end <= ((None if marker is None else marker.next_offset(topic, partition)) or 0)
+
+    return all(map(is_complete, partitions))
+
+
+def settle(context: MirrorContext, table: TableId, tag: PendingTag) -> None:
+    """Tag the changelog and the mirror of a source table at their current snapshots, which have all earlier changes.
+
+    Raises:
+        CommitConflict: another commit was made; try again.
+        LakeUnavailable: the catalog failed.
+    """
+    for role, found in _lake_tables(context, table):
+        marker = found.marker()
+        if marker != context.ledger.progress(table).marker(role):
+            raise CommitConflict(f"{found.namespace}.{found.name} was changed since it was loaded")
+        if has_tag(found, tag.name):
+            continue
+        if (
+            marker is not None
+            and marker.position is not None
+            and binlog_key(marker.position) >= tag.position_key
+        ):
+            if found.oldest_snapshot_ms >= tag.read_ms:
+                # The table was created after the position, by a process that was interrupted since.
+                continue
+            tag.problems[table] = f"{table} has changes from after the position"
+            return
+        create_tag(found, tag.name)
+    tag.settled.add(table)
+
+
+def is_tagged(context: MirrorContext, table: TableId, tag: PendingTag) -> bool:
+    """Return whether another process has tagged the lake tables of a source table."""
+    found = [t for _, t in _lake_tables(context, table)]
+    return bool(found) and all(has_tag(t, tag.name) for t in found)
+
+
+def _lake_tables(context: MirrorContext, table: TableId) -> Iterator[tuple[LakeRole, LakeTable]]:
+    """Load the lake tables of a source table that have a commit: first the changelog, as in every batch."""
+    progress = context.ledger.progress(table)
+    for role in (LakeRole.CHANGELOG, LakeRole.MIRROR):
+        if progress.marker(role) is not None:
+            found = context.lake.load(context.ledger.namespace(role), table.name)
+            if found is not None:
+                yield role, found

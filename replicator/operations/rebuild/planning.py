@@ -1,0 +1,190 @@
+"""Plan the rebuild of mirrors: which tables, which rows, which marker. Nothing is written."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from replicator.config import Config
+from replicator.errors import SchemaError, UnsupportedChange, UsageError
+from replicator.lake.catalog import Lake, LakeTable
+from replicator.model.as_of import Bound
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.patterns import matches
+from replicator.model.table import SOURCE_KEY
+from replicator.operations.rebuild.changes import Changes, order_changes, without_rows_before
+from replicator.operations.rebuild.markers import head_marker, marker_as_of, pending_snapshot
+from replicator.operations.rebuild.row_plan import ColumnPlan, RowPlan, has_changed_since, plan_rows
+from replicator.operations.rebuild.rows import rebuilt_rows
+from replicator.schema.changes import SchemaState
+from replicator.schema.history import BEGINNING
+from replicator.schema.steps import STEPS_KEY, SchemaSteps, steps_before
+
+_ELSEWHERE: Final = "rebuild it in another namespace: --to NAMESPACE"
+_CONTINUE: Final = "let the mirror follow the schema change first: replicator run --until-caught-up"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTables:
+    """The lake tables of one source table, as they were loaded.
+
+    Attributes:
+        source: the source table, `database.table`.
+        marker: the marker of the changelog.
+        mirror: None if it does not exist.
+        mirror_marker: the marker of the mirror; None without a commit.
+    """
+
+    source: str
+    changelog: LakeTable
+    marker: CommitMarker
+    mirror: LakeTable | None
+    mirror_marker: CommitMarker | None
+
+    @property
+    def name(self) -> str:
+        """The name of both tables."""
+        return self.changelog.name
+
+    @property
+    def state(self) -> SchemaState:
+        """The schema state of the changelog."""
+        return self.changelog.schema_state() or SchemaState(BEGINNING)
+
+    def steps(self) -> SchemaSteps:
+        """Return the schema steps of the changelog.
+
+        Raises:
+            UnsupportedChange: an earlier version of the engine wrote it, and the key is not known.
+        """
+        text = self.changelog.property(STEPS_KEY)
+        if text is not None:
+            return SchemaSteps.from_json(text)
+        if self.mirror is None:
+            raise UnsupportedChange(
+                f"the changelog of {self.source} does not say what the key of the table is",
+                "let the mirror follow a schema change of the table first; or take a new snapshot",
+            )
+        return steps_before(
+            self.state, tuple(sorted(map(str, self.mirror.java.schema().identifierFieldNames())))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRebuild:
+    """A planned rebuild of one table.
+
+    Attributes:
+        plan: the columns and the key of the result.
+        rows: its rows, computed when they are written or counted.
+        marker: the marker of the mirror afterwards; None for a table in another namespace.
+    """
+
+    tables: SourceTables
+    plan: RowPlan
+    rows: DataFrame
+    marker: CommitMarker | None
+
+
+def source_tables(
+    config: Config, lake: Lake, patterns: Collection[str], *, in_place: bool
+) -> list[SourceTables]:
+    """Return the tables of the mirror with a changelog whose source table a pattern matches; by default all.
+
+    Raises:
+        UsageError: a pattern matches none, or the tables belong to another mirror.
+    """
+    found: list[SourceTables] = []
+    for name in lake.tables(config.lake.changes_namespace):
+        changelog = lake.load(config.lake.changes_namespace, name)
+        marker = None if changelog is None else changelog.marker()
+        if changelog is None or marker is None or (marker.alone and in_place):
+            continue
+        if marker.mirror != config.mirror.name:
+            raise UsageError(
+                f"{config.lake.changes_namespace}.{name} belongs to the mirror {marker.mirror}",
+                "name the configuration of that mirror with -c",
+            )
+        source = changelog.property(SOURCE_KEY) or name
+        mirror = lake.load(config.lake.namespace, name)
+        base = None if mirror is None else mirror.marker()
+        found.append(SourceTables(source, changelog, marker, mirror, base))
+    for pattern in patterns:
+        if not any(matches(tables.source, [pattern]) for tables in found):
+            raise UsageError(
+                f"--table: {pattern!r} matches no source table with a changelog",
+                'write it as "database.table", as in "shop.orders" or "shop.*"',
+            )
+    return [tables for tables in found if not patterns or matches(tables.source, patterns)]
+
+
+def plan_rebuild(
+    tables: SourceTables, rows: DataFrame, bound: Bound | None, *, in_place: bool
+) -> PlannedRebuild:
+    """Plan the rebuild of one table from its changes (see `read_changes`), up to `bound` (all without it).
+
+    Raises:
+        SchemaError: it cannot be rebuilt; the message names the table.
+    """
+    try:
+        return _planned(tables, rows, bound, in_place=in_place)
+    except SchemaError as error:
+        raise type(error)(f"{tables.source} cannot be rebuilt: {error.message}", error.hint) from error
+
+
+def _planned(tables: SourceTables, rows: DataFrame, bound: Bound | None, *, in_place: bool) -> PlannedRebuild:
+    steps = tables.steps()
+    if in_place:
+        _check_in_place(tables, steps, bound)
+    columns, retired = tuple(tables.changelog.columns()), tables.state.retired
+    until = None if bound is None else bound.position_key
+    plan = plan_rows(columns, retired, steps, until)
+    if tables.mirror is not None and (in_place or _is_present(tables, bound)):
+        plan = _with_columns_of(plan, tables.mirror, columns)
+    pending = pending_snapshot(tables.mirror_marker)
+    changes = order_changes(rows, tables.marker, bound, pending)
+    if plan.compares_positions and not changes.by_position:
+        raise UnsupportedChange(
+            "the changelog has changes of several servers and the table was altered, so it is not certain which "
+            "changes are from before",
+            "take a new snapshot of the table",
+        )
+    if plan.recreated_at is not None:
+        changes = without_rows_before(changes, plan.recreated_at)
+    marker = None
+    if in_place:
+        everything = changes if bound is None else replace(changes, frame=rows)
+        marker = _marker(tables, everything, changes, bound)
+    return PlannedRebuild(tables, plan, rebuilt_rows(changes, plan, tables.changelog.columns()), marker)
+
+
+def _marker(tables: SourceTables, everything: Changes, changes: Changes, bound: Bound | None) -> CommitMarker:
+    if bound is None:
+        return head_marker(tables.marker, tables.mirror_marker, changes)
+    return marker_as_of(tables.marker, tables.mirror_marker, everything, changes, bound)
+
+
+def _is_present(tables: SourceTables, bound: Bound | None) -> bool:
+    """Return whether the result must have the columns that the mirror has now."""
+    state = None if tables.mirror is None else tables.mirror.schema_state()
+    return bound is None and state is not None and state.at == tables.state.at
+
+
+def _check_in_place(tables: SourceTables, steps: SchemaSteps, bound: Bound | None) -> None:
+    state = None if tables.mirror is None else tables.mirror.schema_state()
+    if state is not None and state.at != tables.state.at:
+        raise UnsupportedChange("its mirror and its changelog have different schema versions", _CONTINUE)
+    if bound is not None and has_changed_since(steps, bound.position_key):
+        raise UnsupportedChange("its columns or its key changed after the position", _ELSEWHERE)
+
+
+def _with_columns_of(plan: RowPlan, mirror: LakeTable, stored: Collection[str]) -> RowPlan:
+    """Return the plan with the columns of an existing mirror, which may also keep columns that the source dropped."""
+    planned = {column.name: column for column in plan.columns}
+    columns = []
+    for name in mirror.columns():
+        if name not in planned and name not in stored:
+            raise UnsupportedChange(f"its mirror has a column {name} that the changelog lacks", _CONTINUE)
+        columns.append(planned.get(name) or ColumnPlan(name, name))
+    return replace(plan, columns=tuple(columns))

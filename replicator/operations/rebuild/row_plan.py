@@ -1,0 +1,168 @@
+"""Plan how changelog rows of all times become rows of a mirror at one moment. Pure.
+
+A changelog row has the columns of its time. What the source did to rows without an event (a default of an added column,
+a conversion, a new key, a recreated table) is in the changelog's schema steps. From these follow, for each column of
+the mirror, its value in rows from before each step, and in which part of the history which columns identify a row.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from replicator.errors import UnsupportedChange
+from replicator.schema.history import BEGINNING
+from replicator.schema.steps import SchemaStep, SchemaSteps
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The value of a column in rows from before a schema change.
+
+    Attributes:
+        at: the binlog key of the change.
+        fill: the value that existing rows got when the column was added, as text.
+        source: the changelog column with the old values; None if the column was added.
+        using: Spark SQL that computes the value from the old one, ``{0}``.
+    """
+
+    at: int
+    fill: str | None = None
+    source: str | None = None
+    using: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """A column: its name, the changelog column with its values, and the values from before changes, newest first."""
+
+    name: str
+    stored: str
+    earlier: tuple[Earlier, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEra:
+    """A part of the history in which the same columns identify a row; none if the table had no key.
+
+    Attributes:
+        start: the binlog key at which it begins.
+    """
+
+    start: int
+    key: tuple[ColumnPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """How the rows of a changelog become those of a mirror.
+
+    Attributes:
+        columns: the columns of the mirror.
+        eras: oldest first.
+        recreated_at: the binlog key at which the source table was last recreated: earlier changes do not count.
+    """
+
+    columns: tuple[ColumnPlan, ...]
+    eras: tuple[KeyEra, ...]
+    recreated_at: int | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row at the end."""
+        return tuple(column.name for column in self.eras[-1].key)
+
+    @property
+    def compares_positions(self) -> bool:
+        """Whether rows from before and after some position must be handled differently."""
+        return len(self.eras) > 1 or self.recreated_at is not None or any(c.earlier for c in self.columns)
+
+
+def plan_rows(
+    columns: Sequence[str], retired: Collection[str], steps: SchemaSteps, until: int | None = None
+) -> RowPlan:
+    """Return the plan for a changelog with `columns`, of which `retired` ones are not in the source any more.
+
+    With `until`, a binlog key, the columns are those of that time: of the newest step at or before it.
+
+    Raises:
+        UnsupportedChange: the schema steps are not recorded completely, or the result of a conversion is not known.
+    """
+    if not steps.complete:
+        raise UnsupportedChange(
+            "the changelog was written by a version that did not record what the source did to existing rows",
+            "take a new snapshot of the table: the changelog is complete from there on",
+        )
+    history = steps.steps
+    names, key = [name for name in columns if name not in retired], steps.key
+    last = len(history)
+    while last and until is not None and history[last - 1].at > until:
+        last -= 1
+        step = history[last]
+        names = list(dict.fromkeys([*_before(step, names), *step.retired]))
+        key = _key_before(step, key)
+    known, stored = history[:last], set(columns)
+    tracked = (_track(name, history, last) for name in names)
+    return RowPlan(
+        # Of a column that was added and dropped between two batches, the changelog has no values.
+        tuple(column for column in tracked if column.stored in stored),
+        _eras(history, last, key),
+        max((step.at for step in known if step.recreated), default=None),
+    )
+
+
+def has_changed_since(steps: SchemaSteps, until: int) -> bool:
+    """Return whether the source changed the table's columns or key after a binlog key."""
+    return any(step.at > until for step in steps.steps)
+
+
+def _eras(history: Sequence[SchemaStep], last: int, key: tuple[str, ...]) -> tuple[KeyEra, ...]:
+    """Return the eras of the first `last` steps; `key` is the key after them."""
+    found: list[KeyEra] = []
+    end = last
+    for index in range(last - 1, -1, -1):
+        step = history[index]
+        if step.key_before is not None:
+            found.append(KeyEra(step.at, tuple(_track(name, history, end) for name in key)))
+            end, key = index, step.key_before
+    found.append(KeyEra(BEGINNING, tuple(_track(name, history, end) for name in key)))
+    return tuple(reversed(found))
+
+
+def _track(name: str, history: Sequence[SchemaStep], end: int) -> ColumnPlan:
+    """Return the plan for the column that is called `name` after the first `end` steps."""
+    earlier: list[Earlier] = []
+    now: str | None = name
+    for index in range(end - 1, -1, -1):
+        step = history[index]
+        added = next((a for a in step.added if a.name == now), None)
+        converted = next((c for c in step.converted if c.name == now), None)
+        if step.recreated:
+            # No row from before is left.
+            break
+        if added is not None:
+            earlier.append(Earlier(added.at, fill=added.fill))
+            break
+        if converted is not None:
+            if converted.using is None:
+                raise UnsupportedChange(
+                    f"the source converted column {converted.was}, and the result for existing rows is not known",
+                    "take a new snapshot of the table: the changelog is complete from there on",
+                )
+            source = _stored(converted.kept, history[index + 1 :])
+            earlier.append(Earlier(step.at, source=source, using=converted.using))
+        now = None if now is None else step.before(now)
+    return ColumnPlan(name, _stored(name, history[end:]), tuple(earlier))
+
+
+def _stored(name: str, later: Iterable[SchemaStep]) -> str:
+    """Return the present name of the changelog column that was called `name` before the steps `later`."""
+    for step in later:
+        name = step.renamed.get(name, step.retired.get(name, name))
+    return name
+
+
+def _before(step: SchemaStep, names: Iterable[str]) -> list[str]:
+    return [old for name in names if (old := step.before(name)) is not None]
+
+
+def _key_before(step: SchemaStep, key: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_before(step, key)) if step.key_before is None else step.key_before

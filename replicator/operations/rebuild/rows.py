@@ -1,0 +1,110 @@
+"""Compute the rows of a mirror from the changes of its changelog: any size, lazily, with Spark.
+
+The last change of each key counts. A table without a key has each row as often as it was added more than removed. If
+the key changed, the rows of each era are computed with its key, and are the first rows of the next era.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.model.changelog import RowKind
+from replicator.model.identifiers import quoted
+from replicator.model.types import LakeType, spark_sql_name
+from replicator.operations.rebuild.changes import AT, VALUES, Changes
+from replicator.operations.rebuild.row_plan import ColumnPlan, KeyEra, RowPlan
+
+LACKS_CHANGES: Final = "the changelog removes rows that it did not add, so it lacks changes"
+_POSITION: Final = f"`{AT}`.`position_key`"
+
+
+def rebuilt_rows(changes: Changes, plan: RowPlan, types: Mapping[str, LakeType]) -> DataFrame:
+    """Return the rows of the mirror, with the columns of `plan`. `types` are those of the changelog's columns.
+
+    Evaluation fails if a row without a key was removed more often than it was added: then the changelog lacks changes.
+    """
+    row = F.struct(
+        *[F.expr(_value(column, types)).alias(f"c{i}") for i, column in enumerate(plan.columns)],
+        *[
+            F.expr(_value(column, types)).alias(name)
+            for number, era in enumerate(plan.eras)
+            for column, name in zip(era.key, _key_names(number, era), strict=True)
+        ],
+    )
+    events = changes.since_reset().select(
+        row.alias("row"),
+        changes.order().alias("at"),
+        F.col(AT).getField("kind").alias("kind"),
+        F.col(AT).getField("position_key").alias("position_key"),
+    )
+    starts = [era.start for era in plan.eras]
+    ends: Sequence[int | None] = [*starts[1:], None]
+
+    def fold(rows: DataFrame | None, number: int) -> DataFrame:
+        era, end = plan.eras[number], ends[number]
+        own = events if number == 0 else events.where(F.col("position_key") >= era.start)
+        own = own if end is None else own.where(F.col("position_key") < end)
+        return _of_keys(rows, own, _key_names(number, era)) if era.key else _of_copies(rows, own)
+
+    first, *later = range(len(plan.eras))
+    rows = reduce(fold, later, fold(None, first))
+    return rows.select(*[F.col(f"row.c{i}").alias(c.name) for i, c in enumerate(plan.columns)])
+
+
+def _of_keys(before: DataFrame | None, events: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the last row of each key, of `before` and of `events`."""
+    exists = (F.col("kind") != str(RowKind.DELETE)).alias("exists")
+    changed = events.where(F.col("kind") != str(RowKind.UPDATE_BEFORE)).select("row", "at", exists)
+    if before is not None:
+        first = F.struct(F.lit(-1).cast("long").alias("a"), F.lit(-1).cast("long").alias("b"))
+        changed = before.select("row", first.alias("at"), F.lit(True).alias("exists")).unionByName(changed)
+    keys = [F.col(f"row.{name}").alias(f"k{i}") for i, name in enumerate(key)]
+    last = F.max_by(F.struct("row", "exists"), "at").alias("last")
+    found = changed.select("*", *keys).groupBy(*[f"k{i}" for i in range(len(key))]).agg(last)
+    return found.where("last.exists").select(F.col("last.row").alias("row"))
+
+
+def _of_copies(before: DataFrame | None, events: DataFrame) -> DataFrame:
+    """Return each row as often as `before` has it and `events` add it, less their removals."""
+    removes = F.col("kind").isin(str(RowKind.DELETE), str(RowKind.UPDATE_BEFORE))
+    counted = events.select("row", F.when(removes, F.lit(-1)).otherwise(F.lit(1)).alias("n"))
+    if before is not None:
+        counted = before.select("row", F.lit(1).alias("n")).unionByName(counted)
+    copies = counted.groupBy("row").agg(F.sum("n").alias("n"))
+    lacking = F.raise_error(F.lit(LACKS_CHANGES))
+    checked = F.when(F.col("n") < 0, lacking.cast("long")).otherwise(F.col("n"))
+    repeated = F.array_repeat(F.col("row"), F.col("n").cast("int"))
+    return copies.select("row", checked.alias("n")).where("n > 0").select(F.explode(repeated).alias("row"))
+
+
+def _key_names(number: int, era: KeyEra) -> list[str]:
+    return [f"e{number}k{i}" for i in range(len(era.key))]
+
+
+def _value(column: ColumnPlan, types: Mapping[str, LakeType]) -> str:
+    """Return Spark SQL for the value of a column in a changelog row of any time."""
+
+    def value(stored: str, left: int) -> str:
+        """Return the value in terms of the schema before the `left` newest changes."""
+        own = quoted(VALUES, stored)
+        if left == len(column.earlier):
+            return own
+        earlier = column.earlier[left]
+        if earlier.source is None or earlier.using is None:
+            old = _literal(earlier.fill, types[stored])
+        else:
+            old = earlier.using.format(f"({value(earlier.source, left + 1)})")
+        return f"CASE WHEN {_POSITION} >= {earlier.at} THEN {own} ELSE {old} END"
+
+    return value(column.stored, 0)
+
+
+def _literal(text: str | None, lake_type: LakeType) -> str:
+    """Return Spark SQL for a value that is written as text; as bytes, because a text may have any characters."""
+    kind = spark_sql_name(lake_type)
+    if text is None:
+        return f"CAST(NULL AS {kind})"
+    return f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {kind})"

@@ -1,0 +1,64 @@
+"""Read where the source and its connector are, for tags at one position of the source."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from replicator.config import Config, KafkaLog
+from replicator.errors import ConnectError
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.sources.connector_settings import connect_client
+from replicator.sources.kafka_connect import KafkaConnect
+
+_READ_TIMEOUT_S: Final = 10
+
+
+class SourcePositions(Protocol):
+    """The positions of a source and of its connector."""
+
+    def end(self) -> BinlogEnd:
+        """Return the end of the source's binlog.
+
+        Raises:
+            SourceError: the source does not answer, or writes no binlog.
+        """
+        ...
+
+    def confirmed(self) -> ConnectorOffset | None:
+        """Return the position up to which all changes are in the log; None if the connector has confirmed none.
+
+        Raises:
+            ConnectError: Kafka Connect does not answer.
+        """
+        ...
+
+
+def source_positions(config: Config) -> SourcePositions | None:
+    """Return access to the positions; None if the configuration names no source, or not Kafka Connect."""
+    client = connect_client(config)
+    if client is None or not isinstance(config.log, KafkaLog):
+        return None
+    return _LivePositions(config, client, config.log.topic_prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class _LivePositions:
+    config: Config
+    client: KafkaConnect
+    topic_prefix: str
+
+    def end(self) -> BinlogEnd:
+        # SQLAlchemy takes a second to import, and a mirror without tags does not need it.
+        from replicator.sources.mysql.connection import connect, read_binlog_end  # noqa: PLC0415
+
+        with connect(self.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
+            return read_binlog_end(connection)
+
+    def confirmed(self) -> ConnectorOffset | None:
+        found = self.client.find(self.topic_prefix)
+        if found is None:
+            return None
+        offset = self.client.offset(found.name)
+        try:
+            return None if offset is None else ConnectorOffset.from_json(offset)
+        except ValueError as error:
+            raise ConnectError(f"the connector {found.name} has no position of MySQL: {error}") from error

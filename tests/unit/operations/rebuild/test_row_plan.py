@@ -1,0 +1,96 @@
+"""Which value a column has in changelog rows of any time, and which columns it had at a position."""
+
+import pytest
+
+from replicator.errors import UnsupportedChange
+from replicator.operations.rebuild.row_plan import (
+    ColumnPlan,
+    Earlier,
+    RowPlan,
+    has_changed_since,
+    plan_rows,
+)
+from replicator.schema.history import BEGINNING
+from replicator.schema.steps import Added, Converted, SchemaStep, SchemaSteps
+
+COLUMNS = ["id", "price", "note", "price__was_int", "old"]
+RETIRED = ["price__was_int", "old"]
+STEPS = SchemaSteps(
+    ("code",),
+    (
+        SchemaStep(10, added=(Added("price", 10, "7"),)),
+        SchemaStep(20, renamed={"text": "note"}, retired={"old": "old"}),
+        SchemaStep(
+            30,
+            retired={"price": "price__was_int"},
+            converted=(Converted("price", "price__was_int", "price", "CAST({0} AS STRING)"),),
+        ),
+        SchemaStep(40, renamed={"id": "code"}, key_before=("id", "note")),
+        SchemaStep(50, renamed={"code": "id"}),
+    ),
+)
+STEPS = SchemaSteps(("id",), STEPS.steps)
+
+
+def planned(until: int | None = None) -> RowPlan:
+    return plan_rows(COLUMNS, RETIRED, STEPS, until)
+
+
+def test_present_columns_have_values_of_all_times() -> None:
+    price = (Earlier(30, source="price__was_int", using="CAST({0} AS STRING)"), Earlier(10, fill="7"))
+    assert planned().columns == (
+        ColumnPlan("id", "id"),
+        ColumnPlan("price", "price", price),
+        ColumnPlan("note", "note"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("until", "names", "stored"),
+    [
+        (60, ["id", "price", "note"], ["id", "price", "note"]),
+        (45, ["code", "price", "note"], ["id", "price", "note"]),
+        (30, ["id", "price", "note"], ["id", "price", "note"]),
+        (29, ["id", "price", "note"], ["id", "price__was_int", "note"]),
+        (19, ["id", "price", "text", "old"], ["id", "price__was_int", "note", "old"]),
+        (9, ["id", "text", "old"], ["id", "note", "old"]),
+    ],
+)
+def test_columns_are_those_of_the_position(until: int, names: list[str], stored: list[str]) -> None:
+    columns = planned(until).columns
+    assert [column.name for column in columns] == names
+    assert [column.stored for column in columns] == stored
+
+
+def test_eras_have_the_keys_of_their_time() -> None:
+    first, second = planned().eras
+    assert (first.start, [c.stored for c in first.key]) == (BEGINNING, ["id", "note"])
+    assert (second.start, [c.stored for c in second.key]) == (40, ["id"])
+    assert planned().key == ("id",)
+    (only,) = planned(39).eras
+    assert [column.name for column in only.key] == ["id", "note"]
+    assert planned(39).key == ("id", "note")
+
+
+def test_rows_from_before_a_recreation_do_not_count() -> None:
+    steps = SchemaSteps(
+        ("id",), (SchemaStep(10, added=(Added("a", 10, "7"),)), SchemaStep(20, recreated=True))
+    )
+    plan = plan_rows(["id", "a"], [], steps)
+    assert plan.recreated_at == 20
+    assert [column.earlier for column in plan.columns] == [(), ()]
+    assert plan_rows(["id", "a"], [], steps, 15).recreated_at is None
+
+
+def test_unknown_history_is_refused() -> None:
+    with pytest.raises(UnsupportedChange, match="did not record"):
+        plan_rows(["id"], [], SchemaSteps(("id",), complete=False))
+    unknown = SchemaStep(20, converted=(Converted("a", "a", "a", None),))
+    with pytest.raises(UnsupportedChange, match="converted column a"):
+        plan_rows(["id", "a"], [], SchemaSteps(("id",), (unknown,)))
+    assert plan_rows(["id", "a"], [], SchemaSteps(("id",), (unknown,)), 10).columns[1].earlier == ()
+
+
+def test_later_changes_of_the_columns_are_known() -> None:
+    assert has_changed_since(STEPS, 49)
+    assert not has_changed_since(STEPS, 50)

@@ -1,0 +1,104 @@
+"""Schema steps of a changelog: their text, and what is recorded when several versions are followed at once."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from replicator.model.position import SourcePosition
+from replicator.model.table import Column, TableSchema
+from replicator.model.types import LONG, STRING
+from replicator.schema.changes import ChangeNote, SchemaState
+from replicator.schema.evolution import LakeSide, SourceSide, changelog_plan
+from replicator.schema.history import SchemaHistory, SchemaVersion
+from replicator.schema.steps import Added, Converted, SchemaStep, SchemaSteps, new_steps, steps_before
+from tests.support.lake_schemas import validate
+
+FULL = SchemaSteps(
+    ("id",),
+    (
+        SchemaStep(1, added=(Added("a", 1, "it's"), Added("b", 1, None)), renamed={"x": "y"}),
+        SchemaStep(2, retired={"p": "p__was_int"}, converted=(Converted("p", "p__was_int", "p", "{0}"),)),
+        SchemaStep(3, key_before=("id", "y"), recreated=True),
+    ),
+    complete=False,
+)
+
+
+def test_steps_survive_their_text_and_conform_to_their_schema() -> None:
+    validate(json.loads(FULL.to_json()), "schema-steps-v1.json")
+    assert SchemaSteps.from_json(FULL.to_json()) == FULL
+    newer = json.dumps(json.loads(FULL.to_json()) | {"version": 2})
+    with pytest.raises(ValueError, match="version 2"):
+        SchemaSteps.from_json(newer)
+
+
+def version(
+    at: int, carried: Mapping[str, str], *columns: Column, key: tuple[str, ...] = ("id",)
+) -> SchemaVersion:
+    return SchemaVersion(at, SourcePosition("b.000001", at), at, TableSchema(columns, key), carried)
+
+
+ID = Column("id", LONG)
+HISTORY = SchemaHistory(
+    (
+        version(1, {}, ID, Column("a", LONG), Column("b", STRING)),
+        version(10, {"id": "id", "a": "c", "b": "b"}, ID, Column("c", LONG), Column("b", STRING)),
+        version(20, {"id": "id", "c": "d"}, ID, Column("d", LONG), Column("new", STRING, fill="x")),
+        version(
+            30,
+            {"id": "id", "d": "d", "new": "newer"},
+            ID,
+            Column("d", LONG),
+            Column("newer", STRING, fill="x"),
+        ),
+    )
+)
+
+
+def followed(known_at: int, target: int) -> list[SchemaStep]:
+    known = HISTORY.versions[HISTORY.index_at(known_at)].schema
+    lake = LakeSide({c.name: c.type for c in known.columns}, key=("id",))
+    carried = HISTORY.carry(HISTORY.index_at(known_at), target)
+    planned = changelog_plan(lake, SourceSide(HISTORY.versions[target].schema, carried))
+    return new_steps(HISTORY, known_at, target, lake.live, planned)
+
+
+def test_each_version_has_its_step_even_if_several_are_followed_at_once() -> None:
+    expected = [
+        SchemaStep(10, renamed={"a": "c"}, retired={}),
+        SchemaStep(20, added=(Added("new", 20, "x"),), renamed={"c": "d"}, retired={"b": "b"}),
+        SchemaStep(30, renamed={"new": "newer"}, retired={}),
+    ]
+    assert followed(1, 3) == expected
+    assert [*followed(1, 1), *followed(10, 2), *followed(20, 3)] == expected
+
+
+def test_nothing_new_is_no_step() -> None:
+    assert [bool(step) for step in followed(30, 3)] == [False]
+    assert SchemaSteps(("id",)).followed_by(followed(30, 3), ("id",)) == SchemaSteps(("id",))
+
+
+def test_changed_key_is_recorded_with_the_first_step() -> None:
+    steps = SchemaSteps(("a", "id")).followed_by(followed(1, 3), ("id",))
+    assert steps.key == ("id",)
+    assert [step.key_before for step in steps.steps] == [("a", "id"), None, None]
+    renamed = SchemaSteps(("a", "id")).followed_by(followed(1, 3), ("d", "id"))
+    assert [step.key_before for step in renamed.steps] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "complete"),
+    [
+        ("rename column a to b", True),
+        ("keep dropped column a", True),
+        ("add column a int", False),
+        ("change type of column a from int to text", False),
+    ],
+)
+def test_changelogs_of_earlier_versions_are_complete_without_changes_of_rows(
+    line: str, complete: bool
+) -> None:
+    state = SchemaState(5, notes=(ChangeNote("p", 1, 2, (line,)),))
+    assert steps_before(state, ("id",)) == SchemaSteps(("id",), complete=complete)
+    assert steps_before(None, ()).complete
