@@ -74,6 +74,7 @@ def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> Bat
         _note_unapplied(context, task, tag)
     elif context.tagging.awaited_by(task.table) is not None:
         if not has_all_before(context, task.table, task.topic, tag, cut.reached):
+            tag.holds = True
             raise TagAwaited(done)
         tag_table(context, task, tag)
     try:

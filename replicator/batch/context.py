@@ -54,6 +54,7 @@ class PendingTag:
         proven: the ends of the topics at a time when all changes before the position were in them; None before that.
         settled: tables that need nothing more: they are tagged, have nothing to tag, or are left out.
         problems: table → why it cannot be tagged.
+        holds: whether a table with unread events waits because it is not proven that it has all earlier ones.
     """
 
     name: str
@@ -64,6 +65,7 @@ class PendingTag:
     proven: Offsets | None = None
     settled: set[TableId] = field(default_factory=set)
     problems: dict[TableId, str] = field(default_factory=dict)
+    holds: bool = False
 
 
 @dataclass(slots=True)

@@ -52,6 +52,11 @@ _TEND_S: Final = 0.5
 _RETRY_S: Final = 10.0
 _SLICE_S: Final = 2.0
 """How long tables are tagged between two batches; the others follow after the next one."""
+_LONGEST_HOLD_S: Final = 600.0
+"""A tag fails if a table had to wait for the connector this long."""
+_NOT_CONFIRMED: Final = (
+    "the connector did not confirm the position, and tables with several partitions waited for it"
+)
 _NO_CONNECTOR: Final = (
     "log.connect_url is not set: without the connector's position it is unknown whether changes are missing"
 )
@@ -81,6 +86,7 @@ class TagKeeper:
         self._left_out: set[TableId] = set()
         self._removals: dict[str, list[tuple[str, str]]] = {}
         self._released = False
+        self._started = 0.0
         self._poll_at = self._try_at = self._prove_at = self._tend_at = 0.0
 
     @property
@@ -195,7 +201,8 @@ class TagKeeper:
             return None
 
     def _start(self, record: TagRecord, point: TagPoint, *, resumed: bool) -> None:
-        self._record, self._left_out, self._prove_at = record, set(), 0.0
+        self._record, self._left_out = record, set()
+        self._started, self._prove_at = time.monotonic(), 0.0
         self._context.tagging.pending = PendingTag(
             record.name, point.position_key, point.read_ms, resumed=resumed
         )
@@ -209,6 +216,8 @@ class TagKeeper:
         """Return why the tag cannot be made, if anything is known. Leave out paused tables if that is requested."""
         if tag.problems:
             return "; ".join(tag.problems.values())
+        if tag.holds and tag.proven is None and time.monotonic() > self._started + _LONGEST_HOLD_S:
+            return _NOT_CONFIRMED
         paused = {t: reason for t, reason in self._tables.paused.items() if t not in tag.settled}
         if record.skip_paused:
             tag.settled |= paused.keys()
@@ -291,6 +300,10 @@ class TagKeeper:
 
     def _complete(self, tag: PendingTag, record: TagRecord) -> None:
         failpoints.reach("before-tag-complete")
+        if not any(known.is_open for known in self._store.read() if known.name == tag.name):
+            # A command has deleted it meanwhile.
+            self.poll_now()
+            return
         done = record.completed(now_ms(), map(str, self._left_out))
         self._write(done)
         self._stop()

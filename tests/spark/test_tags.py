@@ -191,6 +191,25 @@ def test_partitions_that_reach_the_position_first_wait_for_the_others(
     assert len(lake.rows("orders")) == 3
 
 
+def test_tag_fails_when_a_table_waits_too_long_for_the_connector(
+    lake: LakeHarness, positions: GivenPositions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions.confirmed_end = None
+    rows = [event("c", pos, after={"id": pos, "name": "x"}, partition=p) for pos, p in ((160, 0), (115, 1))]
+    lake.write([DEFINITION, *rows])
+    mirror = lake.mirror()
+    request(mirror, "noon")
+    mirror.advance({ORDERS: {0: 1, 1: 1}})
+    assert [row["id"] for row in lake.rows("orders")] == [115]
+    monkeypatch.setattr("replicator.runner.tags._LONGEST_HOLD_S", 0.0)
+    mirror.tags.finish()
+    found = recorded(mirror, "noon")
+    assert found.state is TagState.FAILED
+    assert "did not confirm" in (found.reason or "")
+    mirror.advance({ORDERS: {0: 1, 1: 1}})
+    assert sorted(row["id"] for row in lake.rows("orders")) == [115, 160]
+
+
 @pytest.mark.parametrize("skip_paused", [True, False])
 def test_paused_table_makes_the_tag_fail_unless_it_is_left_out(
     lake: LakeHarness, positions: GivenPositions, skip_paused: bool

@@ -146,7 +146,9 @@ def test_evolution_of_a_changelog_retires_columns() -> None:
     a = Column("a", STRING)
     source_types = ({"a": "INT"}, {"a": "VARCHAR(9)"})
     converted = planned({"id": LONG, "a": INT}, schema(ID, a), source_types=source_types, changelog=True)
-    assert converted == Plan((RetireColumn("a", "a__was_int"), AddColumn(a, "id")), (), ("a__was_int",))
+    change = ChangeType("a", "a", INT, STRING, "CAST({0} AS STRING)", "INT to VARCHAR(9)")
+    changes = (RetireColumn("a", "a__was_int"), AddColumn(a, "id"))
+    assert converted == Plan(changes, (), ("a__was_int",), (change,))
     dropped = planned({"id": LONG, "a": INT}, schema(ID), changelog=True)
     assert dropped == Plan((RetireColumn("a", "a"),), (), ("a",))
     lake = {"id": LONG, "a": INT, "a__dropped": INT}
