@@ -207,8 +207,7 @@ def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) ->
         seconds=START_S,
         doing="events are in the topic",
     )
-    deleted = AdminClient({"bootstrap.servers": servers}).delete_records(
-        [TopicPartition(topic, 0, older_than)]
-    )
-    for future in deleted.values():
-        future.result()
+    # Without a reference to the client, its answers would never arrive.
+    client = AdminClient({"bootstrap.servers": servers})
+    for future in client.delete_records([TopicPartition(topic, 0, older_than)]).values():
+        future.result(timeout=60)

@@ -279,8 +279,8 @@ def _key(table: SourceTable, image: Sequence[bytes | None]) -> tuple[bytes | Non
 
 def _place(change: Mapping[str, Any], row: Mapping[str, Any], table: SourceTable) -> tuple[Any, ...]:
     place = tuple(change[name] for name in ("server_id", "file", "pos", "row", "op", "kind"))
-    # All rows of a snapshot have one position.
-    return (*place, *_key(table, _canonical(table, row))) if change["op"] == "r" else place
+    # All rows of a snapshot or of a re-read have one position.
+    return (*place, *_key(table, _canonical(table, row))) if change["op"] in {"r", "h"} else place
 
 
 def _log_order(row: Mapping[str, Any]) -> tuple[int, int, bool]:
