@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +85,10 @@ def _read(settings: "Config", tables: "Sequence[TableId]", reason: str, *, as_js
     from replicator.cli.render_rereads import print_rereads
     from replicator.model.reread import Phase
     from replicator.operations.reread import reread
+    from replicator.telemetry import setup_logging
 
+    # Standard output has only the report; the progress bar shows the rest.
+    setup_logging(level=logging.WARNING)
     ended: list[Request] = []
     if tables:
         with progress_bar("starting Spark") as show:
