@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.output import COLOURS, coloured, duration, new_console, new_table, print_json
-from replicator.cli.render_rereads import reread_lines
+from replicator.cli.render_rereads import noteworthy, reread_lines
 from replicator.cli.render_tags import tag_notes, tag_table
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[
         parts += [Text(), tag_table(status.tags), Text()]
     if status.connector is not None:
         parts.append(_connector_line(status.connector))
-    parts += reread_lines(status.rereads)
+    parts += reread_lines(noteworthy(status.rereads))
     parts += [Text(note, style="yellow") for note in _notes(status)]
     return parts
 

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
 from replicator.model.reread import Phase, Request
+
+_DONE_SHOWN: Final = 5
 
 
 def print_rereads(requests: Sequence[Request], mirror: str, *, as_json: bool) -> None:
@@ -20,6 +23,13 @@ def print_rereads(requests: Sequence[Request], mirror: str, *, as_json: bool) ->
     console = Console(soft_wrap=True)
     for line in reread_lines(requests):
         console.print(line)
+
+
+def noteworthy(requests: Sequence[Request]) -> list[Request]:
+    """Return the re-reads that `status` shows: those that have not succeeded, and the newest of the others."""
+    done = [request for request in requests if request.phase is Phase.DONE]
+    newest = sorted(done, key=lambda request: -(request.ended_ms or 0))[:_DONE_SHOWN]
+    return [request for request in requests if request in newest or request.phase is not Phase.DONE]
 
 
 def reread_lines(requests: Sequence[Request]) -> Iterator[Text]:

@@ -48,13 +48,13 @@ _SETTLE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class LogStart:
-    """Where the events begin that are applied after the rows were read.
+class TopicEnd:
+    """Where the topic of a table ends.
 
     Attributes:
         topic: the table's topic.
         topic_id: None if the topic does not exist yet.
-        offsets: partition → offset.
+        offsets: partition → offset of the next event.
     """
 
     topic: str
@@ -129,27 +129,27 @@ class TableReader:
 
     def _begin(self, connection: Connection, table: SourceTable) -> StagingState:
         """Note where the log ends, and from which key to which one the table is read."""
-        start = self._log_start()
+        end = self._topic_end()
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
         last = _first_row(connection, table.last_query) if table.key else None
         state = StagingState(self.request.id, table.fingerprint, last)
-        progress = {start.topic: {p: PartitionProgress(offset) for p, offset in start.offsets.items()}}
+        progress = {end.topic: {p: PartitionProgress(offset) for p, offset in end.offsets.items()}}
         marker = CommitMarker(
             mirror=self.config.mirror.name,
             sequence=1,
             batch=0,
-            progress=progress if start.offsets else {},
+            progress=progress if end.offsets else {},
             position=SourcePosition(low.file, low.pos),
             watermark_ms=time_ms,
             committed_ms=now_ms(),
-            topic_ids={} if start.topic_id is None else {start.topic: start.topic_id},
+            topic_ids={} if end.topic_id is None else {end.topic: end.topic_id},
         )
         self.staging.commit(self.request.table, Staged(), marker, state)
         failpoints.reach("after-reread-start")
         return state
 
-    def _log_start(self) -> LogStart:
+    def _topic_end(self) -> TopicEnd:
         if not isinstance(self.config.log, KafkaLog):
             raise UsageError(
                 "an archive cannot be combined with reading the source", 'set log.kind = "kafka"'
@@ -157,10 +157,10 @@ class TableReader:
         admin = KafkaAdmin(self.config.log, timeout_s=PATIENT_S)
         partitions = admin.partitions().get(self.topic, [])
         if not partitions:
-            return LogStart(self.topic, None, {})
+            return TopicEnd(self.topic, None, {})
         topic_id = admin.topic_ids([self.topic]).get(self.topic)
         ends = admin.end_offsets([(self.topic, p) for p in partitions], committed=True)
-        return LogStart(self.topic, topic_id, {p: offset for (_, p), offset in ends.items()})
+        return TopicEnd(self.topic, topic_id, {p: offset for (_, p), offset in ends.items()})
 
     def _read_part(
         self, session: SparkSession, connection: Connection, table: SourceTable, state: StagingState
@@ -233,7 +233,7 @@ class TableReader:
         while not _has_read(client, self.config.log.topic_prefix, end):
             if self.stopping.wait(_POLL_S):
                 return False
-        until = self._log_start().offsets
+        until = self._topic_end().offsets
         self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
         return True
 

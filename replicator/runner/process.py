@@ -95,5 +95,9 @@ def _started(
         with running_session(config) as spark:
             context = open_context(config, log, spark)
             scheduler = open_scheduler(context, on_batch)
-            with stop_on_signals(scheduler.stopping):
-                yield context, scheduler
+            try:
+                with stop_on_signals(scheduler.stopping):
+                    yield context, scheduler
+            finally:
+                if scheduler.rereads is not None:
+                    scheduler.rereads.close()

@@ -122,9 +122,10 @@ class Rereads:
                 self._advance(table, reread, first.get(self._topic(table), {}))
 
     def close(self) -> None:
-        """Wait for the threads, which end at their next part."""
+        """Stop reading, and wait for the threads, which end at their next part."""
+        self._stopping.set()
         if self._pool is not None:
-            self._pool.shutdown(wait=True)
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _with_hold(self, request: Request) -> Request:
         """Return the request with `held` set if the table cannot continue without it."""

@@ -1,0 +1,29 @@
+"""How re-reads are shown."""
+
+from dataclasses import replace
+
+from replicator.cli.render_rereads import noteworthy, reread_lines
+from replicator.model.reread import Phase, Request, new_request
+from replicator.model.table import TableId
+
+
+def request(name: str, phase: Phase, ended_ms: int | None = None) -> Request:
+    return replace(new_request(TableId("shop", name), "new table"), phase=phase, ended_ms=ended_ms)
+
+
+def test_status_shows_unfinished_rereads_and_the_newest_of_the_others() -> None:
+    done = [request(f"t{n}", Phase.DONE, n) for n in range(100)]
+    others = [request("a", Phase.READING), request("b", Phase.FAILED, 1)]
+    shown = noteworthy([*others, *done])
+    assert [r.table.name for r in shown] == ["a", "b", "t95", "t96", "t97", "t98", "t99"]
+
+
+def test_line_of_a_reread_says_what_happened_or_what_it_waits_for() -> None:
+    done = replace(request("a", Phase.DONE, 5), rows=1_000, changed=3)
+    failed = replace(request("b", Phase.FAILED, 5), problem="no key")
+    reading = replace(request("c", Phase.READING), rows=5, estimated=1_000, problem="MySQL is unavailable")
+    assert [line.plain for line in reread_lines([done, failed, reading])] == [
+        "shop.a: 1,000 rows read, 3 differed (new table)",
+        "shop.b: could not be read: no key",
+        "shop.c: reading, 5 of about 1,000 rows (new table); MySQL is unavailable",
+    ]
