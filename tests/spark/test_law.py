@@ -3,14 +3,12 @@
 At the end the mirror equals the source and the changelog has each change once.
 """
 
-import os
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.runner.rounds import Rounds
@@ -20,9 +18,9 @@ from tests.oracle.compare import assert_changelog_equals, assert_changelog_has_a
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
+from tests.support.law import cuts, law
 
-DEFAULT_EXAMPLES = 6
-EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", DEFAULT_EXAMPLES))
+EXAMPLES = 6
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,6 @@ scenarios_of_version_3 = st.builds(
 )
 
 
-def cuts(scenario: LoadScenario, ends: dict[str, dict[int, int]]) -> list[dict[str, dict[int, int]]]:
-    """Return increasing end offsets for each batch; the last one is the end of all partitions."""
-    chance = random.Random(scenario.seed)
-    bounds = {
-        (t, p): [*sorted(chance.randint(0, end) for _ in range(scenario.batches - 1)), end]
-        for t, ps in ends.items()
-        for p, end in ps.items()
-    }
-    return [{t: {p: bounds[t, p][i] for p in ps} for t, ps in ends.items()} for i in range(scenario.batches)]
-
-
 def live(lake: LakeHarness, scenario: LoadScenario) -> Source:
     """Apply the log of the scenario to its end, with its crashes."""
     source = Source(
@@ -111,7 +98,7 @@ def live(lake: LakeHarness, scenario: LoadScenario) -> Source:
     mirror = new_process()
     _, ends = mirror.context.log.offsets()
     crashes = list(scenario.crashes)
-    for cut in cuts(scenario, {t: dict(ps) for t, ps in ends.items()}):
+    for cut in cuts(scenario.seed, scenario.batches, ends):
         while crashes:
             try:
                 with power_cut(crashes.pop()):
@@ -135,19 +122,7 @@ def assert_law(lake: LakeHarness, scenario: LoadScenario) -> None:
             same(catalog, "shop", table)
 
 
-law = settings(
-    max_examples=EXAMPLES,
-    # The examples of an ordinary run are always the same; those of a long run differ.
-    derandomize=EXAMPLES <= DEFAULT_EXAMPLES,
-    deadline=None,
-    # A smaller scenario takes as long, so shrinking is useless; the seed identifies a scenario.
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
-
-
-@law
+@law(EXAMPLES)
 @given(scenario=scenarios)
 def test_mirror_equals_source_and_changelog_has_each_change_once(
     lake: LakeHarness, scenario: LoadScenario, tmp_path_factory: pytest.TempPathFactory
@@ -155,7 +130,7 @@ def test_mirror_equals_source_and_changelog_has_each_change_once(
     assert_law(LakeHarness(lake.base, Path(tmp_path_factory.mktemp("law"))), scenario)
 
 
-@law
+@law(EXAMPLES)
 @given(scenario=scenarios_of_version_3)
 def test_law_holds_for_mirrors_of_format_version_3(
     lake: LakeHarness, scenario: LoadScenario, tmp_path_factory: pytest.TempPathFactory

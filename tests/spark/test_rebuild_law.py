@@ -2,13 +2,12 @@
 interrupted, every mirror can be rebuilt at every position, and in place; the mirror then continues exactly.
 """
 
-import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
@@ -27,9 +26,9 @@ from tests.oracle.compare import (
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
+from tests.support.law import cuts, law
 
-DEFAULT_EXAMPLES = 6
-EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", DEFAULT_EXAMPLES))
+EXAMPLES = 6
 
 
 @dataclass(frozen=True)
@@ -73,26 +72,6 @@ scenarios = st.builds(
     rewinds=st.booleans(),
 )
 
-law = settings(
-    max_examples=EXAMPLES,
-    derandomize=EXAMPLES <= DEFAULT_EXAMPLES,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
-
-
-def cuts(scenario: RebuildScenario, ends: dict[str, dict[int, int]]) -> list[dict[str, dict[int, int]]]:
-    """Return increasing end offsets for each batch; the last one is the end of all partitions."""
-    chance = random.Random(scenario.seed)
-    bounds = {
-        (t, p): [*sorted(chance.randint(0, end) for _ in range(scenario.batches - 1)), end]
-        for t, ps in ends.items()
-        for p, end in ps.items()
-    }
-    return [{t: {p: bounds[t, p][i] for p in ps} for t, ps in ends.items()} for i in range(scenario.batches)]
-
 
 def as_of(boundary: Boundary) -> AsOf:
     # A boundary is the position behind an event, at which nothing begins.
@@ -118,7 +97,7 @@ def assert_law(lake: LakeHarness, scenario: RebuildScenario) -> None:
     config = lake.config(apply={"strategy": scenario.strategy})
     mirror, crashes = lake.mirror(config), list(scenario.crashes)
     ends = {t: dict(ps) for t, ps in mirror.context.log.offsets()[1].items()}
-    for cut in cuts(scenario, ends):
+    for cut in cuts(scenario.seed, scenario.batches, ends):
         while True:
             try:
                 with power_cut(crashes.pop() if crashes else 10**9):
@@ -169,7 +148,7 @@ def assert_markers_agree(catalog: Catalog, name: str) -> None:
     assert offsets[0] == offsets[1]
 
 
-@law
+@law(EXAMPLES)
 @given(scenario=scenarios)
 def test_mirrors_are_rebuilt_at_any_position_and_continue(
     lake: LakeHarness, scenario: RebuildScenario, tmp_path_factory: pytest.TempPathFactory

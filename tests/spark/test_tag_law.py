@@ -2,13 +2,11 @@
 interrupted, every tagged table equals the source at the tag's position.
 """
 
-import os
-import random
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.model.position import PackedPosition
@@ -21,11 +19,12 @@ from tests.oracle.compare import assert_mirror_equals, assert_rows_equal, tagged
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
+from tests.support.law import cuts, law
 from tests.support.tagged_lake import GivenPositions, recorded, request, with_positions
 
-DEFAULT_EXAMPLES = 8
-EXAMPLES = int(os.environ.get("REPLICATOR_LAW_EXAMPLES", DEFAULT_EXAMPLES))
 NAME = "noon"
+
+EXAMPLES = 8
 
 
 @dataclass(frozen=True)
@@ -72,15 +71,6 @@ scenarios = st.builds(
     alters=st.sampled_from([0, 3, 15]),
 )
 
-law = settings(
-    max_examples=EXAMPLES,
-    derandomize=EXAMPLES <= DEFAULT_EXAMPLES,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
-
 
 @dataclass
 class TaggedRun:
@@ -114,17 +104,6 @@ class TaggedRun:
         request(mirror, NAME)
 
 
-def cuts(scenario: TagScenario, ends: dict[str, dict[int, int]]) -> list[dict[str, dict[int, int]]]:
-    """Return increasing end offsets for each batch; the last one is the end of all partitions."""
-    chance = random.Random(scenario.seed)
-    bounds = {
-        (t, p): [*sorted(chance.randint(0, end) for _ in range(scenario.batches - 1)), end]
-        for t, ps in ends.items()
-        for p, end in ps.items()
-    }
-    return [{t: {p: bounds[t, p][i] for p in ps} for t, ps in ends.items()} for i in range(scenario.batches)]
-
-
 def live(lake: LakeHarness, scenario: TagScenario) -> TaggedRun:
     """Apply the log of the scenario to its end, with its tag and its crashes."""
     source = Source(
@@ -141,7 +120,7 @@ def live(lake: LakeHarness, scenario: TagScenario) -> TaggedRun:
     with_positions(lake, run.positions)
     mirror, crashes = run.mirror(), list(scenario.crashes)
     ends = {t: dict(ps) for t, ps in mirror.context.log.offsets()[1].items()}
-    for number, cut in enumerate(cuts(scenario, ends)):
+    for number, cut in enumerate(cuts(scenario.seed, scenario.batches, ends)):
         if number == min(scenario.tag_at, scenario.batches - 1):
             run.request(mirror)
         if run.boundary is not None and number >= scenario.proven_at:
@@ -176,7 +155,7 @@ def assert_tagged(run: TaggedRun) -> None:
             assert_mirror_equals(catalog, "shop", table)
 
 
-@law
+@law(EXAMPLES)
 @given(scenario=scenarios)
 def test_every_tagged_table_equals_the_source_at_the_position(
     lake: LakeHarness, scenario: TagScenario, tmp_path_factory: pytest.TempPathFactory
