@@ -6,7 +6,7 @@ So the code that applies changes to mirrors applies them to it too.
 from dataclasses import dataclass, replace
 
 from replicator.batch import MirrorContext, TableTask
-from replicator.batch.context import Exchanged
+from replicator.batch.context import Exchanged, Tagging
 from replicator.batch.decode_batch import current_schema
 from replicator.batch.evolve_tables import TableKeeper
 from replicator.batch.table_batch import BatchSchema
@@ -56,7 +56,8 @@ class Staging:
         config = staging_config(context.config)
         context.lake.ensure_namespace(config.lake.namespace)
         ledger = Ledger(context.lake, config)
-        return cls(replace(context, config=config, ledger=ledger, exchanged=Exchanged()))
+        own = replace(context, config=config, ledger=ledger, exchanged=Exchanged(), tagging=Tagging())
+        return cls(own)
 
     @property
     def namespace(self) -> str:
