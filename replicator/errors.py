@@ -14,6 +14,7 @@
     │   ├── LogUnavailable                   broker, archive or schema registry cannot be reached
     │   ├── DataLossError                    the log no longer has events that the mirror needs
     │   ├── ArchiveError                     an archive is damaged or of an unknown version
+    │   ├── BinlogError                      binary log files that cannot be imported
     │   └── RegistryRefused                  the schema registry was reached but refused the request
     ├── LakeError                   exit 3   Iceberg
     │   ├── FencedError                      another writer has taken over this mirror
@@ -118,6 +119,10 @@ class DataLossError(LogError):
 
 class ArchiveError(LogError):
     """An event archive is damaged or of an unknown version."""
+
+
+class BinlogError(LogError):
+    """Binary log files cannot be imported: damaged, incomplete, encrypted, or without the definitions of tables."""
 
 
 class RegistryRefused(LogError):

@@ -86,10 +86,14 @@ def _look_at_connector(settings: "Config") -> None:
         structlog.get_logger().warning("the connector's settings were not checked", reason=error.message)
 
 
-def record(
+def record(  # noqa: PLR0917 - typer calls it, by name
     to: Annotated[
         Path, typer.Option("--to", metavar="DIR", help="Folder of the archive; created if it does not exist.")
     ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILES]...", help="With --binlog: the files, in order.", show_default=False),
+    ] = None,
     config: ConfigFile = DEFAULT_CONFIG,
     until_caught_up: Annotated[
         bool,
@@ -98,18 +102,58 @@ def record(
             help="Stop at the end that the topics have now, instead of following them.",
         ),
     ] = False,
+    binlog: Annotated[
+        bool, typer.Option("--binlog", help="Import binary log files instead of topics.")
+    ] = False,
+    from_server: Annotated[
+        bool, typer.Option("--from-server", help="Import all binary logs that the source has.")
+    ] = False,
+    definitions: Annotated[
+        Path | None,
+        typer.Option(
+            "--definitions", metavar="FILE", help="Tables as they were before the first binary log."
+        ),
+    ] = None,
+    mysql: Annotated[
+        str,
+        typer.Option(envvar="REPLICATOR_MYSQL", help="MySQL that serves binary logs: a version or a path."),
+    ] = "",
+    as_json: AsJson = False,
 ) -> None:
-    """Copy the mirror's Kafka topics into an event archive.
+    """Copy the mirror's Kafka topics, or binary logs, into an event archive.
 
     An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. It
     contains the events as the connector wrote them: columns that are masked in the lake are not masked there.
     Recording continues at the end of the archive. Without --until-caught-up it follows the topics until Ctrl-C
     or SIGTERM.
 
+    With --binlog or --from-server, the events come from MySQL's binary logs: a temporary MySQL server serves the
+    files to Debezium. --definitions names a file from `mysqldump --no-data` with the tables that were created
+    before the first file; it is not needed if the files were written with binlog_row_metadata = FULL and do not
+    alter these tables.
+
     \b
-    Example:
+    Examples:
       replicator record -c shop.toml --to shop-archive --until-caught-up
+      replicator record -c shop.toml --to history --binlog mysql-bin.0000*
+      replicator record -c shop.toml --to history --from-server --definitions shop.sql
     """
+    from replicator.errors import UsageError
+
+    if binlog and from_server:
+        raise UsageError("--from-server fetches the files itself", "omit --binlog")
+    if binlog or from_server:
+        from replicator.cli.binlog import import_files
+        from replicator.operations.binlog.request import ImportRequest
+
+        request = ImportRequest(
+            to, tuple(files or ()), from_server=from_server, definitions=definitions, mysql=mysql
+        )
+        import_files(config, request, until_caught_up=until_caught_up, as_json=as_json)
+        return
+    if files or definitions is not None:
+        raise UsageError("files and --definitions are for binary logs", "add --binlog or --from-server")
+    from replicator.cli.output import print_json
     from replicator.cli.progress import progress_bar
     from replicator.config import load
     from replicator.operations.record import record as record_topics
@@ -123,6 +167,9 @@ def record(
             show(f"recording, {state.bytes / 1e6:,.1f} MB", state.events, state.events + state.remaining)
 
         done = record_topics(settings, to, until_caught_up=until_caught_up, on_progress=report, stop=stop)
+    if as_json:
+        print_json({"events": done.events, "bytes": done.bytes, "remaining": done.remaining})
+        return
     typer.echo(f"Recorded {done.events:,} events ({done.bytes / 1e6:,.1f} MB) into {to}.")
     if done.remaining:
         typer.echo(f"{done.remaining:,} events remain; run the same command to continue.")

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import RawRecord
 from replicator.sources.archive import ArchiveReader, read_events
+from replicator.sources.archive.origin import load_origin
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
 
 
@@ -21,6 +22,7 @@ class ArchiveChangeLog:
     def __init__(self, path: Path, topic_prefix: str | None = None) -> None:
         self._reader = ArchiveReader(path)
         self.topic_prefix = topic_prefix or self._reader.manifest.topic_prefix
+        self._origin = load_origin(path)
         self._schema_read = False
 
     def offsets(self) -> tuple[Offsets, Offsets]:
@@ -29,8 +31,9 @@ class ArchiveChangeLog:
     def readable_ends(self) -> Offsets:
         return self._grouped(self._reader.end_offsets())
 
-    def topic_id(self, topic: str) -> str | None:  # noqa: ARG002 an archive has each topic once
-        return None
+    def topic_id(self, topic: str) -> str | None:
+        """Return None for topics that were recorded: the archive has each of them once."""
+        return None if self._origin is None else self._origin.topic_id(topic)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         files = self._files(ranges)
