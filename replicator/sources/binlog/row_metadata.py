@@ -96,7 +96,9 @@ def _type(column: MapColumn, collations: Mapping[int, Collation]) -> str | None:
             # Whole bytes, and the bits that remain.
             return f"BIT({high * 8 + low})"
         case types.GEOMETRY:
-            return _GEOMETRIES[column.geometry] if column.geometry < len(_GEOMETRIES) else None
+            return _GEOMETRIES[column.subtype] if column.subtype < len(_GEOMETRIES) else None
+        case types.VECTOR:
+            return f"VECTOR({column.subtype})" if column.subtype else "VECTOR"
     return _text_type(column, collations.get(column.collation or 0))
 
 

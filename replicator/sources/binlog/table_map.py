@@ -48,7 +48,7 @@ class MapColumn:
         unsigned: whether a number has no sign.
         collation: the id of a text's collation; None if unknown or not a text.
         labels: of an ENUM or SET, in the column's character set.
-        geometry: the id of a geometry's type.
+        subtype: the id of a geometry's type, or the number of a vector's dimensions.
     """
 
     name: str
@@ -58,7 +58,7 @@ class MapColumn:
     unsigned: bool = False
     collation: int | None = None
     labels: tuple[bytes, ...] = ()
-    geometry: int = 0
+    subtype: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def read_table_map(body: memoryview) -> TableMap:
     columns = _Columns(real, fields)
     names = columns.names()
     signs, collations = columns.signs(), columns.collations()
-    labels, geometries = columns.labels(), columns.geometries()
+    labels, subtypes = columns.labels(), columns.subtypes()
     found = tuple(
         MapColumn(
             names[i],
@@ -119,7 +119,7 @@ def read_table_map(body: memoryview) -> TableMap:
             signs.get(i, False),
             collations.get(i),
             labels.get(i, ()),
-            geometries.get(i, 0),
+            subtypes.get(i, 0),
         )
         for i in range(count)
     )
@@ -187,9 +187,12 @@ class _Columns:
             found |= dict(zip(columns, _label_lists(self._fields.get(field, memoryview(b""))), strict=False))
         return found
 
-    def geometries(self) -> dict[int, int]:
-        columns = [i for i, kind in enumerate(self._types) if kind == GEOMETRY]
-        return dict(zip(columns, _numbers(self._fields.get(7, memoryview(b""))), strict=False))
+    def subtypes(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for kind, field in ((GEOMETRY, 7), (VECTOR, 13)):
+            columns = [i for i, found_kind in enumerate(self._types) if found_kind == kind]
+            found |= dict(zip(columns, _numbers(self._fields.get(field, memoryview(b""))), strict=False))
+        return found
 
     def key(self) -> list[tuple[int, int]]:
         """Return the primary key as (column, length of the prefix)."""

@@ -37,7 +37,8 @@ UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci"
             MapColumn("c", types.ENUM, 0x01F7, True, collation=8, labels=(b"\xe4'", b"b\\")),
             "ENUM('ä''', 'b\\\\') CHARACTER SET latin1 COLLATE latin1_swedish_ci NULL",
         ),
-        (MapColumn("c", types.GEOMETRY, 4, True, geometry=1), "POINT NULL"),
+        (MapColumn("c", types.GEOMETRY, 4, True, subtype=1), "POINT NULL"),
+        (MapColumn("c", types.VECTOR, 4, True, subtype=3), "VECTOR(3) NULL"),
     ],
 )
 def test_create_table_defines_each_type(column: MapColumn, definition: str) -> None:
