@@ -169,7 +169,9 @@ class Scratch:
         collation = _collations(connection).get(number or 0)
         if collation is not None:
             with connection.cursor() as cursor:
-                cursor.execute("SET GLOBAL collation_server = %s", [collation.name])
+                cursor.execute(
+                    "SET GLOBAL collation_server = %s, SESSION collation_server = %s", [collation.name] * 2
+                )
 
     def start_connector(self, config: Config) -> None:
         """Register the connector, which begins at the first event of the first file. Raises ConnectError."""
