@@ -41,14 +41,17 @@ def _print(done: "Imported", to: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(_document(done))
         return
-    first, last = done.files[0], done.files[-1]
-    size = sum(file.size for file in done.files)
-    typer.echo(
-        f"Read {first.name} to {last.name} ({size / 1e6:,.1f} MB, {done.transactions:,} transactions),"
-        f" recorded {done.events:,} events into {to}."
-    )
-    if last.cut_at is not None:
-        typer.echo(f"{last.name} is incomplete from offset {last.cut_at}; a transaction there was left out.")
+    if done.files:
+        first, last = done.files[0], done.files[-1]
+        size = sum(file.size for file in done.files)
+        typer.echo(
+            f"Read {first.name} to {last.name} ({size / 1e6:,.1f} MB, {done.transactions:,} transactions),"
+            f" recorded {done.events:,} events into {to}."
+        )
+        if last.cut_at is not None:
+            typer.echo(
+                f"{last.name} is incomplete from offset {last.cut_at}; a transaction there was left out."
+            )
     if not done.complete:
         typer.echo("The import was stopped; run the same command to continue.")
 

@@ -3,12 +3,13 @@
 import json
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import UsageError
@@ -20,8 +21,12 @@ from replicator.operations.binlog.definitions import Definitions
 from replicator.operations.binlog.request import ImportRequest
 from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
 from replicator.operations.record import RecordProgress, record
+from replicator.sources.archive.format import MANIFEST_NAME
 from replicator.sources.archive.origin import Origin, save_origin
 from replicator.sources.binlog.scan import BinlogFile, Scan, check_sequence, scan, total_bytes
+
+_RECORD_S: Final = 30.0
+"""How often events are recorded while Debezium reads: rarely, because each time begins another file of the archive."""
 
 ImportPhase = Literal["fetching", "checking", "starting servers", "reading", "recording"]
 
@@ -41,26 +46,18 @@ class Imported:
 
     Attributes:
         files: the files, in order.
-        recorded: what was appended to the archive; None if the import was stopped before.
+        events: number of events that were appended to the archive.
+        complete: whether the archive has all events of the files.
     """
 
     files: tuple[BinlogFile, ...]
-    recorded: RecordProgress | None
+    events: int
+    complete: bool
 
     @property
     def transactions(self) -> int:
         """Return the number of transactions in the files."""
         return sum(file.gtids + file.anonymous for file in self.files)
-
-    @property
-    def events(self) -> int:
-        """Return the number of events that were appended to the archive."""
-        return 0 if self.recorded is None else self.recorded.events
-
-    @property
-    def complete(self) -> bool:
-        """Return whether the archive has all events of the files."""
-        return self.recorded is not None and self.recorded.remaining == 0
 
 
 OnProgress = Callable[[Progress], None]
@@ -111,6 +108,7 @@ class _Import:
         self._folder = folder
         self._on_progress = on_progress
         self._stop = stop
+        self._events = 0
 
     def run(self) -> Imported:
         try:
@@ -120,21 +118,47 @@ class _Import:
 
     def _run(self) -> Imported:
         paths = self._fetch() if self._request.from_server else self._request.files
+        if self._stop.is_set():
+            return Imported((), 0, complete=False)
         scanned = self._scan(paths)
         definitions = self._definitions(scanned)
         origin = _origin(self._config, scanned, definitions)
         save_origin(self._request.to, origin)
-        recorded: RecordProgress | None = None
+        is_new = not (self._request.to / MANIFEST_NAME).exists()
         self._on_progress(Progress("starting servers", 0, 0))
         with Scratch(self._folder, scanned.files, self._request.mysql) as scratch:
             scratch.define(definitions)
             own = scratch_config(self._config, scratch.endpoints)
             scratch.start_connector(own)
-            if scratch.await_end(own, self._reading(scanned.files), self._stop.is_set):
-                recorded = record(
-                    own, self._request.to, until_caught_up=True, on_progress=self._recording, stop=self._stop
-                )
-        return Imported(scanned.files, recorded)
+            complete = self._read(scratch, own, scanned.files, record_meanwhile=is_new)
+            if complete:
+                self._record(own)
+        return Imported(scanned.files, self._events, complete=complete and not self._stop.is_set())
+
+    def _read(
+        self, scratch: Scratch, own: Config, files: Sequence[BinlogFile], *, record_meanwhile: bool
+    ) -> bool:
+        """Wait until Debezium has read all files. Return false if the import was stopped before."""
+        report = self._reading(files)
+        recorded = time.monotonic()
+        for at in scratch.positions(own):
+            if self._stop.is_set():
+                return False
+            if at is None:
+                continue
+            report(at.file, at.pos)
+            # An archive that is continued has events that this broker does not have yet.
+            if record_meanwhile and time.monotonic() - recorded > _RECORD_S:
+                self._record(own)
+                recorded = time.monotonic()
+        return True
+
+    def _record(self, own: Config) -> None:
+        """Append the events that the broker has and the archive lacks."""
+        done = record(
+            own, self._request.to, until_caught_up=True, on_progress=self._recording, stop=self._stop
+        )
+        self._events += done.events
 
     def _fetch(self) -> tuple[Path, ...]:
         # SQLAlchemy takes a second to import.

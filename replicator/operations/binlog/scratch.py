@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +30,6 @@ _POLL_S: Final = 0.5
 _FIRST_POSITION: Final = 4
 _NO_GTID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff:1"
 """A set of transactions that no server has. With an empty set, the connector's binlog client fails (Debezium 3.6.1)."""
-
-OnPosition = Callable[[str, int], None]
-"""Called with file and offset up to which all events are in the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +180,8 @@ class Scratch:
             CONNECTOR, settings, {"server": settings["topic.prefix"]}, beginning
         )
 
-    def await_end(
-        self, config: Config, on_position: OnPosition, stopped: Callable[[], bool], patience: float = STUCK_S
-    ) -> bool:
-        """Wait until the events of all files are in the broker. Return false if `stopped` returned true before.
+    def positions(self, config: Config, patience: float = STUCK_S) -> Iterator[ConnectorOffset | None]:
+        """Yield, every half second, up to which position all events are in the broker (None: unknown); end with the last.
 
         Raises:
             BinlogError: the connector failed, or stopped making progress.
@@ -196,26 +191,26 @@ class Scratch:
         last = binlog_number(self._files[-1].name)
         known: Mapping[str, Any] | None = None
         moved = time.monotonic()
-        while not stopped():
+        while True:
             offset = client.offset(CONNECTOR)
-            if offset is not None:
-                at = ConnectorOffset.from_json(offset)
-                # The server begins a file of its own after the given ones.
-                if not at.in_snapshot and binlog_number(at.file) > last:
-                    return True
-                on_position(at.file, at.pos)
             if offset != known:
                 known, moved = offset, time.monotonic()
-            self._check_connector(client, moved, patience)
+            at = None if offset is None else ConnectorOffset.from_json(offset)
+            # The server begins a file of its own after the given ones.
+            if at is not None and not at.in_snapshot and binlog_number(at.file) > last:
+                return
+            left = time.monotonic()
+            yield at
+            moved += time.monotonic() - left
+            self._check_connector(client, time.monotonic() - moved, patience)
             time.sleep(_POLL_S)
-        return False
 
-    def _check_connector(self, client: KafkaConnect, moved: float, patience: float) -> None:
+    def _check_connector(self, client: KafkaConnect, idle: float, patience: float) -> None:
         state = client.state(CONNECTOR)
         if state is not None and state.failures:
             reason = state.failures[0]
             raise BinlogError(f"Debezium cannot read the files: {reason}", _hint(reason))
-        if time.monotonic() - moved > patience:
+        if idle > patience:
             raise BinlogError(
                 f"Debezium has not advanced for {patience:.0f} s",
                 f"see {self._stack.log('connect')}, while this command runs",
