@@ -181,7 +181,7 @@ class Scratch:
         )
 
     def positions(self, config: Config, patience: float = STUCK_S) -> Iterator[ConnectorOffset | None]:
-        """Yield, every half second, up to which position all events are in the broker (None: unknown); end with the last.
+        """Yield every half second how far all events are in the broker (None: unknown); end when they all are.
 
         Raises:
             BinlogError: the connector failed, or stopped making progress.
