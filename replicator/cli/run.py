@@ -120,9 +120,10 @@ def record(  # noqa: PLR0917 - typer calls it, by name
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Copy the mirror's Kafka topics, or binary logs, into an event archive.
+    """Copy topics or binary logs into an event archive.
 
-    An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. It
+    Without --binlog and --from-server, it copies the mirror's topics in Kafka. An archive outlives Kafka's
+    retention, and `replicator replay` applies it like the topics themselves. It
     contains the events as the connector wrote them: columns that are masked in the lake are not masked there.
     Recording continues at the end of the archive. Without --until-caught-up it follows the topics until Ctrl-C
     or SIGTERM.
