@@ -123,10 +123,9 @@ def record(  # noqa: PLR0917 - typer calls it, by name
     """Copy topics or binary logs into an event archive.
 
     Without --binlog and --from-server, it copies the mirror's topics in Kafka. An archive outlives Kafka's
-    retention, and `replicator replay` applies it like the topics themselves. It
-    contains the events as the connector wrote them: columns that are masked in the lake are not masked there.
-    Recording continues at the end of the archive. Without --until-caught-up it follows the topics until Ctrl-C
-    or SIGTERM.
+    retention, and `replicator replay` applies it like the topics themselves. It contains the events as the
+    connector wrote them: columns that are masked in the lake are not masked there. Recording continues at the end
+    of the archive. Without --until-caught-up it follows the topics until Ctrl-C or SIGTERM.
 
     With --binlog or --from-server, the events come from MySQL's binary logs: a temporary MySQL server serves the
     files to Debezium. --definitions names a file from `mysqldump --no-data` with the tables that were created
