@@ -126,7 +126,7 @@ def imported(config: Path, archive: Path, *arguments: str) -> dict[str, Any]:
 
 
 def events(archive: Path, topic: str) -> list[Event]:
-    """Return the events of a topic, without the times of the connector's own clock."""
+    """Return the events of a topic, without the times of the connector's own clock and the id of its run."""
     found = []
     for event in ArchiveReader(archive).events(topic, 0):
         value = event.value
@@ -136,7 +136,8 @@ def events(archive: Path, topic: str) -> list[Event]:
             value = json.dumps(
                 {k: v for k, v in payload.items() if k not in ("ts_ms", "ts_us", "ts_ns")}
             ).encode()
-        found.append(replace(event, value=value, timestamp=0))
+        headers = tuple(header for header in event.headers if header[0] != "__debezium.context.runId")
+        found.append(replace(event, value=value, timestamp=0, headers=headers))
     return found
 
 
