@@ -72,8 +72,13 @@ class LocalStorage:
         return (self.folder / name).read_bytes()
 
     def sizes(self, folder: str) -> dict[str, int]:
+        sizes: dict[str, int] = {}
         with os.scandir(self.folder / folder) as entries:
-            return {f"{folder}/{entry.name}": entry.stat().st_size for entry in entries if entry.is_file()}
+            for entry in entries:
+                # A writer renames its temporary file meanwhile.
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[f"{folder}/{entry.name}"] = entry.stat().st_size
+        return sizes
 
     def write(self, name: str, content: bytes) -> None:
         file = self.folder / name
