@@ -20,6 +20,7 @@ from replicator.locks import FileLock, LockHeld
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _LOCK_NAME: Final = ".lock"
+_READ_ATTEMPTS: Final = 5
 
 
 class Storage(Protocol):
@@ -118,8 +119,13 @@ class ObjectStorage:
         self._locks = locks
 
     def read(self, name: str) -> bytes:
-        with self._files.open_input_stream(self._address(name)) as stream:
-            content: bytes = stream.read()
+        address, content = self._address(name), b""
+        for _ in range(_READ_ATTEMPTS):
+            with self._files.open_input_stream(address) as stream:
+                content = stream.read()
+            # The client asks for the size first. If the object is replaced by a longer one then, it is read in part.
+            if len(content) == self._files.get_file_info(address).size:
+                break
         return content
 
     def sizes(self, folder: str) -> dict[str, int]:
