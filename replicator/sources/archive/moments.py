@@ -63,7 +63,7 @@ class Moments:
             if segment.is_indexed and (source is None or source.last_key < bound.position_key):
                 continue
             for offset, found in self._of_segment(segment):
-                if bound.is_before(found.position):
+                if bound.excludes(found.key, found.row):
                     return offset
         return end
 

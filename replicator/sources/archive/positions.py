@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import fastavro
 
-from replicator.model.position import FILE_SHIFT, MOST_POS, SourcePosition, binlog_number
+from replicator.model.position import FILE_SHIFT, MOST_POS, binlog_number
 
 _SOURCE: Final = '"source":'
 _FIELDS: Final = ("file", "pos", "row", "ts_ms", "gtid")
@@ -40,11 +40,6 @@ class EventPosition:
     row: int
     ts_ms: int
     gtid: str | None
-
-    @property
-    def position(self) -> SourcePosition:
-        """The position as a value that `Bound` compares."""
-        return SourcePosition(self.file, self.pos, self.row, 0, self.gtid)
 
 
 class PositionReader:
