@@ -11,6 +11,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.patterns import matches
 from replicator.model.replay_range import OffsetMoment, ReplayRange
 from replicator.runner.scheduler import Scheduler
+from replicator.runner.table_renames import TableRenames
 from replicator.sources.archive import open_storage
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey
@@ -105,7 +106,8 @@ def check_range(
         if topic in chosen:
             before.setdefault(topic, {})[partition] = start
     missing = {r.topic: r for chunk in scheduler.unread_chunks(before) for r in chunk}
-    new = {topic for topic in missing if not scheduler.has_events(topic)}
+    has_events = TableRenames(scheduler.context, tables).has_events
+    new = {topic for topic in missing if not has_events(topic)}
     if refused := [topic for topic in sorted(missing) if not (wanted.allow_gap and topic in new)]:
         raise _gap([str(tables.table_of(topic)) for topic in refused], all_new=new.issuperset(refused))
     log.begin_at({key: start for key, start in starts.items() if key[0] in missing})
@@ -125,7 +127,8 @@ def _gap(tables: Sequence[str], *, all_new: bool) -> CheckFailed:
 def _warn_of_missing_start(scheduler: Scheduler, log: ArchiveChangeLog, chosen: Offsets) -> None:
     """Log which new tables the archive has no beginning of, so that their mirrors may lack rows."""
     late = {topic for (topic, _), first in log.reader.start_offsets().items() if first > 0}
-    new = [topic for topic in sorted(late.intersection(chosen)) if not scheduler.has_events(topic)]
+    has_events = TableRenames(scheduler.context, scheduler.tables).has_events
+    new = [topic for topic in sorted(late.intersection(chosen)) if not has_events(topic)]
     if new:
         tables = ", ".join(str(scheduler.tables.table_of(topic)) for topic in new)
         _LOG.warning("the archive does not have the first events of new tables", tables=tables)

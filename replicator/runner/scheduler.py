@@ -151,10 +151,6 @@ class Scheduler:
         missing = tuple(r for topic in topics for r in self._renames.unread(topic, ends))
         return chunks(missing, self.context.config.apply.max_events)
 
-    def has_events(self, topic: str) -> bool:
-        """Return whether the lake has events of a topic, whatever name its table has now."""
-        return self._renames.has_events(topic)
-
     def _warn_of_unmatched(self, tables: set[TableId]) -> None:
         """Log once which patterns match no table or column that the log has; it lacks excluded tables."""
         if self._unmatched_known or not (defined := self.context.schemas.defined_columns()):

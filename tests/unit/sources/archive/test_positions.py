@@ -90,7 +90,7 @@ AVRO_ROW = {
     "name": "Value",
     "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}],
 }
-AVRO_SOURCE = {
+AVRO_SOURCE: dict[str, Any] = {
     "type": "record",
     "name": "Source",
     "namespace": "io.debezium.connector.mysql",
@@ -129,7 +129,7 @@ def test_position_of_an_avro_event() -> None:
 
 
 def test_position_of_a_flat_avro_event() -> None:
-    fields = [{**field, "name": f"__source_{field['name']}"} for field in AVRO_SOURCE["fields"]]  # type: ignore[dict-item]
+    fields = [{**field, "name": f"__source_{field['name']}"} for field in AVRO_SOURCE["fields"]]
     schema = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}, *fields]}
     record = {"id": 4, **{f"__source_{name}": value for name, value in SOURCE.items()}}
     reader = PositionReader({7: json.dumps(schema)}.get)
