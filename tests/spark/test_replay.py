@@ -221,9 +221,7 @@ def test_archive_in_an_object_store_is_replayed(
 ) -> None:
     lake.driver_max_events = driver_max_events
     source = history(lake, 9, transactions=30)
-    monkeypatch.setenv("S3_SECRET", "secret")
     with s3_bucket() as bucket:
-        options = {name: value for name, value in bucket.options.items() if "secret" not in name}
         storage = open_storage(f"{bucket.url}/archive", lambda: bucket.options)
         with ArchiveWriter(storage, topic_prefix="shop", encoding="json", max_events=50) as writer:
             reader = ArchiveReader(lake.folder / "archive")
@@ -235,7 +233,7 @@ def test_archive_in_an_object_store_is_replayed(
             "uri": "jdbc:sqlite:lake/catalog.db",
             "warehouse": "lake",
             "namespace": "shop",
-            "options": options | {"s3.secret-access-key": {"env": "S3_SECRET"}},
+            "options": bucket.configured(monkeypatch),
         }
         log = {"kind": "archive", "path": f"{bucket.url}/archive"}
         config = lake.config(lake=lake_section, log=log)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow.fs import S3FileSystem
 
@@ -22,6 +23,14 @@ class Bucket:
     def path(self) -> str:
         """The bucket's path in `files`."""
         return self.url.removeprefix("s3://")
+
+    def configured(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+        """Return the settings for `lake.options`, after the variables with the secrets were set."""
+        found: dict[str, object] = dict(self.options)
+        for number, name in enumerate(("s3.access-key-id", "s3.secret-access-key")):
+            monkeypatch.setenv(f"S3_SECRET_{number}", self.options[name])
+            found[name] = {"env": f"S3_SECRET_{number}"}
+        return found
 
 
 @contextlib.contextmanager
