@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 from replicator import failpoints
 from replicator.config import Config, KafkaLog
-from replicator.errors import ColumnsDiffer, ConnectError, SourceError, UsageError
+from replicator.errors import ColumnsDiffer, ConnectError, RowsChanged, SourceError, UsageError
 from replicator.jvm.spark import compile_plans, own_session
 from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
@@ -129,6 +129,15 @@ class TableReader:
 
     def _begin(self, connection: Connection, table: SourceTable) -> StagingState:
         """Note where the log ends, and from which key to which one the table is read."""
+        most = self.request.max_rows
+        if most is not None and table.rows > most:
+            raise UsageError(
+                f"{table.table} has about {table.rows:,} rows, more than heal.max_rows",
+                f"read it on command: replicator heal {table.table}",
+            )
+        if not self.key:
+            # Without a key it must be known that no change is in between; see `_find_end`.
+            self._await_connector(read_binlog_end(connection))
         end = self._topic_end()
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
@@ -223,19 +232,34 @@ class TableReader:
 
         Return False if reading was stopped.
         """
+        end = BinlogEnd(state.file, state.pos, GtidSet.parse(state.gtids) if state.gtids else None)
+        if not self._await_connector(end):
+            return False
+        until = self._topic_end().offsets
+        if not self.key and _with_events(until) != self._begun_at():
+            raise RowsChanged(
+                f"rows of {self.request.table} changed while it was read, and it has no key to identify them"
+            )
+        self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
+        return True
+
+    def _await_connector(self, end: BinlogEnd) -> bool:
+        """Wait until the log has all changes before `end`. Return False if reading was stopped."""
         client = connect_client(self.config)
         if client is None or not isinstance(self.config.log, KafkaLog):
             raise UsageError(
                 "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
                 'add connect_url = "http://…" to [log]',
             )
-        end = BinlogEnd(state.file, state.pos, GtidSet.parse(state.gtids) if state.gtids else None)
         while not _has_read(client, self.config.log.topic_prefix, end):
             if self.stopping.wait(_POLL_S):
                 return False
-        until = self._topic_end().offsets
-        self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
         return True
+
+    def _begun_at(self) -> Mapping[int, int]:
+        """Return the end of the topic when reading began."""
+        partitions = self._next_marker().progress.get(self.topic, {})
+        return _with_events({partition: known.next_offset for partition, known in partitions.items()})
 
 
 class _Pace:
@@ -253,6 +277,11 @@ class _Pace:
         self._rows = rows if self._rows is None else self._rows
         due = self._began + (rows - self._rows) / self._limit
         stopping.wait(max(0.0, due - time.monotonic()))
+
+
+def _with_events(ends: Mapping[int, int]) -> dict[int, int]:
+    """Return the ends of the partitions that have, or had, events."""
+    return {partition: end for partition, end in ends.items() if end}
 
 
 def _await_commits(connection: Connection) -> None:

@@ -14,12 +14,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask, apply_task
-from replicator.errors import ColumnsDiffer, ReplicatorError, UnsupportedChange
+from replicator.batch.table_batch import BatchSchema
+from replicator.errors import ColumnsDiffer, ReplicatorError, RowsChanged, UnsupportedChange
 from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress, chunks, ranges_to_read
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.reread import Phase, Request, StagingState
+from replicator.reread.differences import json_columns
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
 from replicator.telemetry import Stopwatch, get_logger
@@ -59,12 +61,9 @@ class TableReread:
         if not self._context.schemas.history(table).versions:
             self._note("its definition is not in the log yet")
             return False
-        schema = self._staging.schema(self._task(()))
+        schema = self._staging.schema(self.task(()))
         if not schema.mirror.key:
-            raise UnsupportedChange(
-                f"{table} has no key, so rows that change while it is read cannot be identified",
-                f'name a unique key: key = ["…"] under [[table]] name = "{table}"',
-            )
+            self._check_keyless(schema)
         staging = self._staging.load(table)
         if staging is None or self._staging.state(staging, self.request) is None:
             staging = self._staging.create(table, schema)
@@ -81,6 +80,23 @@ class TableReread:
         )
         self._reading = pool.submit(reader.run)
         return True
+
+    def _check_keyless(self, schema: BatchSchema) -> None:
+        """Check that a table without a key can be read again.
+
+        Raises:
+            UnsupportedChange: it has no mirror, or its rows could not be identified afterwards.
+        """
+        table = self.request.table
+        named = f'name a unique key: key = ["…"] under [[table]] name = "{table}"'
+        if self._context.config.table(str(table)).keyless != "identity":
+            raise UnsupportedChange(f"{table} has no key, and is configured to have no mirror", named)
+        if self._progress().mirror is not None and json_columns(schema):
+            raise UnsupportedChange(
+                f"{table} has no key, and the JSON in its rows is written otherwise in the source than in the log, so "
+                "later changes would not find the rows",
+                named,
+            )
 
     @property
     def is_reading(self) -> bool:
@@ -108,8 +124,8 @@ class TableReread:
         self._reading = None
         if not isinstance(error, (ReplicatorError, PySparkException, Py4JJavaError)):
             raise error
-        if isinstance(error, ColumnsDiffer):
-            # The rows that were read so far have the former columns.
+        if isinstance(error, (ColumnsDiffer, RowsChanged)):
+            # The rows that were read so far have the former columns, or may be of several moments.
             self._staging.drop(self.request.table)
         return error
 
@@ -136,7 +152,7 @@ class TableReread:
         marker = self._marker()
         ranges = ranges_to_read(self._topic, marker, first, goal)
         for chunk in chunks(ranges, most_events)[:1]:
-            apply_task(self._staging.context, self._task(chunk), watch)
+            apply_task(self._staging.context, self.task(chunk), watch)
         return not ranges_to_read(self._topic, self._marker(), first, goal) and self._is_aligned(goal)
 
     def publish(self) -> None:
@@ -149,7 +165,7 @@ class TableReread:
         state = self._state()
         if state is None:
             return
-        schema = self._staging.schema(self._task(()))
+        schema = self._staging.schema(self.task(()))
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
         changed = done.publish()
         self.request = replace(self.request, rows=state.rows)
@@ -167,7 +183,7 @@ class TableReread:
         Raises:
             LakeError: as `TableWriter.commit`.
         """
-        schema = self._staging.schema(self._task(()))
+        schema = self._staging.schema(self.task(()))
         mirror = self._context.lake.load(self._context.config.lake.namespace, self.request.table.name)
         state = self._staging.state(mirror, self.request) or StagingState(self.request.id, "", None)
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
@@ -237,7 +253,8 @@ class TableReread:
     def _state(self) -> StagingState | None:
         return self._staging.state(self._staging.load(self.request.table), self.request)
 
-    def _task(self, ranges: tuple[OffsetRange, ...]) -> TableTask:
+    def task(self, ranges: tuple[OffsetRange, ...]) -> TableTask:
+        """Return the task that applies some events of the table."""
         return TableTask(self.request.table, self._topic, self._context.log.topic_id(self._topic), ranges, 0)
 
     def _on_rows(self, rows: int, estimated: int) -> None:
