@@ -10,7 +10,7 @@
     ├── SourceError                 exit 3   MySQL
     │   ├── SourceUnavailable                cannot be reached, or refused the login
     │   ├── PrivilegeError                   reached, but the user lacks a privilege
-    │   └── RowsChanged                      rows changed while a table without a key was read; read it again
+    │   └── RowsChanged                      changes of a table while it was read cannot be followed; read it again
     ├── LogError                    exit 3   the change log: Kafka topics or an event archive
     │   ├── LogUnavailable                   broker, archive or schema registry cannot be reached
     │   ├── DataLossError                    the log no longer has events that the mirror needs
@@ -23,7 +23,8 @@
     ├── DecodeError                 exit 3   an event that cannot be decoded
     ├── SchemaError                 exit 3   schema or rows of one table; other tables are unaffected
     │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
-    │   │   └── UnknownValues                existing rows got values that no log contains
+    │   │   ├── UnknownValues                existing rows got values that no log contains
+    │   │   └── UnknownSurvivors             a late TRUNCATE, and it is not known which rows are newer
     │   ├── MissingKey                       a table without a key to match rows by
     │   ├── UnfitColumns                     column rules that do not fit the table
     │   ├── SharedTopic                      several tables write to one topic
@@ -109,7 +110,7 @@ class PrivilegeError(SourceError):
 
 
 class RowsChanged(SourceError):
-    """Rows of a table without a key changed while it was read, so it must be read again."""
+    """The changes of a table while it was read cannot be followed, so it must be read from the beginning."""
 
 
 class LogError(ReplicatorError):
@@ -162,6 +163,10 @@ class UnsupportedChange(SchemaError):
 
 class UnknownValues(UnsupportedChange):
     """A schema change gave existing rows values that no log contains."""
+
+
+class UnknownSurvivors(UnsupportedChange):
+    """A TRUNCATE arrived behind later changes, and it is not known which rows are newer than it."""
 
 
 class MissingKey(SchemaError):

@@ -5,7 +5,6 @@ That is no problem, because every change since the start is applied to the stagi
 log, and a change contains the whole row.
 """
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId, TableSchema
 from replicator.reread.source_rows import matched_columns, read_rows
 from replicator.reread.staging import Staging
+from replicator.reread.stop_signal import StopSignal
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
@@ -79,7 +79,7 @@ class TableReader:
     columns: TableSchema
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
-    stopping: threading.Event
+    stopping: StopSignal
 
     def run(self) -> bool:
         """Read what the staging table lacks, and find out up to where the log must be applied to it.
@@ -270,7 +270,7 @@ class _Pace:
         self._began = time.monotonic()
         self._rows: int | None = None
 
-    def wait(self, rows: int, stopping: threading.Event) -> None:
+    def wait(self, rows: int, stopping: StopSignal) -> None:
         """Wait until `rows` rows may have been read, or `stopping` is set."""
         if self._limit is None:
             return

@@ -6,7 +6,7 @@ what the batches use.
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask, apply_task
 from replicator.batch.table_batch import BatchSchema
-from replicator.errors import ColumnsDiffer, ReplicatorError, RowsChanged, UnsupportedChange
+from replicator.errors import ColumnsDiffer, ReplicatorError, RowsChanged, UnknownSurvivors, UnsupportedChange
 from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress, chunks, ranges_to_read
 from replicator.model.clock import now_ms
@@ -24,6 +24,7 @@ from replicator.model.reread import Phase, Request, StagingState
 from replicator.reread.differences import json_columns
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
+from replicator.reread.stop_signal import StopSignal
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -45,6 +46,7 @@ class TableReread:
         self._topic = topic
         self._record = record
         self._reading: Future[bool] | None = None
+        self._cancelled = threading.Event()
         self._rows = (0, 0)
 
     def start(self, pool: Executor, stopping: threading.Event) -> bool:
@@ -76,10 +78,16 @@ class TableReread:
             schema.source,
             schema.mirror.key,
             self._on_rows,
-            stopping,
+            StopSignal(stopping, self._cancelled),
         )
         self._reading = pool.submit(reader.run)
         return True
+
+    def cancel(self) -> None:
+        """Stop reading, and wait for the thread."""
+        self._cancelled.set()
+        if self._reading is not None:
+            wait([self._reading])
 
     def _check_keyless(self, schema: BatchSchema) -> None:
         """Check that a table without a key can be read again.
@@ -142,6 +150,7 @@ class TableReread:
         `first` is partition → first offset of the log.
 
         Raises:
+            RowsChanged: the table must be read from the beginning.
             ReplicatorError, PySparkException: as `apply_task`.
         """
         state = self._state()
@@ -152,8 +161,17 @@ class TableReread:
         marker = self._marker()
         ranges = ranges_to_read(self._topic, marker, first, goal)
         for chunk in chunks(ranges, most_events)[:1]:
-            apply_task(self._staging.context, self.task(chunk), watch)
+            self._apply(self.task(chunk), watch)
         return not ranges_to_read(self._topic, self._marker(), first, goal) and self._is_aligned(goal)
+
+    def _apply(self, task: TableTask, watch: Stopwatch) -> None:
+        try:
+            apply_task(self._staging.context, task, watch)
+        except UnknownSurvivors as error:
+            # A staging table has no changelog. Later reads are behind the TRUNCATE.
+            self._staging.drop(self.request.table)
+            self._reading = None
+            raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
 
     def publish(self) -> None:
         """Make the staging table the content of the mirror.

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from replicator.batch import MirrorContext
 from replicator.errors import (
     ColumnsDiffer,
+    ConnectError,
     LakeUnavailable,
     ReplicatorError,
     SchemaError,
@@ -28,6 +29,7 @@ from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
 from replicator.runner.healing import Healing
+from replicator.runner.lost_binlog import REASON, LostBinlog
 from replicator.runner.retries import Retries
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
@@ -38,6 +40,8 @@ _POLL_S: Final = 2.0
 """How often the lake is asked for new requests."""
 _DELAYS_S: Final = (2.0, 5.0, 10.0, 30.0, *[60.0] * 1440)
 """Delays before each retry: MySQL, Kafka or Kafka Connect may be unavailable for a day."""
+_RESET_S: Final = 10.0
+"""Delay before the connector's reset is tried again."""
 _DISCOVERY_S: Final = 30.0
 """How often the source is asked for new tables."""
 
@@ -47,6 +51,7 @@ class Rereads:
 
     Attributes:
         ended: the requests that this process has carried out.
+        lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
     """
 
     def __init__(self, context: MirrorContext, tables: TableStates, stopping: threading.Event) -> None:
@@ -60,6 +65,8 @@ class Rereads:
         self._pool: ThreadPoolExecutor | None = None
         self._staging: Staging | None = None
         self.ended: list[Request] = []
+        self.lost_binlog: LostBinlog | None = None
+        self._reset_at = 0.0
         # They are not requested again before the mirror is restarted.
         self._failed: set[TableId] = set()
         self._discovery: Future[list[TableId]] | None = None
@@ -72,7 +79,8 @@ class Rereads:
     @property
     def any_left(self) -> bool:
         """Whether a request has not ended, or the source was not asked for new tables yet."""
-        return bool(self._active or self._waiting or self._must_discover)
+        recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
+        return bool(self._active or self._waiting or self._must_discover or recovers)
 
     def holds(self, table: TableId) -> bool:
         """Whether no events may be applied to a table: it is new, or was paused when it was requested."""
@@ -129,12 +137,47 @@ class Rereads:
         """
         if time.monotonic() >= self._polled + _POLL_S:
             self.load()
+        if (
+            self.lost_binlog is not None
+            and self.lost_binlog.is_noticed
+            and not self._recover(self.lost_binlog)
+        ):
+            return
         self._discover()
         self._heal()
         self._start_some()
         for table, reread in list(self._active.items()):
             if not self._stopping.is_set() and not self._retries.must_wait(table):
                 self._advance(table, reread, first.get(self._topic(table), {}))
+
+    def _recover(self, lost: LostBinlog) -> bool:
+        """Let the connector begin again, and request the re-read of all tables. Return whether that is done.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        if time.monotonic() < self._reset_at:
+            return False
+        if self._reads_new_tables:
+            # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
+            self._replace(self._context.ledger.mirrored())
+        try:
+            lost.reset_connector()
+        except ConnectError as error:
+            self._reset_at = time.monotonic() + _RESET_S
+            _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)
+            return False
+        return True
+
+    def _replace(self, tables: Iterable[TableId]) -> None:
+        """Request re-reads of tables instead of those that were requested before."""
+        for table in tables:
+            if (active := self._active.pop(table, None)) is not None:
+                active.cancel()
+            request = replace(new_request(table, REASON), held=True)
+            self._record(request)
+            self._waiting[table] = request
+            _LOG.info("re-read requested", table=str(table), reason=REASON)
 
     def close(self) -> None:
         """Stop reading, and wait for the threads, which end at their next part."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicator.errors import RowsChanged
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.runner.rounds import Rounds
@@ -157,6 +158,10 @@ def assert_law(lake: LakeHarness, scenario: RereadScenario) -> None:
             break
         except PowerCut:
             pass
+        except RowsChanged:
+            moment = next(m for m in moments.seen if m.records >= ended)
+            LakeReread(lake.mirror(config), table, request).read([moment.tables[table.name]])
+            LakeReread(lake.mirror(config), table, request).complete()
 
     lake.write(source.records[ended:], gaps=scenario.seed)
     mirror = lake.mirror(config)
