@@ -73,6 +73,7 @@ docs: setup  ## Build the documentation into site/, offline; fails on a broken l
 	@echo "documentation: site/index.html"
 
 bench: setup  ## The benchmarks; tables on the screen, JSON in benchmarks/results/
+	@$(UV) sync --frozen --quiet --inexact --group bench
 	@$(RUN) python -m benchmarks
 
 record-demo: setup  ## Record the event archive of the demo from the real stack

@@ -68,6 +68,7 @@ class TableReader:
 
     Attributes:
         columns: the columns of the staging table.
+        defined_ms: when the source defined them, milliseconds since the epoch; None if unknown.
         on_rows: called with the number of rows read so far and the estimated number.
         stopping: if set, reading ends at the next part.
     """
@@ -77,6 +78,7 @@ class TableReader:
     request: Request
     topic: str
     columns: TableSchema
+    defined_ms: int | None
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
     stopping: StopSignal
@@ -135,8 +137,9 @@ class TableReader:
                 f"{table.table} has about {table.rows:,} rows, more than heal.max_rows",
                 f"read it on command: replicator heal {table.table}",
             )
-        if not self.key:
-            # Without a key it must be known that no change is in between; see `_find_end`.
+        if not self.key or not self._has_passed_definition():
+            # Events from before the definition must not come later, because the rows that are read do not have its
+            # older form any more. Without a key, see also `_find_end`.
             self._await_connector(read_binlog_end(connection))
         end = self._topic_end()
         _await_commits(connection)
@@ -243,6 +246,15 @@ class TableReader:
         self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
         return True
 
+    def _has_passed_definition(self) -> bool:
+        """Return whether the log has a change from after the definition, so that all earlier ones are in it too."""
+        client = connect_client(self.config)
+        if client is None or not isinstance(self.config.log, KafkaLog):
+            return False
+        offset = _offset(client, self.config.log.topic_prefix)
+        seconds = None if offset is None else offset.ts_sec
+        return seconds is not None and self.defined_ms is not None and seconds * 1000 > self.defined_ms
+
     def _await_connector(self, end: BinlogEnd) -> bool:
         """Wait until the log has all changes before `end`. Return False if reading was stopped."""
         client = connect_client(self.config)
@@ -319,12 +331,18 @@ def _completed(connection: Connection, state: StagingState) -> StagingState:
 
 def _has_read(client: KafkaConnect, topic_prefix: str, end: BinlogEnd) -> bool:
     """Return whether the connector has written all changes before `end` to the log."""
+    offset = _offset(client, topic_prefix)
+    return offset is not None and offset.covers(end)
+
+
+def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:
+    """Return the connector's offset; None if it is not known."""
     try:
         connector = client.find(topic_prefix)
         offset = None if connector is None else client.offset(connector.name)
-        return offset is not None and ConnectorOffset.from_json(offset).covers(end)
+        return None if offset is None else ConnectorOffset.from_json(offset)
     except (ConnectError, ValueError):
-        return False
+        return None
 
 
 def _first_row(connection: Connection, query: str) -> Boundary | None:

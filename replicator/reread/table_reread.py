@@ -25,6 +25,7 @@ from replicator.reread.differences import json_columns
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
+from replicator.schema.history import binlog_key
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -76,6 +77,7 @@ class TableReread:
             self.request,
             self._topic,
             schema.source,
+            schema.version.ts_ms,
             schema.mirror.key,
             self._on_rows,
             StopSignal(stopping, self._cancelled),
@@ -150,12 +152,14 @@ class TableReread:
         `first` is partition → first offset of the log.
 
         Raises:
-            RowsChanged: the table must be read from the beginning.
+            ColumnsDiffer, RowsChanged: the table must be read from the beginning.
             ReplicatorError, PySparkException: as `apply_task`.
         """
         state = self._state()
         if state is None or state.until is None:
             return False
+        if self.request.phase is not Phase.CATCHING_UP:
+            self._check_definition()
         self._advance(Phase.CATCHING_UP)
         goal = self._goal(state)
         marker = self._marker()
@@ -164,13 +168,33 @@ class TableReread:
             self._apply(self.task(chunk), watch)
         return not ranges_to_read(self._topic, self._marker(), first, goal) and self._is_aligned(goal)
 
+    def _check_definition(self) -> None:
+        """Check that the staging table was made with the definition that the source had when reading began.
+
+        Now the log has all definitions from before that.
+
+        Raises:
+            ColumnsDiffer: a later definition was in force; the table must be read from the beginning.
+        """
+        table, progress = self.request.table, self._staging.context.ledger.progress(self.request.table)
+        began = None if progress.mirror is None else progress.mirror.position
+        if progress.mirror_schema is None or began is None or not began.file:
+            return
+        later = self._context.schemas.history(table).after(progress.mirror_schema.at)
+        if any(version.at <= binlog_key(began) for version in later):
+            self._start_again()
+            raise ColumnsDiffer(f"the log had an earlier definition of {table} when reading began")
+
+    def _start_again(self) -> None:
+        self._staging.drop(self.request.table)
+        self._reading = None
+
     def _apply(self, task: TableTask, watch: Stopwatch) -> None:
         try:
             apply_task(self._staging.context, task, watch)
         except UnknownSurvivors as error:
             # A staging table has no changelog. Later reads are behind the TRUNCATE.
-            self._staging.drop(self.request.table)
-            self._reading = None
+            self._start_again()
             raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
 
     def publish(self) -> None:

@@ -134,21 +134,22 @@ def assert_law(lake: LakeHarness, scenario: RereadScenario) -> None:
     known = max([known, *(i + 1 for i, r in enumerate(source.records) if r.topic == "shop")])
     lake.write(source.records[written:known], gaps=scenario.seed)
     request = replace(new_request(TableId(DATABASE, table.name), "a test"), held=scenario.held)
+    began = (f"mysql-bin.{source.position[0]:06d}", source.position[1])
     moments, source.alters = Moments(source), 0
     moments.note()
     moments.run(scenario.meanwhile)
     chosen = sorted(chance.randrange(len(moments.seen)) for _ in range(scenario.parts))
     parts = [moments.seen[i].tables[table.name] for i in chosen]
-    LakeReread(lake.mirror(config), table, request).read(parts)
+    LakeReread(lake.mirror(config), table, request, began).read(parts)
     read = max(known, moments.seen[chosen[-1]].records)
 
     source.alters = 0 if converted else scenario.alters
     moments.run(scenario.after)
     ended = chance.choice([m.records for m in moments.seen if m.records >= read] or [read])
     lake.write(source.records[known:ended], gaps=scenario.seed)
-    LakeReread(lake.mirror(config), table, request).complete()
+    LakeReread(lake.mirror(config), table, request, began).complete()
     latest = next(m for m in moments.seen if m.records >= ended).tables[table.name]
-    publish(lake, scenario, latest, request)
+    publish(lake, scenario, latest, request, began)
 
     lake.write(source.records[ended:], gaps=scenario.seed)
     mirror = lake.mirror(config)
@@ -165,7 +166,13 @@ def assert_law(lake: LakeHarness, scenario: RereadScenario) -> None:
         assert_changes_add_up(lake, table)
 
 
-def publish(lake: LakeHarness, scenario: RereadScenario, table: SourceTable, request: Request) -> None:
+def publish(
+    lake: LakeHarness,
+    scenario: RereadScenario,
+    table: SourceTable,
+    request: Request,
+    began: tuple[str, int],
+) -> None:
     """Publish a staging table, in new processes after crashes; `table` is the source at the end of the log."""
     config = lake.config(apply={"strategy": scenario.strategy})
     crashes, published = list(scenario.crashes), False
@@ -175,13 +182,13 @@ def publish(lake: LakeHarness, scenario: RereadScenario, table: SourceTable, req
                 mirror = lake.mirror(config)
                 if scenario.mirrored and not scenario.held:
                     Rounds(mirror, follows=False).advance(mirror.context.log.offsets()[1])
-                LakeReread(mirror, table, request).publish()
+                LakeReread(mirror, table, request, began).publish()
                 published = True
         except PowerCut:
             pass
         except RowsChanged:
-            LakeReread(lake.mirror(config), table, request).read([table])
-            LakeReread(lake.mirror(config), table, request).complete()
+            LakeReread(lake.mirror(config), table, request, began).read([table])
+            LakeReread(lake.mirror(config), table, request, began).complete()
 
 
 def assert_changes_add_up(lake: LakeHarness, table: SourceTable) -> None:

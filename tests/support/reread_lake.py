@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
+from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState
 from replicator.model.types import spark_sql_name
 from replicator.reread.staging import Staging
@@ -44,11 +45,12 @@ class Moments:
 
 @dataclass(frozen=True)
 class LakeReread:
-    """The re-read of one table by a mirror process."""
+    """The re-read of one table by a mirror process; reading began at `position` of the binlog."""
 
     mirror: Scheduler
     table: SourceTable
     request: Request
+    position: tuple[str, int]
 
     @property
     def reread(self) -> TableReread:
@@ -68,7 +70,7 @@ class LakeReread:
             progress={self.table.topic: {p: PartitionProgress(end) for p, end in ends.items()}}
             if ends
             else {},
-            position=None,
+            position=SourcePosition(*self.position),
             watermark_ms=1,
             committed_ms=1,
         )
