@@ -6,9 +6,10 @@ log, and a change contains the whole row.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from sqlalchemy import Connection, text
@@ -41,6 +42,8 @@ from replicator.telemetry import get_logger
 _LOG: Final = get_logger("replicator.reread")
 _CHUNK_BYTES: Final = 64_000_000
 """Estimated size of the rows that a task reads at most."""
+_WAVES: Final = 4
+"""Number of ranges for each core between two commits."""
 _POLL_S: Final = 0.5
 _LACKS_PRIVILEGE: Final = 1227
 _SETTLE_S: Final = 10.0
@@ -60,6 +63,19 @@ class TopicEnd:
     topic: str
     topic_id: str | None
     offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows that are committed together.
+
+    Attributes:
+        ranges: the conditions of its ranges of keys; each is read by one task.
+        upto: the greatest key of the last range.
+    """
+
+    ranges: tuple[str, ...]
+    upto: Boundary | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +131,17 @@ class TableReader:
         elif state.fingerprint != table.fingerprint:
             raise _changed(self.request.table)
         pace = _Pace(self.config.bootstrap.max_rows_per_second)
-        while not state.complete and not self.stopping.is_set():
-            state = self._read_part(session, connection, table, state)
-            self.on_rows(state.rows, max(table.rows, state.rows))
-            pace.wait(state.rows, self.stopping)
+        with ThreadPoolExecutor(1, "ranges") as ahead:
+            part = self._next_part(connection, table, state.after, state.last)
+            while not state.complete and not self.stopping.is_set():
+                # The index is walked for the next part while this one is read.
+                following = ahead.submit(self._next_part, connection, table, part.upto, state.last)
+                files = self._stage_part(session, table, part)
+                upcoming = following.result()
+                state = self._commit_part(connection, table, state, part, files)
+                part = upcoming
+                self.on_rows(state.rows, max(table.rows, state.rows))
+                pace.wait(state.rows, self.stopping)
         return state
 
     def _described(self, connection: Connection) -> SourceTable:
@@ -174,21 +197,27 @@ class TableReader:
         ends = admin.end_offsets([(self.topic, p) for p in partitions], committed=True)
         return TopicEnd(self.topic, topic_id, {p: offset for (_, p), offset in ends.items()})
 
-    def _read_part(
-        self, session: SparkSession, connection: Connection, table: SourceTable, state: StagingState
-    ) -> StagingState:
-        """Read the next rows, one range of keys for each core, and commit them with the new state."""
+    def _stage_part(self, session: SparkSession, table: SourceTable, part: _Part) -> list[Any]:
+        """Read the rows of a part, and return the data files."""
+        if not part.ranges:
+            return []
         pairs = matched_columns(table, self.columns)
-        ranges, after = self._next_ranges(connection, table, state)
-        files, rows = [], 0
-        if ranges:
-            query = table.rows_query([source for source, _ in pairs])
-            frame = read_rows(session, self.config.source, query, ranges, pairs)
-            staging = self._staging_table()
-            files = stage_data(self.staging.context.lake, staging, cast_to_table(frame, staging.columns()))
-            rows = sum(int(file.recordCount()) for file in files)
-        state = state.advanced(after, rows)
-        if after == state.last:
+        query = table.rows_query([source for source, _ in pairs])
+        frame = read_rows(session, self.config.source, query, part.ranges, pairs)
+        staging = self._staging_table()
+        return stage_data(self.staging.context.lake, staging, cast_to_table(frame, staging.columns()))
+
+    def _commit_part(
+        self,
+        connection: Connection,
+        table: SourceTable,
+        state: StagingState,
+        part: _Part,
+        files: Sequence[Any],
+    ) -> StagingState:
+        """Commit a part with the state after it, and return that."""
+        state = state.advanced(part.upto, sum(int(file.recordCount()) for file in files))
+        if part.upto == state.last:
             if self._described(connection).fingerprint != table.fingerprint:
                 raise _changed(self.request.table)
             state = _completed(connection, state)
@@ -209,26 +238,28 @@ class TableReader:
             raise SourceError(f"the staging table of {self.request.table} was dropped")
         return replace(marker, sequence=marker.sequence + 1, committed_ms=now_ms())
 
-    def _next_ranges(
-        self, connection: Connection, table: SourceTable, state: StagingState
-    ) -> tuple[list[str], Boundary | None]:
-        """Return the conditions of the next ranges of keys, and the last key of the last one."""
+    def _next_part(
+        self, connection: Connection, table: SourceTable, after: Boundary | None, last: Boundary | None
+    ) -> _Part:
+        """Return the next ranges of keys behind `after`, of which `last` is the greatest."""
         if not table.key:
             # Without an index that orders the rows, they are read in one statement.
-            return ["1 = 1"], None
-        if state.last is None:
-            return [], None
+            return _Part(("1 = 1",), None)
+        if last is None or after == last:
+            return _Part((), last)
         names = [f"k{i}" for i in range(len(table.key))]
         count = max(1, min(self.config.bootstrap.chunk_rows, _CHUNK_BYTES // table.bytes_per_row))
-        ranges, after = [], state.after
-        for _ in range(self.staging.context.spark.sparkContext.defaultParallelism):
-            found = _first_row(connection, table.boundary_query(after, state.last, count))
-            upto = state.last if found is None else found
+        cores = self.staging.context.spark.sparkContext.defaultParallelism
+        ranges: list[str] = []
+        # With a limit, the reader waits after each part.
+        for _ in range(cores if self.config.bootstrap.max_rows_per_second else cores * _WAVES):
+            found = _first_row(connection, table.boundary_query(after, last, count))
+            upto = last if found is None else found
             ranges.append(key_range(names, table.key, after, upto))
             after = upto
-            if upto == state.last:
+            if upto == last:
                 break
-        return ranges, after
+        return _Part(tuple(ranges), after)
 
     def _find_end(self, state: StagingState) -> bool:
         """Wait until the log has all changes that reading may have seen, and note where it ends then.

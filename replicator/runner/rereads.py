@@ -40,6 +40,8 @@ _POLL_S: Final = 2.0
 """How often the lake is asked for new requests."""
 _DELAYS_S: Final = (2.0, 5.0, 10.0, 30.0, *[60.0] * 1440)
 """Delays before each retry: MySQL, Kafka or Kafka Connect may be unavailable for a day."""
+_DEFINITION_S: Final = 10.0
+"""How long a new table may lack a definition in the log before the source is asked for it."""
 _RESET_S: Final = 10.0
 """Delay before the connector's reset is tried again."""
 _DISCOVERY_S: Final = 30.0
@@ -66,6 +68,7 @@ class Rereads:
         self._staging: Staging | None = None
         self.ended: list[Request] = []
         self.lost_binlog: LostBinlog | None = None
+        self._undefined: dict[TableId, float] = {}
         self._reset_at = 0.0
         # They are not requested again before the mirror is restarted.
         self._failed: set[TableId] = set()
@@ -257,8 +260,18 @@ class Rereads:
             raise error
         if reread.is_read:
             return True
-        reread.start(self._threads(), self._stopping)
+        if not reread.start(self._threads(), self._stopping):
+            self._define(reread.request.table)
         return False
+
+    def _define(self, table: TableId) -> None:
+        """Read the definition of a table from the source if the log still has none after some time.
+
+        The connector writes no definition of a table that was added to its settings later.
+        """
+        lacking_since = self._undefined.setdefault(table, time.monotonic())
+        if time.monotonic() >= lacking_since + _DEFINITION_S:
+            self._tables.defined_by_source(table)
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
