@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,7 @@ def test_record_completes_segments_by_time(tmp_path: Path) -> None:
     recorder.start()
     try:
         for events in (1, 2):
-            until(lambda wanted=events: archived(tmp_path / "to") == wanted, seconds=30, doing="a segment")
+            until(partial(has_archived, tmp_path / "to", events), seconds=30, doing="a segment")
             broker.send("shop.shop.t", b"{}")
     finally:
         stop.set()
@@ -130,8 +131,8 @@ def test_record_completes_segments_by_time(tmp_path: Path) -> None:
     assert len(ArchiveReader(tmp_path / "to").entries) >= 2
 
 
-def archived(path: Path) -> int:
-    return ArchiveReader(path).manifest.events if (path / "manifest.json").exists() else 0
+def has_archived(path: Path, events: int) -> bool:
+    return (path / "manifest.json").exists() and ArchiveReader(path).manifest.events == events
 
 
 def test_record_writes_to_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
