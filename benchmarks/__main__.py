@@ -8,12 +8,14 @@ import typer
 
 from benchmarks import age as age_module
 from benchmarks import binlog as binlog_module
+from benchmarks import bootstrap as bootstrap_module
 from benchmarks import commit as commit_module
 from benchmarks import deletes as deletes_module
 from benchmarks import drain as drain_module
 from benchmarks import drop as drop_module
 from benchmarks import freshness as freshness_module
 from benchmarks import many as many_module
+from benchmarks import replay as replay_module
 from benchmarks import size as size_module
 from benchmarks import start as start_module
 from benchmarks import versions as versions_module
@@ -64,6 +66,23 @@ def drain(  # noqa: PLR0917 - typer calls it, by name
         tuple(strategy), tuple(layout), flink, cold, warm_runs, small, driver_memory, bootstrap
     )
     _end(right=drain_module.drain(options, results))
+
+
+@app.command()
+def bootstrap(
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the single table.")] = 10_000_000,
+    tpch: Annotated[float, typer.Option(help="Scale of TPC-H's tables; 0 leaves them out.")] = 1.0,
+    debezium_rows: Annotated[
+        int, typer.Option(help="Rows for Debezium's snapshot; 0 leaves it out.")
+    ] = 1_000_000,
+    runs: Annotated[int, typer.Option(min=1, help="Measured runs.")] = 3,
+    changelog: Annotated[bool, typer.Option(help="Write a changelog too.")] = False,
+    driver_memory: Memory = "2g",
+    results: Results = _RESULTS,
+) -> None:
+    """Fill a new mirror from MySQL, beside Debezium's snapshot and MySQL's own client."""
+    options = bootstrap_module.Options(rows, tpch, debezium_rows, runs, changelog, driver_memory)
+    _end(right=bootstrap_module.bootstrap(options, results))
 
 
 @app.command()
@@ -169,6 +188,22 @@ def drop(
 ) -> None:
     """Drop a table of many small files."""
     _end(right=drop_module.drop(drop_module.Options(files, runs=runs, with_spark=spark), results))
+
+
+@app.command()
+def replay(
+    events: Annotated[int, typer.Option(min=1_000, help="Events of the log.")] = 10_000_000,
+    tables: Annotated[int, typer.Option(min=1, help="Tables of the mirror.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Processes of each case.")] = 3,
+    changelog: Annotated[str, typer.Option(help="without, with, both.")] = "both",
+    driver_memory: Memory = "4g",
+    bootstrap: Bootstrap = None,
+    results: Results = _RESULTS,
+) -> None:
+    """Record a log into an archive, and replay it, beside the drain of the same log."""
+    cases = {"without": (False,), "with": (True,), "both": (False, True)}[changelog]
+    options = replay_module.Options(events, tables, runs, cases, driver_memory, bootstrap)
+    _end(right=replay_module.replay(options, results))
 
 
 @app.command()

@@ -210,7 +210,7 @@ def _timestamp(consumer: Consumer, offset: int) -> int:
     return int(message.timestamp()[1])
 
 
-def _archive_rate(archive: Path) -> float:
+def _archive_rate(archive: Path | str) -> float:
     """Return the events/s at which the import's connector wrote to its broker."""
     reader = ArchiveReader(archive)
     end = reader.end_offsets()[_TOPIC, 0]

@@ -35,7 +35,7 @@ def import_files(config: Path, request: "ImportRequest", *, until_caught_up: boo
         raise typer.Exit(1)
 
 
-def _print(done: "Imported", to: Path, *, as_json: bool) -> None:
+def _print(done: "Imported", to: Path | str, *, as_json: bool) -> None:
     from replicator.cli.output import print_json
 
     if as_json:

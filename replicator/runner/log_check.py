@@ -2,20 +2,13 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
 
 from replicator.config import Config
 from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
+from replicator.errors import EventsLost, OtherLog
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
 from replicator.sources.archive.origin import is_import
-
-
-class LostEvents(NamedTuple):
-    """Why a table must be paused, and the operator's next step."""
-
-    reason: str
-    hint: str
 
 
 def lost_events(
@@ -26,10 +19,10 @@ def lost_events(
     topic_id: str | None = None,
     *,
     log_grows: bool,
-) -> LostEvents | None:
+) -> EventsLost | OtherLog | None:
     """Return what is wrong if the topic does not have all events after `marker`; None if it has them."""
     if topic in marker.progress and not log_grows and _is_other_import(marker.topic_ids.get(topic), topic_id):
-        return LostEvents(
+        return OtherLog(
             f"the lake has events of {topic} from another log than this archive. Their offsets cannot be compared, "
             "because one of the two was imported from binary logs",
             "replay the archive into another namespace, or read the table again: replicator heal DATABASE.TABLE",
@@ -37,13 +30,13 @@ def lost_events(
     for partition, begin in first.items():
         known = marker.next_offset(topic, partition)
         if known is not None and known < begin:
-            return LostEvents(
+            return EventsLost(
                 f"{topic} partition {partition}: the lake needs offset {known} next, the log begins at {begin}",
                 "replay an archive that has them, or read the table again: replicator heal DATABASE.TABLE",
             )
         end = ends.get(partition, begin)
         if known is not None and known > end and log_grows:
-            return LostEvents(
+            return EventsLost(
                 f"{topic} partition {partition} ends at offset {end}, and the lake has events up to {known}: "
                 "the log has lost its newest events, and new events would be mistaken for them",
                 "read the table again: replicator heal DATABASE.TABLE",

@@ -1,12 +1,20 @@
 """Track which tables a mirror has, and which of them are paused or wait for a retry."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from replicator.batch import MirrorContext
+from replicator.batch import MirrorContext, known_names
 from replicator.config import SourceConfig
-from replicator.errors import LakeUnavailable, MissingSchema, ReplicatorError, SharedTopic, SourceError
+from replicator.errors import (
+    LakeUnavailable,
+    MissingSchema,
+    NameTaken,
+    ReplicatorError,
+    SharedTopic,
+    SourceError,
+)
 from replicator.jvm.spark import first_line
+from replicator.model.patterns import matches
 from replicator.model.table import TableId, TableSchema
 from replicator.runner.retries import Retries
 from replicator.runner.topic_tables import TopicTables
@@ -17,6 +25,8 @@ _LOG: Final = get_logger("replicator.runner")
 
 ReadDefinition = Callable[[SourceConfig, TableId], TableSchema | None]
 """Reads the current definition of a table from the source; None if the source has no such table."""
+OnPause = Callable[[TableId, Exception], None]
+"""Called with a table that was paused, and the cause."""
 
 
 def _read_definition(source: SourceConfig, table: TableId) -> TableSchema | None:
@@ -32,6 +42,7 @@ class TableStates:
     Attributes:
         paused: the reason, by paused table.
         retries: the failed tables that will be retried.
+        on_pause: called after each pause.
     """
 
     def __init__(
@@ -39,12 +50,17 @@ class TableStates:
         context: MirrorContext,
         retries: Retries | None = None,
         read_definition: ReadDefinition = _read_definition,
+        *,
+        only: Collection[str] = (),
     ) -> None:
+        """With `only`, the mirror has only the tables that one of these patterns matches, under any of their names."""
         self._context = context
+        self._only = tuple(only)
         self._topics = TopicTables(context.log, context.schemas, context.config.includes)
         self._included: dict[TableId, bool] = {}
         self.paused: dict[TableId, str] = {}
         self.retries = Retries() if retries is None else retries
+        self.on_pause: OnPause = lambda _table, _cause: None
         self._read_definition = read_definition
         self._owners: dict[str, TableId] = {}
         self._asked_source: set[TableId] = set()
@@ -61,7 +77,15 @@ class TableStates:
     def _includes(self, table: TableId) -> bool:
         if table not in self._included:
             self._included[table] = self._context.config.includes(str(table))
-        return self._included[table]
+        return self._included[table] and (not self._only or self._is_chosen(table))
+
+    def _is_chosen(self, table: TableId) -> bool:
+        # Not remembered: later schema changes tell of further names.
+        return any(matches(name, self._only) for name in known_names(self._context.schemas, table))
+
+    def names(self, topic: str) -> tuple[str, ...]:
+        """Return every name that the table of a topic has or had, as `database.table`."""
+        return known_names(self._context.schemas, self.table_of(topic))
 
     def invalidate(self) -> None:
         """Forget that topics had no event that names their table; the log is asked again when it matters."""
@@ -100,16 +124,20 @@ class TableStates:
             self.read_markers({table})
         return self._context.ledger.knows(table)
 
-    def pause(self, table: TableId, reason: str, hint: str | None) -> None:
+    def pause(self, table: TableId, cause: ReplicatorError) -> None:
         """Stop processing a table, and record that for `status`.
 
         Raises:
             LakeUnavailable: it cannot be recorded. Then the table is not paused, because `status` would not show it.
         """
+        self._pause(table, cause, cause.message, cause.hint)
+
+    def _pause(self, table: TableId, cause: Exception, reason: str, hint: str | None) -> None:
         self._context.ledger.pause(table, reason, hint)
         self.paused[table] = reason
         self.succeeded(table)
         _LOG.error("table paused", table=str(table), reason=reason, next=hint)
+        self.on_pause(table, cause)
 
     def resume(self, table: TableId) -> None:
         """Process a paused table again, because the cause was removed.
@@ -140,7 +168,7 @@ class TableStates:
         hint = f"it failed {len(self.retries.delays) + 1} times in a row; fix the cause, then start the mirror again"
         if isinstance(error, ReplicatorError) and error.hint and not isinstance(error, LakeUnavailable):
             hint = error.hint
-        self.pause(table, reason, hint)
+        self._pause(table, error, reason, hint)
 
     def succeeded(self, table: TableId) -> None:
         """Forget a table's failures."""
@@ -196,8 +224,11 @@ class TableStates:
         if owner != table:
             self.pause(
                 table,
-                f"{table} and {owner} would both be {table.name} in the lake, which mirrors {owner}",
-                f"exclude {table} from source.tables, and mirror it with another mirror and a namespace of its own",
+                NameTaken(
+                    f"{table} and {owner} would both be {table.name} in the lake, which mirrors {owner}",
+                    f"exclude {table} from source.tables, and mirror it with another mirror and a namespace of its "
+                    "own",
+                ),
             )
         return owner == table
 
@@ -206,7 +237,7 @@ class TableStates:
         try:
             self._topics.check_alone(topic)
         except SharedTopic as error:
-            self.pause(table, error.message, error.hint)
+            self.pause(table, error)
             return False
         return True
 

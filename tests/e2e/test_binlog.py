@@ -15,7 +15,7 @@ from replicator.lake.reader import open_catalog
 from replicator.model.binlog import ConnectorOffset
 from replicator.operations.connector import register
 from replicator.operations.record import record
-from replicator.sources.archive import ArchiveReader, Event
+from replicator.sources.archive import ArchiveReader, Event, open_storage
 from replicator.sources.archive.origin import load_origin
 from replicator.sources.connector_settings import connect_client
 from tests.e2e.test_conformance import (
@@ -31,6 +31,12 @@ from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, until
 from tests.support.source import SourceDatabase
 from tests.workload.column_types import MODES, TABLES
 
+BY_EVENTS = f"""
+[bootstrap]
+by = "connector"
+{FAST_MIRROR}
+"""
+"""All rows come from events, and none from the source."""
 MORE = (
     "CREATE TABLE moved (id INT PRIMARY KEY, a INT, b VARCHAR(20) CHARACTER SET latin1)",
     "INSERT INTO moved VALUES (1, 1, 'ä'), (2, 2, NULL), (3, 3, 'c')",
@@ -62,7 +68,7 @@ class History:
         folder = self.config.parent / name
         (folder / "lake").mkdir(parents=True)
         path = folder / "mirror.toml"
-        text = self.database.config_text(folder, FAST_MIRROR)
+        text = self.database.config_text(folder, BY_EVENTS)
         for old, new in changes.items():
             text = text.replace(old, new)
         path.write_text(text)
@@ -81,7 +87,7 @@ def begin(database: SourceDatabase, folder: Path) -> Path:
     """Register a connector, and wait until it streams, so that all rows come from the binary log."""
     (folder / "lake").mkdir(parents=True)
     config = folder / "mirror.toml"
-    config.write_text(database.config_text(folder, FAST_MIRROR))
+    config.write_text(database.config_text(folder, BY_EVENTS))
     settings = load(config)
     register(settings)
     client = connect_client(settings)
@@ -266,7 +272,7 @@ def test_import_fetches_the_files_of_the_server(source_database: SourceDatabase,
     record(load(config), live, until_caught_up=True)
     topic = f"{database.prefix}.{database.name}.moved"
     assert events(archive, topic) == events(live, topic)
-    assert load_origin(archive) is not None
+    assert load_origin(open_storage(archive)) is not None
 
 
 def test_import_refuses_damaged_files_before_it_starts_servers(

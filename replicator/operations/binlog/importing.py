@@ -20,9 +20,10 @@ from replicator.operations.binlog import definitions as found
 from replicator.operations.binlog.definitions import Definitions
 from replicator.operations.binlog.request import ImportRequest
 from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
-from replicator.operations.record import RecordProgress, record
-from replicator.sources.archive.format import MANIFEST_NAME
+from replicator.operations.record import RecordProgress, RecordTimes, record
 from replicator.sources.archive.origin import Origin, save_origin
+from replicator.sources.archive.reader import find_manifest
+from replicator.sources.archive.storage import open_storage
 from replicator.sources.binlog.scan import BinlogFile, Scan, check_sequence, scan, total_bytes
 
 _RECORD_S: Final = 30.0
@@ -123,8 +124,9 @@ class _Import:
         scanned = self._scan(paths)
         definitions = self._definitions(scanned)
         origin = _origin(self._config, scanned, definitions)
-        save_origin(self._request.to, origin)
-        is_new = not (self._request.to / MANIFEST_NAME).exists()
+        archive = open_storage(self._request.to, self._config.lake.catalog_options)
+        save_origin(archive, origin)
+        is_new = find_manifest(archive) is None
         self._on_progress(Progress("starting servers", 0, 0))
         with Scratch(self._folder, scanned.files, self._request.mysql) as scratch:
             scratch.define(definitions)
@@ -156,7 +158,13 @@ class _Import:
     def _record(self, own: Config) -> None:
         """Append the events that the broker has and the archive lacks."""
         done = record(
-            own, self._request.to, until_caught_up=True, on_progress=self._recording, stop=self._stop
+            own,
+            self._request.to,
+            until_caught_up=True,
+            on_progress=self._recording,
+            stop=self._stop,
+            times=RecordTimes(segment=self._request.segment_seconds),
+            segment_bytes=self._request.segment_bytes,
         )
         self._events += done.events
 

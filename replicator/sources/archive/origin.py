@@ -7,10 +7,11 @@ taking them for Kafka's.
 import json
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Final
 
 from replicator.errors import ArchiveError
+from replicator.sources.archive.reader import find_manifest
+from replicator.sources.archive.storage import Storage, locked
 
 ORIGIN_NAME: Final = "origin.json"
 ID_PREFIX: Final = "binlog:"
@@ -49,11 +50,11 @@ def is_import(topic_id: str | None) -> bool:
     return topic_id is not None and topic_id.startswith(ID_PREFIX)
 
 
-def load_origin(archive: Path) -> Origin | None:
+def load_origin(archive: Storage) -> Origin | None:
     """Return the origin of an archive; None if it was recorded from Kafka. Raises ArchiveError."""
-    file = archive / ORIGIN_NAME
+    file = f"{archive.location}/{ORIGIN_NAME}"
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(archive.read(ORIGIN_NAME))
         if (document["format"], document["version"]) != (_FORMAT, _VERSION):
             raise ArchiveError(f"{file} was written by another version", "use the release that wrote it")
         return Origin(
@@ -68,7 +69,7 @@ def load_origin(archive: Path) -> Origin | None:
         raise ArchiveError(f"{file} is damaged: {error}", "restore the file from a copy") from error
 
 
-def save_origin(archive: Path, origin: Origin) -> None:
+def save_origin(archive: Storage, origin: Origin) -> None:
     """Write the origin of a new archive, or verify that an existing one has the same.
 
     Raises:
@@ -77,16 +78,14 @@ def save_origin(archive: Path, origin: Origin) -> None:
     known = load_origin(archive)
     if known == origin:
         return
-    if known is not None or (archive / "manifest.json").exists():
+    if known is not None or find_manifest(archive) is not None:
         what = "Kafka's topics" if known is None else f"{known.first_file} with its definitions and tables"
         raise ArchiveError(
-            f"{archive} contains events of {what}",
+            f"{archive.location} contains events of {what}",
             "import into another folder; an import continues only with the same first file and definitions",
         )
-    try:
-        archive.mkdir(parents=True, exist_ok=True)
-        temporary = archive / f"{ORIGIN_NAME}.tmp"
-        temporary.write_text(origin.to_json(), encoding="utf-8")
-        temporary.replace(archive / ORIGIN_NAME)
-    except OSError as error:
-        raise ArchiveError(f"cannot write {archive}: {error.strerror}") from error
+    with locked(archive):
+        try:
+            archive.write(ORIGIN_NAME, origin.to_json().encode())
+        except OSError as error:
+            raise ArchiveError(f"cannot write to {archive.location}: {error}") from error

@@ -20,7 +20,7 @@ def test_an_import_and_another_log_are_not_mixed(known: str | None, given: str |
     found = lost_events(TOPIC, marker(known), {0: 0}, {0: 9}, given, log_grows=False)
     mixed = known != given and (known in (IMPORT, OTHER) or given == IMPORT)
     assert (found is not None) == mixed
-    assert found is None or "imported from binary logs" in found.reason
+    assert found is None or "imported from binary logs" in found.message
 
 
 def test_a_table_without_events_of_the_topic_accepts_an_import() -> None:

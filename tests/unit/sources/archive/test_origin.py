@@ -8,6 +8,7 @@ import pytest
 from jsonschema import validate
 
 from replicator.errors import ArchiveError
+from replicator.sources.archive import ArchiveWriter, open_storage
 from replicator.sources.archive.origin import ORIGIN_NAME, Origin, is_import, load_origin, save_origin
 
 ORIGIN = Origin("mysql-bin.000001", 1_700_000_000, 1, "0" * 64)
@@ -15,21 +16,21 @@ SCHEMAS = Path(__file__).parents[4] / "schemas"
 
 
 def test_origin_is_kept_in_the_published_format(tmp_path: Path) -> None:
-    save_origin(tmp_path / "archive", ORIGIN)
-    save_origin(tmp_path / "archive", ORIGIN)
-    assert load_origin(tmp_path / "archive") == ORIGIN
-    assert load_origin(tmp_path) is None
+    archive = open_storage(tmp_path / "archive")
+    save_origin(archive, ORIGIN)
+    save_origin(archive, ORIGIN)
+    assert load_origin(archive) == ORIGIN
+    assert load_origin(open_storage(tmp_path)) is None
     schema = json.loads((SCHEMAS / "archive-origin-v1.json").read_text())
     validate(json.loads((tmp_path / "archive" / ORIGIN_NAME).read_text()), schema)
 
 
 def test_an_archive_of_another_origin_is_refused(tmp_path: Path) -> None:
-    save_origin(tmp_path, ORIGIN)
+    archive, recorded = (open_storage(tmp_path / name) for name in ("imported", "recorded"))
+    save_origin(archive, ORIGIN)
     with pytest.raises(ArchiveError, match=r"contains events of mysql-bin\.000001"):
-        save_origin(tmp_path, replace(ORIGIN, settings="1" * 64))
-    recorded = tmp_path / "recorded"
-    recorded.mkdir()
-    (recorded / "manifest.json").write_text("{}")
+        save_origin(archive, replace(ORIGIN, settings="1" * 64))
+    ArchiveWriter(recorded, topic_prefix="shop", encoding="json").close()
     with pytest.raises(ArchiveError, match="contains events of Kafka's topics"):
         save_origin(recorded, ORIGIN)
 
@@ -38,7 +39,7 @@ def test_an_archive_of_another_origin_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_origin_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / ORIGIN_NAME).write_text(content)
     with pytest.raises(ArchiveError, match="damaged"):
-        load_origin(tmp_path)
+        load_origin(open_storage(tmp_path))
 
 
 def test_topics_have_the_id_of_the_first_file() -> None:
