@@ -21,6 +21,7 @@ def test_origin_is_kept_in_the_published_format(tmp_path: Path) -> None:
     save_origin(archive, ORIGIN)
     assert load_origin(archive) == ORIGIN
     assert load_origin(open_storage(tmp_path)) is None
+    assert ORIGIN_NAME == "origin.json"
     schema = json.loads((SCHEMAS / "archive-origin-v1.json").read_text())
     validate(json.loads((tmp_path / "archive" / ORIGIN_NAME).read_text()), schema)
 
@@ -44,6 +45,8 @@ def test_a_damaged_origin_is_refused(tmp_path: Path, content: str) -> None:
 
 def test_topics_have_the_id_of_the_first_file() -> None:
     known = ORIGIN.topic_id("shop.shop.t")
+    # Lakes contain it.
+    assert known == "binlog:21c7064db99dfe602a276dfc5fbb1cda"
     assert is_import(known)
     assert not is_import("Zm9v")
     assert not is_import(None)
