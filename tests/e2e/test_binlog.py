@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from tests.e2e.test_conformance import (
 from tests.support.lake_contents import contents
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, until
 from tests.support.source import SourceDatabase
-from tests.workload.column_types import MODES, TABLES
+from tests.workload.column_types import MODES, TABLES, TypeTable
 
 BY_EVENTS = f"""
 [bootstrap]
@@ -47,6 +48,8 @@ MORE = (
     "INSERT INTO moved (id, b) VALUES (4, 'd')",
 )
 """A renamed and an added column with the old name, another key, and TRUNCATE, between rows."""
+NOT_IN_METADATA = {"FLOAT(7,4)"}
+"""Types whose values need more than row metadata: the number of digits."""
 MOVED_EVENTS = 9
 """Three inserts, an update, three records for another key, TRUNCATE, an insert."""
 
@@ -147,6 +150,27 @@ def events(archive: Path, topic: str) -> list[Event]:
     return found
 
 
+def differing_types(
+    database: SourceDatabase, tables: Sequence[TypeTable], found: Path, wanted: Path
+) -> set[str]:
+    """Return the labels of the columns whose values differ in two archives; all else must be equal."""
+    labels: set[str] = set()
+    for table in tables:
+        topic = f"{database.prefix}.{database.name}.{table.name}"
+        pairs = list(zip(events(found, topic), events(wanted, topic), strict=True))
+        assert pairs
+        for one, other in pairs:
+            assert replace(one, value=None) == replace(other, value=None)
+            ours, theirs = json.loads(one.value or b""), json.loads(other.value or b"")
+            for image in ("before", "after"):
+                rows = [document.pop(image) or {} for document in (ours, theirs)]
+                assert rows[0].keys() == rows[1].keys()
+                columns = {table.column(case): case.label for case in table.cases}
+                labels |= {columns[name] for name, value in rows[0].items() if value != rows[1][name]}
+            assert ours == theirs
+    return labels
+
+
 def lake(config: Path) -> dict[str, Any]:
     settings = load(config).lake
     with open_catalog(settings) as catalog:
@@ -228,9 +252,7 @@ def test_import_continues_and_defines_tables_from_their_rows(
     assert half["events"] > 0
     rest = imported(config, archive, "--binlog", *map(str, files))
     record(load(config), live, until_caught_up=True)
-    for table in tables:
-        topic = f"{database.prefix}.{database.name}.{table.name}"
-        assert events(archive, topic) == events(live, topic), topic
+    assert differing_types(database, tables, archive, live) == NOT_IN_METADATA
     assert half["events"] + rest["events"] == ArchiveReader(archive).manifest.events
     dump = tmp_path / "definitions.sql"
     with database.connect() as connection, connection.cursor() as cursor:
@@ -241,9 +263,7 @@ def test_import_continues_and_defines_tables_from_their_rows(
     dump.write_text("".join(lines))
     by_file = tmp_path / "by-file"
     imported(config, by_file, "--binlog", *map(str, files), "--definitions", str(dump))
-    for table in tables:
-        topic = f"{database.prefix}.{database.name}.{table.name}"
-        assert events(by_file, topic) == events(live, topic), topic
+    assert differing_types(database, tables, by_file, live) == set()
     refused = command(
         "record",
         "-c",
