@@ -16,6 +16,8 @@ from replicator.lake.reader import open_catalog
 from replicator.model.binlog import ConnectorOffset
 from replicator.operations.connector import register
 from replicator.operations.record import record
+from replicator.operations.stack import load_state
+from replicator.operations.stack.process import Child
 from replicator.sources.archive import ArchiveReader, Event, open_storage
 from replicator.sources.archive.origin import load_origin
 from replicator.sources.connector_settings import connect_client
@@ -332,3 +334,37 @@ def test_import_leaves_out_an_incomplete_transaction_at_the_end(
     # The last INSERT is missing, and nothing else.
     found = ArchiveReader(tmp_path / "archive")
     assert found.count(f"{database.prefix}.{database.name}.moved", 0) == MOVED_EVENTS - 1
+
+
+def test_import_is_repeated_after_a_kill(source_database: SourceDatabase, tmp_path: Path) -> None:
+    database = source_database
+    first = flush(database)
+    execute(database, list(MORE))
+    files = copies(database, first, tmp_path / "copies")
+    (tmp_path / "lake").mkdir()
+    config, archive = tmp_path / "mirror.toml", tmp_path / "archive"
+    config.write_text(database.config_text(tmp_path))
+    arguments = ("record", "-c", str(config), "--to", str(archive), "--binlog", *map(str, files))
+    process = subprocess.Popen([COMMAND, *arguments], stdin=subprocess.DEVNULL, start_new_session=True)
+    folder = tmp_path / "state" / "binlog-import" / "stack"
+    try:
+        until(lambda: len(parts(folder)) == 3, seconds=START_S, doing="servers start")
+        left = parts(folder)
+        busy = command(*arguments)
+        assert busy.returncode == 2
+        assert "another import of this mirror is running" in busy.stderr
+    finally:
+        process.kill()
+        process.wait()
+    assert any(child.alive() for child in left)
+    assert imported(config, archive, "--binlog", *map(str, files))["complete"]
+    assert not any(child.alive() for child in left)
+    assert not folder.parent.exists()
+    topic = f"{database.prefix}.{database.name}.moved"
+    assert len(events(archive, topic)) == MOVED_EVENTS
+
+
+def parts(folder: Path) -> list[Child]:
+    """Return the processes of a stack; none if it was not started."""
+    state = load_state(folder)
+    return [] if state is None else [part.child for part in state.parts.values()]
