@@ -27,7 +27,8 @@ VECTOR, JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = (
 """The types of columns in row events, MySQL's `enum_field_types`."""
 
 _NUMERIC: Final = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL})
-_TEXT: Final = frozenset({VARCHAR, VAR_STRING, STRING, BLOB})
+# The list of collations has an entry for each of them. MySQL 9 counts vectors too.
+_TEXT: Final = frozenset({VARCHAR, VAR_STRING, STRING, BLOB, VECTOR})
 _METADATA_BYTES: Final = {
     **dict.fromkeys((FLOAT, DOUBLE, BLOB, GEOMETRY, JSON, VECTOR, TIMESTAMP, DATETIME, TIME), 1),
     **dict.fromkeys((VARCHAR, BIT, NEWDECIMAL, STRING, VAR_STRING, ENUM, SET), 2),
