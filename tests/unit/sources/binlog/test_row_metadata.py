@@ -6,7 +6,7 @@ from replicator.errors import BinlogError
 from replicator.model.table import TableId
 from replicator.sources.binlog import table_map as types
 from replicator.sources.binlog.row_metadata import Collation, create_table
-from replicator.sources.binlog.table_map import MapColumn, TableMap
+from replicator.sources.binlog.table_map import MapColumn, TableMap, read_table_map
 
 COLLATIONS = {
     255: Collation("utf8mb4_0900_ai_ci", "utf8mb4", 4),
@@ -44,6 +44,19 @@ UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci"
 def test_create_table_defines_each_type(column: MapColumn, definition: str) -> None:
     table = TableMap(TableId("a`b", "t"), (column,))
     assert create_table(table, COLLATIONS) == f"CREATE TABLE `a``b`.`t` (`c` {definition})"
+
+
+def test_vectors_have_an_entry_in_the_list_of_collations() -> None:
+    names = b"\x01s\x00\x01t\x00"
+    columns = bytes([2, types.VECTOR, types.VARCHAR]) + b"\x03\x04" + (80).to_bytes(2, "little") + b"\x03"
+    # The default is `binary`; the second of the two has collation 255.
+    collations = b"\x02\x05\x3f\x01\xfc\xff\x00"
+    column_names = b"\x04\x04\x01v\x01c"
+    found = read_table_map(memoryview(bytes(8) + names + columns + collations + column_names))
+    assert [(c.name, c.type, c.collation, c.nullable) for c in found.columns] == [
+        ("v", types.VECTOR, 63, True),
+        ("c", types.VARCHAR, 255, True),
+    ]
 
 
 def test_create_table_defines_the_key_with_prefixes() -> None:
