@@ -281,6 +281,32 @@ def test_import_continues_and_defines_tables_from_their_rows(
     assert "contains events of" in refused.stderr
 
 
+def test_import_takes_definitions_from_the_source(source_database: SourceDatabase, tmp_path: Path) -> None:
+    database = source_database
+    database.execute("CREATE TABLE `old%` (id INT PRIMARY KEY, a ENUM('x', 'y'), b DECIMAL(5,2))")
+    config = begin(database, tmp_path / "live")
+    try:
+        database.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
+        first = flush(database)
+        database.execute("INSERT INTO `old%` VALUES (1, 'y', 1.5), (2, NULL, -2)")
+        flush(database)
+        database.execute("ALTER TABLE `old%` ADD c INT")
+    finally:
+        database.execute("SET GLOBAL binlog_row_metadata = FULL")
+    await_records(database, {"old_": 2})
+    files = copies(database, first, tmp_path / "copies")
+    refused = command("record", "-c", str(config), "--to", str(tmp_path / "a"), "--binlog", *map(str, files))
+    assert refused.returncode == 3
+    assert "old% was created before these files" in refused.stderr
+    archive, live = tmp_path / "archive", tmp_path / "live-archive"
+    database.execute("ALTER TABLE `old%` DROP c")
+    imported(config, archive, "--binlog", str(files[0]))
+    record(load(config), live, until_caught_up=True)
+    topic = f"{database.prefix}.{database.name}.old_"
+    assert len(events(archive, topic)) == 2
+    assert events(archive, topic) == events(live, topic)
+
+
 def test_import_fetches_the_files_of_the_server(source_database: SourceDatabase, tmp_path: Path) -> None:
     database = source_database
     config = begin(database, tmp_path / "live")

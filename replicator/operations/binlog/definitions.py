@@ -5,7 +5,7 @@ created earlier. In order of preference, it comes from a file that the operator 
 events (`binlog_row_metadata = FULL`), and from the source, whose tables may have changed since.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,8 +21,8 @@ from replicator.sources.binlog.table_map import TableMap
 
 _SHOWN: Final = 5
 
-Lookup = Callable[[TableId], str | None]
-"""Return the CREATE TABLE of a table that the source has now; None if it has no such table."""
+Lookup = Callable[[TableId], Sequence[str]]
+"""Return the statements that create a table of the source, with its database; none if it has no such table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +132,14 @@ def without_file(found: Needs, included: Callable[[TableId], bool], lookup: Look
         if description.has_names:
             described.append(description)
             continue
-        definition = None if table in found.altered else lookup(table)
-        if definition is None:
+        definition = () if table in found.altered else lookup(table)
+        if not definition:
             raise BinlogError(
                 f"{table} was created before these files, whose rows have no column names "
                 "(binlog_row_metadata is not FULL)",
                 "give the definitions as of the first file: --definitions FILE, written by mysqldump --no-data",
             )
-        statements.append(definition)
+        statements += definition
     return Definitions(tuple(statements), tuple(described))
 
 

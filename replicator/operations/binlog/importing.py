@@ -198,12 +198,12 @@ class _Import:
             # As the connector decides it: it reads helper tables too.
             return matches(str(table), source.tables) and not matches(str(table), source.exclude)
 
-        def lookup(table: TableId) -> str | None:
+        def lookup(table: TableId) -> Sequence[str]:
             if source.url is None:
-                return None
-            from replicator.sources.binlog.download import create_statement  # noqa: PLC0415
+                return ()
+            from replicator.sources.binlog.download import create_statements  # noqa: PLC0415
 
-            return create_statement(source, table)
+            return create_statements(source, table)
 
         return found.without_file(found.needs(scanned), included, lookup)
 

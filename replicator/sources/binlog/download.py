@@ -71,8 +71,8 @@ def download(
     return tuple(found)
 
 
-def create_statement(source: SourceConfig, table: TableId) -> str | None:
-    """Return CREATE TABLE of a table, with the name of its database; None if the source has no such table.
+def create_statements(source: SourceConfig, table: TableId) -> tuple[str, ...]:
+    """Return the statements that create the database of a table, and the table; none if the source has no such table.
 
     Raises:
         SourceError: the source cannot be queried.
@@ -87,9 +87,16 @@ def create_statement(source: SourceConfig, table: TableId) -> str | None:
             wanted,
         )
         if not found:
-            return None
-        row = connection.exec_driver_sql(f"SHOW CREATE TABLE {qualified(table)}").one()
-    return str(row[1]).replace(f"CREATE TABLE {quoted(table.name)}", f"CREATE TABLE {qualified(table)}", 1)
+            return ()
+        # Names may contain percent signs, which the driver would replace.
+        as_is = {"no_parameters": True}
+        create = f"SHOW CREATE DATABASE IF NOT EXISTS {quoted(table.database)}"
+        database = connection.exec_driver_sql(create, execution_options=as_is).one()
+        row = connection.exec_driver_sql(
+            f"SHOW CREATE TABLE {qualified(table)}", execution_options=as_is
+        ).one()
+    named = str(row[1]).replace(f"CREATE TABLE {quoted(table.name)}", f"CREATE TABLE {qualified(table)}", 1)
+    return str(database[1]), named
 
 
 @contextmanager

@@ -26,9 +26,13 @@ CREATE VIEW v AS SELECT 1
 """
 
 
-def definitions(tmp_path: Path, *events: bytes, source: dict[TableId, str] | None = None) -> Definitions:
+def definitions(
+    tmp_path: Path, *events: bytes, source: dict[TableId, tuple[str, ...]] | None = None
+) -> Definitions:
     found = needs(scan([write_file(tmp_path, 1, *events)]))
-    return without_file(found, lambda table: table.database == "shop", (source or {}).get)
+    return without_file(
+        found, lambda table: table.database == "shop", lambda table: (source or {}).get(table, ())
+    )
 
 
 def test_tables_that_the_files_create_need_no_definition(tmp_path: Path) -> None:
@@ -55,9 +59,9 @@ def test_tables_are_defined_from_the_names_in_their_rows(tmp_path: Path) -> None
 
 
 def test_rows_without_names_need_the_source_and_no_later_change(tmp_path: Path) -> None:
-    source = {A: "CREATE TABLE `shop`.`a` (id INT)"}
+    source: dict[TableId, tuple[str, ...]] = {A: ("CREATE DATABASE shop", "CREATE TABLE `shop`.`a` (id INT)")}
     found = definitions(tmp_path, table_map("a", ()), source=source)
-    assert found.statements == tuple(source.values())
+    assert found.statements == source[A]
     with pytest.raises(BinlogError, match=r"shop\.a was created before these files"):
         definitions(tmp_path, table_map("a", ()), query("DROP INDEX i ON a"), source=source)
     with pytest.raises(BinlogError, match=r"shop\.a was created before these files"):
