@@ -204,8 +204,13 @@ def test_replay_chooses_a_renamed_table_by_any_of_its_names(lake: LakeHarness, n
         row_of("bills", 400, id=2, a=2),
     ]
     lake.write(other + first + renamed)
-    assert replay(lake, f"shop.{name}", until="bin.1:200").paused == {}
-    assert rows(lake) == [{"id": 1, "a": 1}]
+    if name == "orders":
+        assert replay(lake, f"shop.{name}", until="bin.1:200").paused == {}
+        assert rows(lake) == [{"id": 1, "a": 1}]
+    else:
+        # The table does not have this name yet.
+        with pytest.raises(UsageError, match="no event of a mirrored table"):
+            replay(lake, f"shop.{name}", until="bin.1:200")
     assert replay(lake, f"shop.{name}").paused == {}
     assert rows(lake, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
     assert lake_tables(lake) == {"bills"}
