@@ -20,6 +20,7 @@ from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.workload import Layout
 
 _EVENTS = 10_000_000
+_START = Layout("benchreplay-start", snapshot_rows=2_000, changes=1_000)
 
 COLUMNS = ("program", "s", "CPU-s", "events/s", "events/CPU-s", "peak MiB")
 
@@ -77,9 +78,12 @@ def replay(options: Options, results: Path) -> bool:
         layout = options.layout
         CONSOLE.print(f"{layout.tables} table(s), {options.events:,} events, topics {layout.prefix}.*")
         load = ensure(bootstrap, layout, known)
+        start = ensure(bootstrap, _START, known)
         target = Target(cache_folder() / "lakes" / "replay", bootstrap, options.driver_memory)
         shutil.rmtree(target.folder, ignore_errors=True)
         try:
+            # The first process stores Java's classes for the others.
+            engine.drain_cold(target, target.config("start", start.layout.prefix))
             return _measure(options, load, target, results)
         finally:
             shutil.rmtree(target.folder, ignore_errors=True)
@@ -88,8 +92,6 @@ def replay(options: Options, results: Path) -> bool:
 def _measure(options: Options, load: Load, target: Target, results: Path) -> bool:
     read_once(target.bootstrap, load.layout)
     archive = target.folder / "archive"
-    # The first process stores Java's classes for the others.
-    engine.drain_cold(target, target.config("first", load.layout.prefix, changelog=False))
     record = _command(
         "record", target.config("record", load.layout.prefix), "--to", archive, "--until-caught-up"
     )

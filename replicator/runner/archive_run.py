@@ -92,13 +92,19 @@ def check_range(
         UsageError: a pattern selects no mirrored table of the archive.
         CheckFailed: the lake lacks events from before the range. Nothing was applied.
     """
-    _, ends = scheduler.check_log()
+    first, ends = scheduler.check_log()
     tables = scheduler.tables
     chosen = tables.mirrored(ends)
+    names = [
+        name
+        for topic, partitions in chosen.items()
+        if any(end > first[topic][partition] for partition, end in partitions.items())
+        for name in tables.names(topic)
+    ]
     for pattern in wanted.tables:
-        if not any(matches(name, [pattern]) for topic in chosen for name in tables.names(topic)):
+        if not any(matches(name, [pattern]) for name in names):
             raise UsageError(
-                f"--table {pattern}: the archive has no mirrored table of this name",
+                f"--table {pattern}: the range has no event of a mirrored table of this name",
                 "`replicator archive` lists the topics of the archive; source.tables selects tables of the mirror",
             )
     before: dict[str, dict[int, int]] = {}

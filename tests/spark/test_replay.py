@@ -17,6 +17,7 @@ from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.summary import RunSummary
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, open_storage
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
+from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Source, SourceTable
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
@@ -24,6 +25,7 @@ from tests.support.law import law
 from tests.support.logs import captured_logs
 from tests.support.orders_table import DEFINITION, ORDERS, created
 from tests.support.s3 import s3_bucket
+from tests.support.scenario import ID, other_table, row_of, rows
 
 
 def replay(
@@ -190,6 +192,28 @@ def test_replay_of_chosen_tables_leaves_the_others_alone(lake: LakeHarness) -> N
         replay(lake, "shop.*", until="offset:4")
     replay(lake)
     assert_equal(lake, [first, second])
+
+
+@pytest.mark.parametrize("name", ["orders", "bills"])
+def test_replay_chooses_a_renamed_table_by_any_of_its_names(lake: LakeHarness, name: str) -> None:
+    columns = [ID, ColumnSpec("a", "int")]
+    other = [other_table("other", "CREATE", 50, columns=columns), row_of("other", 60, id=9, a=9)]
+    first = [other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)]
+    renamed = [
+        other_table("bills", "ALTER", 300, old="orders", columns=columns),
+        row_of("bills", 400, id=2, a=2),
+    ]
+    lake.write(other + first + renamed)
+    if name == "orders":
+        assert replay(lake, f"shop.{name}", until="bin.1:200").paused == {}
+        assert rows(lake) == [{"id": 1, "a": 1}]
+    else:
+        # The table does not have this name yet.
+        with pytest.raises(UsageError, match="no event of a mirrored table"):
+            replay(lake, f"shop.{name}", until="bin.1:200")
+    assert replay(lake, f"shop.{name}").paused == {}
+    assert rows(lake, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
+    assert lake_tables(lake) == {"bills"}
 
 
 def test_replay_refuses_a_range_that_ends_before_it_begins(lake: LakeHarness) -> None:

@@ -36,14 +36,37 @@ def value(change: Change, *, gtids: bool) -> bytes:
     return json.dumps({"before": None, "after": {"id": 1}, "source": source, "op": "c"}).encode()
 
 
-def archive(path: Path, changes: Sequence[Change], *, gtids: bool = True, max_events: int = 3) -> Moments:
-    """Write the events, with a tombstone after every fifth one, and return the search."""
+def archive(
+    path: Path, changes: Sequence[Change], *, gtids: bool = True, max_events: int = 3, indexed: bool = True
+) -> Moments:
+    """Write the events, with a tombstone after every fifth one, and return the search.
+
+    Without `indexed`, the archive is one of version 2.
+    """
     with ArchiveWriter(path, topic_prefix="shop", encoding="json", max_events=max_events) as writer:
         for number, change in enumerate(changes):
             for content in [value(change, gtids=gtids), *([None] if number % 5 == 4 else [])]:
                 offset = writer.end_offset(change.topic, change.partition) or 0
                 writer.append(Event(change.topic, change.partition, offset, 1, None, content))
+    if not indexed:
+        as_version_2(path)
     return Moments(ArchiveReader(path), "shop")
+
+
+def as_version_2(path: Path) -> None:
+    """Replace the manifest by one of version 2, which has no index."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    files = {f["path"]: {"events": f["events"], "bytes": f["bytes"]} for f in manifest["files"]}
+    for topic, partitions in manifest["topics"].items():
+        for partition, entry in partitions.items():
+            entry["files"] = [
+                {"path": file["path"], **{name: part[name] for name in ("first", "last", "count")}}
+                for file in manifest["files"]
+                for part in file["partitions"]
+                if (part["topic"], part["partition"]) == (topic, int(partition))
+            ]
+    del manifest["index"]
+    (path / "manifest.json").write_text(json.dumps(manifest | {"version": 2, "files": files}))
 
 
 CHANGES = [
@@ -171,6 +194,7 @@ def expected_bound(changes: Sequence[Change], moment: str, *, gtids: bool) -> in
     number=st.integers(0, 80),
     gtids=st.booleans(),
     max_events=st.integers(1, 5),
+    indexed=st.booleans(),
 )
 def test_ends_are_those_of_the_definition(
     tmp_path_factory: pytest.TempPathFactory,
@@ -179,6 +203,7 @@ def test_ends_are_those_of_the_definition(
     number: int,
     gtids: bool,
     max_events: int,
+    indexed: bool,
 ) -> None:
     gtids |= kind == "gtid"
     transactions = sorted({c.transaction for c in changes if c.topic != DDL})
@@ -192,7 +217,7 @@ def test_ends_are_those_of_the_definition(
         "time": f"1970-01-01T00:00:{number // 1000:02}Z",
     }
     path = tmp_path_factory.mktemp("archive")
-    moments = archive(path, changes, gtids=gtids, max_events=max_events)
+    moments = archive(path, changes, gtids=gtids, max_events=max_events, indexed=indexed)
     bound = expected_bound(changes, f"{kind}={number}", gtids=gtids)
     found = moments.ends(parse_moment(texts[kind]))
     reader = ArchiveReader(path)
