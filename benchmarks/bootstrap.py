@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 _ROW = (
     "n, n * 7919 % 1000003, CONCAT('customer number ', n * 31 % 999983), n * 37 % 1000000 / 100, n / 7, "
-    "TIMESTAMPADD(SECOND, n % 100000000, '2021-01-01'), IF(n % 10 = 0, NULL, CONCAT('a note about ', SHA2(n, 224))), n % 2"
+    "TIMESTAMPADD(SECOND, n % 100000000, '2021-01-01'), IF(n % 10 = 0, NULL, CONCAT('note ', SHA2(n, 224))), n % 2"
 )
 _TPCH = {
     "region": "r_regionkey INT PRIMARY KEY, r_name CHAR(25), r_comment VARCHAR(152)",
