@@ -14,6 +14,7 @@ from benchmarks import drain as drain_module
 from benchmarks import drop as drop_module
 from benchmarks import freshness as freshness_module
 from benchmarks import many as many_module
+from benchmarks import replay as replay_module
 from benchmarks import size as size_module
 from benchmarks import start as start_module
 from benchmarks import versions as versions_module
@@ -186,6 +187,22 @@ def drop(
 ) -> None:
     """Drop a table of many small files."""
     _end(right=drop_module.drop(drop_module.Options(files, runs=runs, with_spark=spark), results))
+
+
+@app.command()
+def replay(
+    events: Annotated[int, typer.Option(min=1_000, help="Events of the log.")] = 10_000_000,
+    tables: Annotated[int, typer.Option(min=1, help="Tables of the mirror.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Processes of each case.")] = 3,
+    changelog: Annotated[str, typer.Option(help="without, with, both.")] = "both",
+    driver_memory: Memory = "4g",
+    bootstrap: Bootstrap = None,
+    results: Results = _RESULTS,
+) -> None:
+    """Record a log into an archive, and replay it, beside the drain of the same log."""
+    cases = {"without": (False,), "with": (True,), "both": (False, True)}[changelog]
+    options = replay_module.Options(events, tables, runs, cases, driver_memory, bootstrap)
+    _end(right=replay_module.replay(options, results))
 
 
 @app.command()

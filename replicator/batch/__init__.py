@@ -2,7 +2,7 @@
 
 from replicator.batch.apply_task import apply_task, replay_task, tag_table
 from replicator.batch.awaiting import TableAwaits
-from replicator.batch.context import MirrorContext, PendingTag, TableTask
+from replicator.batch.context import MirrorContext, PendingTag, TableTask, known_names
 from replicator.batch.exchange import (
     Exchange,
     exchanges,
@@ -29,6 +29,7 @@ __all__ = [
     "has_news",
     "is_begun",
     "is_half_renamed",
+    "known_names",
     "next_exchange",
     "prefetch_records",
     "rename",

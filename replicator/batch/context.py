@@ -144,10 +144,15 @@ def read_records(context: MirrorContext, task: TableTask) -> DataFrame:
 
 def column_rules(context: MirrorContext, table: TableId) -> ColumnRules:
     """Return the column rules for a table, under every name that it has or had."""
+    return context.rules.of(str(table), known_names(context.schemas, table))
+
+
+def known_names(schemas: SchemaTracker, table: TableId) -> tuple[str, ...]:
+    """Return every name that a table has or had, as `database.table`."""
     found: set[TableId] = set()
     left = [table]
     while left:
         if (name := left.pop()) not in found:
             found.add(name)
-            left += context.schemas.earlier_names(name) | context.schemas.later_names(name)
-    return context.rules.of(str(table), map(str, found))
+            left += schemas.earlier_names(name) | schemas.later_names(name)
+    return tuple(map(str, found))

@@ -6,7 +6,19 @@ from collections.abc import Sequence
 
 import typer
 
-from replicator.cli import drop, inspect, maintain, quarantine, rebuild, reread, run, setup, stack, tag
+from replicator.cli import (
+    archive,
+    drop,
+    inspect,
+    maintain,
+    quarantine,
+    rebuild,
+    reread,
+    run,
+    setup,
+    stack,
+    tag,
+)
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
 
@@ -73,8 +85,9 @@ app.command("tag")(tag.tag)
 app.command("rebuild")(rebuild.rebuild)
 app.command("restore")(rebuild.restore)
 app.command("drop")(drop.drop)
-app.command("record")(run.record)
-app.command("replay")(run.replay)
+app.command("record")(archive.record)
+app.command("replay")(archive.replay)
+app.command("archive")(archive.archive)
 app.add_typer(quarantine.app, name="quarantine", short_help="List, replay or drop quarantined events.")
 app.add_typer(stack.app, name="stack", short_help="Start, stop or inspect a local MySQL, Kafka and Connect.")
 

@@ -1,9 +1,7 @@
-"""Commands that move events: `demo`, `run`, `record` and `replay`."""
+"""Commands that apply events: `demo` and `run`."""
 
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
-import threading
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +11,6 @@ from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 
 if TYPE_CHECKING:
     from replicator.config import Config
-    from replicator.operations.record import RecordProgress
     from replicator.runner.summary import RunSummary
 
 CaughtUp = Annotated[
@@ -70,7 +67,7 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
     _look_at_connector(settings)
     from replicator.runner.process import run as run_mirror
 
-    _finish(run_mirror(settings, until_caught_up=until_caught_up), complete=until_caught_up)
+    finish(run_mirror(settings, until_caught_up=until_caught_up), complete=until_caught_up)
 
 
 def _look_at_connector(settings: "Config") -> None:
@@ -86,80 +83,11 @@ def _look_at_connector(settings: "Config") -> None:
         structlog.get_logger().warning("the connector's settings were not checked", reason=error.message)
 
 
-def record(
-    to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="Folder of the archive; created if it does not exist.")
-    ],
-    config: ConfigFile = DEFAULT_CONFIG,
-    until_caught_up: Annotated[
-        bool,
-        typer.Option(
-            "--until-caught-up",
-            help="Stop at the end that the topics have now, instead of following them.",
-        ),
-    ] = False,
-) -> None:
-    """Copy the mirror's Kafka topics into an event archive.
-
-    An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. It
-    contains the events as the connector wrote them: columns that are masked in the lake are not masked there.
-    Recording continues at the end of the archive. Without --until-caught-up it follows the topics until Ctrl-C
-    or SIGTERM.
-
-    \b
-    Example:
-      replicator record -c shop.toml --to shop-archive --until-caught-up
-    """
-    from replicator.cli.progress import progress_bar
-    from replicator.config import load
-    from replicator.operations.record import record as record_topics
-    from replicator.runner.signals import stop_on_signals
-
-    settings = load(config)
-    stop = threading.Event()
-    with stop_on_signals(stop), progress_bar("recording") as show:
-
-        def report(state: "RecordProgress") -> None:
-            show(f"recording, {state.bytes / 1e6:,.1f} MB", state.events, state.events + state.remaining)
-
-        done = record_topics(settings, to, until_caught_up=until_caught_up, on_progress=report, stop=stop)
-    typer.echo(f"Recorded {done.events:,} events ({done.bytes / 1e6:,.1f} MB) into {to}.")
-    if done.remaining:
-        typer.echo(f"{done.remaining:,} events remain; run the same command to continue.")
-
-
-def replay(
-    archive: Annotated[Path, typer.Option("--from", metavar="DIR", help="Folder of the archive.")],
-    config: ConfigFile = DEFAULT_CONFIG,
-) -> None:
-    """Apply an event archive to the lake.
-
-    Applies the events as `run` applies those of the recorded topics. Events that the lake already contains are
-    skipped, so a replay can be repeated.
-
-    \b
-    Example:
-      replicator replay -c shop.toml --from shop-archive
-    """
-    from replicator.cli.progress import progress_bar
-    from replicator.config import load
-    from replicator.telemetry import setup_logging
-
-    settings = load(config)
-    from replicator.runner.process import replay as replay_archive
-
-    with progress_bar("starting Spark") as show:
-        # Inside, so that log lines are printed above the bar instead of through it.
-        setup_logging()
-        summary = replay_archive(settings, archive, on_progress=partial(show, "replaying"))
-    _finish(summary, complete=True)
-
-
 def _number(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
-def _finish(summary: "RunSummary", *, complete: bool) -> None:
+def finish(summary: "RunSummary", *, complete: bool) -> None:
     """Print a summary of the run. If the run was `complete`, a paused table makes the exit code 1."""
     rows = sum(summary.rows.values())
     typer.echo(

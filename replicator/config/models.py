@@ -12,7 +12,7 @@ from replicator.config.bootstrap import BootstrapConfig, HealConfig
 from replicator.config.columns import ColumnsConfig, MirrorColumnsConfig, Unlisted
 from replicator.config.kafka_options import java_client_options
 from replicator.config.maintenance import MaintenanceConfig, TableMaintenanceConfig
-from replicator.config.paths import CatalogUri, LocalPath, Warehouse
+from replicator.config.paths import CatalogUri, LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.tags import TagsConfig
 from replicator.config.values import (
@@ -200,7 +200,7 @@ class ArchiveLog(Section):
     """`[log] kind = "archive"`: a recorded event archive. `topic_prefix` defaults to the manifest's."""
 
     kind: Literal["archive"]
-    path: LocalPath
+    path: Location
     topic_prefix: Annotated[str, Field(pattern=_NAME)] | None = None
     flattened: bool = False
 
@@ -212,7 +212,7 @@ class LakeConfig(Section):
 
     catalog: Literal["jdbc", "rest", "hive", "glue"]
     uri: CatalogUri | None = None
-    warehouse: Warehouse | None = None
+    warehouse: Location | None = None
     namespace: Annotated[str, Field(pattern=_WORD)]
     options: dict[str, OptionValue] = {}
 

@@ -28,7 +28,7 @@ def _local(value: object, info: ValidationInfo) -> Path:
     return base_of(info) / Path(_text(value)).expanduser()
 
 
-def _warehouse(value: object, info: ValidationInfo) -> str:
+def _location(value: object, info: ValidationInfo) -> str:
     text = _text(value)
     return text if _SCHEME.match(text) else str(_local(text, info))
 
@@ -43,8 +43,8 @@ def _catalog_uri(value: object, info: ValidationInfo) -> str:
 LocalPath = Annotated[Path, PlainValidator(_local)]
 """An absolute path on this machine."""
 
-Warehouse = Annotated[str, PlainValidator(_warehouse)]
-"""The location of table files: an absolute path, or an unchanged URL such as `s3://bucket/lake`."""
+Location = Annotated[str, PlainValidator(_location)]
+"""The location of files: an absolute path, or an unchanged URL such as `s3://bucket/lake`."""
 
 CatalogUri = Annotated[str, PlainValidator(_catalog_uri)]
 """The URI of a catalog; the file in `jdbc:sqlite:FILE` is made absolute."""

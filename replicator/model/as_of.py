@@ -35,6 +35,12 @@ class Bound:
             return packed.position_key > self.position_key
         return self.row is None or packed.row >= self.row
 
+    def excludes(self, position_key: int, row: int) -> bool:
+        """Return whether a change at a position is from after the last one that counts."""
+        if position_key != self.position_key:
+            return position_key > self.position_key
+        return self.row is not None and row > self.row
+
     @property
     def text(self) -> str:
         """The position, with a file name that is made of the file's number: that is all that orders files."""

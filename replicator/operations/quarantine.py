@@ -3,7 +3,8 @@
 Both write to the lake, so they run only while the mirror does not, and hold its lock.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import groupby
 
 import pyarrow as pa
@@ -23,10 +24,10 @@ from replicator.model.quarantine import (
     Resolution,
 )
 from replicator.model.table import TableId
+from replicator.runner.archive_run import open_archive
 from replicator.runner.build import open_context
 from replicator.runner.lock import only_one
 from replicator.runner.topic_tables import TopicTables
-from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
 from replicator.sources.kafka import KafkaChangeLog
 from replicator.telemetry import Stopwatch
@@ -48,11 +49,10 @@ def replay_quarantined(config: Config, wanted: QuarantineFilter) -> ReplayResult
         events = read_quarantine(config, wanted)
         if not events:
             return ReplayResult()
-        log = _log(config)
-        log.offsets()  # Report a log that cannot be reached before the JVM starts.
-        with running_session(config) as spark:
-            context = open_context(config, log, spark)
-            return replay_events(context, events)
+        with _log(config) as log:
+            log.offsets()  # Report a log that cannot be reached before the JVM starts.
+            with running_session(config) as spark:
+                return replay_events(open_context(config, log, spark), events)
 
 
 def drop_quarantined(config: Config, places: Collection[LogCoordinate]) -> int:
@@ -62,8 +62,8 @@ def drop_quarantined(config: Config, places: Collection[LogCoordinate]) -> int:
         UsageError: the mirror is running on this machine.
         FencedError: the mirror is running on another machine.
     """
-    with only_one(config), running_session(config) as spark:
-        return open_context(config, _log(config), spark).quarantine.resolve(places, Resolution.DROPPED)
+    with only_one(config), _log(config) as log, running_session(config) as spark:
+        return open_context(config, log, spark).quarantine.resolve(places, Resolution.DROPPED)
 
 
 def replay_events(context: MirrorContext, events: Sequence[QuarantinedEvent]) -> ReplayResult:
@@ -151,7 +151,10 @@ def _records(log: ChangeLog, events: Sequence[QuarantinedEvent]) -> tuple[pa.Tab
     return pa.concat_tables(tables) if tables else RECORDS.empty_table(), gone
 
 
-def _log(config: Config) -> ChangeLog:
+@contextmanager
+def _log(config: Config) -> Iterator[ChangeLog]:
     if isinstance(config.log, ArchiveLog):
-        return ArchiveChangeLog(config.log.path, config.log.topic_prefix)
-    return KafkaChangeLog(config.log)
+        with closing(open_archive(config)) as archive:
+            yield archive
+    else:
+        yield KafkaChangeLog(config.log)

@@ -13,14 +13,17 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, DataLossError, DecodeError, ReplicatorError
 from replicator.model.document import parse_json
-from replicator.sources.archive.format import MANIFEST_NAME, Encoding, Event, Manifest, PartitionKey
-from replicator.sources.archive.reader import load_manifest
-from replicator.sources.archive.writer import ArchiveWriter
+from replicator.sources.archive.format import Encoding, Event, Manifest, PartitionKey
+from replicator.sources.archive.reader import find_manifest
+from replicator.sources.archive.storage import Storage, open_storage
+from replicator.sources.archive.writer import MAX_BYTES, ArchiveWriter
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_errors import kafka_errors, translated
 from replicator.sources.schema_registry import Registry, writer_id
 
 BATCH = 5_000
+_LEAST_EVENT_BYTES: Final = 512
+"""An event in memory takes about this much besides its key and value, so small events count as this large."""
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -31,13 +34,13 @@ class RecordTimes:
     """The times of a recording, in seconds.
 
     Attributes:
-        flush: archived events are made durable at least this often.
+        segment: a segment with events is completed at least this often; its events are durable from then on.
         refresh: a recording that follows the topics looks for new ones this often.
         request: the limit of a request about topics.
         outage: how long a recording without progress waits for an unavailable broker.
     """
 
-    flush: float = 60.0
+    segment: float = 300.0
     refresh: float = 30.0
     request: float = PATIENT_S
     outage: float = 60.0
@@ -57,18 +60,21 @@ class RecordProgress:
 
 def record(
     config: Config,
-    to: Path,
+    to: Path | str,
     *,
     until_caught_up: bool,
     on_progress: Callable[[RecordProgress], None] | None = None,
     stop: threading.Event | None = None,
     times: RecordTimes = _TIMES,
+    segment_bytes: int = MAX_BYTES,
 ) -> RecordProgress:
-    """Append the events of the mirror's topics to the archive at `to`, from the archive's end.
+    """Append the events of the mirror's topics to the archive at `to`, a folder or a URL, from the archive's end.
 
     With `until_caught_up`, it ends at the high watermarks that the topics had at the start; otherwise it follows
     them, and topics that appear later, until `stop` is set. It reads committed events only, joins no
-    consumer group and commits no offsets. Archived events are made durable at least every `times.flush` seconds.
+    consumer group and commits no offsets. A segment is completed when its keys and values have `segment_bytes` in all
+    or after `times.segment` seconds. If the process is killed, the next one reads the events of incomplete segments
+    again.
 
     Raises:
         ConfigError: the configuration names an archive as its log, or no topic has the prefix.
@@ -78,14 +84,16 @@ def record(
     """
     if not isinstance(config.log, KafkaLog):
         raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
-    manifest = load_manifest(to) if (to / MANIFEST_NAME).exists() else None
-    with _Source(config.log, manifest, times) as source:
+    storage = open_storage(to, config.lake.catalog_options)
+    with _Source(config.log, find_manifest(storage), times) as source:
         if until_caught_up and not source.targets:
             raise ConfigError(
                 f"no topic of {config.log.bootstrap_servers} starts with {config.log.topic_prefix!r}",
                 "Check log.topic_prefix, and that the connector is running.",
             )
-        recorder = _Recorder(source, config.log, to, times, on_progress or (lambda _: None))
+        recorder = _Recorder(
+            source, config.log, storage, times, segment_bytes, on_progress or (lambda _: None)
+        )
         return recorder.run(until_caught_up, stop or threading.Event())
 
 
@@ -218,8 +226,9 @@ class _Recorder:
         self,
         source: _Source,
         log: KafkaLog,
-        to: Path,
+        to: Storage,
         times: RecordTimes,
+        segment_bytes: int,
         on_progress: Callable[[RecordProgress], None],
     ) -> None:
         self._source = source
@@ -228,6 +237,7 @@ class _Recorder:
         self._strange: set[int] = set()
         self._to = to
         self._times = times
+        self._segment_bytes = segment_bytes
         self._on_progress = on_progress
         self._events = self._bytes = 0
 
@@ -237,13 +247,19 @@ class _Recorder:
             first = self._source.poll()
         values = (message.value() for message in first if message.value() is not None)
         encoding = encoding_of(next(values, b""), self._log.format)
-        with ArchiveWriter(self._to, topic_prefix=self._log.topic_prefix, encoding=encoding) as writer:
+        with ArchiveWriter(
+            self._to,
+            topic_prefix=self._log.topic_prefix,
+            encoding=encoding,
+            max_events=max(1, self._segment_bytes // _LEAST_EVENT_BYTES),
+            max_bytes=self._segment_bytes,
+        ) as writer:
             self._append(writer, first, until_caught_up)
             flushed = refreshed = time.monotonic()
             while not self._finished(until_caught_up, stop):
                 self._append(writer, self._source.poll(), until_caught_up)
                 now = time.monotonic()
-                if now - flushed > self._times.flush:
+                if now - flushed > self._times.segment:
                     self._flush(writer, until_caught_up)
                     flushed = now
                 if not until_caught_up and now - refreshed > self._times.refresh:

@@ -1,23 +1,152 @@
-"""Apply an archive up to its end."""
+"""Apply an archive, or a part of it, up to its end."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
+from replicator.config import ArchiveLog, Config
+from replicator.errors import CheckFailed, UsageError
 from replicator.model.commit_marker import OffsetRange
+from replicator.model.patterns import matches
+from replicator.model.replay_range import OffsetMoment, ReplayRange
 from replicator.runner.scheduler import Scheduler
-from replicator.sources.change_log import Offsets
+from replicator.runner.table_renames import TableRenames
+from replicator.sources.archive import open_storage
+from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.archive.format import PartitionKey
+from replicator.sources.archive.moments import Moments
+from replicator.sources.change_log import Offsets, data_topic
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.runner")
+_LISTED: Final = 5
 
 OnProgress = Callable[[int, int], None]
 """Called with (events done, events in total)."""
 
 
+def open_archive(config: Config, location: str | Path | None = None) -> ArchiveChangeLog:
+    """Open the archive at `location`, by default the configured log, as the log of a mirror.
+
+    Raises:
+        ArchiveError: there is no archive, or it is damaged.
+        UsageError: without `location`, the configured log is not an archive.
+    """
+    if location is None:
+        if not isinstance(config.log, ArchiveLog):
+            raise UsageError("the configured log is not an archive", "name an archive")
+        location = config.log.path
+    storage = open_storage(location, config.lake.catalog_options)
+    # The executors of a cluster cannot read files of this machine.
+    staging = config.mirror.state_dir / "archive" if config.spark.is_local else None
+    return ArchiveChangeLog(storage, config.log.topic_prefix, staging)
+
+
+def limit_archive(log: ArchiveChangeLog, wanted: ReplayRange) -> Mapping[PartitionKey, int]:
+    """Hide the events after the range, and return (topic, partition) → the first offset of the range.
+
+    The result has only the partitions that have events from before the range.
+
+    Raises:
+        CheckFailed: the archive does not have a transaction that the range names.
+        UsageError: the range is empty, or names offsets that do not fit.
+        ArchiveError: the archive is damaged.
+    """
+    moments = Moments(log.reader, log.topic_prefix)
+    topic = _only_topic(log, wanted)
+    ends = {} if wanted.until is None else moments.ends(wanted.until, topic)
+    starts = {} if wanted.after is None else moments.ends(wanted.after, topic)
+    if any(start > ends.get(key, start) for key, start in starts.items()):
+        raise UsageError("the range ends before it begins", "compare --after with --until")
+    log.end_at(ends)
+    first = log.reader.start_offsets()
+    return {key: start for key, start in starts.items() if start > first[key]}
+
+
+def _only_topic(log: ArchiveChangeLog, wanted: ReplayRange) -> str | None:
+    """Return the topic that the offsets of the range belong to; None if it has no offsets."""
+    if not any(isinstance(moment, OffsetMoment) for moment in (wanted.after, wanted.until)):
+        return None
+    found = [
+        topic
+        for topic in log.reader.topics()
+        if (names := data_topic(topic, log.topic_prefix)) and matches(".".join(names), wanted.tables)
+    ]
+    if len(found) != 1:
+        raise UsageError(
+            f"an offset belongs to one topic, and --table selects {len(found)}",
+            "name one table with --table; `replicator archive` lists the topics",
+        )
+    return found[0]
+
+
+def check_range(
+    scheduler: Scheduler, log: ArchiveChangeLog, wanted: ReplayRange, starts: Mapping[PartitionKey, int]
+) -> None:
+    """Check that the lake has everything from before the range, and that every pattern selects a table.
+
+    With `allow_gap`, tables that the lake does not have begin at the range.
+
+    Raises:
+        UsageError: a pattern selects no mirrored table of the archive.
+        CheckFailed: the lake lacks events from before the range. Nothing was applied.
+    """
+    first, ends = scheduler.check_log()
+    tables = scheduler.tables
+    chosen = tables.mirrored(ends)
+    names = [
+        name
+        for topic, partitions in chosen.items()
+        if any(end > first[topic][partition] for partition, end in partitions.items())
+        for name in tables.names(topic)
+    ]
+    for pattern in wanted.tables:
+        if not any(matches(name, [pattern]) for name in names):
+            raise UsageError(
+                f"--table {pattern}: the range has no event of a mirrored table of this name",
+                "`replicator archive` lists the topics of the archive; source.tables selects tables of the mirror",
+            )
+    before: dict[str, dict[int, int]] = {}
+    for (topic, partition), start in starts.items():
+        if topic in chosen:
+            before.setdefault(topic, {})[partition] = start
+    missing = {r.topic: r for chunk in scheduler.unread_chunks(before) for r in chunk}
+    has_events = TableRenames(scheduler.context, tables).has_events
+    new = {topic for topic in missing if not has_events(topic)}
+    if refused := [topic for topic in sorted(missing) if not (wanted.allow_gap and topic in new)]:
+        raise _gap([str(tables.table_of(topic)) for topic in refused], all_new=new.issuperset(refused))
+    log.begin_at({key: start for key, start in starts.items() if key[0] in missing})
+    _warn_of_missing_start(scheduler, log, chosen)
+
+
+def _gap(tables: Sequence[str], *, all_new: bool) -> CheckFailed:
+    names = ", ".join(tables[:_LISTED]) + (
+        f" and {len(tables) - _LISTED} more" if len(tables) > _LISTED else ""
+    )
+    hint = "replay without --after: events that the lake has are skipped"
+    if all_new:
+        hint += "; or, for tables that need no earlier rows, add --allow-gap"
+    return CheckFailed(f"the lake lacks events from before the range, of {names}; nothing was applied", hint)
+
+
+def _warn_of_missing_start(scheduler: Scheduler, log: ArchiveChangeLog, chosen: Offsets) -> None:
+    """Log which new tables the archive has no beginning of, so that their mirrors may lack rows."""
+    late = {topic for (topic, _), first in log.reader.start_offsets().items() if first > 0}
+    has_events = TableRenames(scheduler.context, scheduler.tables).has_events
+    new = [topic for topic in sorted(late.intersection(chosen)) if not has_events(topic)]
+    if new:
+        tables = ", ".join(str(scheduler.tables.table_of(topic)) for topic in new)
+        _LOG.warning("the archive does not have the first events of new tables", tables=tables)
+
+
 def apply_archive(scheduler: Scheduler, on_progress: OnProgress | None = None) -> None:
     """Apply everything that the log has now, in chunks, and retry the tables that fail.
 
-    `on_progress` may be called from several threads, one at a time.
+    `on_progress` is called before the first event too. It may be called from several threads, one at a time.
     """
-    first, ends = scheduler.check_log()
-    chunks = scheduler.unread_chunks(first, ends)
+    _, ends = scheduler.check_log()
+    chunks = scheduler.unread_chunks(ends)
     on_events = None if on_progress is None else _event_counter(on_progress, chunks)
     for goal in chunk_goals(chunks, ends):
         if scheduler.stopping.is_set():
@@ -52,4 +181,5 @@ def _event_counter(on_progress: OnProgress, chunks: Sequence[Sequence[OffsetRang
             done += events
             on_progress(done, total)
 
+    add(0)
     return add

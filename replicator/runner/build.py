@@ -1,5 +1,7 @@
 """Build the objects of a mirror from its configuration."""
 
+from collections.abc import Collection
+
 from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
@@ -18,19 +20,23 @@ from replicator.lake.small_files import SmallFileLog
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.source_positions import source_positions
+from replicator.runner.table_states import TableStates
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.schema_registry import GivenSchemas, Registry, WriterSchemas
 
 
-def open_scheduler(context: MirrorContext, on_batch: OnBatch | None = None) -> Scheduler:
-    """Create the scheduler of a mirror, and resume its paused tables.
+def open_scheduler(
+    context: MirrorContext, on_batch: OnBatch | None = None, *, only: Collection[str] = ()
+) -> Scheduler:
+    """Create the scheduler of a mirror, and resume its paused tables. With `only`, see `TableStates`.
 
     Raises:
         LakeUnavailable: the catalog does not answer.
     """
     context.quarantine.watch(context.ledger.resume_all())
-    scheduler = Scheduler(context, on_batch, source=source_positions(context.config))
+    tables = TableStates(context, only=only)
+    scheduler = Scheduler(context, on_batch, tables=tables, source=source_positions(context.config))
     if context.log.grows:
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
     return scheduler

@@ -1,16 +1,23 @@
 """The mirror process: it holds the mirror's lock, has its own Spark session, and stops on signals."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from replicator.batch import MirrorContext
 from replicator.config import ArchiveLog, ColumnRuleBook, Config, KafkaLog
 from replicator.errors import UsageError
 from replicator.jvm.spark import running_session
+from replicator.model.replay_range import ReplayRange
 from replicator.model.reread import Request
 from replicator.model.table import TableId
-from replicator.runner.archive_run import OnProgress, apply_archive
+from replicator.runner.archive_run import (
+    OnProgress,
+    apply_archive,
+    check_range,
+    limit_archive,
+    open_archive,
+)
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.connector_watch import watching
 from replicator.runner.lock import only_one
@@ -19,7 +26,6 @@ from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.signals import stop_on_signals
 from replicator.runner.stream import KafkaStream, follow
 from replicator.runner.summary import RunSummary
-from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.kafka import KafkaChangeLog
 
@@ -38,7 +44,7 @@ def run(config: Config, *, until_caught_up: bool = False, on_batch: OnBatch | No
         ReplicatorError: any other error that a retry cannot fix.
     """
     if isinstance(config.log, ArchiveLog):
-        return replay(config, config.log.path, on_batch=on_batch)
+        return replay(config, on_batch=on_batch)
     lost = LostBinlog(config)
     with (
         watching(config, until_caught_up=until_caught_up, lost=lost) as goal,
@@ -80,22 +86,35 @@ def reread_tables(
 
 
 def replay(
-    config: Config, archive: Path, *, on_progress: OnProgress | None = None, on_batch: OnBatch | None = None
+    config: Config,
+    archive: Path | str | None = None,
+    wanted: ReplayRange | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+    on_batch: OnBatch | None = None,
 ) -> RunSummary:
-    """Apply an archive up to its end, by the same code and with the same guarantees as `run`.
+    """Apply an archive, by default the configured log, by the same code and with the same guarantees as `run`.
+
+    With `wanted`, a part of it is applied, else everything up to its end. Events that the lake has are skipped.
 
     Raises:
         ArchiveError: the archive is damaged.
+        CheckFailed: the lake lacks events from before the wanted part.
+        UsageError: the archive has no such part.
     """
-    log = ArchiveChangeLog(archive, config.log.topic_prefix)
-    with _started(config, log, on_batch) as (_, scheduler):
-        apply_archive(scheduler, on_progress)
+    log = open_archive(config, archive)
+    with contextlib.closing(log):
+        starts = {} if wanted is None else limit_archive(log, wanted)
+        with _started(config, log, on_batch, () if wanted is None else wanted.tables) as (_, scheduler):
+            if wanted is not None:
+                check_range(scheduler, log, wanted, starts)
+            apply_archive(scheduler, on_progress)
         return scheduler.summary()
 
 
 @contextlib.contextmanager
 def _started(
-    config: Config, log: ChangeLog, on_batch: OnBatch | None
+    config: Config, log: ChangeLog, on_batch: OnBatch | None, only: Collection[str] = ()
 ) -> Iterator[tuple[MirrorContext, Scheduler]]:
     """Provide the only mirror of this configuration on this machine; SIGTERM and Ctrl-C stop its scheduler."""
     ColumnRuleBook(config)  # Report a missing key before the JVM starts.
@@ -103,7 +122,7 @@ def _started(
         log.offsets()  # Report a log that cannot be reached before the JVM starts.
         with running_session(config) as spark:
             context = open_context(config, log, spark)
-            scheduler = open_scheduler(context, on_batch)
+            scheduler = open_scheduler(context, on_batch, only=only)
             try:
                 with stop_on_signals(scheduler.stopping):
                     yield context, scheduler

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task, has_news, prefetch_records
 from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
 from replicator.jvm.spark import compile_plans, first_line
-from replicator.lake.ledger import chunks, ranges_to_read
+from replicator.lake.ledger import chunks
 from replicator.maintenance.small_merge import SmallMerge
 from replicator.maintenance.upkeep import TableMaintainer, Upkeep
 from replicator.model.batch_stats import BatchStats
@@ -144,14 +144,12 @@ class Scheduler:
             }
         return starts
 
-    def unread_chunks(self, first: Offsets, ends: Offsets) -> list[tuple[OffsetRange, ...]]:
+    def unread_chunks(self, ends: Offsets) -> list[tuple[OffsetRange, ...]]:
         """Return what the log has and the lake lacks, of all readable tables, in chunks of `apply.max_events`."""
-        missing: list[OffsetRange] = []
-        for topic, partitions in sorted(self.tables.mirrored(ends).items()):
-            if self.context.ledger.knows(table := self.tables.table_of(topic)):
-                resume_marker = self.context.ledger.progress(table).resume_marker
-                missing += ranges_to_read(topic, resume_marker, first.get(topic, {}), partitions)
-        return chunks(tuple(missing), self.context.config.apply.max_events)
+        knows, table_of = self.context.ledger.knows, self.tables.table_of
+        topics = [topic for topic in sorted(self.tables.mirrored(ends)) if knows(table_of(topic))]
+        missing = tuple(r for topic in topics for r in self._renames.unread(topic, ends))
+        return chunks(missing, self.context.config.apply.max_events)
 
     def _warn_of_unmatched(self, tables: set[TableId]) -> None:
         """Log once which patterns match no table or column that the log has; it lacks excluded tables."""

@@ -141,6 +141,15 @@ class TableRenames:
             _, self._ends = self._context.log.offsets()
         return not self.unread(topic, self._ends)
 
+    def has_events(self, topic: str) -> bool:
+        """Whether the lake has events of a topic, even if the lake table has been renamed since."""
+        table = self._tables.table_of(topic)
+        if not self._tables.is_readable(table):
+            return True
+        return (
+            bool(self._context.ledger.progress(table).topics) or self._resume_marker(table, topic) is not None
+        )
+
     def _resume_marker(self, table: TableId, topic: str) -> CommitMarker | None:
         """Return the marker after which events of `topic` must be read; it may be under a later name of the table."""
         if self._context.ledger.progress(table).resume_marker is None:

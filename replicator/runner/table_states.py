@@ -1,9 +1,9 @@
 """Track which tables a mirror has, and which of them are paused or wait for a retry."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from replicator.batch import MirrorContext
+from replicator.batch import MirrorContext, known_names
 from replicator.config import SourceConfig
 from replicator.errors import (
     LakeUnavailable,
@@ -14,6 +14,7 @@ from replicator.errors import (
     SourceError,
 )
 from replicator.jvm.spark import first_line
+from replicator.model.patterns import matches
 from replicator.model.table import TableId, TableSchema
 from replicator.runner.retries import Retries
 from replicator.runner.topic_tables import TopicTables
@@ -49,8 +50,12 @@ class TableStates:
         context: MirrorContext,
         retries: Retries | None = None,
         read_definition: ReadDefinition = _read_definition,
+        *,
+        only: Collection[str] = (),
     ) -> None:
+        """With `only`, the mirror has only the tables that one of these patterns matches, under any of their names."""
         self._context = context
+        self._only = tuple(only)
         self._topics = TopicTables(context.log, context.schemas, context.config.includes)
         self._included: dict[TableId, bool] = {}
         self.paused: dict[TableId, str] = {}
@@ -72,7 +77,15 @@ class TableStates:
     def _includes(self, table: TableId) -> bool:
         if table not in self._included:
             self._included[table] = self._context.config.includes(str(table))
-        return self._included[table]
+        return self._included[table] and (not self._only or self._is_chosen(table))
+
+    def _is_chosen(self, table: TableId) -> bool:
+        # Not remembered: later schema changes tell of further names.
+        return any(matches(name, self._only) for name in known_names(self._context.schemas, table))
+
+    def names(self, topic: str) -> tuple[str, ...]:
+        """Return every name that the table of a topic has or had, as `database.table`."""
+        return known_names(self._context.schemas, self.table_of(topic))
 
     def invalidate(self) -> None:
         """Forget that topics had no event that names their table; the log is asked again when it matters."""

@@ -14,7 +14,7 @@ from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, LogError, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.identifiers import quoted
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive import ArchiveReader, open_storage
 from replicator.sources.connector_policy import MISSING, UNREACHABLE, Observation
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import QUICK_S, KafkaAdmin
@@ -111,7 +111,7 @@ def _with_log(view: SourceView, config: Config, kafka_timeout_s: float) -> Sourc
             view = replace(view, prefix=f"{log.topic_prefix}.")
             return replace(view, ends=_kafka_ends(log, kafka_timeout_s))
         view = replace(view, prefix=f"{log.topic_prefix}." if log.topic_prefix else "")
-        archive = ArchiveReader(log.path)
+        archive = ArchiveReader(open_storage(log.path, config.lake.catalog_options))
         prefix = log.topic_prefix or archive.manifest.topic_prefix
         return replace(view, prefix=f"{prefix}.", ends=archive.end_offsets())
     except LogError as error:

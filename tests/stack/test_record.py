@@ -149,7 +149,7 @@ def test_record_includes_topics_that_are_created_while_it_runs(broker: Broker, t
 
     def run() -> None:
         config = broker.config(tmp_path)
-        times = RecordTimes(flush=0, refresh=0.5)
+        times = RecordTimes(segment=0, refresh=0.5)
         result.append(
             record(config, tmp_path / "a", until_caught_up=False, on_progress=count, stop=stop, times=times)
         )

@@ -230,7 +230,7 @@ def configuration_page() -> str:
 
 
 _ELSEWHERE: Final = {
-    ("log", "path"): "Folder of the archive.",
+    ("log", "path"): "Folder of the archive, or a URL such as s3://bucket/folder.",
     (
         "log",
         "options",

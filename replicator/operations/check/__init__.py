@@ -13,7 +13,7 @@ from replicator.operations.check.connector import check_connector, check_topics,
 from replicator.operations.check.log_facts import TopicFacts, read_connector, read_topics
 from replicator.operations.check.machine import check_machine
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive import ArchiveReader, open_storage
 from replicator.sources.schema_registry import Registry
 
 __all__ = ["CheckResult", "Status", "refuse_losses", "run_checks", "worst"]
@@ -102,7 +102,7 @@ def _log(config: Config) -> list[CheckResult]:
             ok("log: reachable", f"Kafka at {config.log.bootstrap_servers}"),
             *check_topics(topics, config),
         ]
-    manifest = ArchiveReader(config.log.path).manifest
+    manifest = ArchiveReader(open_storage(config.log.path, config.lake.catalog_options)).manifest
     return [ok("log: reachable", f"{manifest.events:,} events in {config.log.path}")]
 
 

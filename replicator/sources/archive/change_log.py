@@ -1,7 +1,10 @@
 """Read a recorded event archive as a change log."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -9,43 +12,90 @@ from pyspark.sql import functions as F
 
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import RawRecord
-from replicator.sources.archive import ArchiveReader, read_events
+from replicator.sources.archive.format import EVENT_SCHEMA, PartitionKey
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.staging import StagedFiles
+from replicator.sources.archive.storage import LocalStorage, Storage
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
+
+_AVRO_SCHEMA: Final = json.dumps(EVENT_SCHEMA)
 
 
 class ArchiveChangeLog:
-    """The topics in an archive, as listed by the manifest when this object was created."""
+    """The topics in an archive, as listed by the manifest when this object was created.
+
+    The checksum of each file is verified before Spark reads it. Spark gets the files of an object store from `staging`,
+    a folder of this machine. Without it, Spark reads the store itself, for which it needs Hadoop's client.
+
+    Attributes:
+        reader: the archive.
+    """
 
     grows = False
 
-    def __init__(self, path: Path, topic_prefix: str | None = None) -> None:
-        self._reader = ArchiveReader(path)
-        self.topic_prefix = topic_prefix or self._reader.manifest.topic_prefix
+    def __init__(
+        self, path: Path | str | Storage, topic_prefix: str | None = None, staging: Path | None = None
+    ) -> None:
+        self.reader = ArchiveReader(path)
+        self.topic_prefix = topic_prefix or self.reader.manifest.topic_prefix
         self._schema_read = False
+        self._starts: Mapping[PartitionKey, int] = {}
+        self._ends: Mapping[PartitionKey, int] = {}
+        self._verified: set[str] = set()
+        self._verifying = threading.Lock()
+        is_local = isinstance(self.reader.storage, LocalStorage)
+        self._staged = None if is_local or staging is None else StagedFiles(self.reader, staging)
+
+    def begin_at(self, starts: Mapping[PartitionKey, int]) -> None:
+        """Hide the events of these partitions that are before an offset; schema changes are not hidden."""
+        self._starts = starts
+
+    def end_at(self, ends: Mapping[PartitionKey, int]) -> None:
+        """Hide the events of these partitions from an offset on, schema changes too."""
+        self._ends = ends
 
     def offsets(self) -> tuple[Offsets, Offsets]:
-        return self._grouped(self._reader.start_offsets()), self._grouped(self._reader.end_offsets())
+        ends = self._limited_ends()
+        starts = {
+            key: min(max(first, self._starts.get(key, first)), ends[key])
+            for key, first in self.reader.start_offsets().items()
+        }
+        return self._grouped(starts), self._grouped(ends)
 
     def readable_ends(self) -> Offsets:
-        return self._grouped(self._reader.end_offsets())
+        return self._grouped(self._limited_ends())
+
+    def _limited_ends(self) -> dict[PartitionKey, int]:
+        return {key: min(end, self._ends.get(key, end)) for key, end in self.reader.end_offsets().items()}
 
     def topic_id(self, topic: str) -> str | None:  # noqa: ARG002 an archive has each topic once
         return None
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        files = self._files(ranges)
+        names = self._names(ranges)
         wanted = F.lit(False)
         for r in ranges:
             inside = (F.col("offset") >= r.start) & (F.col("offset") < r.end)
             wanted |= (F.col("topic") == r.topic) & (F.col("partition") == r.partition) & inside
-        frame = spark.read.format("avro").load([str(f) for f in files])
-        return frame.where(wanted).select("partition", "offset", "timestamp", "key", "value")
+        files = spark.read.format("avro").option("avroSchema", _AVRO_SCHEMA).load(self._paths(names))
+        return files.where(wanted).select("partition", "offset", "timestamp", "key", "value")
+
+    def _paths(self, names: Sequence[str]) -> list[str]:
+        """Return the paths of files for Spark, after their checksums were verified."""
+        if self._staged is not None:
+            return self._staged.paths(names)
+        with self._verifying:
+            for name in names:
+                if name not in self._verified:
+                    self.reader.content(name)
+                    self._verified.add(name)
+        return [self.reader.storage.path(name) for name in names]
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         wanted = {(r.topic, r.partition): r for r in ranges}
         found = Collected(max_bytes)
-        for file in self._files(ranges):
-            for event in read_events(file):
+        for name in self._names(ranges):
+            for event in self.reader.file_events(name):
                 r = wanted.get((event.topic, event.partition))
                 if r is not None and r.start <= event.offset < r.end:
                     place = (event.topic, event.partition, event.offset, event.timestamp)
@@ -58,19 +108,26 @@ class ArchiveChangeLog:
         if self._schema_read:
             return
         topic = self.topic_prefix
-        for partition in self._reader.partitions(topic):
-            for e in self._reader.events(topic, partition):
+        for partition in self.reader.partitions(topic):
+            for e in self.reader.events(topic, partition, end=self._ends.get((topic, partition))):
                 yield RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
         self._schema_read = True
 
     def writer_schemas(self) -> Mapping[int, str] | None:
         """Return id → Avro schema of the archive's events; None if they are in JSON. Raises ArchiveError."""
-        return self._reader.writer_schemas()
+        return self.reader.writer_schemas()
 
-    def _files(self, ranges: Sequence[OffsetRange]) -> list[Path]:
-        return sorted({f for r in ranges for f in self._reader.files(r.topic, r.partition, r.start, r.end)})
+    def close(self) -> None:
+        """Delete the files that were staged for Spark."""
+        if self._staged is not None:
+            self._staged.close()
 
-    def _grouped(self, offsets: dict[tuple[str, int], int]) -> Offsets:
+    def _names(self, ranges: Iterable[OffsetRange]) -> list[str]:
+        return sorted(
+            {s.path for r in ranges for s in self.reader.segments(r.topic, r.partition, r.start, r.end)}
+        )
+
+    def _grouped(self, offsets: Mapping[PartitionKey, int]) -> Offsets:
         grouped: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in offsets.items():
             if data_topic(topic, self.topic_prefix) is not None:

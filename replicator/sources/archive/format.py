@@ -1,20 +1,23 @@
-"""Define the contents of an event archive: events, the manifest, and the manifest's JSON format."""
+"""Define the contents of an event archive: events, files with their index, and the manifest.
 
-import json
+The manifest lists the newest files, and what the archive has of each partition. It is rewritten by each flush, so it
+must stay small: the entries of older files are in pages, which are never changed. The manifest names the newest page,
+and each page names the one before it. `documents` has the JSON formats.
+"""
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Self, cast
+from typing import Any, Final, Literal, Self
 
-from replicator.errors import ArchiveError, DecodeError
-from replicator.model.document import parse_json
+from replicator.errors import ArchiveError
 from replicator.model.records import RawRecord
+from replicator.sources.archive.positions import SourceSpan
 
-FORMAT = "replicator-archive"
-VERSION = 2
-READABLE_VERSIONS = (1, 2)
-"""Version 2 added events in Avro and their writer schemas."""
-MANIFEST_NAME = "manifest.json"
+MANIFEST_NAME: Final = "manifest.json"
+
+PAGE_SEGMENTS: Final = 512
+"""With at least this many segments, the files of a manifest move to a page: about 200 KB."""
 
 Encoding = Literal["json", "json-schemas", "avro"]
 
@@ -47,6 +50,8 @@ EVENT_SCHEMA: dict[str, Any] = {
     ],
 }
 
+PartitionKey = tuple[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Event(RawRecord):
@@ -56,211 +61,170 @@ class Event(RawRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class FileEntry:
-    """One container file: number of events, and size in bytes."""
-
-    events: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaEntry:
-    """One writer schema of events in Avro: its file, and the size in bytes."""
-
-    path: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Segment:
-    """The part of one partition that is in one file: all events from offset `first` to `last`, inclusive."""
+    """The part of one partition that is in one file: all events from offset `first` to `last`, inclusive.
+
+    Attributes:
+        path: the file.
+        count: number of events.
+        times: lowest and highest time of the log, milliseconds since the epoch; None in files of versions 1 and 2.
+        source: positions and times in the source; None if no event has a position, and in files of versions 1 and 2.
+    """
 
     path: str
+    topic: str
+    partition: int
     first: int
     last: int
     count: int
+    times: tuple[int, int] | None = None
+    source: SourceSpan | None = None
+
+    @property
+    def key(self) -> PartitionKey:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether `source` is known, so that None means that there is no position."""
+        return self.times is not None
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One container file.
+
+    Attributes:
+        events: number of events.
+        bytes: size.
+        segments: the partitions in it, sorted.
+        sha256: checksum of the content, in hexadecimal; None for files of versions 1 and 2.
+    """
+
+    path: str
+    events: int
+    bytes: int
+    segments: tuple[Segment, ...]
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file that is not a container: its path, size in bytes, and checksum, which old schemas lack."""
+
+    path: str
+    bytes: int
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The files that are listed in pages: number of pages, files, events and bytes, and the newest page."""
+
+    pages: int
+    files: int
+    events: int
+    bytes: int
+    last: FileRef
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some files, in the order in which they were written, and the page before this one."""
+
+    files: tuple[FileEntry, ...]
+    previous: FileRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
-    """The events of one partition. Recording continues at offset `end`."""
+    """The events of one partition: first and last offset, and their number. Recording continues at offset `end`."""
 
-    segments: tuple[Segment, ...]
+    first: int
+    last: int
+    count: int
     end: int
-
-    @property
-    def first(self) -> int:
-        """Return the offset of the first event."""
-        return self.segments[0].first
-
-    @property
-    def last(self) -> int:
-        """Return the offset of the last event."""
-        return self.segments[-1].last
-
-    @property
-    def count(self) -> int:
-        """Return the number of events."""
-        return sum(segment.count for segment in self.segments)
-
-
-PartitionKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The contents of an archive. `files` is keyed by path, `partitions` by (topic, partition).
+    """The manifest of an archive.
 
-    `encoding` describes the first event. A connector may start or stop sending schemas at any time, so
-    readers check each event. `schemas` is keyed by the id in the headers of events in Avro.
+    `encoding` describes the first event. A connector may start or stop sending schemas at any time, so readers check
+    each event.
+
+    Attributes:
+        files: the files that are in no page, in the order in which they were written.
+        pages: the older files; None if there are none.
+        partitions: (topic, partition) → what the archive has of it, in all files.
+        schemas: writer schemas of events in Avro, by the id in the headers of events.
     """
 
     topic_prefix: str
     encoding: Encoding
     created: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
-    files: Mapping[str, FileEntry] = field(default_factory=dict)
+    files: tuple[FileEntry, ...] = ()
+    pages: Pages | None = None
     partitions: Mapping[PartitionKey, PartitionEntry] = field(default_factory=dict)
-    schemas: Mapping[int, SchemaEntry] = field(default_factory=dict)
+    schemas: Mapping[int, FileRef] = field(default_factory=dict)
 
     @property
     def events(self) -> int:
-        """Return the number of events in the whole archive."""
-        return sum(entry.events for entry in self.files.values())
+        """Number of events in the whole archive."""
+        return sum(f.events for f in self.files) + (0 if self.pages is None else self.pages.events)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all container files, in bytes."""
+        return sum(f.bytes for f in self.files) + (0 if self.pages is None else self.pages.bytes)
+
+    @property
+    def file_count(self) -> int:
+        """Number of container files in the whole archive."""
+        return len(self.files) + (0 if self.pages is None else self.pages.files)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the files should move to a page."""
+        return sum(len(f.segments) for f in self.files) >= PAGE_SEGMENTS
 
     def end_offset(self, topic: str, partition: int) -> int | None:
         """Return the offset at which recording of a partition continues; None if the archive has no events of it."""
         entry = self.partitions.get((topic, partition))
         return None if entry is None else entry.end
 
-    def with_file(self, path: str, size: int, segments: Mapping[PartitionKey, Segment]) -> Self:
-        """Return this manifest plus one file of `size` bytes with `segments`."""
+    def with_file(self, entry: FileEntry) -> Self:
+        """Return this manifest plus one file. Raises ArchiveError if it repeats offsets."""
         partitions = dict(self.partitions)
-        for key, segment in segments.items():
-            before = partitions.get(key)
+        for segment in entry.segments:
+            before = partitions.get(segment.key)
             if before is not None and segment.first < before.end:
                 raise ArchiveError(
-                    f"{key[0]}-{key[1]}: offset {segment.first} is already in the archive, which ends at "
-                    f"{before.end}",
+                    f"{segment.topic}-{segment.partition}: offset {segment.first} is already in the archive, which "
+                    f"ends at {before.end}",
                     "Each event is archived once; continue at the end offset.",
                 )
-            earlier = () if before is None else before.segments
-            partitions[key] = PartitionEntry((*earlier, segment), segment.last + 1)
-        events = sum(segment.count for segment in segments.values())
-        return replace(self, files={**self.files, path: FileEntry(events, size)}, partitions=partitions)
+            partitions[segment.key] = PartitionEntry(
+                segment.first if before is None else before.first,
+                segment.last,
+                segment.count + (0 if before is None else before.count),
+                segment.last + 1,
+            )
+        return replace(self, files=(*self.files, entry), partitions=partitions)
 
     def with_end(self, topic: str, partition: int, end: int) -> Self:
         """Return this manifest with a partition's end offset raised to `end`; it is never lowered."""
         entry = self.partitions.get((topic, partition))
         if entry is None or end <= entry.end:
             return self
-        partitions = {**self.partitions, (topic, partition): PartitionEntry(entry.segments, end)}
-        return replace(self, partitions=partitions)
+        return replace(self, partitions={**self.partitions, (topic, partition): replace(entry, end=end)})
 
-    def to_json(self) -> str:
-        """Serialize as manifest.json (schemas/archive-manifest-v2.json)."""
-        topics: dict[str, dict[str, Any]] = {}
-        for (topic, partition), entry in sorted(self.partitions.items()):
-            topics.setdefault(topic, {})[str(partition)] = _entry_to_json(entry)
-        document = {
-            "format": FORMAT,
-            "version": VERSION,
-            "topic_prefix": self.topic_prefix,
-            "encoding": self.encoding,
-            "created": self.created.astimezone(UTC).isoformat(),
-            "files": {
-                path: {"events": entry.events, "bytes": entry.bytes} for path, entry in self.files.items()
-            },
-            "topics": topics,
-            "schemas": {
-                str(writer): {"path": entry.path, "bytes": entry.bytes}
-                for writer, entry in sorted(self.schemas.items())
-            },
-        }
-        return json.dumps(document, indent=1) + "\n"
+    def page(self) -> Page:
+        """Return the page that takes over the files of this manifest."""
+        return Page(self.files, None if self.pages is None else self.pages.last)
 
-    @classmethod
-    def from_json(cls, text: str, where: str) -> Self:
-        """Parse manifest.json; `where` names it in errors. Raises ArchiveError."""
-        try:
-            document = parse_json(text)
-        except DecodeError as error:
-            raise ArchiveError(f"{where} is {error.message}", "Restore the file from a copy.") from error
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise ArchiveError(f"{where} is not the manifest of an event archive")
-        version = document.get("version")
-        if type(version) is not int or version not in READABLE_VERSIONS:
-            raise ArchiveError(
-                f"{where} has version {version!r}; this program reads versions up to {VERSION}",
-                "Use the release of replicator that wrote it, or a newer one.",
-            )
-        try:
-            return cls._from_document(document)
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            raise ArchiveError(
-                f"{where} is damaged: {type(error).__name__}: {error}", "Restore the file from a copy."
-            ) from error
-
-    @classmethod
-    def _from_document(cls, document: dict[str, Any]) -> Self:
-        encoding = document["encoding"]
-        if encoding not in {"json", "json-schemas", "avro"}:
-            raise ValueError(f"unknown encoding {encoding!r}")
-        files = {
-            path: FileEntry(_number(f["events"]), _number(f["bytes"]))
-            for path, f in document["files"].items()
-        }
-        return cls(
-            topic_prefix=_text(document["topic_prefix"]),
-            encoding=cast("Encoding", encoding),
-            created=datetime.fromisoformat(document["created"]),
-            files=files,
-            partitions={
-                (topic, int(partition)): _entry_from_json(entry, files)
-                for topic, partitions in document["topics"].items()
-                for partition, entry in partitions.items()
-            },
-            schemas={
-                int(writer): SchemaEntry(_text(entry["path"]), _number(entry["bytes"]))
-                for writer, entry in document.get("schemas", {}).items()
-            },
-        )
-
-
-def _entry_to_json(entry: PartitionEntry) -> dict[str, Any]:
-    return {
-        "first": entry.first,
-        "last": entry.last,
-        "count": entry.count,
-        "end": entry.end,
-        "files": [
-            {"path": s.path, "first": s.first, "last": s.last, "count": s.count} for s in entry.segments
-        ],
-    }
-
-
-def _entry_from_json(entry: dict[str, Any], files: Mapping[str, FileEntry]) -> PartitionEntry:
-    segments = tuple(
-        Segment(_text(s["path"]), _number(s["first"]), _number(s["last"]), _number(s["count"]))
-        for s in entry["files"]
-    )
-    parsed = PartitionEntry(segments, _number(entry["end"]))
-    totals = [_number(entry[name]) for name in ("first", "last", "count")]
-    if [parsed.first, parsed.last, parsed.count] != totals:
-        raise ValueError("a partition's totals differ from the sum of its files")
-    if parsed.end <= parsed.last:
-        raise ValueError("a partition ends before its last event")
-    if not all(segment.path in files for segment in segments):
-        raise ValueError("a partition has a file that is not in the list of files")
-    return parsed
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.60} is not a text")
-    return value
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r:.60} is not a number of at least 0")
-    return value
+    def with_page(self, ref: FileRef) -> Self:
+        """Return this manifest after its files were moved to the page `ref`."""
+        pages = 1 + (0 if self.pages is None else self.pages.pages)
+        return replace(self, files=(), pages=Pages(pages, self.file_count, self.events, self.bytes, ref))

@@ -1,5 +1,9 @@
 """Read an event archive: the files that contain a range of a partition, and the events themselves."""
 
+import errno
+import hashlib
+import io
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -11,52 +15,91 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from replicator.errors import ArchiveError
-from replicator.sources.archive.format import MANIFEST_NAME, Event, Manifest, PartitionKey
+from replicator.sources.archive.documents import parse_manifest, parse_page
+from replicator.sources.archive.format import (
+    MANIFEST_NAME,
+    Event,
+    FileEntry,
+    FileRef,
+    Manifest,
+    PartitionKey,
+    Segment,
+)
+from replicator.sources.archive.storage import Storage, open_storage
 
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError),
     *(MemoryError, RecursionError, struct.error, zlib.error),
 )
 """Exceptions that fastavro raises for a truncated or modified file."""
+_COPY_AGAIN: Final = "The archive was copied partially; copy the whole directory again."
+_RESTORE: Final = "Restore the file from a copy."
 
 
 class ArchiveReader:
-    """An archive as listed by its manifest when this object was created; later appends are not visible."""
+    """An archive as listed by its manifest when this object was created; later appends are not visible.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.manifest = load_manifest(path)
-        self._check_files()
+    `path` is a folder, the URL of one in an object store, or its storage. The content of a file is compared with its
+    checksum whenever it is read; files of versions 1 and 2 have none.
+
+    Attributes:
+        entries: path → every container file, in the order in which they were written.
+    """
+
+    def __init__(self, path: Path | str | Storage, *, check_sizes: bool = True) -> None:
+        """With `check_sizes`, report files that are missing or have another size at once, not when they are read."""
+        self.storage = open_storage(path) if isinstance(path, Path | str) else path
+        self.manifest = load_manifest(self.storage)
+        self.entries: dict[str, FileEntry] = {entry.path: entry for entry in self._all_files()}
+        self._segments: dict[PartitionKey, list[Segment]] = {}
+        for entry in self.entries.values():
+            for segment in entry.segments:
+                self._segments.setdefault(segment.key, []).append(segment)
+        if check_sizes:
+            self._check_files()
+
+    def _all_files(self) -> list[FileEntry]:
+        pages = []
+        ref = None if self.manifest.pages is None else self.manifest.pages.last
+        while ref is not None:
+            page = parse_page(_decoded(self._whole(ref), ref.path), f"{self.storage.location}/{ref.path}")
+            pages.append(page.files)
+            ref = page.previous
+        files = [entry for page in reversed(pages) for entry in page]
+        if self.manifest.pages is not None and len(files) != self.manifest.pages.files:
+            raise ArchiveError(
+                f"{self.storage.location}: the index has {len(files)} files, the manifest says "
+                f"{self.manifest.pages.files}",
+                _COPY_AGAIN,
+            )
+        return [*files, *self.manifest.files]
 
     def _check_files(self) -> None:
-        files = {name: entry.bytes for name, entry in self.manifest.files.items()}
-        files |= {entry.path: entry.bytes for entry in self.manifest.schemas.values()}
-        for name, wanted in files.items():
-            file = self.path / name
+        """Compare the size of every file with the archive's index. Raises ArchiveError."""
+        wanted = {entry.path: entry.bytes for entry in self.entries.values()}
+        wanted |= {ref.path: ref.bytes for ref in self.manifest.schemas.values()}
+        sizes: dict[str, int] = {}
+        for folder in sorted({name.rpartition("/")[0] for name in wanted}):
             try:
-                size = file.stat().st_size
+                sizes |= self.storage.sizes(folder)
             except OSError as error:
-                raise ArchiveError(
-                    f"{self.path}: {name} is in the manifest but cannot be read ({error.strerror})",
-                    "The archive was copied partially; copy the whole directory again.",
-                ) from error
-            if size != wanted:
-                raise ArchiveError(
-                    f"{self.path}: {name} has {size} bytes, the manifest says {wanted}",
-                    "The archive was copied partially; copy the whole directory again.",
-                )
+                raise self._missing(f"{folder}/", error) from error
+        for name, size in wanted.items():
+            if name not in sizes:
+                raise self._missing(name, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+            if sizes[name] != size:
+                raise self._wrong_size(name, sizes[name], size)
+
+    def content(self, name: str) -> bytes:
+        """Return a container file, whose size and checksum are compared with the index. Raises ArchiveError."""
+        entry = self.entries[name]
+        return self._whole(FileRef(name, entry.bytes, entry.sha256))
 
     def writer_schemas(self) -> dict[int, str] | None:
         """Return id → Avro schema as JSON text of events in Avro; None if the archive's events are JSON."""
         if self.manifest.encoding != "avro":
             return None
-        try:
-            return {
-                writer: (self.path / entry.path).read_text(encoding="utf-8")
-                for writer, entry in self.manifest.schemas.items()
-            }
-        except (OSError, UnicodeDecodeError) as error:
-            raise ArchiveError(f"{self.path}: a schema cannot be read: {error}") from error
+        return {writer: _decoded(self._whole(ref), ref.path) for writer, ref in self.manifest.schemas.items()}
 
     def topics(self) -> list[str]:
         """Return the sorted names of the topics with at least one event."""
@@ -74,63 +117,106 @@ class ArchiveReader:
         """Return (topic, partition) → the offset after the last event (exclusive)."""
         return {key: entry.end for key, entry in self.manifest.partitions.items()}
 
-    def files(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> list[Path]:
-        """Return the files with events of a partition at offsets from `start` to before `end`, in offset order.
-
-        The files contain other partitions and offsets too: filter after reading.
-        """
-        entry = self.manifest.partitions.get((topic, partition))
-        if entry is None:
-            return []
+    def segments(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> list[Segment]:
+        """Return the segments with events of a partition at offsets from `start` to before `end`, in offset order."""
         return [
-            self.path / segment.path
-            for segment in entry.segments
+            segment
+            for segment in self._segments.get((topic, partition), ())
             if segment.last >= start and (end is None or segment.first < end)
         ]
 
     def count(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> int:
         """Return an upper bound for the number of events in the range: partly included files are counted whole."""
-        entry = self.manifest.partitions.get((topic, partition))
-        if entry is None:
-            return 0
-        return sum(s.count for s in entry.segments if s.last >= start and (end is None or s.first < end))
+        return sum(segment.count for segment in self.segments(topic, partition, start, end))
 
     def events(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> Iterator[Event]:
         """Yield the events of a partition at offsets from `start` to before `end`, in offset order."""
-        for file in self.files(topic, partition, start, end):
-            for event in read_events(file):
+        for segment in self.segments(topic, partition, start, end):
+            for event in self.file_events(segment.path):
                 if event.topic != topic or event.partition != partition or event.offset < start:
                     continue
                 if end is not None and event.offset >= end:
                     break
                 yield event
 
+    def file_events(self, name: str) -> Iterator[Event]:
+        """Yield every event of one container file, in file order. Raises ArchiveError if it is damaged."""
+        return decode_events(self.content(name), f"{self.storage.location}/{name}")
 
-def load_manifest(path: Path) -> Manifest:
-    """Load the manifest of the archive at `path`. Raises ArchiveError if there is none."""
-    file = path / MANIFEST_NAME
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
+    def _whole(self, ref: FileRef) -> bytes:
+        try:
+            content = self.storage.read(ref.path)
+        except OSError as error:
+            raise self._missing(ref.path, error) from error
+        if len(content) != ref.bytes:
+            raise self._wrong_size(ref.path, len(content), ref.bytes)
+        if ref.sha256 is not None and hashlib.sha256(content).hexdigest() != ref.sha256:
+            raise ArchiveError(
+                f"{self.storage.location}/{ref.path} is damaged: its content does not match its checksum",
+                _RESTORE,
+            )
+        return content
+
+    def _missing(self, name: str, error: OSError) -> ArchiveError:
+        return ArchiveError(
+            f"{self.storage.location}: {name} belongs to the archive but cannot be read "
+            f"({error.strerror or error})",
+            _COPY_AGAIN,
+        )
+
+    def _wrong_size(self, name: str, size: int, wanted: int) -> ArchiveError:
+        return ArchiveError(
+            f"{self.storage.location}: {name} has {size} bytes, the archive's index says {wanted}",
+            _COPY_AGAIN,
+        )
+
+
+def load_manifest(storage: Storage) -> Manifest:
+    """Load the manifest of an archive. Raises ArchiveError if there is none."""
+    manifest = find_manifest(storage)
+    if manifest is None:
         raise ArchiveError(
-            f"{path} is not an event archive: it has no {MANIFEST_NAME}",
+            f"{storage.location} is not an event archive: it has no {MANIFEST_NAME}",
             "Give the directory that `replicator record --to` wrote.",
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArchiveError(f"cannot read {file}: {error}") from error
-    return Manifest.from_json(text, str(file))
+        )
+    return manifest
+
+
+def find_manifest(storage: Storage) -> Manifest | None:
+    """Load the manifest of an archive; None if there is no archive. Raises ArchiveError if it cannot be read."""
+    name = f"{storage.location}/{MANIFEST_NAME}"
+    try:
+        content = storage.read(MANIFEST_NAME)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ArchiveError(f"cannot read {name}: {error}") from error
+    return parse_manifest(_decoded(content, name), name)
 
 
 def read_events(file: Path) -> Iterator[Event]:
     """Yield every event of one container file, in file order. Raises ArchiveError if it is damaged."""
     try:
-        with file.open("rb") as stream:
-            for record in fastavro.reader(stream):
-                yield _event(record)
+        content = file.read_bytes()
+    except OSError as error:
+        raise ArchiveError(f"cannot read {file}: {error}") from error
+    yield from decode_events(content, str(file))
+
+
+def decode_events(content: bytes, name: str) -> Iterator[Event]:
+    """Yield every event of a container file's content; `name` is for errors. Raises ArchiveError if it is damaged."""
+    try:
+        for record in fastavro.reader(io.BytesIO(content)):
+            yield _event(record)
     except (*_DAMAGE, SchemaResolutionError, SchemaParseException, UnknownType) as error:
-        raise ArchiveError(
-            f"{file} is damaged: {type(error).__name__}: {error}", "Restore the file from a copy."
-        ) from error
+        raise ArchiveError(f"{name} is damaged: {type(error).__name__}: {error}", _RESTORE) from error
+
+
+def _decoded(content: bytes, name: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ArchiveError(f"{name} is damaged: {error}", _RESTORE) from error
 
 
 def _event(record: Any) -> Event:

@@ -1,53 +1,61 @@
 """Write an event archive so that a crash at any point leaves a complete archive that can be appended to."""
 
-import contextlib
-import os
+import hashlib
+import io
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Final, Self
 
 import fastavro
 
+from replicator import failpoints
 from replicator.errors import ArchiveError
-from replicator.locks import FileLock, LockHeld
+from replicator.sources.archive.documents import manifest_json, page_json, parse_manifest
 from replicator.sources.archive.format import (
     EVENT_SCHEMA,
     MANIFEST_NAME,
     Encoding,
     Event,
+    FileEntry,
+    FileRef,
     Manifest,
     PartitionKey,
-    SchemaEntry,
     Segment,
 )
-from replicator.sources.archive.reader import load_manifest
+from replicator.sources.archive.positions import PositionReader, SourceSpan
+from replicator.sources.archive.storage import Storage, locked, open_storage
 
-MAX_EVENTS = 50_000
-MAX_BYTES = 64 * 2**20
-# Large blocks compress better; readers hold one block in memory at a time.
-BLOCK_BYTES = 2**20
+MAX_EVENTS: Final = 100_000
+MAX_BYTES: Final = 64 * 2**20
+OWN_FILE_BYTES: Final = 512 * 2**10
+"""A topic with at least this many bytes in a flush gets a file of its own, so that its readers need no others."""
+BLOCK_BYTES: Final = 2**20
+"""Large blocks compress better; readers hold one block in memory at a time."""
+_PARSED_SCHEMA: Final = fastavro.parse_schema(EVENT_SCHEMA)
 
 
 class ArchiveWriter:
     """Append events to the archive at `path`, which is created if needed; one writer at a time.
 
-    `encoding` is written to the manifest of a new archive; an existing archive keeps its own.
+    `path` is a folder, the URL of one in an object store, or its storage. `encoding` is written to the manifest of a
+    new archive; an existing archive keeps its own.
 
-    Events are kept in memory until `max_events` or `max_bytes` (of keys and values) are reached, or until
-    `flush`. Flushed events survive a crash; the rest must be appended again, from `end_offset` on.
+    Events are kept in memory until `max_events` or `max_bytes` (of keys and values) are reached, or until `flush`.
+    Flushed events survive a crash; the rest must be appended again, from `end_offset` on.
     """
 
     def __init__(
         self,
-        path: Path,
+        path: Path | str | Storage,
         *,
         topic_prefix: str,
         encoding: Encoding,
         max_events: int = MAX_EVENTS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self.path = path
+        self._storage = open_storage(path) if isinstance(path, Path | str) else path
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._pending: dict[PartitionKey, list[Event]] = {}
@@ -55,15 +63,10 @@ class ArchiveWriter:
         self._pending_bytes = 0
         self._ends: dict[PartitionKey, int] = {}
         self._schemas: dict[int, str] = {}
-        try:
-            (path / "events").mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(path / ".lock", wait=False)
-        except LockHeld as error:
-            raise ArchiveError(
-                f"another process is writing to {path}", "Stop it, or record into another directory."
-            ) from error
-        except OSError as error:
-            raise ArchiveError(f"cannot write an archive to {path}: {error.strerror}") from error
+        self._positions = PositionReader(self._schema)
+        self._text: str | None = None
+        """The manifest as it is in the archive; None if there is none."""
+        self._lock = locked(self._storage)
         try:
             self.manifest = self._open(topic_prefix, encoding)
         except BaseException:
@@ -71,20 +74,22 @@ class ArchiveWriter:
             raise
 
     def _open(self, topic_prefix: str, encoding: Encoding) -> Manifest:
-        if not (self.path / MANIFEST_NAME).exists():
+        self._text = self._read_manifest()
+        if self._text is None:
             return Manifest(topic_prefix, encoding)
-        manifest = load_manifest(self.path)
+        location = self._storage.location
+        manifest = parse_manifest(self._text, f"{location}/{MANIFEST_NAME}")
         if manifest.topic_prefix != topic_prefix:
             raise ArchiveError(
-                f"{self.path} contains events of {manifest.topic_prefix!r}, not of {topic_prefix!r}",
+                f"{location} contains events of {manifest.topic_prefix!r}, not of {topic_prefix!r}",
                 "Record into another directory.",
             )
-        if manifest.files and (manifest.encoding == "avro") != (encoding == "avro"):
+        if manifest.events and (manifest.encoding == "avro") != (encoding == "avro"):
             raise ArchiveError(
-                f"{self.path} contains events in {manifest.encoding}, not in {encoding}",
+                f"{location} contains events in {manifest.encoding}, not in {encoding}",
                 "Record into another directory.",
             )
-        return manifest if manifest.files else replace(manifest, encoding=encoding)
+        return manifest if manifest.events else replace(manifest, encoding=encoding)
 
     def end_offset(self, topic: str, partition: int) -> int | None:
         """Return the offset at which appending continues, pending events included; None if there are no events."""
@@ -103,7 +108,7 @@ class ArchiveWriter:
             )
         self._pending.setdefault((event.topic, event.partition), []).append(event)
         self._pending_events += 1
-        self._pending_bytes += len(event.key or b"") + len(event.value or b"")
+        self._pending_bytes += _size(event)
         if self._pending_events >= self._max_events or self._pending_bytes >= self._max_bytes:
             self.flush()
 
@@ -123,40 +128,112 @@ class ArchiveWriter:
     def flush(self) -> None:
         """Make everything appended so far durable: events and schemas first, the manifest last."""
         manifest = self._write_schemas(self.manifest)
-        if self._pending_events:
-            manifest = self._write_file(manifest)
+        for keys in self._groups():
+            manifest = self._write_file(manifest, keys)
         for (topic, partition), end in self._ends.items():
             manifest = manifest.with_end(topic, partition, end)
-        if manifest is not self.manifest or not (self.path / MANIFEST_NAME).exists():
-            _replace(self.path / MANIFEST_NAME, lambda stream: stream.write(manifest.to_json().encode()))
-        self.manifest = manifest
+        if manifest is not self.manifest or self._text is None:
+            self._check_alone()
+            if manifest.is_full:
+                manifest = self._write_page(manifest)
+            failpoints.reach("before-archive-manifest")
+            text = manifest_json(manifest)
+            self._write(MANIFEST_NAME, text.encode())
+            failpoints.reach("after-archive-manifest")
+            self.manifest, self._text = manifest, text
         self._pending.clear()
         self._ends.clear()
         self._schemas.clear()
         self._pending_events = self._pending_bytes = 0
 
+    def _groups(self) -> list[list[PartitionKey]]:
+        """Return the pending partitions by file, in order: those of each large topic, and all others."""
+        sizes: dict[str, int] = {}
+        for (topic, _), events in self._pending.items():
+            sizes[topic] = sizes.get(topic, 0) + sum(map(_size, events))
+        groups: dict[str, list[PartitionKey]] = {}
+        for key in sorted(self._pending):
+            groups.setdefault(key[0] if sizes[key[0]] >= OWN_FILE_BYTES else "", []).append(key)
+        return list(groups.values())
+
     def _write_schemas(self, manifest: Manifest) -> Manifest:
         if not self._schemas:
             return manifest
-        (self.path / "schemas").mkdir(exist_ok=True)
-        entries = dict(manifest.schemas)
-        for writer, text in self._schemas.items():
-            name, content = f"schemas/{writer}.avsc", text.encode()
-            _replace(self.path / name, lambda stream, content=content: stream.write(content))
-            entries[writer] = SchemaEntry(name, len(content))
-        return replace(manifest, schemas=entries)
+        refs = {
+            writer: self._write(f"schemas/{writer}.avsc", text.encode())
+            for writer, text in self._schemas.items()
+        }
+        return replace(manifest, schemas={**manifest.schemas, **refs})
 
-    def _write_file(self, manifest: Manifest) -> Manifest:
+    def _write_file(self, manifest: Manifest, keys: Iterable[PartitionKey]) -> Manifest:
         # A file that a crash left without a manifest entry has this same name and is replaced.
-        name = f"events/{len(manifest.files) + 1:06d}.avro"
-        keys = sorted(self._pending)
-        segments: dict[PartitionKey, Segment] = {}
-        for key in keys:
-            events = self._pending[key]
-            segments[key] = Segment(name, events[0].offset, events[-1].offset, len(events))
-        records = (_record(event) for key in keys for event in self._pending[key])
-        _replace(self.path / name, lambda stream: _write_container(stream, records))
-        return manifest.with_file(name, (self.path / name).stat().st_size, segments)
+        name = f"events/{manifest.file_count + 1:06d}{self._storage.writer_suffix}.avro"
+        events = {key: self._pending[key] for key in keys}
+        ref = self._write(name, _container(event for part in events.values() for event in part))
+        failpoints.reach("after-archive-file")
+        segments = tuple(self._segment(name, part) for part in events.values())
+        count = sum(segment.count for segment in segments)
+        return manifest.with_file(FileEntry(name, count, ref.bytes, segments, ref.sha256))
+
+    def _segment(self, name: str, events: list[Event]) -> Segment:
+        first, last = events[0], events[-1]
+        times = [max(0, event.timestamp) for event in events]
+        return Segment(
+            path=name,
+            topic=first.topic,
+            partition=first.partition,
+            first=first.offset,
+            last=last.offset,
+            count=len(events),
+            times=(min(times), max(times)),
+            source=SourceSpan.of(self._positions.read(event.value) for event in events),
+        )
+
+    def _write_page(self, manifest: Manifest) -> Manifest:
+        number = 1 if manifest.pages is None else manifest.pages.pages + 1
+        name = f"index/{number:06d}{self._storage.writer_suffix}.json"
+        ref = self._write(name, page_json(manifest.page()).encode())
+        failpoints.reach("after-archive-page")
+        return manifest.with_page(ref)
+
+    def _write(self, name: str, content: bytes) -> FileRef:
+        try:
+            self._storage.write(name, content)
+        except OSError as error:
+            raise ArchiveError(
+                f"cannot write {name} to {self._storage.location}: {error.strerror or error}",
+                "Free some space or choose another directory.",
+            ) from error
+        return FileRef(name, len(content), hashlib.sha256(content).hexdigest())
+
+    def _check_alone(self) -> None:
+        """Check that the manifest is the one that this writer knows.
+
+        A lock of this machine does not exclude writers on others. Their files have other names, so nothing is lost.
+        """
+        if self._read_manifest() != self._text:
+            raise ArchiveError(
+                f"another process has written to {self._storage.location}",
+                "Stop it, then start this command again; it continues at the end of the archive.",
+            )
+
+    def _read_manifest(self) -> str | None:
+        try:
+            return self._storage.read(MANIFEST_NAME).decode()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArchiveError(f"cannot read {MANIFEST_NAME} of {self._storage.location}: {error}") from error
+
+    def _schema(self, writer: int) -> str | None:
+        """Return a writer schema, pending or archived; None if there is none, or if it cannot be read."""
+        if writer in self._schemas:
+            return self._schemas[writer]
+        ref: Mapping[int, FileRef] = self.manifest.schemas
+        try:
+            return self._storage.read(ref[writer].path).decode() if writer in ref else None
+        except (OSError, UnicodeDecodeError):
+            return None
 
     def close(self) -> None:
         """Flush, and release the lock for other writers."""
@@ -177,6 +254,24 @@ class ArchiveWriter:
             self._lock.release()
 
 
+def _size(event: Event) -> int:
+    return len(event.key or b"") + len(event.value or b"")
+
+
+def _container(events: Iterable[Event]) -> bytes:
+    """Return a container file with these events."""
+    stream = io.BytesIO()
+    fastavro.writer(
+        stream,
+        _PARSED_SCHEMA,
+        map(_record, events),
+        codec="deflate",
+        codec_compression_level=6,
+        sync_interval=BLOCK_BYTES,
+    )
+    return stream.getvalue()
+
+
 def _record(event: Event) -> dict[str, Any]:
     return {
         "topic": event.topic,
@@ -187,40 +282,3 @@ def _record(event: Event) -> dict[str, Any]:
         "value": event.value,
         "headers": [{"key": key, "value": value} for key, value in event.headers],
     }
-
-
-def _write_container(stream: IO[bytes], records: Any) -> None:
-    fastavro.writer(
-        stream,
-        fastavro.parse_schema(EVENT_SCHEMA),
-        records,
-        codec="deflate",
-        codec_compression_level=9,
-        sync_interval=BLOCK_BYTES,
-    )
-
-
-def _replace(file: Path, write: Any) -> None:
-    """Write `file` through a temporary file, so that it is complete or unchanged, and durable on return."""
-    temporary = file.with_name(file.name + ".tmp")
-    try:
-        with temporary.open("wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-        _sync_directory(file.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise ArchiveError(
-            f"cannot write {file}: {error.strerror}", "Free some space or choose another directory."
-        ) from error
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -20,6 +20,7 @@ from replicator.errors import (
     ReplicatorError,
     UsageError,
 )
+from replicator.model.replay_range import ReplayRange, parse_moment
 from replicator.operations.stack.state import StackState, save_state
 from tests.support.command_line import replace_module
 
@@ -203,9 +204,10 @@ def test_connect_passes_the_configuration_to_register(
 def test_replay_and_demo_pass_their_folders(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
-    def replay(_: Config, archive: Path, *, on_progress: Any) -> Any:
+    def replay(_: Config, archive: str, wanted: ReplayRange, *, on_progress: Any) -> Any:
+        on_progress(0, 2)
         on_progress(1, 2)
-        calls.append(archive)
+        calls.append((archive, wanted))
         return summary()
 
     replace_module(monkeypatch, "replicator.runner.process", replay=replay)
@@ -216,20 +218,58 @@ def test_replay_and_demo_pass_their_folders(cli: Any, config: Path, monkeypatch:
     )
     assert cli("replay", "--from", "recorded").code == 0
     assert cli("demo", "--dir", "there", "--json").code == 0
-    assert calls == [Path("recorded"), (Path("there"), True)]
+    assert calls == [("recorded", ReplayRange()), (Path("there"), True)]
+
+
+def test_replay_passes_its_range(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def replay(_: Config, __: str, wanted: ReplayRange, *, on_progress: Any) -> Any:
+        calls.append(wanted)
+        return summary()
+
+    replace_module(monkeypatch, "replicator.runner.process", replay=replay)
+    options = ("--table", "shop.a", "--table", "shop.b*", "--after", "bin.000002:4", "--until", "offset:7")
+    assert cli("replay", "--from", "recorded", *options, "--allow-gap").code == 0
+    expected = ReplayRange(
+        ["shop.a", "shop.b*"], parse_moment("bin.000002:4"), parse_moment("offset:7"), True
+    )
+    assert calls == [expected]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--until", "yesterday"), "--until: 'yesterday' is no position"),
+        (("--after", "offset:1/2,1/3"), "names a partition twice"),
+        (("--allow-gap",), "--allow-gap has no effect without --after"),
+    ],
+)
+def test_replay_refuses_a_wrong_range(cli: Any, config: Path, options: tuple[str, ...], message: str) -> None:
+    ran = cli("replay", "--from", "recorded", *options)
+    assert ran.code == 2
+    assert message in ran.err
 
 
 def test_record_reports_events_and_bytes(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def record(_: Config, to: Path, *, until_caught_up: bool, on_progress: Any, stop: Any) -> Any:
+    def record(
+        _: Config, to: str, *, until_caught_up: bool, on_progress: Any, stop: Any, **sizes: Any
+    ) -> Any:
         assert until_caught_up
         assert not stop.is_set()
+        assert sizes == {"times": 90.0, "segment_bytes": 1_000_000}
         state = SimpleNamespace(events=1200, bytes=3_400_000, remaining=0)
         on_progress(state)
         return state
 
-    replace_module(monkeypatch, "replicator.operations.record", record=record)
-    ran = cli("record", "--to", "archive", "--until-caught-up")
+    replace_module(
+        monkeypatch, "replicator.operations.record", record=record, RecordTimes=lambda *, segment: segment
+    )
+    sizes = ("--segment-size", "1 MB", "--segment-time", "90 seconds")
+    ran = cli("record", "--to", "archive", "--until-caught-up", *sizes)
     assert (ran.code, ran.out) == (0, "Recorded 1,200 events (3.4 MB) into archive.\n")
+    wrong = cli("record", "--to", "archive", "--segment-time", "soon")
+    assert (wrong.code, "not a duration" in wrong.err) == (2, True)
 
 
 def test_init_writes_a_file_that_loads(cli: Any, tmp_path: Path) -> None:

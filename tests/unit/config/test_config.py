@@ -62,7 +62,7 @@ def test_parse_requires_no_server_when_the_log_is_an_archive(tmp_path: Path) -> 
         parse(values, base=tmp_path)
     values["log"] = {"kind": "archive", "path": "recorded"}
     config = parse(values, base=tmp_path)
-    assert config.log == ArchiveLog(kind="archive", path=tmp_path / "recorded")
+    assert config.log == ArchiveLog(kind="archive", path=str(tmp_path / "recorded"))
     with pytest.raises(ConfigError, match=r"source\.url is not set"):
         config.source.server()
 

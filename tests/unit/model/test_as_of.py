@@ -40,3 +40,8 @@ def test_bound_is_before_later_positions_and_its_own() -> None:
     assert not bound.is_before(SourcePosition("b.000123", 4566, 9))
     assert (bound.text, Bound(KEY).text) == ("binlog.000123:4567/2", "binlog.000123:4567")
     assert Bound(KEY).is_before(at[0])
+
+
+def test_bound_excludes_changes_after_the_last_row_that_counts() -> None:
+    assert [Bound(KEY, 2).excludes(KEY, row) for row in (1, 2, 3)] == [False, False, True]
+    assert [Bound(KEY).excludes(key, 9) for key in (KEY - 1, KEY, KEY + 1)] == [False, False, True]

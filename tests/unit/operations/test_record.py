@@ -1,7 +1,9 @@
 """Recording, without a real broker."""
 
 import socket
+import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from replicator.config import Config
 from replicator.errors import ConfigError, LogUnavailable
 from replicator.operations.record import RecordTimes, encoding_of, record, recorded_topics
-from replicator.sources.archive import ArchiveReader, ArchiveWriter
+from replicator.sources.archive import ArchiveReader, ArchiveWriter, open_storage
 from tests.support.config import minimal_config
+from tests.support.mirror import until
 from tests.support.mock_broker import MockBroker
+from tests.support.s3 import s3_bucket
 
 
 def config(tmp_path: Path, log: Mapping[str, object]) -> Config:
@@ -87,3 +91,66 @@ def test_record_stores_each_event_of_the_broker_once(tmp_path: Path) -> None:
     broker.send("shop.shop.t", b'{"a":3}', partition=3)
     assert record(config(tmp_path, log), tmp_path / "to", until_caught_up=True).events == 1
     assert ArchiveReader(tmp_path / "to").end_offsets()["shop.shop.t", 3] == 3
+
+
+def test_record_completes_segments_by_size(tmp_path: Path) -> None:
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    broker.send("shop.shop.t", *(b'{"a":"%s"}' % (b"x" * 1000) for _ in range(20)))
+    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True, segment_bytes=5_000)
+    entries = ArchiveReader(tmp_path / "to").entries.values()
+    assert [entry.events for entry in entries] == [5, 5, 5, 5]
+
+
+def test_record_completes_segments_by_time(tmp_path: Path) -> None:
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    broker.send("shop.shop.t", b"{}")
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def follow() -> None:
+        record(
+            config(tmp_path, log),
+            tmp_path / "to",
+            until_caught_up=False,
+            stop=stop,
+            on_progress=lambda progress: seen.append(progress.events),
+            times=RecordTimes(segment=0.01),
+        )
+
+    recorder = threading.Thread(target=follow)
+    recorder.start()
+    try:
+        for events in (1, 2):
+            until(partial(has_archived, tmp_path / "to", events), seconds=30, doing="a segment")
+            broker.send("shop.shop.t", b"{}")
+    finally:
+        stop.set()
+        recorder.join(30)
+    assert len(ArchiveReader(tmp_path / "to").entries) >= 2
+
+
+def has_archived(path: Path, events: int) -> bool:
+    return (path / "manifest.json").exists() and ArchiveReader(path).manifest.events == events
+
+
+def test_record_writes_to_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLICATOR_CACHE", str(tmp_path / "cache"))
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    source = {"url": "mysql://u@h:3306/shop", "tables": ["shop.*"]}
+    with s3_bucket() as bucket:
+        lake = {
+            "catalog": "jdbc",
+            "uri": "jdbc:sqlite:lake/catalog.db",
+            "warehouse": "lake",
+            "namespace": "shop",
+            "options": bucket.configured(monkeypatch),
+        }
+        settings = minimal_config(tmp_path, source=source, log=log, lake=lake)
+        for value in (b'{"a":1}', b'{"a":2}'):
+            broker.send("shop.shop.t", value)
+            assert record(settings, f"{bucket.url}/to", until_caught_up=True).events == 1
+        reader = ArchiveReader(open_storage(f"{bucket.url}/to", lambda: bucket.options))
+        assert [event.value for event in reader.events("shop.shop.t", 0)] == [b'{"a":1}', b'{"a":2}']

@@ -13,18 +13,130 @@ import pytest
 from replicator.operations.verify.checksum import CanonicalColumn, Kind, TableChecksum
 from replicator.operations.verify.recording import RecordedSource, RecordedTable
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Manifest
-from replicator.sources.archive.format import FileEntry, PartitionEntry, SchemaEntry, Segment
+from replicator.sources.archive.documents import manifest_json, page_json, parse_manifest, parse_page
+from replicator.sources.archive.format import (
+    Encoding,
+    FileEntry,
+    FileRef,
+    Page,
+    Pages,
+    PartitionEntry,
+    Segment,
+)
+from replicator.sources.archive.positions import SourceSpan
 
+CREATED = datetime(2024, 5, 1, 12, tzinfo=UTC)
+SUM = "0123456789abcdef" * 4
+SPAN = SourceSpan(("bin.000002", 4), ("bin.000003", 154), (5, 9), {"u": (3, 8)})
+FILE = FileEntry(
+    "events/000002.avro",
+    3,
+    512,
+    (Segment("events/000002.avro", "shop.shop.orders", 0, 4, 7, 3, (1, 2), SPAN),),
+    SUM,
+)
 MANIFEST = Manifest(
     "shop",
     "avro",
-    created=datetime(2024, 5, 1, 12, tzinfo=UTC),
-    files={"events/000001.avro": FileEntry(3, 512)},
-    partitions={
-        ("shop.shop.orders", 0): PartitionEntry((Segment("events/000001.avro", 4, 7, 3),), 9),
-    },
-    schemas={7: SchemaEntry("schemas/7.avsc", 8)},
+    created=CREATED,
+    files=(FILE,),
+    pages=Pages(1, 1, 2, 99, FileRef("index/000001.json", 700, SUM)),
+    partitions={("shop.shop.orders", 0): PartitionEntry(1, 7, 5, 9)},
+    schemas={7: FileRef("schemas/7.avsc", 8, SUM)},
 )
+FILE_TEXT = """\
+  {
+   "path": "events/000002.avro",
+   "events": 3,
+   "bytes": 512,
+   "sha256": "SUM",
+   "partitions": [
+    {
+     "topic": "shop.shop.orders",
+     "partition": 0,
+     "first": 4,
+     "last": 7,
+     "count": 3,
+     "times": [
+      1,
+      2
+     ],
+     "source": {
+      "first": [
+       "bin.000002",
+       4
+      ],
+      "last": [
+       "bin.000003",
+       154
+      ],
+      "times": [
+       5,
+       9
+      ],
+      "gtids": {
+       "u": [
+        3,
+        8
+       ]
+      }
+     }
+    }
+   ]
+  }
+"""
+MANIFEST_V3 = """\
+{
+ "format": "replicator-archive",
+ "version": 3,
+ "topic_prefix": "shop",
+ "encoding": "avro",
+ "created": "2024-05-01T12:00:00+00:00",
+ "index": {
+  "pages": 1,
+  "files": 1,
+  "events": 2,
+  "bytes": 99,
+  "last": {
+   "path": "index/000001.json",
+   "bytes": 700,
+   "sha256": "SUM"
+  }
+ },
+ "files": [
+FILE ],
+ "topics": {
+  "shop.shop.orders": {
+   "0": {
+    "first": 1,
+    "last": 7,
+    "count": 5,
+    "end": 9
+   }
+  }
+ },
+ "schemas": {
+  "7": {
+   "path": "schemas/7.avsc",
+   "bytes": 8,
+   "sha256": "SUM"
+  }
+ }
+}
+""".replace("FILE", FILE_TEXT).replace("SUM", SUM)
+PAGE_V1 = """\
+{
+ "format": "replicator-archive-index",
+ "version": 1,
+ "previous": {
+  "path": "index/000001.json",
+  "bytes": 700,
+  "sha256": "SUM"
+ },
+ "files": [
+FILE ]
+}
+""".replace("FILE", FILE_TEXT).replace("SUM", SUM)
 MANIFEST_V2 = """\
 {
  "format": "replicator-archive",
@@ -142,15 +254,32 @@ SOURCE_TEXT = """\
 
 
 def test_manifest_text_is_unchanged() -> None:
-    assert MANIFEST.to_json() == MANIFEST_V2
-    assert Manifest.from_json(MANIFEST_V2, "manifest.json") == MANIFEST
+    assert manifest_json(MANIFEST) == MANIFEST_V3
+    assert parse_manifest(MANIFEST_V3, "manifest.json") == MANIFEST
 
 
-def test_manifest_of_version_1_is_read() -> None:
-    found = Manifest.from_json(MANIFEST_V1, "manifest.json")
-    assert (found.encoding, found.schemas) == ("json-schemas", {})
-    assert (found.topic_prefix, found.created) == (MANIFEST.topic_prefix, MANIFEST.created)
-    assert (found.files, found.partitions) == (MANIFEST.files, MANIFEST.partitions)
+def test_index_page_text_is_unchanged() -> None:
+    page = Page((FILE,), FileRef("index/000001.json", 700, SUM))
+    assert page_json(page) == PAGE_V1
+    assert parse_page(PAGE_V1, "page") == page
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "schemas"),
+    [
+        (MANIFEST_V1, "json-schemas", {}),
+        (MANIFEST_V2, "avro", {7: FileRef("schemas/7.avsc", 8, None)}),
+    ],
+)
+def test_manifest_of_an_earlier_version_is_read(
+    text: str, encoding: str, schemas: dict[int, FileRef]
+) -> None:
+    found = parse_manifest(text, "manifest.json")
+    assert (found.encoding, found.schemas) == (encoding, schemas)
+    assert (found.topic_prefix, found.created) == ("shop", CREATED)
+    segment = Segment("events/000001.avro", "shop.shop.orders", 0, 4, 7, 3)
+    assert found.files == (FileEntry("events/000001.avro", 3, 512, (segment,)),)
+    assert found.partitions == {("shop.shop.orders", 0): PartitionEntry(4, 7, 3, 9)}
 
 
 def test_archive_files_and_fields_are_unchanged(tmp_path: Path) -> None:
@@ -193,9 +322,15 @@ def test_archive_of_an_earlier_version_is_read(tmp_path: Path, schemas: bool) ->
         (tmp_path / "schemas" / "7.avsc").write_text('"string"', encoding="utf-8")
     reader = ArchiveReader(tmp_path)
     assert reader.writer_schemas() == ({7: '"string"'} if schemas else None)
-    assert list(reader.events("shop.shop.orders", 0)) == [
-        Event("shop.shop.orders", 0, n, 3, None, b"v", (("h", b"v"),)) for n in (4, 5, 7)
-    ]
+    events = [Event("shop.shop.orders", 0, n, 3, None, b"v", (("h", b"v"),)) for n in (4, 5, 7)]
+    assert list(reader.events("shop.shop.orders", 0)) == events
+    encoding: Encoding = "avro" if schemas else "json-schemas"
+    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding=encoding) as writer:
+        assert writer.end_offset("shop.shop.orders", 0) == 9
+        writer.append(Event("shop.shop.orders", 0, 9, 3, None, b"w"))
+    assert json.loads((tmp_path / "manifest.json").read_text())["version"] == 3
+    continued = list(ArchiveReader(tmp_path).events("shop.shop.orders", 0))
+    assert continued == [*events, Event("shop.shop.orders", 0, 9, 3, None, b"w")]
 
 
 def test_recorded_source_text_is_unchanged(tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ def test_property_names_are_unchanged() -> None:
 
 def test_failpoint_names_are_unchanged() -> None:
     assert {point for tree in trees() for point in calls(tree, "reach")} == {
+        "after-archive-file",
+        "after-archive-manifest",
+        "after-archive-page",
+        "before-archive-manifest",
         "after-changelog-files",
         "after-maintenance-step",
         "after-merged-files",

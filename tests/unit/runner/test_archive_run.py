@@ -36,7 +36,7 @@ def test_apply_archive_reports_the_events_of_all_chunks() -> None:
     scheduler.advance.side_effect = lambda _ends, on_events: on_events(3)
     reported: list[tuple[int, int]] = []
     apply_archive(scheduler, lambda done, total: reported.append((done, total)))
-    assert reported == [(3, 7), (6, 7)]
+    assert reported == [(0, 7), (3, 7), (6, 7)]
 
 
 def test_apply_archive_stops_between_two_chunks() -> None:

@@ -1,0 +1,225 @@
+"""Commands of event archives: `record`, `replay` and `archive`."""
+
+# ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.errors import UsageError
+
+if TYPE_CHECKING:
+    from replicator.model.replay_range import Moment
+    from replicator.operations.record import RecordProgress
+
+_From = Annotated[
+    str,
+    typer.Option("--from", metavar="DIR", help="Folder of the archive, or a URL such as s3://bucket/folder."),
+]
+
+
+def record(
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="DIR", help="Folder of the archive, or a URL; created if it does not exist."
+        ),
+    ],
+    config: ConfigFile = DEFAULT_CONFIG,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up",
+            help="Stop at the end that the topics have now, instead of following them.",
+        ),
+    ] = False,
+    segment_size: Annotated[
+        str,
+        typer.Option("--segment-size", metavar="SIZE", help="Complete a segment at this size of its events."),
+    ] = "64 MiB",
+    segment_time: Annotated[
+        str, typer.Option("--segment-time", metavar="TIME", help="Complete a segment after this time.")
+    ] = "5 minutes",
+) -> None:
+    """Copy the mirror's Kafka topics into an event archive.
+
+    An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. It
+    contains the events as the connector wrote them: columns that are masked in the lake are not masked there.
+    Recording continues at the end of the archive, also after SIGKILL. Without --until-caught-up it follows the topics
+    until Ctrl-C or SIGTERM.
+
+    Events are kept in memory until their segment is complete. If the process is killed, they are read from Kafka again,
+    so Kafka must keep events for longer than --segment-time.
+
+    \b
+    Examples:
+      replicator record -c shop.toml --to shop-archive --until-caught-up
+      replicator record -c shop.toml --to s3://backups/shop --segment-time "15 minutes"
+    """
+    from replicator.cli.progress import progress_bar
+    from replicator.config import load
+    from replicator.config.values import parse_duration, parse_size
+    from replicator.operations.record import RecordTimes
+    from replicator.operations.record import record as record_topics
+    from replicator.runner.signals import stop_on_signals
+
+    try:
+        size, seconds = parse_size(segment_size), parse_duration(segment_time)
+    except ValueError as error:
+        raise UsageError(str(error), "see: replicator record --help") from error
+    settings = load(config)
+    stop = threading.Event()
+    with stop_on_signals(stop), progress_bar("recording") as show:
+
+        def report(state: "RecordProgress") -> None:
+            show(f"recording, {state.bytes / 1e6:,.1f} MB", state.events, state.events + state.remaining)
+
+        done = record_topics(
+            settings,
+            to,
+            until_caught_up=until_caught_up,
+            on_progress=report,
+            stop=stop,
+            times=RecordTimes(segment=seconds),
+            segment_bytes=size,
+        )
+    typer.echo(f"Recorded {done.events:,} events ({done.bytes / 1e6:,.1f} MB) into {to}.")
+    if done.remaining:
+        typer.echo(f"{done.remaining:,} events remain; run the same command to continue.")
+
+
+def replay(
+    source: _From,
+    config: ConfigFile = DEFAULT_CONFIG,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="PATTERN",
+            help='Only these source tables, as in "shop.orders" or "shop.*". Repeatable.',
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="MOMENT", help="Events up to there must be in the lake already."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="MOMENT", help="Apply no event after it; default: the archive's end."
+        ),
+    ] = None,
+    allow_gap: Annotated[
+        bool,
+        typer.Option(
+            "--allow-gap", help="With --after: begin there with tables that the lake does not have."
+        ),
+    ] = False,
+) -> None:
+    """Apply an event archive to the lake.
+
+    Applies the events as `run` applies those of the recorded topics. Events that the lake already contains, from
+    Kafka or an earlier replay, are skipped, so a replay can be repeated, and continued by `run`.
+
+    MOMENT is, as in `rebuild --as-of`, a position in the binlog ("binlog.000123:4567"), a GTID (UUID:NUMBER, the end of
+    that transaction), or a time in ISO 8601 (UTC without an offset; before the first transaction with a later change).
+    If --table selects one table, it may be an offset: "offset:4567", or "offset:0/4567,1/890" for several partitions.
+
+    Nothing is applied if the lake lacks events from before --after: the mirror would miss changes. With --allow-gap,
+    tables that the lake does not have at all begin at --after; their mirrors have only rows that changed since.
+
+    \b
+    Examples:
+      replicator replay -c shop.toml --from shop-archive
+      replicator replay -c shop.toml --from s3://backups/shop --table shop.orders
+      replicator replay -c scratch.toml --from shop-archive --until 2026-07-25T10:00:00Z
+    """
+    from replicator.cli.progress import progress_bar
+    from replicator.cli.run import finish
+    from replicator.config import load
+    from replicator.model.replay_range import ReplayRange
+    from replicator.telemetry import setup_logging
+
+    if allow_gap and after is None:
+        raise UsageError("--allow-gap has no effect without --after", "remove it, or add --after MOMENT")
+    wanted = ReplayRange(table or (), _moment("--after", after), _moment("--until", until), allow_gap)
+    settings = load(config)
+    from replicator.runner.process import replay as replay_archive
+
+    with progress_bar("starting Spark") as show:
+        # Inside, so that log lines are printed above the bar instead of through it.
+        setup_logging()
+        started: list[float] = []
+
+        def report(done: int, total: int) -> None:
+            # The first report comes before the first batch.
+            started.append(time.monotonic())
+            rate = done / max(0.1, started[-1] - started[0])
+            show(f"replaying, {rate:,.0f} events/s", done, total)
+
+        summary = replay_archive(settings, source, wanted, on_progress=report)
+    finish(summary, complete=True)
+
+
+def _moment(option: str, text: str | None) -> "Moment | None":
+    from replicator.model.replay_range import parse_moment
+
+    try:
+        return None if text is None else parse_moment(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", "see: replicator replay --help") from error
+
+
+def archive(
+    source: _From,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", metavar="PATTERN", help="Only the topics of these source tables. Repeatable."
+        ),
+    ] = None,
+    segments: Annotated[bool, typer.Option("--segments", help="Show each segment with its ranges.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file, and compare it with its checksum.")
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Configuration whose lake.options open an object store."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the contents of an event archive.
+
+    Shows for each partition the number of events, the range of offsets, and the ranges of times, positions and GTIDs of
+    the source that its events have: what --after and --until of `replicator replay` can name. Exits with 1 if --verify
+    finds a damaged or missing file.
+
+    \b
+    Examples:
+      replicator archive --from shop-archive
+      replicator archive --from shop-archive --table shop.orders --segments
+      replicator archive --from s3://backups/shop --verify
+    """
+    from replicator.cli.progress import progress_bar
+    from replicator.cli.render_archive import print_archive
+    from replicator.config import load
+    from replicator.operations.archive import read_archive
+
+    lake = None if config is None else load(config).lake
+    with progress_bar("reading the index") as show:
+        report = read_archive(
+            source,
+            {} if lake is None else lake.catalog_options(),
+            tables=table or (),
+            verify=verify,
+            on_progress=lambda done, total: show("verifying", done, total),
+        )
+    print_archive(report, segments=segments, as_json=as_json)
+    if report.problems:
+        raise typer.Exit(1)

@@ -1,0 +1,138 @@
+"""The index of an archive: ranges of each segment, pages, and what a damaged or interrupted one is read as."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from replicator.errors import ArchiveError
+from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
+from replicator.sources.archive.positions import SourceSpan
+from replicator.sources.archive.staging import StagedFiles
+from replicator.sources.archive.writer import OWN_FILE_BYTES
+
+ROOT = Path(__file__).parents[4]
+TOPIC = "shop.shop.t"
+
+
+def event(offset: int, topic: str = TOPIC, size: int = 0, time: int = 1) -> Event:
+    source = {
+        "file": "bin.000002",
+        "pos": 10 * offset,
+        "row": 0,
+        "ts_ms": 100 + offset,
+        "gtid": f"u:{offset}",
+    }
+    after = {"id": offset, "note": "x" * size}
+    value = json.dumps({"before": None, "after": after, "source": source, "op": "c"})
+    return Event(topic, 0, offset, time, None, value.encode())
+
+
+def write(path: Path, events: list[Event], max_events: int = 10) -> None:
+    with ArchiveWriter(path, topic_prefix="shop", encoding="json", max_events=max_events) as writer:
+        for each in events:
+            writer.append(each)
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replicator.sources.archive.format.PAGE_SEGMENTS", 4)
+
+
+def test_segment_has_the_ranges_of_its_events(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        [event(4, time=9), event(5, time=7), event(6, "shop.shop.u"), Event(TOPIC, 0, 8, 8, None, None)],
+    )
+    (entry,) = ArchiveReader(tmp_path).entries.values()
+    first, second = entry.segments
+    assert (first.topic, first.first, first.last, first.count, first.times) == (TOPIC, 4, 8, 3, (7, 9))
+    assert first.source == SourceSpan(("bin.000002", 40), ("bin.000002", 50), (104, 105), {"u": (4, 5)})
+    assert (second.topic, second.source and second.source.gtids) == ("shop.shop.u", {"u": (6, 6)})
+
+
+def test_large_topics_have_files_of_their_own(tmp_path: Path) -> None:
+    events = [event(0, "shop.shop.a"), event(0, "shop.shop.b", OWN_FILE_BYTES), event(0, "shop.shop.c")]
+    write(tmp_path, events)
+    topics = [[s.topic for s in entry.segments] for entry in ArchiveReader(tmp_path).entries.values()]
+    assert topics == [["shop.shop.a", "shop.shop.c"], ["shop.shop.b"]]
+
+
+def test_manifest_stays_small_while_the_archive_grows(tmp_path: Path, small_pages: None) -> None:
+    sizes = []
+    for end in range(10, 500, 10):
+        write(tmp_path, [event(n) for n in range(end - 10, end)])
+        sizes.append((tmp_path / "manifest.json").stat().st_size)
+    assert max(sizes[20:]) < 1.1 * max(sizes[:20])
+    reader = ArchiveReader(tmp_path)
+    assert [e.offset for e in reader.events(TOPIC, 0)] == list(range(490))
+    assert [entry.path for entry in reader.entries.values()] == [f"events/{n:06d}.avro" for n in range(1, 50)]
+    assert reader.manifest.pages is not None
+    assert (reader.manifest.pages.pages, reader.manifest.events) == (12, 490)
+
+
+def test_writer_reads_no_pages(tmp_path: Path, small_pages: None) -> None:
+    write(tmp_path, [event(n) for n in range(95)])
+    for page in (tmp_path / "index").iterdir():
+        page.unlink()
+    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
+        assert writer.end_offset(TOPIC, 0) == 95
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda page: page.unlink(), "cannot be read"),
+        (lambda page: page.write_bytes(page.read_bytes()[:-1]), "the archive's index says"),
+        (lambda page: page.write_bytes(page.read_bytes().replace(b"u", b"v")), "does not match its checksum"),
+    ],
+)
+def test_damaged_page_is_refused(tmp_path: Path, small_pages: None, damage: object, message: str) -> None:
+    write(tmp_path, [event(n) for n in range(95)])
+    damage(tmp_path / "index" / "000001.json")  # type: ignore[operator]
+    with pytest.raises(ArchiveError, match=message):
+        ArchiveReader(tmp_path)
+
+
+POINTS = ["after-archive-file", "after-archive-page", "before-archive-manifest", "after-archive-manifest"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_killed_writer_leaves_a_whole_archive(tmp_path: Path, point: str, times: int) -> None:
+    folder = tmp_path / "archive"
+    command = [sys.executable, "tests/programs/archive_writer.py", str(folder)]
+    plan = {**os.environ, "REPLICATOR_CRASH_AT": f"{point}:{times}"}
+    killed = subprocess.run(command, cwd=ROOT, env=plan, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    if (folder / "manifest.json").exists():
+        found = [e.offset for e in ArchiveReader(folder).events(TOPIC, 0)]
+        assert found == list(range(len(found)))
+        assert len(found) % 10 == 0
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    reader = ArchiveReader(folder)
+    assert [e.value for e in reader.events(TOPIC, 0)] == [b"%d" % n for n in range(100)]
+    # Leftovers were replaced: their names were used again.
+    assert {f"events/{file.name}" for file in (folder / "events").iterdir()} == set(reader.entries)
+
+
+def test_staged_files_are_verified_copies_and_limited(tmp_path: Path) -> None:
+    write(tmp_path / "archive", [event(n) for n in range(30)])
+    reader = ArchiveReader(tmp_path / "archive")
+    one, two, three = reader.entries
+    staged = StagedFiles(reader, tmp_path / "copies", kept_bytes=2 * reader.entries[one].bytes + 100)
+    for names in ([one], [two], [one], [three]):
+        paths = staged.paths(names)
+        assert [Path(p).read_bytes() for p in paths] == [reader.content(name) for name in names]
+    copies = sorted(p.name for p in (tmp_path / "copies" / "events").iterdir())
+    assert copies == ["000001.avro", "000003.avro"]
+    (tmp_path / "archive" / two).write_bytes(bytes(reader.entries[two].bytes))
+    with pytest.raises(ArchiveError, match="does not match its checksum"):
+        staged.paths([two])
+    staged.close()
+    assert not (tmp_path / "copies").exists()
