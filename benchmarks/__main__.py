@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import age as age_module
+from benchmarks import binlog as binlog_module
 from benchmarks import bootstrap as bootstrap_module
 from benchmarks import commit as commit_module
 from benchmarks import deletes as deletes_module
@@ -212,6 +213,16 @@ def deletes(
 ) -> None:
     """What deleted rows in a data file cost a reader, in format versions 2 and 3."""
     deletes_module.deletes(deletes_module.Options(rows), results)
+
+
+@app.command()
+def binlog(
+    changes: Annotated[int, typer.Option(min=1_000, help="Row changes in the files.")] = 2_000_000,
+    compressed: Annotated[bool, typer.Option(help="In compressed transactions.")] = False,
+    results: Results = _RESULTS,
+) -> None:
+    """Import binary logs, beside Debezium on the live server and plain parsing."""
+    _end(right=binlog_module.binlog(binlog_module.Options(changes, compressed), results))
 
 
 @app.command()

@@ -15,6 +15,7 @@
     │   ├── LogUnavailable                   broker, archive or schema registry cannot be reached
     │   ├── DataLossError                    the log no longer has events that the mirror needs
     │   ├── ArchiveError                     an archive is damaged or of an unknown version
+    │   ├── BinlogError                      binary log files that cannot be imported
     │   └── RegistryRefused                  the schema registry was reached but refused the request
     ├── LakeError                   exit 3   Iceberg
     │   ├── FencedError                      another writer has taken over this mirror
@@ -34,6 +35,7 @@
     │   ├── ColumnsDiffer                    the source has other columns than the known definition
     │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
     │   ├── EventsLost                       the log no longer has events of a table that the lake needs
+    │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
     ├── TablePaused                 exit 3   one table is paused, as configured, until the operator acts
@@ -129,6 +131,10 @@ class ArchiveError(LogError):
     """An event archive is damaged or of an unknown version."""
 
 
+class BinlogError(LogError):
+    """Binary log files cannot be imported: damaged, incomplete, encrypted, or without the definitions of tables."""
+
+
 class RegistryRefused(LogError):
     """The schema registry was reached, but refused the login or does not serve this URL."""
 
@@ -203,6 +209,10 @@ class UnknownPast(SchemaError):
 
 class EventsLost(SchemaError):
     """The log no longer has events of a table that the lake needs."""
+
+
+class OtherLog(SchemaError):
+    """The lake has events of a table from another log than this archive, and their offsets cannot be compared."""
 
 
 class MissingSchema(SchemaError):

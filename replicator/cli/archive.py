@@ -22,13 +22,17 @@ _From = Annotated[
 ]
 
 
-def record(
+def record(  # noqa: PLR0917 - typer calls it, by name
     to: Annotated[
         str,
         typer.Option(
             "--to", metavar="DIR", help="Folder of the archive, or a URL; created if it does not exist."
         ),
     ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILES]...", help="With --binlog: the files, in order.", show_default=False),
+    ] = None,
     config: ConfigFile = DEFAULT_CONFIG,
     until_caught_up: Annotated[
         bool,
@@ -37,6 +41,22 @@ def record(
             help="Stop at the end that the topics have now, instead of following them.",
         ),
     ] = False,
+    binlog: Annotated[
+        bool, typer.Option("--binlog", help="Import binary log files instead of topics.")
+    ] = False,
+    from_server: Annotated[
+        bool, typer.Option("--from-server", help="Import all binary logs that the source has.")
+    ] = False,
+    definitions: Annotated[
+        Path | None,
+        typer.Option(
+            "--definitions", metavar="FILE", help="Tables as they were before the first binary log."
+        ),
+    ] = None,
+    mysql: Annotated[
+        str,
+        typer.Option(envvar="REPLICATOR_MYSQL", help="MySQL that serves binary logs: a version or a path."),
+    ] = "",
     segment_size: Annotated[
         str,
         typer.Option("--segment-size", metavar="SIZE", help="Complete a segment at this size of its events."),
@@ -44,13 +64,19 @@ def record(
     segment_time: Annotated[
         str, typer.Option("--segment-time", metavar="TIME", help="Complete a segment after this time.")
     ] = "5 minutes",
+    as_json: AsJson = False,
 ) -> None:
-    """Copy the mirror's Kafka topics into an event archive.
+    """Copy topics or binary logs into an event archive.
 
-    An archive outlives Kafka's retention, and `replicator replay` applies it like the topics themselves. It
-    contains the events as the connector wrote them: columns that are masked in the lake are not masked there.
-    Recording continues at the end of the archive, also after SIGKILL. Without --until-caught-up it follows the topics
-    until Ctrl-C or SIGTERM.
+    Without --binlog and --from-server, it copies the mirror's topics in Kafka. An archive outlives Kafka's
+    retention, and `replicator replay` applies it like the topics themselves. It contains the events as the
+    connector wrote them: columns that are masked in the lake are not masked there. Recording continues at the end
+    of the archive, also after SIGKILL. Without --until-caught-up it follows the topics until Ctrl-C or SIGTERM.
+
+    With --binlog or --from-server, the events come from MySQL's binary logs: a temporary MySQL server serves the
+    files to Debezium. --definitions names a file from `mysqldump --no-data` with the tables that were created
+    before the first file; it is not needed if the files were written with binlog_row_metadata = FULL and have rows
+    of these tables before they alter them.
 
     Events are kept in memory until their segment is complete. If the process is killed, they are read from Kafka again,
     so Kafka must keep events for longer than --segment-time.
@@ -59,7 +85,10 @@ def record(
     Examples:
       replicator record -c shop.toml --to shop-archive --until-caught-up
       replicator record -c shop.toml --to s3://backups/shop --segment-time "15 minutes"
+      replicator record -c shop.toml --to history --binlog mysql-bin.0000*
+      replicator record -c shop.toml --to history --from-server --definitions shop.sql
     """
+    from replicator.cli.output import print_json
     from replicator.cli.progress import progress_bar
     from replicator.config import load
     from replicator.config.values import parse_duration, parse_size
@@ -71,6 +100,25 @@ def record(
         size, seconds = parse_size(segment_size), parse_duration(segment_time)
     except ValueError as error:
         raise UsageError(str(error), "see: replicator record --help") from error
+    if binlog and from_server:
+        raise UsageError("--from-server fetches the files itself", "omit --binlog")
+    if binlog or from_server:
+        from replicator.cli.binlog import import_files
+        from replicator.operations.binlog.request import ImportRequest
+
+        request = ImportRequest(
+            to,
+            tuple(files or ()),
+            from_server=from_server,
+            definitions=definitions,
+            mysql=mysql,
+            segment_bytes=size,
+            segment_seconds=seconds,
+        )
+        import_files(config, request, until_caught_up=until_caught_up, as_json=as_json)
+        return
+    if files or definitions is not None:
+        raise UsageError("files and --definitions are for binary logs", "add --binlog or --from-server")
     settings = load(config)
     stop = threading.Event()
     with stop_on_signals(stop), progress_bar("recording") as show:
@@ -87,6 +135,9 @@ def record(
             times=RecordTimes(segment=seconds),
             segment_bytes=size,
         )
+    if as_json:
+        print_json({"events": done.events, "bytes": done.bytes, "remaining": done.remaining})
+        return
     typer.echo(f"Recorded {done.events:,} events ({done.bytes / 1e6:,.1f} MB) into {to}.")
     if done.remaining:
         typer.echo(f"{done.remaining:,} events remain; run the same command to continue.")

@@ -5,15 +5,28 @@ from collections.abc import Set as AbstractSet
 
 from replicator.config import Config
 from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
-from replicator.errors import EventsLost
+from replicator.errors import EventsLost, OtherLog
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
+from replicator.sources.archive.origin import is_import
 
 
 def lost_events(
-    topic: str, marker: CommitMarker, first: Mapping[int, int], ends: Mapping[int, int], *, log_grows: bool
-) -> EventsLost | None:
-    """Return what is wrong if the topic no longer has all events after `marker`; None if it has them."""
+    topic: str,
+    marker: CommitMarker,
+    first: Mapping[int, int],
+    ends: Mapping[int, int],
+    topic_id: str | None = None,
+    *,
+    log_grows: bool,
+) -> EventsLost | OtherLog | None:
+    """Return what is wrong if the topic does not have all events after `marker`; None if it has them."""
+    if topic in marker.progress and not log_grows and _is_other_import(marker.topic_ids.get(topic), topic_id):
+        return OtherLog(
+            f"the lake has events of {topic} from another log than this archive. Their offsets cannot be compared, "
+            "because one of the two was imported from binary logs",
+            "replay the archive into another namespace, or read the table again: replicator heal DATABASE.TABLE",
+        )
     for partition, begin in first.items():
         known = marker.next_offset(topic, partition)
         if known is not None and known < begin:
@@ -29,6 +42,10 @@ def lost_events(
                 "read the table again: replicator heal DATABASE.TABLE",
             )
     return None
+
+
+def _is_other_import(known: str | None, given: str | None) -> bool:
+    return known != given and (is_import(known) or is_import(given))
 
 
 def unmatched_patterns(

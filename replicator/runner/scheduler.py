@@ -165,13 +165,13 @@ class Scheduler:
         self, topic: str, table: TableId, first: Mapping[int, int], ends: Mapping[int, int]
     ) -> None:
         ledger, log = self.context.ledger, self.context.log
-        if ledger.is_another_topic(table, topic, log.topic_id(topic)):
+        if log.grows and ledger.is_another_topic(table, topic, log.topic_id(topic)):
             _LOG.warning("the topic was deleted and recreated", topic=topic, table=str(table))
             self.context.writer.reset_topic(table, topic, log.topic_id(topic))
         resume_marker = ledger.progress(table).resume_marker
         if resume_marker is None:
             return
-        lost = lost_events(topic, resume_marker, first, ends, log_grows=log.grows)
+        lost = lost_events(topic, resume_marker, first, ends, log.topic_id(topic), log_grows=log.grows)
         if lost is not None:
             self.tables.pause(table, lost)
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
 from replicator.model.table import TableId
 from replicator.schema.history import ColumnMoves
@@ -31,6 +31,17 @@ _NO_COLUMNS: Final = frozenset(
     }
 )
 """Keywords after ADD or DROP, or at the start of an element of CREATE TABLE, that introduce something but a column."""
+
+
+TableEffectKind = Literal["define", "change", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableEffect:
+    """What a statement does to a table: it defines it, changes or needs its definition, or drops it."""
+
+    kind: TableEffectKind
+    table: TableId
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +184,57 @@ def renamed_from(statements: Iterable[Statement], table: TableId) -> TableId | N
         return None
     found = TableId(origin.database or table.database, origin.table)
     return None if found == table else found
+
+
+def table_effects(statements: Iterable[Statement], database: str) -> Iterator[TableEffect]:
+    """Yield which tables statements define, change and drop, in order; `database` is the current one.
+
+    Temporary tables are left out.
+    """
+    for statement in statements:
+        for kind, name in _effects(statement):
+            if name is not None:
+                yield TableEffect(kind, TableId(name.database or database, name.table))
+
+
+def _effects(statement: Statement) -> Iterator[tuple[TableEffectKind, _Name | None]]:
+    renames = list(_table_renames(statement))
+    for old, new in renames:
+        yield "change", old
+        yield "define", new
+    if (altered := _altered(statement)) is not None:
+        if not renames:
+            yield "change", altered[0]
+    elif statement[0].keyword in ("CREATE", "DROP") and not _keywords(statement, 1, "TEMPORARY"):
+        yield from _created_or_dropped(statement)
+
+
+def _created_or_dropped(statement: Statement) -> Iterator[tuple[TableEffectKind, _Name | None]]:
+    if (at := _after(statement, 2, "TABLE", "TABLES")) is not None:
+        if statement[0].keyword == "CREATE":
+            yield from _created(statement, at)
+        else:
+            names = statement[at + 2 if _keywords(statement, at, "IF", "EXISTS") else at :]
+            yield from (("drop", _table_name(part, 0)[0]) for part in _split(names))
+    elif (at := _after(statement, 3, "INDEX")) is not None and (
+        on := _after(statement, at + 4, "ON")
+    ) is not None:
+        yield "change", _table_name(statement, on)[0]
+
+
+def _created(statement: Statement, at: int) -> Iterator[tuple[TableEffectKind, _Name | None]]:
+    name, at = _table_name(statement, at + 3 if _keywords(statement, at, "IF", "NOT", "EXISTS") else at)
+    if _keywords(statement, at, "("):
+        at += 1
+    if _keywords(statement, at, "LIKE"):
+        # It needs the definition of the other table.
+        yield "change", _table_name(statement, at + 1)[0]
+    yield "define", name
+
+
+def _after(tokens: Sequence[Token], last: int, *words: str) -> int | None:
+    """Return the index after the first of some keywords, up to index `last`; None if none is there."""
+    return next((i + 1 for i, t in enumerate(tokens[: last + 1]) if t.keyword in words), None)
 
 
 def _table_renames(tokens: Sequence[Token]) -> Iterator[tuple[_Name, _Name]]:

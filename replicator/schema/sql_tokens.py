@@ -69,3 +69,17 @@ def tokenize(text: str) -> Iterator[Token]:
                 yield Token("", match[0][1:-1].replace('""', '"'))
             case _:
                 yield _NO_NAME
+
+
+def split_statements(text: str) -> Iterator[str]:
+    """Yield the statements of a script, each without the semicolon that ends it; empty ones are left out."""
+    start, is_empty = 0, True
+    for match in _TOKEN.finditer(text):
+        if match[0] == ";" and match.lastgroup == "mark":
+            if not is_empty:
+                yield text[start : match.start()].strip()
+            start, is_empty = match.end(), True
+        elif match.lastgroup != "space":
+            is_empty = False
+    if not is_empty:
+        yield text[start:].strip()

@@ -122,6 +122,16 @@ class KafkaConnect:
             self.check(name, settings)
             raise
 
+    def create_at(
+        self, name: str, settings: Mapping[str, str], partition: Mapping[str, str], offset: Mapping[str, Any]
+    ) -> None:
+        """Create a connector that starts at a source offset, as if it had committed it."""
+        body = {"name": name, "config": dict(settings), "initial_state": "STOPPED"}
+        self._ask("POST", "/connectors", body=body, timeout=_SLOW_S)
+        offsets = [{"partition": dict(partition), "offset": dict(offset)}]
+        self._ask("PATCH", f"/connectors/{name}/offsets", body={"offsets": offsets}, timeout=_SLOW_S)
+        self._ask("PUT", f"/connectors/{name}/resume")
+
     def check(self, name: str, settings: Mapping[str, str]) -> None:
         """Let the connector validate its settings. Raises ConnectError with all problems found."""
         kind = settings["connector.class"].rsplit(".", 1)[-1]

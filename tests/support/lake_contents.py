@@ -26,7 +26,8 @@ def contents(catalog: Catalog, namespace: str) -> dict[str, Any]:
             for name, table in tables.items()
         }
         found[f"{part} properties"] = {name: _properties(t.properties) for name, t in tables.items()}
-    quarantine = _rows(catalog.load_table((f"{namespace}_ops", "quarantine")))
+    bad = (f"{namespace}_ops", "quarantine")
+    quarantine = _rows(catalog.load_table(bad)) if catalog.table_exists(bad) else []
     found["quarantine"] = [_without(row, ("quarantined_at", "resolved_at")) for row in quarantine]
     pauses = catalog.load_namespace_properties(f"{namespace}_ops")
     found["pauses"] = {k: json.loads(v) for k, v in sorted(pauses.items()) if k.startswith("replicator.")}

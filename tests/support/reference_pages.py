@@ -64,7 +64,7 @@ VARIABLES: Final = {
     "REPLICATOR_CACHE": "Folder for Java libraries and servers; default `~/.cache/replicator`.",
     "REPLICATOR_DEBUG": "If it is set, an error is shown with its stack trace.",
     "REPLICATOR_IVY_SETTINGS": "Ivy settings file for the download of Java libraries, for example with a mirror.",
-    "REPLICATOR_MYSQL": "MySQL that `stack up` starts, if `--mysql` is not given: a version or a path.",
+    "REPLICATOR_MYSQL": "MySQL that `stack up` and `record --binlog` start without `--mysql`: a version or a path.",
     "REPLICATOR_MYSQLD": "Program that `stack up` starts as MySQL.",
     "REPLICATOR_MYSQL_ROOT": "Folder of the Debian system with MySQL that `stack up` creates.",
 }

@@ -62,6 +62,8 @@ class Options:
     ports: dict[str, int] = field(default_factory=dict)
     mysql: str = ""
     """The MySQL server to run: a version or a path, see `find_mysqld`. If empty, any available one."""
+    mysql_arguments: tuple[str, ...] = ()
+    """More arguments of the MySQL server; they override those of the stack."""
     start_seconds: float = 120
     report: Report | None = None
 
@@ -257,7 +259,10 @@ class LocalStack:
             save_state(self.folder, replace(self._running_state(), mysql_version=program.version))
         if not data.exists():
             mysql.initialize(program, data, self.log("mysql"), state.root_password, state.user_password)
-        return mysql.server_command(program, data, state.ports["mysql"])
+        return [
+            *mysql.server_command(program, data, state.ports["mysql"]),
+            *self.options.mysql_arguments,
+        ]
 
     # Looking and stopping
 

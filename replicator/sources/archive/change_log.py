@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import RawRecord
 from replicator.sources.archive.format import EVENT_SCHEMA, PartitionKey
+from replicator.sources.archive.origin import load_origin
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.staging import StagedFiles
 from replicator.sources.archive.storage import LocalStorage, Storage
@@ -38,6 +39,7 @@ class ArchiveChangeLog:
     ) -> None:
         self.reader = ArchiveReader(path)
         self.topic_prefix = topic_prefix or self.reader.manifest.topic_prefix
+        self._origin = load_origin(self.reader.storage)
         self._schema_read = False
         self._starts: Mapping[PartitionKey, int] = {}
         self._ends: Mapping[PartitionKey, int] = {}
@@ -68,8 +70,9 @@ class ArchiveChangeLog:
     def _limited_ends(self) -> dict[PartitionKey, int]:
         return {key: min(end, self._ends.get(key, end)) for key, end in self.reader.end_offsets().items()}
 
-    def topic_id(self, topic: str) -> str | None:  # noqa: ARG002 an archive has each topic once
-        return None
+    def topic_id(self, topic: str) -> str | None:
+        """Return None for topics that were recorded: the archive has each of them once."""
+        return None if self._origin is None else self._origin.topic_id(topic)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         names = self._names(ranges)

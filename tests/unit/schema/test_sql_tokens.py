@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from replicator.model.table import TableId
 from replicator.schema.mysql_ddl import column_moves, computed_columns, parse, renamed_from
-from replicator.schema.sql_tokens import Token, tokenize
+from replicator.schema.sql_tokens import Token, split_statements, tokenize
 
 TABLE = TableId("shop", "t")
 SPACE = " \t\n\v\f\r"
@@ -238,3 +238,19 @@ def test_rename_of_many_tables_is_read_in_linear_time() -> None:
     assert_linear(
         *("RENAME TABLE " + ", ".join(f"a{i} TO b{i}" for i in range(size)) for size in (1_000, 10_000))
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "statements"),
+    [
+        ("", []),
+        (" ;; -- a;\n /* b; */ ;", []),
+        ("SELECT 1; SELECT ';' ;", ["SELECT 1", "SELECT ';'"]),
+        (
+            "-- a\nUSE `a;b`;\n/*!40101 SET x = 1 */;last",
+            ["-- a\nUSE `a;b`", "/*!40101 SET x = 1 */", "last"],
+        ),
+    ],
+)
+def test_split_statements_ends_them_at_semicolons(text: str, statements: list[str]) -> None:
+    assert list(split_statements(text)) == statements

@@ -1,0 +1,244 @@
+"""Import binary log files: scan them, serve them to Debezium, and record its events."""
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Literal
+
+from replicator.config import Config, KafkaLog
+from replicator.errors import UsageError
+from replicator.locks import FileLock, LockHeld
+from replicator.model.patterns import has_wildcard, matches
+from replicator.model.table import TableId
+from replicator.operations.binlog import definitions as found
+from replicator.operations.binlog.definitions import Definitions
+from replicator.operations.binlog.request import ImportRequest
+from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
+from replicator.operations.record import RecordProgress, RecordTimes, record
+from replicator.sources.archive.origin import Origin, save_origin
+from replicator.sources.archive.reader import find_manifest
+from replicator.sources.archive.storage import open_storage
+from replicator.sources.binlog.scan import BinlogFile, Scan, check_sequence, scan, total_bytes
+
+_RECORD_S: Final = 30.0
+"""How often events are recorded while Debezium reads: rarely, because each time begins another file of the archive."""
+
+ImportPhase = Literal["fetching", "checking", "starting servers", "reading", "recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of one phase of an import: done and total, in bytes of the files, or in events while recording."""
+
+    phase: ImportPhase
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The result of an import.
+
+    Attributes:
+        files: the files, in order.
+        events: number of events that were appended to the archive.
+        complete: whether the archive has all events of the files.
+    """
+
+    files: tuple[BinlogFile, ...]
+    events: int
+    complete: bool
+
+    @property
+    def transactions(self) -> int:
+        """Return the number of transactions in the files."""
+        return sum(file.gtids + file.anonymous for file in self.files)
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def import_binlog(
+    config: Config,
+    request: ImportRequest,
+    *,
+    on_progress: OnProgress = lambda _: None,
+    stop: threading.Event | None = None,
+) -> Imported:
+    """Append the events of binary log files to the archive at `request.to`.
+
+    The same files always give the same events at the same offsets. So an import that was interrupted is repeated, and
+    one with more files at the end continues the archive.
+
+    Raises:
+        BinlogError: the files are damaged, incomplete, encrypted, or not in sequence; or tables lack a definition.
+        ArchiveError: the archive has events of another origin, or cannot be written.
+        SourceError: the source's files or definitions cannot be read.
+        StackError: the servers that the import needs do not start.
+        UsageError: another import of this mirror is running.
+    """
+    stop = stop or threading.Event()
+    folder = ScratchFolder(config.mirror.state_dir.absolute() / "binlog-import")
+    with ExitStack() as held:
+        folder.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            held.enter_context(FileLock(folder.path.with_name("binlog-import.lock"), wait=False))
+        except LockHeld as error:
+            raise UsageError("another import of this mirror is running", "wait for its end") from error
+        Scratch.remove_folder(folder)
+        return _Import(config, request, folder, on_progress, stop).run()
+
+
+class _Import:
+    def __init__(
+        self,
+        config: Config,
+        request: ImportRequest,
+        folder: ScratchFolder,
+        on_progress: OnProgress,
+        stop: threading.Event,
+    ) -> None:
+        self._config = config
+        self._request = request
+        self._folder = folder
+        self._on_progress = on_progress
+        self._stop = stop
+        self._events = 0
+
+    def run(self) -> Imported:
+        try:
+            return self._run()
+        finally:
+            shutil.rmtree(self._folder.path, ignore_errors=True)
+
+    def _run(self) -> Imported:
+        paths = self._fetch() if self._request.from_server else self._request.files
+        if self._stop.is_set():
+            return Imported((), 0, complete=False)
+        scanned = self._scan(paths)
+        definitions = self._definitions(scanned)
+        origin = _origin(self._config, scanned, definitions)
+        archive = open_storage(self._request.to, self._config.lake.catalog_options)
+        save_origin(archive, origin)
+        is_new = find_manifest(archive) is None
+        self._on_progress(Progress("starting servers", 0, 0))
+        with Scratch(self._folder, scanned.files, self._request.mysql) as scratch:
+            scratch.define(definitions)
+            own = scratch_config(self._config, scratch.endpoints)
+            scratch.start_connector(own)
+            complete = self._read(scratch, own, scanned.files, record_meanwhile=is_new)
+            if complete:
+                self._record(own)
+        return Imported(scanned.files, self._events, complete=complete and not self._stop.is_set())
+
+    def _read(
+        self, scratch: Scratch, own: Config, files: Sequence[BinlogFile], *, record_meanwhile: bool
+    ) -> bool:
+        """Wait until Debezium has read all files. Return false if the import was stopped before."""
+        report = self._reading(files)
+        recorded = time.monotonic()
+        for at in scratch.positions(own):
+            if self._stop.is_set():
+                return False
+            if at is None:
+                continue
+            report(at.file, at.pos)
+            # An archive that is continued has events that this broker does not have yet.
+            if record_meanwhile and time.monotonic() - recorded > _RECORD_S:
+                self._record(own)
+                recorded = time.monotonic()
+        return True
+
+    def _record(self, own: Config) -> None:
+        """Append the events that the broker has and the archive lacks."""
+        done = record(
+            own,
+            self._request.to,
+            until_caught_up=True,
+            on_progress=self._recording,
+            stop=self._stop,
+            times=RecordTimes(segment=self._request.segment_seconds),
+            segment_bytes=self._request.segment_bytes,
+        )
+        self._events += done.events
+
+    def _fetch(self) -> tuple[Path, ...]:
+        # SQLAlchemy takes a second to import.
+        from replicator.sources.binlog.download import download  # noqa: PLC0415
+
+        def report(done: int, total: int) -> None:
+            self._on_progress(Progress("fetching", done, total))
+
+        return download(self._config.source, self._folder.binlogs, report, self._stop.is_set)
+
+    def _scan(self, paths: Sequence[Path]) -> Scan:
+        total, done = total_bytes(paths), 0
+
+        def report(read: int) -> None:
+            nonlocal done
+            done += read
+            self._on_progress(Progress("checking", done, total))
+
+        scanned = scan(paths, report)
+        check_sequence(scanned.files)
+        return scanned
+
+    def _definitions(self, scanned: Scan) -> Definitions:
+        source = self._config.source
+        if (file := self._request.definitions) is not None:
+            return found.from_file(file, _default_database(self._config))
+
+        def included(table: TableId) -> bool:
+            # As the connector decides it: it reads helper tables too.
+            return matches(str(table), source.tables) and not matches(str(table), source.exclude)
+
+        def lookup(table: TableId) -> Sequence[str]:
+            if source.url is None:
+                return ()
+            from replicator.sources.binlog.download import create_statements  # noqa: PLC0415
+
+            return create_statements(source, table)
+
+        return found.without_file(found.needs(scanned), included, lookup)
+
+    def _reading(self, files: Sequence[BinlogFile]) -> Callable[[str, int], None]:
+        starts: dict[str, int] = {}
+        total = 0
+        for file in files:
+            starts[file.name] = total
+            total += file.size
+
+        def report(name: str, at: int) -> None:
+            self._on_progress(Progress("reading", starts.get(name, 0) + at, total))
+
+        return report
+
+    def _recording(self, state: RecordProgress) -> None:
+        self._on_progress(Progress("recording", state.events, state.events + state.remaining))
+
+
+def _origin(config: Config, scanned: Scan, definitions: Definitions) -> Origin:
+    first = scanned.files[0]
+    log = config.log
+    options = (log.schemas, log.partitions, log.transactions) if isinstance(log, KafkaLog) else ()
+    keys = [(table.name, table.key) for table in config.tables if table.key]
+    deciding = [
+        *(topic_prefix(config), config.source.tables, config.source.exclude, keys),
+        *(log.flattened, options, definitions.fingerprint()),
+    ]
+    settings = sha256(json.dumps(deciding).encode()).hexdigest()
+    return Origin(first.name, first.created, first.server_id, settings)
+
+
+def _default_database(config: Config) -> str | None:
+    """Return the database of definitions that name none: that of the source's address, or of all patterns."""
+    if config.source.url is not None and config.source.url.database:
+        return config.source.url.database
+    databases = {pattern.partition(".")[0] for pattern in config.source.tables}
+    return None if len(databases) > 1 or has_wildcard(name := databases.pop()) else name

@@ -1,0 +1,171 @@
+"""Fetch the binary log files of the source over its replication protocol, as a replica does.
+
+The server decrypts encrypted files, and the user needs no privilege that the connector does not have too. The program
+`mysqlbinlog`, which does the same, is not installed everywhere.
+
+Format: MySQL's manual, "COM_BINLOG_DUMP"; the events that are received are the bytes of the file.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+import pymysql
+from pymysql.connections import Connection
+from sqlalchemy import text
+
+from replicator.config import SourceConfig
+from replicator.errors import BinlogError, PrivilegeError, SourceError, SourceUnavailable
+from replicator.model.table import TableId
+from replicator.sources.binlog.events import HEADER_BYTES, MAGIC, Kind
+from replicator.sources.binlog.row_metadata import qualified, quoted
+from replicator.sources.mysql.connection import connect
+
+_DUMP: Final = 0x12
+_NO_WAIT: Final = 1
+"""Flag: end after the last event instead of waiting for the next one."""
+_ARTIFICIAL: Final = 0x20
+"""Flag of events that the server makes for a replica; they are not in the file."""
+_HEARTBEAT: Final = (27, 41)
+_REPORT_BYTES: Final = 16 * 2**20
+_TIMEOUT_S: Final = 60
+_EOF: Final = 0xFE
+_EOF_BYTES: Final = 9
+_LACKS_PRIVILEGE: Final = (1142, 1227)
+
+
+def download(
+    source: SourceConfig,
+    folder: Path,
+    on_progress: Callable[[int, int], None],
+    stopped: Callable[[], bool],
+) -> tuple[Path, ...]:
+    """Fetch all files that the server has now, except those that it begins meanwhile. Return them in order.
+
+    `on_progress` is called with the bytes done and in total.
+
+    Raises:
+        SourceError: the server cannot be reached, writes no binlog, or sends an error.
+        BinlogError: the files cannot be written.
+    """
+    found: list[Path] = []
+    with _replica(source) as connection:
+        names = _files(connection)
+    total, done = sum(names.values()), 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if stopped():
+                break
+            target = folder / name
+            with target.open("wb") as stream, _replica(source) as connection:
+                stream.write(MAGIC)
+                for size in _copy(connection, name, stream):
+                    done += size
+                    on_progress(min(done, total), total)
+            found.append(target)
+    except OSError as error:
+        raise BinlogError(f"cannot write to {folder}: {error.strerror}", "free some space there") from error
+    return tuple(found)
+
+
+def create_statements(source: SourceConfig, table: TableId) -> tuple[str, ...]:
+    """Return the statements that create the database of a table, and the table; none if the source has no such table.
+
+    Raises:
+        SourceError: the source cannot be queried.
+    """
+    wanted = {"database": table.database, "name": table.name}
+    with connect(source) as connection:
+        found = connection.scalar(
+            text(
+                "SELECT COUNT(*) FROM information_schema.tables "
+                "WHERE table_schema = :database AND table_name = :name AND table_type = 'BASE TABLE'"
+            ),
+            wanted,
+        )
+        if not found:
+            return ()
+        # Names may contain percent signs, which the driver would replace.
+        as_is = {"no_parameters": True}
+        create = f"SHOW CREATE DATABASE IF NOT EXISTS {quoted(table.database)}"
+        database = connection.exec_driver_sql(create, execution_options=as_is).one()
+        row = connection.exec_driver_sql(
+            f"SHOW CREATE TABLE {qualified(table)}", execution_options=as_is
+        ).one()
+    named = str(row[1]).replace(f"CREATE TABLE {quoted(table.name)}", f"CREATE TABLE {qualified(table)}", 1)
+    return str(database[1]), named
+
+
+@contextmanager
+def _replica(source: SourceConfig) -> Iterator[Connection]:
+    server = source.server()
+    password = None if source.password is None else source.password.reveal().get_secret_value()
+    try:
+        with pymysql.connect(
+            host=server.host,
+            port=server.port,
+            user=server.user,
+            password=password or "",
+            charset="utf8mb4",
+            connect_timeout=10,
+            read_timeout=_TIMEOUT_S,
+        ) as connection:
+            yield connection
+    except pymysql.MySQLError as error:
+        code, reason = (error.args[0], error.args[-1]) if error.args else (0, str(error))
+        if code in _LACKS_PRIVILEGE:
+            raise PrivilegeError(
+                f"the MySQL user {server.user} lacks a privilege: {reason}",
+                "grant REPLICATION SLAVE and REPLICATION CLIENT",
+            ) from error
+        raise SourceUnavailable(
+            f"MySQL at {server.host}:{server.port} does not send its binary log: {reason}",
+            "check source.url and source.password, and that the user has REPLICATION SLAVE",
+        ) from error
+
+
+def _files(connection: Connection) -> dict[str, int]:
+    """Return name → size of the server's files, in order."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@log_bin")
+        if not (cursor.fetchone() or (0,))[0]:
+            raise SourceError(
+                "the server writes no binlog", "run: replicator check, which explains how to enable it"
+            )
+        cursor.execute("SHOW BINARY LOGS")
+        return {str(row[0]): int(row[1]) for row in cursor.fetchall()}
+
+
+def _copy(connection: Connection, name: str, stream: IO[bytes]) -> Iterator[int]:
+    """Write the events of one file; yield the bytes since the last report."""
+    with connection.cursor() as cursor:
+        # Without this, the server would leave out the checksums.
+        cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+        cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
+    server_id = 0
+    command = struct.pack("<IHI", len(MAGIC), _NO_WAIT, server_id) + name.encode()
+    # PyMySQL has no public method for commands other than queries.
+    private: Any = connection
+    private._execute_command(_DUMP, command)  # noqa: SLF001
+    waiting = 0
+    while True:
+        packet = private._read_packet().get_all_data()  # noqa: SLF001
+        if packet[0] == _EOF and len(packet) < _EOF_BYTES:
+            break
+        event = memoryview(packet)[1:]
+        kind, flags = event[4], int.from_bytes(event[HEADER_BYTES - 2 : HEADER_BYTES], "little")
+        if kind == Kind.ROTATE and flags & _ARTIFICIAL:
+            if event[HEADER_BYTES + 8 :][: len(name)] != name.encode():
+                break  # The server goes on to the next file.
+            continue
+        if kind in _HEARTBEAT:
+            continue
+        stream.write(event)
+        waiting += len(event)
+        if waiting >= _REPORT_BYTES:
+            yield waiting
+            waiting = 0
+    yield waiting

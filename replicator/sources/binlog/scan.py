@@ -1,0 +1,291 @@
+"""Scan binary log files: is each complete, what precedes and follows it, and which tables does it define or change."""
+
+import mmap
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from replicator.errors import BinlogError
+from replicator.model.table import TableId
+from replicator.sources.binlog.events import (
+    IN_USE,
+    MAGIC,
+    Damaged,
+    Event,
+    Format,
+    Kind,
+    Query,
+    count_gtids,
+    read_events,
+    read_format,
+    read_payload,
+    read_query,
+    read_rotate,
+)
+from replicator.sources.binlog.table_map import TableMap, read_table_map, table_map_name
+
+REPORT_BYTES: Final = 64 * 2**20
+"""How often the progress of a scan is reported."""
+
+_DEFINES: Final = re.compile(
+    rb"\s*(?:/\*.*?\*/\s*)*(?:CREATE|ALTER|DROP|RENAME)\b", re.IGNORECASE | re.DOTALL
+)
+
+OnBytes = Callable[[int], None]
+"""Called with the number of bytes read since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogFile:
+    """One binary log file.
+
+    Attributes:
+        path: where it is; `path.name` is the name that the server gave it.
+        size: in bytes.
+        version: version of the server that wrote it.
+        created: when it was begun, Unix seconds, and `server_id` by which server; they identify it.
+        events: number of complete events.
+        gtids, anonymous: numbers of transactions with and without a GTID.
+        earlier_gtids: number of GTIDs of all transactions before the file; None if unknown.
+        next_name: name of the file after it; None if it does not end with a rotation.
+        is_open: whether the server was still writing the file when it was copied.
+        cut_at: offset of an incomplete event at its end; None if its last event is complete.
+        collation: id of the server's collation; None if no statement shows it.
+    """
+
+    path: Path
+    size: int
+    version: str
+    created: int
+    server_id: int
+    events: int
+    gtids: int
+    anonymous: int
+    earlier_gtids: int | None
+    next_name: str | None
+    is_open: bool
+    cut_at: int | None
+    collation: int | None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file, such as mysql-bin.000001."""
+        return self.path.name
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Files in order, and what defines their tables: statements, and the first description of each table by its rows.
+
+    `items` has both in the order of the files.
+    """
+
+    files: tuple[BinlogFile, ...]
+    items: tuple[Query | TableMap, ...]
+
+
+def scan(paths: Sequence[Path], on_bytes: OnBytes = lambda _: None) -> Scan:
+    """Read the files, in order, completely; verify the checksums of their events.
+
+    Raises:
+        BinlogError: a file is missing, encrypted or damaged, or not a binary log of MySQL.
+    """
+    items: list[Query | TableMap] = []
+    described: set[TableId] = set()
+    files = tuple(_FileScan(path, items, described, on_bytes).run() for path in paths)
+    return Scan(files, tuple(items))
+
+
+class _FileScan:
+    def __init__(
+        self, path: Path, items: list[Query | TableMap], described: set[TableId], on_bytes: OnBytes
+    ) -> None:
+        self._path = path
+        self._items = items
+        self._described = described
+        self._on_bytes = on_bytes
+        self._events = self._gtids = self._anonymous = 0
+        self._earlier: int | None = None
+        self._next: str | None = None
+        self._collation: int | None = None
+
+    def run(self) -> BinlogFile:
+        try:
+            with self._path.open("rb") as stream:
+                size = self._path.stat().st_size
+                if size <= len(MAGIC):
+                    raise BinlogError(f"{self._path} is empty", "leave it out, or copy it again")
+                # It is unmapped with the last view of it.
+                return self._read(memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)), size)
+        except FileNotFoundError:
+            raise BinlogError(f"{self._path}: no such file", "check the names of the files") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise BinlogError(f"cannot read {self._path}: {reason}") from error
+
+    def _read(self, data: memoryview, size: int) -> BinlogFile:
+        format_ = read_format(data, self._path.name)
+        first: Event | None = None
+        cut: int | None = None
+        reported = 0
+        try:
+            for event in read_events(data, format_):
+                self._events += 1
+                if first is None:
+                    first = event
+                elif event.kind in _READERS:
+                    self._look_at(event)
+                if event.at - reported > REPORT_BYTES:
+                    self._on_bytes(event.at - reported)
+                    reported = event.at
+        except Damaged as error:
+            if not error.cut:
+                raise BinlogError(
+                    f"{self._path.name} is damaged at offset {error.at}: the checksum of the event is wrong",
+                    "copy the file again",
+                ) from None
+            cut = error.at
+        self._on_bytes(size - reported)
+        if first is None:
+            raise BinlogError(f"{self._path.name} has no events", "leave it out, or copy it again")
+        return self._summary(size, format_, first, cut)
+
+    def _summary(self, size: int, format_: Format, first: Event, cut: int | None) -> BinlogFile:
+        return BinlogFile(
+            path=self._path,
+            size=size,
+            version=format_.version,
+            created=first.seconds,
+            server_id=first.server_id,
+            events=self._events,
+            gtids=self._gtids,
+            anonymous=self._anonymous,
+            earlier_gtids=self._earlier,
+            next_name=self._next,
+            is_open=bool(first.flags & IN_USE),
+            cut_at=cut,
+            collation=self._collation,
+        )
+
+    def _look_at(self, event: Event) -> None:
+        match event.kind:
+            case Kind.TABLE_MAP:
+                self._describe(event)
+            case Kind.GTID | Kind.GTID_TAGGED:
+                self._gtids += 1
+            case Kind.ANONYMOUS_GTID:
+                self._anonymous += 1
+            case Kind.QUERY:
+                self._statement(event)
+            case Kind.PAYLOAD:
+                for inner in read_payload(event.body):
+                    if inner.kind in (Kind.TABLE_MAP, Kind.QUERY):
+                        self._look_at(inner)
+            case Kind.PREVIOUS_GTIDS:
+                self._earlier = count_gtids(event.body)
+            case Kind.ROTATE:
+                self._next = read_rotate(event.body)
+
+    def _statement(self, event: Event) -> None:
+        query = read_query(event.body)
+        if self._collation is None:
+            self._collation = query.collation
+        if _DEFINES.match(query.text.encode()):
+            self._items.append(query)
+
+    def _describe(self, event: Event) -> None:
+        table = table_map_name(event.body)
+        if table not in self._described:
+            self._described.add(table)
+            self._items.append(read_table_map(event.body))
+
+
+_READERS: Final = frozenset(
+    {
+        Kind.TABLE_MAP,
+        Kind.GTID,
+        Kind.GTID_TAGGED,
+        Kind.ANONYMOUS_GTID,
+        Kind.QUERY,
+        Kind.PAYLOAD,
+        Kind.PREVIOUS_GTIDS,
+        Kind.ROTATE,
+    }
+)
+
+
+def check_sequence(files: Sequence[BinlogFile]) -> None:
+    """Check that the files follow each other without a gap, and that all but the last one are complete.
+
+    Raises:
+        BinlogError: they do not.
+    """
+    for problem in _problems(files):
+        raise problem
+
+
+def _problems(files: Sequence[BinlogFile]) -> Iterator[BinlogError]:
+    if not files:
+        yield BinlogError("no binary log file was given", "give the files in their order")
+    for file in files:
+        if not re.fullmatch(r".+\.\d{6,}", file.name):
+            yield BinlogError(
+                f"{file.name} does not have the name of a binary log, such as mysql-bin.000001",
+                "give it the name that the server gave it: the name is a part of each position",
+            )
+        if "MariaDB" in file.version:
+            yield BinlogError(f"{file.name} was written by {file.version}", "only MySQL is supported")
+    for file, following in pairwise(files):
+        yield from _gap(file, following)
+    if any(f.gtids for f in files) and any(f.anonymous for f in files):
+        yield BinlogError(
+            "some transactions of these files have GTIDs, and others have none",
+            "gtid_mode was changed in between: import the files before and after it into two archives",
+        )
+
+
+def _gap(file: BinlogFile, following: BinlogFile) -> Iterator[BinlogError]:
+    (base, number), (next_base, next_number) = map(_numbered, (file.name, following.name))
+    if base != next_base:
+        yield BinlogError(f"{following.name} is of another server than {file.name}", "import them separately")
+    if next_number != number + 1:
+        missing = f"{base}.{number + 1:06d}"
+        yield BinlogError(
+            f"{missing} is missing between {file.name} and {following.name}"
+            if next_number > number
+            else f"{following.name} was given after {file.name}",
+            "give all files, in the order of their numbers",
+        )
+    if file.cut_at is not None or file.is_open:
+        end = "" if file.cut_at is None else f" at offset {file.cut_at}"
+        yield BinlogError(
+            f"{file.name} is not complete: it was copied while the server wrote it, or is truncated{end}",
+            "copy it again; only the last file may be incomplete",
+        )
+    if file.next_name is not None and Path(file.next_name).name != following.name:
+        yield BinlogError(
+            f"after {file.name} the server wrote {file.next_name}, not {following.name}",
+            "give the files of one server, in their order",
+        )
+    if file.earlier_gtids is not None and following.earlier_gtids is not None:
+        lost = following.earlier_gtids - file.earlier_gtids - file.gtids
+        if lost:
+            yield BinlogError(
+                f"{file.name} lacks {lost} transactions that precede {following.name}"
+                if lost > 0
+                else f"{following.name} does not follow {file.name}: it was begun before {-lost} of its transactions",
+                "copy both files again, from one server",
+            )
+
+
+def _numbered(name: str) -> tuple[str, int]:
+    base, _, number = name.rpartition(".")
+    return base, int(number)
+
+
+def total_bytes(paths: Iterable[Path]) -> int:
+    """Return the size of all files that exist, in bytes."""
+    return sum(path.stat().st_size for path in paths if path.exists())
