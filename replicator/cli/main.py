@@ -6,7 +6,19 @@ from collections.abc import Sequence
 
 import typer
 
-from replicator.cli import drop, inspect, maintain, quarantine, rebuild, reread, run, setup, stack, tag
+from replicator.cli import (
+    consume,
+    drop,
+    inspect,
+    maintain,
+    quarantine,
+    rebuild,
+    reread,
+    run,
+    setup,
+    stack,
+    tag,
+)
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
 
@@ -73,6 +85,7 @@ app.command("tag")(tag.tag)
 app.command("rebuild")(rebuild.rebuild)
 app.command("restore")(rebuild.restore)
 app.command("drop")(drop.drop)
+app.command("consume")(consume.consume)
 app.command("record")(run.record)
 app.command("replay")(run.replay)
 app.add_typer(quarantine.app, name="quarantine", short_help="List, replay or drop quarantined events.")

@@ -31,6 +31,7 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition, binlog_number
 from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
+from replicator.model.restatement import RESTATED_KEY, next_restatement
 from replicator.model.table import TableId
 from replicator.reread.staging import Staging
 
@@ -121,7 +122,9 @@ class Publication:
         if position is not None:
             marker = replace(marker, position=position)
         target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
-        self.context.writer.commit(target, Staged(properties={STATE_KEY: None}), marker)
+        self.context.writer.commit(
+            target, Staged(properties={STATE_KEY: None, **self._restatement()}), marker
+        )
 
     def _reconcile(self, mirror: LakeTable, source: LakeTable, marker: CommitMarker) -> int:
         """Write the differences to changelog and mirror."""
@@ -145,6 +148,7 @@ class Publication:
                 staged = self._staged_content(mirror, source)
             elif changed:
                 staged = self._staged_differences(mirror, found, key)
+            staged = replace(staged, properties=self._restatement())
             sequence = 1 if base is None else base.sequence + 1
             self.context.writer.commit(
                 target, staged, replace(marker, sequence=sequence, committed_ms=now_ms())
@@ -187,10 +191,24 @@ class Publication:
         rows = changelog_rows(_as_events(images, self.topic, marker), columns)
         rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(op)))
         frame = cast_to_table(rows, changelog.columns(), struct=change)
-        staged = Staged(stage_data(context.lake, changelog, frame), properties={DONE_KEY: self.request.id})
-        target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
         sequence = 1 if base is None else base.sequence + 1
+        mirror = context.lake.load(context.config.lake.namespace, self.table.name)
+        restatement = next_restatement(
+            changelog.property(RESTATED_KEY),
+            None if mirror is None else mirror.property(RESTATED_KEY),
+            f"reread-{self.request.id}",
+            sequence,
+        )
+        properties = {DONE_KEY: self.request.id, RESTATED_KEY: restatement}
+        staged = Staged(stage_data(context.lake, changelog, frame), properties=properties)
+        target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
         context.writer.commit(target, staged, replace(marker, sequence=sequence, committed_ms=now_ms()))
+
+    def _restatement(self) -> dict[str, str | None]:
+        """Return the property of a mirror that equals the source, and so has all rows of the changelog."""
+        lake, namespace = self.context.lake, self.context.config.lake.changes_namespace
+        changelog = lake.load(namespace, self.table.name)
+        return {RESTATED_KEY: None if changelog is None else changelog.property(RESTATED_KEY)}
 
     def _forget(self) -> None:
         """Forget what is known of the staging table and of the mirror."""
