@@ -8,8 +8,8 @@
 See docs/how-to/consume-changes.md. For Spark, see `replicator.consumer.spark`, which this package does not import.
 """
 
-from replicator.consumer.batches import Batch, BatchKind, SchemaNotice
+from replicator.consumer.batches import Batch, BatchKind, ColumnNotice, SchemaNotice
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import FeedOptions, changes
 
-__all__ = ["Batch", "BatchKind", "Cursor", "FeedOptions", "SchemaNotice", "changes"]
+__all__ = ["Batch", "BatchKind", "ColumnNotice", "Cursor", "FeedOptions", "SchemaNotice", "changes"]

@@ -26,16 +26,30 @@ class BatchKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnNotice:
+    """A column of the changelog.
+
+    Attributes:
+        id: Iceberg's id of the column, which stays if the column is renamed.
+        type: its Iceberg type.
+    """
+
+    id: int
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaNotice:
     """The columns of the changelog from now on.
 
     Attributes:
-        columns: column → Iceberg type, without the struct column.
+        columns: the columns, without the struct column. Those that the source dropped remain.
         steps: what changed since the last notice, oldest first, as in schemas/schema-steps-v1.json: values that
             existing rows of the source got without an event, conversions, renamed columns, another key.
     """
 
-    columns: Mapping[str, str]
+    columns: tuple[ColumnNotice, ...]
     steps: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -60,7 +74,11 @@ class Batch:
 
 def schema_notice(table: Table, schema: Schema, change: str, since: int) -> tuple[SchemaNotice, int]:
     """Return the columns of a loaded changelog with the schema steps after binlog key `since`, and the newest one."""
-    columns = {field.name: str(field.field_type) for field in schema.fields if field.name != change}
+    columns = tuple(
+        ColumnNotice(field.field_id, field.name, str(field.field_type))
+        for field in schema.fields
+        if field.name != change
+    )
     text = table.properties.get(STEPS_KEY)
     steps = [] if text is None else json.loads(text)["steps"]
     newest = max((int(step["at"]) for step in steps), default=since)

@@ -193,11 +193,17 @@ class Feed:
             notice = reading.notice(cursor)
             cursor = notice.cursor
             yield notice
+        # A batch is yielded when it is known whether it is the last one of its part: then its cursor is simpler.
+        held: Batch | None = None
         for part in parts:
             for batch in reading.batches(part, cursor):
-                cursor = batch.cursor
-                yield batch
+                if held is not None:
+                    yield held
+                held, cursor = batch, batch.cursor
             cursor = reading.end(part, cursor)
+            held = None if held is None else replace(held, cursor=cursor)
+        if held is not None:
+            yield replace(held, cursor=cursor.at_end_of(head.point))
 
 
 @dataclass(frozen=True, slots=True)

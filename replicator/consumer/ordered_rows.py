@@ -40,11 +40,11 @@ class Window:
 
     def may_contain(self, file: LogFile) -> bool:
         """Return whether a file may have changes to deliver."""
-        first = first_offset(self.after)
-        partitions = range(file.first[0], file.last[0] + 1)
-        if not first or len(partitions) > len(first) or any(p not in first for p in partitions):
+        after, (lowest, _), (highest, last) = first_offset(self.after), file.first, file.last
+        if highest - lowest >= len(after):
             return True
-        return file.last[1] >= min(first[p] for p in partitions)
+        partitions = range(lowest, highest + 1)
+        return any(p not in after or last >= after[p] for p in partitions)
 
     def mask(self, partitions: _Numbers, offsets: _Numbers) -> npt.NDArray[np.bool_]:
         """Return which of the changes at these coordinates to deliver."""

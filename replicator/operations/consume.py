@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -76,7 +77,7 @@ def lines(batch: Batch) -> Iterator[str]:
 
 
 def _schema(notice: SchemaNotice) -> dict[str, Any]:
-    return {"columns": dict(notice.columns), "steps": list(notice.steps)}
+    return {"columns": [asdict(column) for column in notice.columns], "steps": list(notice.steps)}
 
 
 def _line(kind: str, **values: Any) -> str:

@@ -24,7 +24,7 @@ class StoredConsumer:
         start: where it starts if nothing is stored.
         cursor: the stored cursor, as text.
         image: the rows of the mirror that it got.
-        changes: the changes that it got, as rows of the changelog.
+        names: id of a column → its newest name.
     """
 
     table: str
@@ -32,8 +32,16 @@ class StoredConsumer:
     options: FeedOptions = field(default_factory=lambda: FeedOptions(settle_seconds=0))
     cursor: str | None = None
     image: list[dict[str, Any]] = field(default_factory=list)
-    changes: list[dict[str, Any]] = field(default_factory=list)
-    notices: list[Batch] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    _changes: list[dict[Any, Any]] = field(default_factory=list)
+
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """The changes that it got, as rows of the changelog, with the newest names of columns."""
+        return [
+            {name: change.get(column) for column, name in self.names.items()} | {"_change": change["_change"]}
+            for change in self._changes
+        ]
 
     def read(self, config: Config, most: int | None = None) -> None:
         """Read what there is, but at most so many batches: then the consumer is killed, and loses the last one.
@@ -41,7 +49,7 @@ class StoredConsumer:
         A consumer that has only a part of the mirror's rows, and finds their snapshot deleted, starts again.
         """
         try:
-            for number, batch in enumerate(self._batches(config)):
+            for number, batch in enumerate(self.batches(config)):
                 if number == most:
                     return
                 self._store(batch)
@@ -52,7 +60,8 @@ class StoredConsumer:
             self.cursor, self.image = None, []
             self.read(config, most)
 
-    def _batches(self, config: Config) -> Iterator[Batch]:
+    def batches(self, config: Config) -> Iterator[Batch]:
+        """Yield what follows the stored cursor, and store nothing."""
         start = self.start if self.cursor is None else Cursor.from_json(self.cursor)
         return changes(config, self.table, start, options=self.options)
 
@@ -61,9 +70,12 @@ class StoredConsumer:
             case BatchKind.ROWS:
                 self.image += batch.rows.to_pylist()
             case BatchKind.CHANGES:
-                self.changes += batch.rows.to_pylist()
+                ids: dict[str, Any] = {name: column for column, name in self.names.items()}
+                ids["_change"] = "_change"
+                self._changes += [{ids[n]: v for n, v in row.items()} for row in batch.rows.to_pylist()]
             case BatchKind.SCHEMA:
-                self.notices.append(batch)
+                assert batch.schema is not None
+                self.names = {column.id: column.name for column in batch.schema.columns}
         self.cursor = batch.cursor.to_json()
         validate(json.loads(self.cursor), "consumer-cursor-v1.json")
 
