@@ -20,6 +20,8 @@ from replicator.model.changelog import RowKind
 
 MOST_ROWS: Final = 1_000_000
 """Number of rows that are sorted in memory at once, unless more have one coordinate."""
+_FEW_ROWS: Final = 10_000
+"""Small files are read together up to this number of rows."""
 _RESTATED: Final = pa.array(["h", "r"])
 """`op` of rows without an event of their own, which come after the event before them."""
 
@@ -93,7 +95,8 @@ class OrderedRows:
 
     def of(self, files: Sequence[LogFile]) -> Iterator[Piece]:
         """Yield the rows of files; no coordinate is divided, except one with more than `most_rows` rows."""
-        for cluster in _clusters([file for file in files if self.window.may_contain(file)]):
+        wanted = [file for file in files if self.window.may_contain(file)]
+        for cluster in _clusters(wanted, min(_FEW_ROWS, self.most_rows)):
             if sum(file.rows for file in cluster) <= self.most_rows:
                 rows = self._sorted(self._wanted(self.reader.read(cluster)))
                 if rows.num_rows:
@@ -218,12 +221,16 @@ def slices(piece: Piece, change: str, most: int) -> Iterator[Piece]:
         start = end
 
 
-def _clusters(files: Sequence[LogFile]) -> Iterator[list[LogFile]]:
-    """Group files, sorted by their first coordinate, so that the groups do not overlap."""
+def _clusters(files: Sequence[LogFile], few: int) -> Iterator[list[LogFile]]:
+    """Group files, sorted by their first coordinate, so that the groups do not overlap.
+
+    Files that do not overlap are in one group too, as long as it has at most `few` rows.
+    """
     cluster: list[LogFile] = []
     last: Coordinate | None = None
     for file in files:
-        if cluster and last is not None and file.first > last:
+        is_apart = last is not None and file.first > last
+        if is_apart and sum(known.rows for known in cluster) + file.rows > few:
             yield cluster
             cluster = []
             last = None
