@@ -50,7 +50,7 @@ test: lint docs  ## Everything: linters, units, Spark, and the real MySQL, Kafka
 test-long: setup  ## The tests that take hours: all kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law
 	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py tests/spark/test_tag_law.py \
-	  tests/spark/test_rebuild_law.py
+	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py
 	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_snapshots.py \
 	  tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_renamed_tables.py \
 	  tests/spark/test_topics.py tests/spark/test_column_rules.py
@@ -73,6 +73,7 @@ docs: setup  ## Build the documentation into site/, offline; fails on a broken l
 	@echo "documentation: site/index.html"
 
 bench: setup  ## The benchmarks; tables on the screen, JSON in benchmarks/results/
+	@$(UV) sync --frozen --quiet --inexact --group bench
 	@$(RUN) python -m benchmarks
 
 record-demo: setup  ## Record the event archive of the demo from the real stack

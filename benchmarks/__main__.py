@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import age as age_module
+from benchmarks import bootstrap as bootstrap_module
 from benchmarks import commit as commit_module
 from benchmarks import deletes as deletes_module
 from benchmarks import drain as drain_module
@@ -63,6 +64,23 @@ def drain(  # noqa: PLR0917 - typer calls it, by name
         tuple(strategy), tuple(layout), flink, cold, warm_runs, small, driver_memory, bootstrap
     )
     _end(right=drain_module.drain(options, results))
+
+
+@app.command()
+def bootstrap(
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the single table.")] = 10_000_000,
+    tpch: Annotated[float, typer.Option(help="Scale of TPC-H's tables; 0 leaves them out.")] = 1.0,
+    debezium_rows: Annotated[
+        int, typer.Option(help="Rows for Debezium's snapshot; 0 leaves it out.")
+    ] = 1_000_000,
+    runs: Annotated[int, typer.Option(min=1, help="Measured runs.")] = 3,
+    changelog: Annotated[bool, typer.Option(help="Write a changelog too.")] = False,
+    driver_memory: Memory = "2g",
+    results: Results = _RESULTS,
+) -> None:
+    """Fill a new mirror from MySQL, beside Debezium's snapshot and MySQL's own client."""
+    options = bootstrap_module.Options(rows, tpch, debezium_rows, runs, changelog, driver_memory)
+    _end(right=bootstrap_module.bootstrap(options, results))
 
 
 @app.command()

@@ -9,7 +9,8 @@
     │   └── NotCaughtUp                      a run ended before the mirror reached the source's position
     ├── SourceError                 exit 3   MySQL
     │   ├── SourceUnavailable                cannot be reached, or refused the login
-    │   └── PrivilegeError                   reached, but the user lacks a privilege
+    │   ├── PrivilegeError                   reached, but the user lacks a privilege
+    │   └── RowsChanged                      changes of a table while it was read cannot be followed; read it again
     ├── LogError                    exit 3   the change log: Kafka topics or an event archive
     │   ├── LogUnavailable                   broker, archive or schema registry cannot be reached
     │   ├── DataLossError                    the log no longer has events that the mirror needs
@@ -24,13 +25,17 @@
     ├── DecodeError                 exit 3   an event that cannot be decoded
     ├── SchemaError                 exit 3   schema or rows of one table; other tables are unaffected
     │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
+    │   │   ├── UnknownValues                existing rows got values that no log contains
+    │   │   └── UnknownSurvivors             a late TRUNCATE, and it is not known which rows are newer
     │   ├── MissingKey                       a table without a key to match rows by
     │   ├── UnfitColumns                     column rules that do not fit the table
     │   ├── SharedTopic                      several tables write to one topic
+    │   ├── NameTaken                        another source table has the name in the lake
     │   ├── MissingRows                      changes to rows that the mirror does not have
     │   ├── ForeignChange                    a change of a lake table by others that the mirror cannot follow
     │   ├── ColumnsDiffer                    the source has other columns than the known definition
     │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
+    │   ├── EventsLost                       the log no longer has events of a table that the lake needs
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
     ├── TablePaused                 exit 3   one table is paused, as configured, until the operator acts
@@ -106,6 +111,10 @@ class PrivilegeError(SourceError):
     """MySQL was reached, but the user lacks a privilege."""
 
 
+class RowsChanged(SourceError):
+    """The changes of a table while it was read cannot be followed, so it must be read from the beginning."""
+
+
 class LogError(ReplicatorError):
     """Errors of the change log: Kafka topics or an event archive."""
 
@@ -162,6 +171,14 @@ class UnsupportedChange(SchemaError):
     """A schema change that cannot be mirrored as configured."""
 
 
+class UnknownValues(UnsupportedChange):
+    """A schema change gave existing rows values that no log contains."""
+
+
+class UnknownSurvivors(UnsupportedChange):
+    """A TRUNCATE arrived behind later changes, and it is not known which rows are newer than it."""
+
+
 class MissingKey(SchemaError):
     """A table has no key to match rows by."""
 
@@ -172,6 +189,10 @@ class UnfitColumns(SchemaError):
 
 class SharedTopic(SchemaError):
     """Several tables write to one topic."""
+
+
+class NameTaken(SchemaError):
+    """Another source table of the same name is mirrored to the same namespace."""
 
 
 class MissingRows(SchemaError):
@@ -188,6 +209,10 @@ class ColumnsDiffer(SchemaError):
 
 class UnknownPast(SchemaError):
     """The changes of a table before the next events are unknown."""
+
+
+class EventsLost(SchemaError):
+    """The log no longer has events of a table that the lake needs."""
 
 
 class MissingSchema(SchemaError):

@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from pyspark.sql import DataFrame
+
 from replicator.batch.context import MirrorContext, column_rules
 from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnsupportedChange
 from replicator.lake.catalog import LakeTable
 from replicator.lake.ledger import LakeRole
-from replicator.lake.schema_evolution import evolve, is_temporary
+from replicator.lake.schema_evolution import evolve, evolve_and_replace, is_temporary
 from replicator.lake.table_metadata import (
     DEFAULT_FORMAT,
     ENGINE_PROPERTIES,
@@ -100,7 +102,7 @@ class TableKeeper:
         note = ChangeNote(str(removal.position), removal.ts_ms, now_ms(), (str(removal),))
         ended = SchemaState(removal.at, state.retired, str(removal), (*state.notes, note))
         self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
-        self.context.ledger.evolved(self.table, role, ended)
+        self.context.ledger.evolved(self.table, role, ended, present.unfilled())
 
     def _side(self, role: LakeRole) -> "_Side":
         return _MirrorSide(self) if role is LakeRole.MIRROR else _ChangelogSide(self)
@@ -140,7 +142,47 @@ class TableKeeper:
         state = _next_state(known, self.schema, found)
         properties = {SCHEMA_KEY: state.to_json(), **side.steps(present, known, found)}
         side.apply(present, found, properties, source)
-        self.context.ledger.evolved(self.table, side.role, state)
+        self.context.ledger.evolved(self.table, side.role, state, present.unfilled())
+
+    def plan_restated(self, present: LakeTable) -> Plan:
+        """Return the changes that a mirror needs if all its rows are replaced by the source's.
+
+        Raises:
+            SchemaError: the mirror cannot follow the source's schema.
+        """
+        known, (lake, source) = self._sides(present)
+        if known.at == self.schema.version.at and _fits(present, self.schema.source):
+            return Plan((), (), known.retired)
+        found = plan(lake, source, self.options.schema_changes, rows_known=True)
+        _refuse_mixed_rules(present, self.schema.source, found, source)
+        return found
+
+    def restate(self, present: LakeTable, found: Plan, rows: DataFrame) -> bool:
+        """Apply what `plan_restated` found to a mirror, and replace all its rows by `rows`, in one commit.
+
+        Returns False if the mirror has no rows: then only its schema is changed.
+
+        Raises:
+            CommitConflict: another commit was made since `present` was loaded.
+        """
+        known, _ = self._sides(present)
+        state = _next_state(known, self.schema, found)
+        properties, key = {SCHEMA_KEY: state.to_json()}, self.schema.source.key
+        has_rows = not present.is_empty
+        if has_rows:
+            evolve_and_replace(self.context.lake, present, found.changes, properties, rows, key=key)
+        else:
+            evolve(self.context.lake, present, found.changes, properties, key=key)
+        self.context.row_locations.forget(present)
+        self.context.ledger.evolved(self.table, LakeRole.MIRROR, state)
+        return has_rows
+
+    def _sides(self, present: LakeTable) -> tuple[SchemaState, tuple[LakeSide, SourceSide]]:
+        """Return the schema state of a mirror, and both sides of its evolution."""
+        known = self.context.ledger.progress(self.table).schema(LakeRole.MIRROR)
+        known = known or SchemaState(self.schema.version.at)
+        lake = _lake_side(present, known, self.schema)
+        return known, (lake, _source_side(lake, known, self.schema))
 
     def _rules_property(self, present: LakeTable | None, schema: TableSchema) -> dict[str, str]:
         """Return the property that records the column rules of a table that has any.

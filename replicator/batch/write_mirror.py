@@ -21,7 +21,7 @@ from replicator.batch.net_changes import (
 from replicator.batch.table_batch import TableBatch
 from replicator.batch.table_reset import ResetPlan, TableReset, plan_reset
 from replicator.config import Strategy
-from replicator.errors import UnsupportedChange
+from replicator.errors import UnknownSurvivors
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import LakeTable
 from replicator.lake.changelog_reader import recorded_changes, surviving_table_rows
@@ -200,7 +200,7 @@ def _with_surviving_rows(
     its end. The rows of a mirror do not say when they changed, so the changelog must.
 
     Raises:
-        UnsupportedChange: there may be such rows, and there is no changelog.
+        UnknownSurvivors: there may be such rows, and there is no changelog.
     """
     context, task, schema, base = batch.context, batch.task, batch.schema.mirror, target.base
     late = base is not None and any(base.may_reach_beyond(task.topic, t) for t in reset.truncates)
@@ -210,11 +210,11 @@ def _with_surviving_rows(
     if batch.options.changelog:
         changelog = context.lake.load(context.config.lake.changes_namespace, task.table.name)
     if changelog is None:
-        raise UnsupportedChange(
+        raise UnknownSurvivors(
             f"a TRUNCATE of {task.table} arrived behind later changes from other partitions of its topic, "
             "and without a changelog the surviving rows are not known",
-            "drop the lake table (replicator drop) and start again; a changelog, or a topic of one partition, "
-            "prevents this",
+            "read the table again: replicator heal DATABASE.TABLE; a changelog, or a topic of one partition, prevents "
+            "this",
         )
     offsets = {n: p.next_offset for n, p in base.progress.get(task.topic, {}).items()}
     recorded = recorded_changes(context.lake, changelog, change_column(schema.names), schema.key, offsets)

@@ -46,7 +46,7 @@ def consume(
         ),
     ] = 1.0,
 ) -> None:
-    """Write the history of a table, then its live changes, as JSON lines.
+    """Write the history of a table and its live changes as JSON.
 
     With --from mirror, first come the rows of the mirror as it is now, then the changes from exactly that point; with
     --from changelog, all changes that the changelog has, from its beginning. Nothing is missing and nothing comes

@@ -5,6 +5,7 @@ config.includes("shop.orders")           # is this table mirrored?
 config.table("shop.orders").strategy     # one table's options, defaults filled in
 """
 
+from replicator.config.bootstrap import BootstrapConfig, HealConfig
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.config.columns import ColumnsConfig
 from replicator.config.loading import load, parse
@@ -32,9 +33,11 @@ __all__ = [
     "CATALOG_NAME",
     "ApplyConfig",
     "ArchiveLog",
+    "BootstrapConfig",
     "ColumnRuleBook",
     "ColumnsConfig",
     "Config",
+    "HealConfig",
     "KafkaLog",
     "LakeConfig",
     "MaintenanceConfig",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from replicator.config.bootstrap import BootstrapConfig
+from replicator.config.bootstrap import BootstrapConfig, HealConfig
 from replicator.config.columns import ColumnsConfig, MirrorColumnsConfig, Unlisted
 from replicator.config.kafka_options import java_client_options
 from replicator.config.maintenance import MaintenanceConfig, TableMaintenanceConfig
@@ -377,6 +377,7 @@ class Config(Section):
     lake: LakeConfig
     apply: ApplyConfig = ApplyConfig()
     bootstrap: BootstrapConfig = BootstrapConfig()
+    heal: HealConfig = HealConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
     tags: TagsConfig = TagsConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
@@ -388,6 +389,10 @@ class Config(Section):
     def _fits_together(self) -> Self:
         if isinstance(self.log, KafkaLog) and self.source.url is None:
             raise ValueError('source.url is required with log.kind = "kafka"')
+        if self.bootstrap.by == "mirror" and not self.can_read_source:
+            raise ValueError(
+                'bootstrap.by = "mirror" needs log.connect_url: only Kafka Connect knows what is in the log'
+            )
         if self.tags.every is not None and getattr(self.log, "connect_url", None) is None:
             raise ValueError(
                 "tags.every needs log.connect_url: only the connector's position proves that no change is missing"
@@ -429,6 +434,16 @@ class Config(Section):
     def includes(self, table: str) -> bool:
         """Return whether `database.table` is mirrored."""
         return self.source.includes(table)
+
+    @property
+    def can_read_source(self) -> bool:
+        """Whether the mirror can read tables from the source: only Kafka Connect knows what the log contains."""
+        return isinstance(self.log, KafkaLog) and self.log.connect_url is not None
+
+    @property
+    def reads_new_tables(self) -> bool:
+        """Whether the mirror, and not the connector, reads the rows that a table has when it is mirrored first."""
+        return self.can_read_source and self.bootstrap.by != "connector"
 
     def unlisted(self, table: str) -> Unlisted:
         """Return the policy for columns of `database.table` without a column rule: the table's, else the mirror's."""

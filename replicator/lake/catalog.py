@@ -27,6 +27,7 @@ from replicator.schema.changes import (
     PENDING_CLEAR_KEY,
     PENDING_FILLS_KEY,
     SCHEMA_KEY,
+    UNFILLED_KEY,
     SchemaState,
     fills_from_json,
 )
@@ -137,6 +138,11 @@ class LakeTable:
     def pending_fills(self) -> dict[str, str]:
         """Return added columns whose earlier rows still lack the source's value → that value."""
         return fills_from_json(self.java.properties().get(PENDING_FILLS_KEY))
+
+    def unfilled(self) -> tuple[str, ...]:
+        """Return added columns that are null in earlier rows, because no event has their values."""
+        text = self.java.properties().get(UNFILLED_KEY)
+        return () if text is None else tuple(json.loads(text))
 
     def pending_clear(self) -> Truncate | None:
         """Return where the source table was recreated, if rows from before must still be deleted; else None."""

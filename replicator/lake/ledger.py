@@ -43,6 +43,7 @@ class Progress:
         changelog_wanted: whether the table is configured to have a changelog.
         may_stand_alone: whether the table is configured to have a changelog only, if it has no key.
         mirror_schema, changelog_schema: the version of the source's schema that each lake table has.
+        unfilled: columns of the mirror that are null in older rows, because no event has their values.
     """
 
     mirror: CommitMarker | None
@@ -51,6 +52,7 @@ class Progress:
     may_stand_alone: bool = False
     mirror_schema: SchemaState | None = None
     changelog_schema: SchemaState | None = None
+    unfilled: tuple[str, ...] = ()
 
     @property
     def schema_at(self) -> int | None:
@@ -247,6 +249,15 @@ class Ledger:
         markers = (p.resume_marker for p in found if p is not None)
         return next((m for m in markers if m is not None and topic in m.progress), None)
 
+    def mirrored(self) -> list[TableId]:
+        """Return the tables with a mirror whose markers were read."""
+        return sorted(table for table, found in tuple(self._progress.items()) if found.mirror is not None)
+
+    def incomplete(self) -> dict[TableId, tuple[str, ...]]:
+        """Return the tables whose mirrors are null in columns of older rows, with these columns."""
+        # Copied, because another thread may add a table.
+        return {table: found.unfilled for table, found in tuple(self._progress.items()) if found.unfilled}
+
     def forget(self, table: TableId) -> None:
         """Discard a table's markers; the next use reads them again."""
         self._progress.pop(table, None)
@@ -279,11 +290,13 @@ class Ledger:
                 table, replace(known, mirror=marker) if mirrored else replace(known, changelog=marker)
             )
 
-    def evolved(self, table: TableId, role: LakeRole, state: SchemaState) -> None:
-        """Record the schema version that this process gave to a lake table."""
+    def evolved(
+        self, table: TableId, role: LakeRole, state: SchemaState, unfilled: tuple[str, ...] = ()
+    ) -> None:
+        """Record the schema version that this process gave to a lake table; `unfilled` as in `Progress`."""
         known = self._progress[table]
         if role is LakeRole.MIRROR:
-            self._progress[table] = replace(known, mirror_schema=state)
+            self._progress[table] = replace(known, mirror_schema=state, unfilled=unfilled)
         else:
             self._progress[table] = replace(known, changelog_schema=state)
 
@@ -343,7 +356,9 @@ class Ledger:
             None if t is None else t.schema_state() or _state_by_marker(marker)
             for t, marker in zip((mirror, changelog), markers, strict=True)
         ]
-        return Progress(markers[0], markers[1], options.changelog, options.keyless == "changelog", *states)
+        unfilled = () if mirror is None else mirror.unfilled()
+        alone = options.keyless == "changelog"
+        return Progress(markers[0], markers[1], options.changelog, alone, states[0], states[1], unfilled)
 
 
 def _state_by_marker(marker: CommitMarker | None) -> SchemaState:

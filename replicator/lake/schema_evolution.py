@@ -1,4 +1,4 @@
-"""Apply schema changes to a lake table in one commit, even if rows must be converted.
+"""Apply schema changes to a lake table in one commit, even if rows must be converted or replaced.
 
 Conversions write new columns on a branch, while readers continue with the unchanged table. One commit then publishes
 the branch and replaces the old columns by the new ones.
@@ -7,15 +7,28 @@ the branch and replaces the old columns by the new ones.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from replicator import failpoints
-from replicator.errors import CommitConflict, UnsupportedChange
+from replicator.errors import CommitConflict, UnknownValues
 from replicator.lake import sql
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.equality_rewrite import apply_equality_deletes
 from replicator.lake.schema_update import add_columns, alter, is_replaced
 from replicator.lake.write_strategies import BRANCH
 from replicator.model.identifiers import quoted
-from replicator.schema.changes import ChangeType, DropColumn, Recreate, SchemaChange
+from replicator.model.types import spark_sql_name
+from replicator.schema.changes import (
+    AddColumn,
+    ChangeType,
+    DropColumn,
+    Recreate,
+    RenameColumn,
+    RetireColumn,
+    SchemaChange,
+    WidenType,
+)
 
 _NEW: Final = "replicator_new_"
 """Name prefix of the temporary column with converted values, until it replaces the old column."""
@@ -38,15 +51,10 @@ def evolve(
     """Apply `changes`; see `alter` for the arguments.
 
     Raises:
-        UnsupportedChange: a value cannot be converted; nothing was changed.
+        UnknownValues: a value cannot be converted; nothing was changed.
         CommitConflict: the table was changed since it was loaded.
     """
-    # Iceberg cannot read an equality-delete file once a column of it is missing.
-    if any(isinstance(c, DropColumn) or is_replaced(c) for c in changes):
-        planned = (table.marker(), table.schema_json())
-        apply_equality_deletes(lake, table)
-        if (table.marker(), table.schema_json()) != planned:
-            raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
+    _apply_deletes(lake, table, changes)
     conversions = [c for c in changes if isinstance(c, ChangeType)]
     rows_stay = not table.is_empty and not any(isinstance(c, Recreate) for c in changes)
     if not conversions or not rows_stay:
@@ -64,18 +72,82 @@ def evolve(
     alter(lake, table, changes, properties, key=key, fill=fill, replaced=replaced, branch=BRANCH)
 
 
+def evolve_and_replace(
+    lake: Lake,
+    table: LakeTable,
+    changes: Sequence[SchemaChange],
+    properties: Mapping[str, str],
+    rows: DataFrame,
+    *,
+    key: Sequence[str],
+) -> None:
+    """Apply `changes` and replace all rows of a mirror, which is not empty, by `rows`, in one commit.
+
+    `rows` have the mirror's columns after the changes; of those that it lacks, the values become null.
+
+    Raises:
+        CommitConflict: the table was changed since it was loaded.
+        UnsupportedChange: the table is partitioned by a column that would be dropped.
+    """
+    _apply_deletes(lake, table, changes)
+    names = names_before(changes)
+    replaced = {c.was: _NEW + c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    added = {c.column.name: f"{_NEW}_{c.column.name}" for c in changes if isinstance(c, AddColumn)}
+    types = {replaced[c.was]: c.new for c in changes if isinstance(c, ChangeType) and c.was in replaced}
+    types |= {added[c.column.name]: c.column.type for c in changes if isinstance(c, AddColumn)}
+    widened = {names.get(c.name, c.name): c.new for c in changes if isinstance(c, WidenType)}
+    add_columns(lake, table, types, widened)
+    lake.create_branch(table, BRANCH)
+    # Column of the branch → column of `rows`.
+    origin = {replaced.get(was, was): name for name in rows.columns for was in [names.get(name, name)]}
+    origin |= {temporary: name for name, temporary in added.items()}
+    written = rows.select(
+        *(
+            (F.col(quoted(origin[name])) if name in origin else F.lit(None))
+            .cast(spark_sql_name(kind))
+            .alias(name)
+            for name, kind in table.columns().items()
+        )
+    )
+    written.writeTo(f"{table.sql_name}.`branch_{BRANCH}`").overwrite(F.lit(True))
+    with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
+        table.java.refresh()
+    failpoints.reach("after-conversion")
+    alter(lake, table, changes, properties, key=key, replaced=replaced, added=added, branch=BRANCH)
+
+
+def names_before(changes: Sequence[SchemaChange]) -> dict[str, str]:
+    """Return column → its name before `changes`, of columns that they rename or replace."""
+    names = {c.new: c.name for c in changes if isinstance(c, RenameColumn)}
+    names |= {c.kept: c.name for c in changes if isinstance(c, RetireColumn)}
+    return names | {c.name: c.was for c in changes if isinstance(c, ChangeType)}
+
+
+def _apply_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange]) -> None:
+    """Apply equality deletes: Iceberg cannot read such a file once a column of it is missing.
+
+    Raises:
+        CommitConflict: the table was changed since it was loaded.
+    """
+    if any(isinstance(c, DropColumn) or is_replaced(c) for c in changes):
+        planned = (table.marker(), table.schema_json())
+        apply_equality_deletes(lake, table)
+        if (table.marker(), table.schema_json()) != planned:
+            raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
+
+
 def _check(lake: Lake, table: LakeTable, conversions: Sequence[ChangeType]) -> None:
     """Check that all values in the lake can be converted.
 
     Raises:
-        UnsupportedChange: a value cannot be converted.
+        UnknownValues: a value cannot be converted.
     """
     pairs = [(quoted(c.was), c.using.format(quoted(c.was))) for c in conversions]
     (lost,) = lake.spark.sql(sql.lost_values(table.sql_name, pairs)).collect()
     for change, count in zip(conversions, lost, strict=True):
         if count:
-            raise UnsupportedChange(
+            raise UnknownValues(
                 f"type of column {change.was} changed from {change.declared}, and {count} of its values in the lake "
                 f"cannot be converted to {change.new} as the source did",
-                "drop the mirror and the changelog of the table in the lake, and bootstrap the table again",
+                "read the table again: replicator heal DATABASE.TABLE",
             )

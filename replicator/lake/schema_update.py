@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from replicator.errors import CommitConflict, UnsupportedChange
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
@@ -25,6 +25,8 @@ from replicator.schema.changes import (
     unfilled_columns,
 )
 
+_NONE: Final[Mapping[str, LakeType]] = {}
+
 
 def alter(
     lake: Lake,
@@ -35,6 +37,7 @@ def alter(
     key: Sequence[str] = (),
     fill: bool = False,
     replaced: Mapping[str, str] | None = None,
+    added: Mapping[str, str] | None = None,
     branch: str | None = None,
 ) -> None:
     """Apply `changes` and set `properties` in one commit, then refresh `table`.
@@ -47,6 +50,7 @@ def alter(
         key: the mirror's key after the changes; empty for a changelog.
         fill: whether to record, in the same commit, which rows must still be filled, so that a crash loses nothing.
         replaced: column that gets another type → the column with its converted values, which replaces it.
+        added: added column → the column with its values, which gets its name.
         branch: the branch to publish; it must descend from the current snapshot.
 
     Raises:
@@ -63,7 +67,7 @@ def alter(
         if branch is not None:
             transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
             transaction.manageSnapshots().removeBranch(branch).commit()
-        _change_schema(lake, transaction, changes, key, replaced or {})
+        _change_schema(lake, transaction, changes, key, replaced or {}, added or {})
         update = transaction.updateProperties()
         for name, value in properties.items():
             update.set(name, value)
@@ -82,8 +86,7 @@ def alter(
 
 def _note_unfilled(table: LakeTable, update: Any, changes: Sequence[SchemaChange], *, fill: bool) -> None:
     """Record for `status` which columns are null in earlier rows because no event contains the value."""
-    text = table.property(UNFILLED_KEY)
-    known = () if text is None else json.loads(text)
+    known = table.unfilled()
     unfilled = unfilled_columns(known, changes, is_empty=table.is_empty or not fill)
     if unfilled:
         update.set(UNFILLED_KEY, json.dumps(unfilled))
@@ -91,14 +94,18 @@ def _note_unfilled(table: LakeTable, update: Any, changes: Sequence[SchemaChange
         update.remove(UNFILLED_KEY)
 
 
-def add_columns(lake: Lake, table: LakeTable, columns: Mapping[str, LakeType]) -> None:
-    """Append the columns that the table lacks."""
+def add_columns(
+    lake: Lake, table: LakeTable, columns: Mapping[str, LakeType], widened: Mapping[str, LakeType] = _NONE
+) -> None:
+    """Append the columns that the table lacks, and widen the types of others."""
     present = table.columns()
     with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
         update = table.java.updateSchema()
         for name, lake_type in columns.items():
             if name not in present:
                 update.addColumn(None, name, lake.classes.type_of(lake_type))
+        for name, lake_type in widened.items():
+            update.updateColumn(name, lake.classes.type_of(lake_type))
         update.commit()
         table.java.refresh()
 
@@ -114,6 +121,7 @@ def _change_schema(
     changes: Sequence[SchemaChange],
     key: Sequence[str],
     replaced: Mapping[str, str],
+    added: Mapping[str, str],
 ) -> None:
     """Change names first, then all else, so that a name released in the first update can be used in the second."""
     if not changes:
@@ -128,18 +136,22 @@ def _change_schema(
     others = {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
     for change in changes:
         if not (isinstance(change, RenameColumn) and change.name in others):
-            _give_names(update, change, replaced)
+            _give_names(update, change, replaced, added)
     update.commit()
     update = transaction.updateSchema().allowIncompatibleChanges()
     for change in changes:
-        _give_types(lake, update, change, replaced)
+        _give_types(lake, update, change, replaced, added)
     update.commit()
     if new_key:
         _set_key(lake, transaction, changes, key)
 
 
-def _give_names(update: Any, change: SchemaChange, replaced: Mapping[str, str]) -> None:
+def _give_names(
+    update: Any, change: SchemaChange, replaced: Mapping[str, str], added: Mapping[str, str]
+) -> None:
     match change:
+        case AddColumn(column=column) if column.name in added:
+            update.renameColumn(added[column.name], column.name)
         case DropColumn(name=name):
             update.deleteColumn(name)
         case RetireColumn(name=name, kept=kept):
@@ -156,10 +168,17 @@ def _give_names(update: Any, change: SchemaChange, replaced: Mapping[str, str]) 
             pass
 
 
-def _give_types(lake: Lake, update: Any, change: SchemaChange, replaced: Mapping[str, str]) -> None:
+def _give_types(
+    lake: Lake,
+    update: Any,
+    change: SchemaChange,
+    replaced: Mapping[str, str],
+    added: Mapping[str, str],
+) -> None:
     match change:
         case AddColumn(column=column, after=after):
-            update.addColumn(None, column.name, lake.classes.type_of(column.type))
+            if column.name not in added:
+                update.addColumn(None, column.name, lake.classes.type_of(column.type))
             _move(update, column.name, after)
         case ChangeType(name=name, was=was, new=new) if is_replaced(change) and was not in replaced:
             update.addColumn(None, name, lake.classes.type_of(new))

@@ -48,6 +48,7 @@ class Request:
         changed: number of rows of the mirror that differed from the source; None before it is done.
         problem: why it failed, or what it waits for.
         held: whether no events are applied to the table meanwhile, because it was paused.
+        max_rows: the table is not read if it has more rows; None for no limit.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Request:
     changed: int | None = None
     problem: str | None = None
     held: bool = False
+    max_rows: int | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -83,6 +85,7 @@ class Request:
             "changed": self.changed,
             "problem": None if self.problem is None else self.problem[:_TEXT],
             "held": self.held,
+            "max_rows": self.max_rows,
         }
 
     def to_json(self) -> str:
@@ -111,12 +114,13 @@ class Request:
             changed=value["changed"],
             problem=value["problem"],
             held=value["held"],
+            max_rows=value.get("max_rows"),
         )
 
 
-def new_request(table: TableId, reason: str) -> Request:
+def new_request(table: TableId, reason: str, max_rows: int | None = None) -> Request:
     """Return a request to read a table again, as of now."""
-    return Request(uuid.uuid4().hex[:12], table, reason, now_ms())
+    return Request(uuid.uuid4().hex[:12], table, reason, now_ms(), max_rows=max_rows)
 
 
 def requests_in(properties: Mapping[str, str]) -> list[Request]:

@@ -25,6 +25,7 @@ from replicator.lake.purge_records import purge_record, recorded_purges
 from replicator.lake.quarantine_reader import count_quarantined
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import total
+from replicator.model.reread import REREAD_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.runner.lock import only_one
 
@@ -226,7 +227,11 @@ def _plan(config: Config, catalog: Catalog, source: str, *, purge: bool) -> Drop
         empty,
         tables=tables,
         recorded=recorded_purges(properties).get(source, ()),
-        notes=tuple(key for key in (PAUSED_KEY + source, RETRYING_KEY + source) if key in properties),
+        notes=tuple(
+            key
+            for key in (PAUSED_KEY + source, RETRYING_KEY + source, REREAD_KEY + source)
+            if key in properties
+        ),
     )
     if not plan:
         return empty

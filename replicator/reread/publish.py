@@ -33,7 +33,9 @@ from replicator.model.position import SourcePosition, binlog_number
 from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
 from replicator.model.restatement import RESTATED_KEY, next_restatement
 from replicator.model.table import TableId
+from replicator.reread.differences import Comparison, compare
 from replicator.reread.staging import Staging
+from replicator.schema.changes import UNFILLED_KEY
 
 RECONCILED: Final = "h"
 """`op` of changelog rows that a re-read found: differences between mirror and source. The log has no event for them."""
@@ -70,7 +72,7 @@ class Publication:
         """Publish the staging table; return the number of rows in which the mirror differed.
 
         Raises:
-            UnsupportedChange: the mirror has other columns than the source.
+            SchemaError: the mirror cannot take the columns of the source.
             FencedError, CommitConflict, LakeUnavailable: as `TableWriter.commit`.
         """
         source, marker = self.staging.load(self.table), self._staged_marker()
@@ -127,28 +129,31 @@ class Publication:
         )
 
     def _reconcile(self, mirror: LakeTable, source: LakeTable, marker: CommitMarker) -> int:
-        """Write the differences to changelog and mirror."""
-        if {n: str(t) for n, t in mirror.columns().items()} != {
-            n: str(t) for n, t in source.columns().items()
-        }:
-            raise UnsupportedChange(
-                f"the mirror of {self.table} has other columns than the source",
-                f"drop it and read the table again: replicator drop {self.table}; replicator bootstrap",
-            )
-        key = self.schema.mirror.key
-        found = _differences(self.context, mirror, source, key, self._json_columns()).persist()
+        """Give the mirror the columns of the source, and write the differences to changelog and mirror."""
+        keeper = self._keeper()
+        plan = keeper.plan_restated(mirror)
+        compared = compare(mirror, source, plan.changes, self.schema)
+        spark = self.context.lake.spark
+        ours, theirs = (spark.read.table(table.sql_name) for table in (mirror, source))
+        found = compared.differences(ours, theirs).persist()
         try:
             changed = found.count()
             self._write_changelog(found, marker, RECONCILED)
             failpoints.reach("between-reread-commits")
+            staged = Staged()
+            if plan.changes:
+                rows = compared.content(ours, theirs)
+                if not keeper.restate(mirror, plan, rows):
+                    staged = self._staged_content(mirror, rows)
+                failpoints.reach("after-reread-schema")
+            elif changed > _REPLACE_ABOVE or (changed and not compared.key):
+                staged = self._staged_content(mirror, compared.content(ours, theirs))
+            elif changed:
+                staged = self._staged_differences(mirror, found, compared)
+            properties = {UNFILLED_KEY: None, **self._restatement()}
+            staged = replace(staged, fills_done=True, properties=properties)
             base = self.context.ledger.progress(self.table).mirror
             target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
-            staged = Staged()
-            if changed > _REPLACE_ABOVE:
-                staged = self._staged_content(mirror, source)
-            elif changed:
-                staged = self._staged_differences(mirror, found, key)
-            staged = replace(staged, properties=self._restatement())
             sequence = 1 if base is None else base.sequence + 1
             self.context.writer.commit(
                 target, staged, replace(marker, sequence=sequence, committed_ms=now_ms())
@@ -158,37 +163,36 @@ class Publication:
         self._forget()
         return changed
 
-    def _staged_content(self, mirror: LakeTable, source: LakeTable) -> Staged:
-        """Stage the whole content of the staging table, in place of that of the mirror."""
-        rows = self.context.lake.spark.read.table(source.sql_name)
+    def _staged_content(self, mirror: LakeTable, rows: DataFrame) -> Staged:
+        """Stage the whole content of the mirror."""
         data = stage_data(self.context.lake, mirror, cast_to_table(rows, mirror.columns()))
-        return Staged(data, clear=not mirror.is_empty, fills_done=True)
+        return Staged(data, clear=not mirror.is_empty)
 
-    def _staged_differences(self, mirror: LakeTable, found: DataFrame, key: Sequence[str]) -> Staged:
+    def _staged_differences(self, mirror: LakeTable, found: DataFrame, compared: Comparison) -> Staged:
+        key = compared.key
         gone = found.where(F.col("before").isNotNull())
         keys = gone.select(*(F.col("before").getField(n).alias(f"k{i}") for i, n in enumerate(key)))
-        rows = found.where(F.col("after").isNotNull()).select("after.*")
+        rows = compared.rows(found.where(F.col("after").isNotNull()))
         return Split().stage(
             self.context.lake, mirror, MirrorChange(key, keys, rows, False, SPARK.stage_deletes)
         )
 
-    def _json_columns(self) -> frozenset[str]:
-        types = self.schema.version.source_types
-        return frozenset(name for name, kind in types.items() if kind.upper() == "JSON")
+    def _keeper(self) -> TableKeeper:
+        options = self.context.config.table(str(self.table))
+        return TableKeeper(self.context, self.table, options, self.schema)
 
     def _write_changelog(self, images: DataFrame, marker: CommitMarker, op: str) -> None:
         """Append `images` (columns before and after) to the changelog, unless it has them."""
-        context, options = self.context, self.context.config.table(str(self.table))
-        if not options.changelog:
+        context = self.context
+        if not context.config.table(str(self.table)).changelog:
             return
-        keeper = TableKeeper(context, self.table, options, self.schema)
-        changelog = keeper.keep(LakeRole.CHANGELOG)
+        changelog = self._keeper().keep(LakeRole.CHANGELOG)
         if changelog is None or changelog.property(DONE_KEY) == self.request.id:
             return
         base = context.ledger.progress(self.table).changelog
         columns = self.schema.decoded
         change = change_column(columns.names)
-        rows = changelog_rows(_as_events(images, self.topic, marker), columns)
+        rows = changelog_rows(_as_events(_with_columns(images, columns.names), self.topic, marker), columns)
         rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(op)))
         frame = cast_to_table(rows, changelog.columns(), struct=change)
         sequence = 1 if base is None else base.sequence + 1
@@ -223,41 +227,15 @@ def _struct(names: Sequence[str]) -> SparkColumn:
     return F.struct(*(F.col(quoted(name)).alias(name) for name in names))
 
 
-def _differences(
-    context: MirrorContext,
-    mirror: LakeTable,
-    source: LakeTable,
-    key: Sequence[str],
-    json_columns: frozenset[str],
-) -> DataFrame:
-    """Return the rows that differ, as structs `before` (of the mirror) and `after` (of the source), null if missing.
+def _with_columns(images: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return the images with exactly the columns `names`; null for those that they lack."""
 
-    JSON is compared by meaning: the source shows it with other spaces than the binlog.
-    """
-    names = list(source.columns())
-    spark = context.lake.spark
-    keys = [f"k{i}" for i in range(len(key))]
+    def image(side: str) -> SparkColumn:
+        present = images.schema[side].dataType.fieldNames()  # type: ignore[attr-defined]  # a struct
+        fields = [(F.col(side).getField(n) if n in present else F.lit(None)).alias(n) for n in names]
+        return F.when(F.col(side).isNotNull(), F.struct(*fields)).alias(side)
 
-    def keyed(table: LakeTable, image: str) -> DataFrame:
-        rows = spark.read.table(table.sql_name)
-        named = [F.col(quoted(name)).alias(k) for name, k in zip(key, keys, strict=True)]
-        return rows.select(*named, _struct(names).alias(image))
-
-    joined = keyed(mirror, "before").join(keyed(source, "after"), keys, "full_outer")
-    equal = F.lit(True)
-    for name in names:
-        old, new = (F.col(image).getField(name) for image in ("before", "after"))
-        same = old.eqNullSafe(new)
-        if name in json_columns:
-            same |= F.coalesce(_meaning(old).eqNullSafe(_meaning(new)), F.lit(False))
-        equal &= same
-    both = F.col("before").isNotNull() & F.col("after").isNotNull()
-    return joined.where(~(both & equal)).select("before", "after")
-
-
-def _meaning(text: SparkColumn) -> SparkColumn:
-    """Return JSON without insignificant spaces, with its keys in order; null if it is no JSON."""
-    return F.to_json(F.try_parse_json(text))
+    return images.select(image("before"), image("after"))
 
 
 def _as_events(images: DataFrame, topic: str, marker: CommitMarker) -> DataFrame:

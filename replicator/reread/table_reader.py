@@ -5,11 +5,11 @@ That is no problem, because every change since the start is applied to the stagi
 log, and a change contains the whole row.
 """
 
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from sqlalchemy import Connection, text
@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 from replicator import failpoints
 from replicator.config import Config, KafkaLog
-from replicator.errors import ColumnsDiffer, ConnectError, SourceError, UsageError
+from replicator.errors import ColumnsDiffer, ConnectError, RowsChanged, SourceError, UsageError
 from replicator.jvm.spark import compile_plans, own_session
 from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
@@ -31,6 +31,7 @@ from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId, TableSchema
 from replicator.reread.source_rows import matched_columns, read_rows
 from replicator.reread.staging import Staging
+from replicator.reread.stop_signal import StopSignal
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
@@ -41,6 +42,8 @@ from replicator.telemetry import get_logger
 _LOG: Final = get_logger("replicator.reread")
 _CHUNK_BYTES: Final = 64_000_000
 """Estimated size of the rows that a task reads at most."""
+_WAVES: Final = 4
+"""Number of ranges for each core between two commits."""
 _POLL_S: Final = 0.5
 _LACKS_PRIVILEGE: Final = 1227
 _SETTLE_S: Final = 10.0
@@ -63,11 +66,25 @@ class TopicEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows that are committed together.
+
+    Attributes:
+        ranges: the conditions of its ranges of keys; each is read by one task.
+        upto: the greatest key of the last range.
+    """
+
+    ranges: tuple[str, ...]
+    upto: Boundary | None
+
+
+@dataclass(frozen=True, slots=True)
 class TableReader:
     """Reads one table; runs in a thread of its own.
 
     Attributes:
         columns: the columns of the staging table.
+        defined_ms: when the source defined them, milliseconds since the epoch; None if unknown.
         on_rows: called with the number of rows read so far and the estimated number.
         stopping: if set, reading ends at the next part.
     """
@@ -77,9 +94,10 @@ class TableReader:
     request: Request
     topic: str
     columns: TableSchema
+    defined_ms: int | None
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
-    stopping: threading.Event
+    stopping: StopSignal
 
     def run(self) -> bool:
         """Read what the staging table lacks, and find out up to where the log must be applied to it.
@@ -113,10 +131,17 @@ class TableReader:
         elif state.fingerprint != table.fingerprint:
             raise _changed(self.request.table)
         pace = _Pace(self.config.bootstrap.max_rows_per_second)
-        while not state.complete and not self.stopping.is_set():
-            state = self._read_part(session, connection, table, state)
-            self.on_rows(state.rows, max(table.rows, state.rows))
-            pace.wait(state.rows, self.stopping)
+        with ThreadPoolExecutor(1, "ranges") as ahead:
+            part = self._next_part(connection, table, state.after, state.last)
+            while not state.complete and not self.stopping.is_set():
+                # The index is walked for the next part while this one is read.
+                following = ahead.submit(self._next_part, connection, table, part.upto, state.last)
+                files = self._stage_part(session, table, part)
+                upcoming = following.result()
+                state = self._commit_part(connection, table, state, part, files)
+                part = upcoming
+                self.on_rows(state.rows, max(table.rows, state.rows))
+                pace.wait(state.rows, self.stopping)
         return state
 
     def _described(self, connection: Connection) -> SourceTable:
@@ -129,6 +154,16 @@ class TableReader:
 
     def _begin(self, connection: Connection, table: SourceTable) -> StagingState:
         """Note where the log ends, and from which key to which one the table is read."""
+        most = self.request.max_rows
+        if most is not None and table.rows > most:
+            raise UsageError(
+                f"{table.table} has about {table.rows:,} rows, more than heal.max_rows",
+                f"read it on command: replicator heal {table.table}",
+            )
+        if not self.key or not self._has_passed_definition():
+            # Events from before the definition must not come later, because the rows that are read do not have its
+            # older form any more. Without a key, see also `_find_end`.
+            self._await_connector(read_binlog_end(connection))
         end = self._topic_end()
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
@@ -162,21 +197,27 @@ class TableReader:
         ends = admin.end_offsets([(self.topic, p) for p in partitions], committed=True)
         return TopicEnd(self.topic, topic_id, {p: offset for (_, p), offset in ends.items()})
 
-    def _read_part(
-        self, session: SparkSession, connection: Connection, table: SourceTable, state: StagingState
-    ) -> StagingState:
-        """Read the next rows, one range of keys for each core, and commit them with the new state."""
+    def _stage_part(self, session: SparkSession, table: SourceTable, part: _Part) -> list[Any]:
+        """Read the rows of a part, and return the data files."""
+        if not part.ranges:
+            return []
         pairs = matched_columns(table, self.columns)
-        ranges, after = self._next_ranges(connection, table, state)
-        files, rows = [], 0
-        if ranges:
-            query = table.rows_query([source for source, _ in pairs])
-            frame = read_rows(session, self.config.source, query, ranges, pairs)
-            staging = self._staging_table()
-            files = stage_data(self.staging.context.lake, staging, cast_to_table(frame, staging.columns()))
-            rows = sum(int(file.recordCount()) for file in files)
-        state = state.advanced(after, rows)
-        if after == state.last:
+        query = table.rows_query([source for source, _ in pairs])
+        frame = read_rows(session, self.config.source, query, part.ranges, pairs)
+        staging = self._staging_table()
+        return stage_data(self.staging.context.lake, staging, cast_to_table(frame, staging.columns()))
+
+    def _commit_part(
+        self,
+        connection: Connection,
+        table: SourceTable,
+        state: StagingState,
+        part: _Part,
+        files: Sequence[Any],
+    ) -> StagingState:
+        """Commit a part with the state after it, and return that."""
+        state = state.advanced(part.upto, sum(int(file.recordCount()) for file in files))
+        if part.upto == state.last:
             if self._described(connection).fingerprint != table.fingerprint:
                 raise _changed(self.request.table)
             state = _completed(connection, state)
@@ -197,45 +238,71 @@ class TableReader:
             raise SourceError(f"the staging table of {self.request.table} was dropped")
         return replace(marker, sequence=marker.sequence + 1, committed_ms=now_ms())
 
-    def _next_ranges(
-        self, connection: Connection, table: SourceTable, state: StagingState
-    ) -> tuple[list[str], Boundary | None]:
-        """Return the conditions of the next ranges of keys, and the last key of the last one."""
+    def _next_part(
+        self, connection: Connection, table: SourceTable, after: Boundary | None, last: Boundary | None
+    ) -> _Part:
+        """Return the next ranges of keys behind `after`, of which `last` is the greatest."""
         if not table.key:
             # Without an index that orders the rows, they are read in one statement.
-            return ["1 = 1"], None
-        if state.last is None:
-            return [], None
+            return _Part(("1 = 1",), None)
+        if last is None or after == last:
+            return _Part((), last)
         names = [f"k{i}" for i in range(len(table.key))]
         count = max(1, min(self.config.bootstrap.chunk_rows, _CHUNK_BYTES // table.bytes_per_row))
-        ranges, after = [], state.after
-        for _ in range(self.staging.context.spark.sparkContext.defaultParallelism):
-            found = _first_row(connection, table.boundary_query(after, state.last, count))
-            upto = state.last if found is None else found
+        cores = self.staging.context.spark.sparkContext.defaultParallelism
+        ranges: list[str] = []
+        # With a limit, the reader waits after each part.
+        for _ in range(cores if self.config.bootstrap.max_rows_per_second else cores * _WAVES):
+            found = _first_row(connection, table.boundary_query(after, last, count))
+            upto = last if found is None else found
             ranges.append(key_range(names, table.key, after, upto))
             after = upto
-            if upto == state.last:
+            if upto == last:
                 break
-        return ranges, after
+        return _Part(tuple(ranges), after)
 
     def _find_end(self, state: StagingState) -> bool:
         """Wait until the log has all changes that reading may have seen, and note where it ends then.
 
         Return False if reading was stopped.
         """
+        end = BinlogEnd(state.file, state.pos, GtidSet.parse(state.gtids) if state.gtids else None)
+        if not self._await_connector(end):
+            return False
+        until = self._topic_end().offsets
+        if not self.key and _with_events(until) != self._begun_at():
+            raise RowsChanged(
+                f"rows of {self.request.table} changed while it was read, and it has no key to identify them"
+            )
+        self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
+        return True
+
+    def _has_passed_definition(self) -> bool:
+        """Return whether the log has a change from after the definition, so that all earlier ones are in it too."""
+        client = connect_client(self.config)
+        if client is None or not isinstance(self.config.log, KafkaLog):
+            return False
+        offset = _offset(client, self.config.log.topic_prefix)
+        seconds = None if offset is None else offset.ts_sec
+        return seconds is not None and self.defined_ms is not None and seconds * 1000 > self.defined_ms
+
+    def _await_connector(self, end: BinlogEnd) -> bool:
+        """Wait until the log has all changes before `end`. Return False if reading was stopped."""
         client = connect_client(self.config)
         if client is None or not isinstance(self.config.log, KafkaLog):
             raise UsageError(
                 "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
                 'add connect_url = "http://…" to [log]',
             )
-        end = BinlogEnd(state.file, state.pos, GtidSet.parse(state.gtids) if state.gtids else None)
         while not _has_read(client, self.config.log.topic_prefix, end):
             if self.stopping.wait(_POLL_S):
                 return False
-        until = self._topic_end().offsets
-        self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
         return True
+
+    def _begun_at(self) -> Mapping[int, int]:
+        """Return the end of the topic when reading began."""
+        partitions = self._next_marker().progress.get(self.topic, {})
+        return _with_events({partition: known.next_offset for partition, known in partitions.items()})
 
 
 class _Pace:
@@ -246,13 +313,18 @@ class _Pace:
         self._began = time.monotonic()
         self._rows: int | None = None
 
-    def wait(self, rows: int, stopping: threading.Event) -> None:
+    def wait(self, rows: int, stopping: StopSignal) -> None:
         """Wait until `rows` rows may have been read, or `stopping` is set."""
         if self._limit is None:
             return
         self._rows = rows if self._rows is None else self._rows
         due = self._began + (rows - self._rows) / self._limit
         stopping.wait(max(0.0, due - time.monotonic()))
+
+
+def _with_events(ends: Mapping[int, int]) -> dict[int, int]:
+    """Return the ends of the partitions that have, or had, events."""
+    return {partition: end for partition, end in ends.items() if end}
 
 
 def _await_commits(connection: Connection) -> None:
@@ -290,12 +362,18 @@ def _completed(connection: Connection, state: StagingState) -> StagingState:
 
 def _has_read(client: KafkaConnect, topic_prefix: str, end: BinlogEnd) -> bool:
     """Return whether the connector has written all changes before `end` to the log."""
+    offset = _offset(client, topic_prefix)
+    return offset is not None and offset.covers(end)
+
+
+def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:
+    """Return the connector's offset; None if it is not known."""
     try:
         connector = client.find(topic_prefix)
         offset = None if connector is None else client.offset(connector.name)
-        return offset is not None and ConnectorOffset.from_json(offset).covers(end)
+        return None if offset is None else ConnectorOffset.from_json(offset)
     except (ConnectError, ValueError):
-        return False
+        return None
 
 
 def _first_row(connection: Connection, query: str) -> Boundary | None:

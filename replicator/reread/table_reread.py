@@ -6,7 +6,7 @@ what the batches use.
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from typing import Final
 
@@ -14,14 +14,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask, apply_task
-from replicator.errors import ColumnsDiffer, ReplicatorError, UnsupportedChange
+from replicator.batch.table_batch import BatchSchema
+from replicator.errors import ColumnsDiffer, ReplicatorError, RowsChanged, UnknownSurvivors, UnsupportedChange
 from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress, chunks, ranges_to_read
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.reread import Phase, Request, StagingState
+from replicator.reread.differences import json_columns
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
+from replicator.reread.stop_signal import StopSignal
+from replicator.schema.history import binlog_key
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -43,6 +47,7 @@ class TableReread:
         self._topic = topic
         self._record = record
         self._reading: Future[bool] | None = None
+        self._cancelled = threading.Event()
         self._rows = (0, 0)
 
     def start(self, pool: Executor, stopping: threading.Event) -> bool:
@@ -59,12 +64,9 @@ class TableReread:
         if not self._context.schemas.history(table).versions:
             self._note("its definition is not in the log yet")
             return False
-        schema = self._staging.schema(self._task(()))
+        schema = self._staging.schema(self.task(()))
         if not schema.mirror.key:
-            raise UnsupportedChange(
-                f"{table} has no key, so rows that change while it is read cannot be identified",
-                f'name a unique key: key = ["…"] under [[table]] name = "{table}"',
-            )
+            self._check_keyless(schema)
         staging = self._staging.load(table)
         if staging is None or self._staging.state(staging, self.request) is None:
             staging = self._staging.create(table, schema)
@@ -75,12 +77,36 @@ class TableReread:
             self.request,
             self._topic,
             schema.source,
+            schema.version.ts_ms,
             schema.mirror.key,
             self._on_rows,
-            stopping,
+            StopSignal(stopping, self._cancelled),
         )
         self._reading = pool.submit(reader.run)
         return True
+
+    def cancel(self) -> None:
+        """Stop reading, and wait for the thread."""
+        self._cancelled.set()
+        if self._reading is not None:
+            wait([self._reading])
+
+    def _check_keyless(self, schema: BatchSchema) -> None:
+        """Check that a table without a key can be read again.
+
+        Raises:
+            UnsupportedChange: it has no mirror, or its rows could not be identified afterwards.
+        """
+        table = self.request.table
+        named = f'name a unique key: key = ["…"] under [[table]] name = "{table}"'
+        if self._context.config.table(str(table)).keyless != "identity":
+            raise UnsupportedChange(f"{table} has no key, and is configured to have no mirror", named)
+        if self._progress().mirror is not None and json_columns(schema):
+            raise UnsupportedChange(
+                f"{table} has no key, and the JSON in its rows is written otherwise in the source than in the log, so "
+                "later changes would not find the rows",
+                named,
+            )
 
     @property
     def is_reading(self) -> bool:
@@ -108,8 +134,8 @@ class TableReread:
         self._reading = None
         if not isinstance(error, (ReplicatorError, PySparkException, Py4JJavaError)):
             raise error
-        if isinstance(error, ColumnsDiffer):
-            # The rows that were read so far have the former columns.
+        if isinstance(error, (ColumnsDiffer, RowsChanged)):
+            # The rows that were read so far have the former columns, or may be of several moments.
             self._staging.drop(self.request.table)
         return error
 
@@ -126,18 +152,50 @@ class TableReread:
         `first` is partition → first offset of the log.
 
         Raises:
+            ColumnsDiffer, RowsChanged: the table must be read from the beginning.
             ReplicatorError, PySparkException: as `apply_task`.
         """
         state = self._state()
         if state is None or state.until is None:
             return False
+        if self.request.phase is not Phase.CATCHING_UP:
+            self._check_definition()
         self._advance(Phase.CATCHING_UP)
         goal = self._goal(state)
         marker = self._marker()
         ranges = ranges_to_read(self._topic, marker, first, goal)
         for chunk in chunks(ranges, most_events)[:1]:
-            apply_task(self._staging.context, self._task(chunk), watch)
+            self._apply(self.task(chunk), watch)
         return not ranges_to_read(self._topic, self._marker(), first, goal) and self._is_aligned(goal)
+
+    def _check_definition(self) -> None:
+        """Check that the staging table was made with the definition that the source had when reading began.
+
+        Now the log has all definitions from before that.
+
+        Raises:
+            ColumnsDiffer: a later definition was in force; the table must be read from the beginning.
+        """
+        table, progress = self.request.table, self._staging.context.ledger.progress(self.request.table)
+        began = None if progress.mirror is None else progress.mirror.position
+        if progress.mirror_schema is None or began is None or not began.file:
+            return
+        later = self._context.schemas.history(table).after(progress.mirror_schema.at)
+        if any(version.at <= binlog_key(began) for version in later):
+            self._start_again()
+            raise ColumnsDiffer(f"the log had an earlier definition of {table} when reading began")
+
+    def _start_again(self) -> None:
+        self._staging.drop(self.request.table)
+        self._reading = None
+
+    def _apply(self, task: TableTask, watch: Stopwatch) -> None:
+        try:
+            apply_task(self._staging.context, task, watch)
+        except UnknownSurvivors as error:
+            # A staging table has no changelog. Later reads are behind the TRUNCATE.
+            self._start_again()
+            raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
 
     def publish(self) -> None:
         """Make the staging table the content of the mirror.
@@ -149,7 +207,7 @@ class TableReread:
         state = self._state()
         if state is None:
             return
-        schema = self._staging.schema(self._task(()))
+        schema = self._staging.schema(self.task(()))
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
         changed = done.publish()
         self.request = replace(self.request, rows=state.rows)
@@ -167,7 +225,7 @@ class TableReread:
         Raises:
             LakeError: as `TableWriter.commit`.
         """
-        schema = self._staging.schema(self._task(()))
+        schema = self._staging.schema(self.task(()))
         mirror = self._context.lake.load(self._context.config.lake.namespace, self.request.table.name)
         state = self._staging.state(mirror, self.request) or StagingState(self.request.id, "", None)
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
@@ -237,7 +295,8 @@ class TableReread:
     def _state(self) -> StagingState | None:
         return self._staging.state(self._staging.load(self.request.table), self.request)
 
-    def _task(self, ranges: tuple[OffsetRange, ...]) -> TableTask:
+    def task(self, ranges: tuple[OffsetRange, ...]) -> TableTask:
+        """Return the task that applies some events of the table."""
         return TableTask(self.request.table, self._topic, self._context.log.topic_id(self._topic), ranges, 0)
 
     def _on_rows(self, rows: int, estimated: int) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, ConnectError, NotCaughtUp, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.runner.lost_binlog import LostBinlog
 from replicator.sources.connector_policy import (
     LIMITS,
     MISSING,
@@ -25,7 +26,7 @@ from replicator.sources.connector_policy import (
     WaitLimits,
 )
 from replicator.sources.connector_settings import connect_client
-from replicator.sources.kafka_connect import KafkaConnect, failure_hint
+from replicator.sources.kafka_connect import KafkaConnect, failure_hint, lost_binlog
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.watch")
@@ -106,11 +107,17 @@ class SourceGoal:
 
 @contextlib.contextmanager
 def watching(
-    config: Config, *, until_caught_up: bool, interval: float = _INTERVAL_S, limits: WaitLimits = LIMITS
+    config: Config,
+    *,
+    until_caught_up: bool,
+    lost: LostBinlog | None = None,
+    interval: float = _INTERVAL_S,
+    limits: WaitLimits = LIMITS,
 ) -> Iterator[SourceGoal | None]:
     """Monitor the configured servers every `interval` seconds while the block runs.
 
-    Provides the goal of a run `until_caught_up`, which waits no longer than `limits` say.
+    Provides the goal of a run `until_caught_up`, which waits no longer than `limits` say. `lost` is told if MySQL
+    deleted binlogs that the connector had not read.
 
     The goal is None without Kafka Connect's address, because only Kafka Connect knows what the connector has read:
     such a run ends at the end of the topics.
@@ -122,7 +129,7 @@ def watching(
         _LOG.warning("caught up means up to the end of the topics: log.connect_url is not set")
     tasks: list[Callable[[], None]] = [_ServerWatch(config, rounds).run]
     if client is not None and isinstance(config.log, KafkaLog):
-        tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal).run)
+        tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal, lost).run)
         tasks.append(_SourceWatch(config, rounds, goal).run)
     for task in tasks:
         threading.Thread(target=task, name="watch", daemon=True).start()
@@ -149,12 +156,18 @@ class _ConnectorWatch:
     """Monitors the connector: restarts failed tasks, and logs each change of its state."""
 
     def __init__(
-        self, client: KafkaConnect, topic_prefix: str, rounds: _Rounds, goal: SourceGoal | None
+        self,
+        client: KafkaConnect,
+        topic_prefix: str,
+        rounds: _Rounds,
+        goal: SourceGoal | None,
+        lost: LostBinlog | None,
     ) -> None:
         self._client = client
         self._topic_prefix = topic_prefix
         self._rounds = rounds
         self._goal = goal
+        self._lost = lost
         self._name: str | None = None
         self._last: tuple[str, str | None] = ("RUNNING", None)
         self._restarts = RestartPolicy()
@@ -163,7 +176,8 @@ class _ConnectorWatch:
         while not self._rounds.stop.is_set():
             observed, offset = self._observe()
             self._log(observed)
-            self._restart(observed)
+            if not self._is_recovering(observed):
+                self._restart(observed)
             if self._goal is not None:
                 self._goal.connector_observed(observed, offset)
             self._rounds.wait()
@@ -210,6 +224,11 @@ class _ConnectorWatch:
                 _LOG.warning(
                     "the connector is not running", reason=observed.describe(), next=observed.next_step()
                 )
+
+    def _is_recovering(self, observed: Observation) -> bool:
+        """Return whether the connector failed for lack of binlogs, from which the mirror recovers."""
+        failed = observed.state == "FAILED" and lost_binlog(observed.reason or "")
+        return failed and self._lost is not None and self._lost.note()
 
     def _restart(self, observed: Observation) -> None:
         pause = self._restarts.pause_after_restart(observed, time.monotonic())

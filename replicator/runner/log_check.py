@@ -2,35 +2,28 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
 
 from replicator.config import Config
 from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
+from replicator.errors import EventsLost
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
 
 
-class LostEvents(NamedTuple):
-    """Why a table must be paused, and the operator's next step."""
-
-    reason: str
-    hint: str
-
-
 def lost_events(
     topic: str, marker: CommitMarker, first: Mapping[int, int], ends: Mapping[int, int], *, log_grows: bool
-) -> LostEvents | None:
+) -> EventsLost | None:
     """Return what is wrong if the topic no longer has all events after `marker`; None if it has them."""
     for partition, begin in first.items():
         known = marker.next_offset(topic, partition)
         if known is not None and known < begin:
-            return LostEvents(
+            return EventsLost(
                 f"{topic} partition {partition}: the lake needs offset {known} next, the log begins at {begin}",
                 "replay an archive that has them, or read the table again: replicator heal DATABASE.TABLE",
             )
         end = ends.get(partition, begin)
         if known is not None and known > end and log_grows:
-            return LostEvents(
+            return EventsLost(
                 f"{topic} partition {partition} ends at offset {end}, and the lake has events up to {known}: "
                 "the log has lost its newest events, and new events would be mistaken for them",
                 "read the table again: replicator heal DATABASE.TABLE",

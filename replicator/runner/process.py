@@ -14,6 +14,7 @@ from replicator.runner.archive_run import OnProgress, apply_archive
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.connector_watch import watching
 from replicator.runner.lock import only_one
+from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.signals import stop_on_signals
 from replicator.runner.stream import KafkaStream, follow
@@ -38,10 +39,13 @@ def run(config: Config, *, until_caught_up: bool = False, on_batch: OnBatch | No
     """
     if isinstance(config.log, ArchiveLog):
         return replay(config, config.log.path, on_batch=on_batch)
+    lost = LostBinlog(config)
     with (
-        watching(config, until_caught_up=until_caught_up) as goal,
+        watching(config, until_caught_up=until_caught_up, lost=lost) as goal,
         _started(config, KafkaChangeLog(config.log), on_batch) as (context, scheduler),
     ):
+        if scheduler.rereads is not None:
+            scheduler.rereads.lost_binlog = lost
         follow(KafkaStream(context, config.log, scheduler, until_caught_up), goal)
         return scheduler.summary()
 

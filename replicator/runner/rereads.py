@@ -14,12 +14,22 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext
-from replicator.errors import ColumnsDiffer, LakeUnavailable, ReplicatorError, SchemaError, UsageError
+from replicator.errors import (
+    ColumnsDiffer,
+    ConnectError,
+    LakeUnavailable,
+    ReplicatorError,
+    SchemaError,
+    TablePaused,
+    UsageError,
+)
 from replicator.model.clock import now_ms
 from replicator.model.reread import REREAD_KEY, Phase, Request, new_request, requests_in
 from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
+from replicator.runner.healing import Healing
+from replicator.runner.lost_binlog import REASON, LostBinlog
 from replicator.runner.retries import Retries
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
@@ -30,6 +40,10 @@ _POLL_S: Final = 2.0
 """How often the lake is asked for new requests."""
 _DELAYS_S: Final = (2.0, 5.0, 10.0, 30.0, *[60.0] * 1440)
 """Delays before each retry: MySQL, Kafka or Kafka Connect may be unavailable for a day."""
+_DEFINITION_S: Final = 10.0
+"""How long a new table may lack a definition in the log before the source is asked for it."""
+_RESET_S: Final = 10.0
+"""Delay before the connector's reset is tried again."""
 _DISCOVERY_S: Final = 30.0
 """How often the source is asked for new tables."""
 
@@ -39,6 +53,7 @@ class Rereads:
 
     Attributes:
         ended: the requests that this process has carried out.
+        lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
     """
 
     def __init__(self, context: MirrorContext, tables: TableStates, stopping: threading.Event) -> None:
@@ -52,16 +67,23 @@ class Rereads:
         self._pool: ThreadPoolExecutor | None = None
         self._staging: Staging | None = None
         self.ended: list[Request] = []
+        self.lost_binlog: LostBinlog | None = None
+        self._undefined: dict[TableId, float] = {}
+        self._reset_at = 0.0
         # They are not requested again before the mirror is restarted.
         self._failed: set[TableId] = set()
         self._discovery: Future[list[TableId]] | None = None
         self._discovered = -_DISCOVERY_S
-        self._reads_new_tables = self._must_discover = context.config.bootstrap.by == "mirror"
+        self._reads_new_tables = self._must_discover = context.config.reads_new_tables
+        self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
+        self._newest: dict[TableId, Request] | None = None
+        tables.on_pause = self._table_paused
 
     @property
     def any_left(self) -> bool:
         """Whether a request has not ended, or the source was not asked for new tables yet."""
-        return bool(self._active or self._waiting or self._must_discover)
+        recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
+        return bool(self._active or self._waiting or self._must_discover or recovers)
 
     def holds(self, table: TableId) -> bool:
         """Whether no events may be applied to a table: it is new, or was paused when it was requested."""
@@ -70,7 +92,7 @@ class Rereads:
         if request is not None:
             return request.held
         # The topic of a new table may have only the changes since the connector was registered.
-        return self._reads_new_tables and self._is_new(table)
+        return self._reads_new_tables and self._is_new(table) and self._gets_mirror(table)
 
     def requests(self) -> list[Request]:
         """Return the requests that this process carries out or has carried out."""
@@ -85,22 +107,25 @@ class Rereads:
         """
         self._polled = time.monotonic()
         properties = self._context.lake.namespace_properties(self._context.config.lake.ops_namespace)
-        for request in requests_in(properties):
+        self._newest = {request.table: request for request in requests_in(properties)}
+        for request in self._newest.values():
             known = self._active.get(request.table)
             if request.has_ended or (known is not None and known.request.id == request.id):
                 continue
             if known is None:
                 self._waiting[request.table] = self._with_hold(request)
 
-    def request(self, tables: Iterable[TableId], reason: str) -> None:
+    def request(self, tables: Iterable[TableId], reason: str, max_rows: int | None = None) -> None:
         """Request re-reads of tables that have none yet.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
+        if self._newest is None:
+            self.load()
         for table in tables:
             if table not in self._active and table not in self._waiting:
-                request = self._with_hold(new_request(table, reason))
+                request = self._with_hold(new_request(table, reason, max_rows))
                 self._record(request)
                 self._waiting[table] = request
                 _LOG.info("re-read requested", table=str(table), reason=reason)
@@ -115,11 +140,47 @@ class Rereads:
         """
         if time.monotonic() >= self._polled + _POLL_S:
             self.load()
+        if (
+            self.lost_binlog is not None
+            and self.lost_binlog.is_noticed
+            and not self._recover(self.lost_binlog)
+        ):
+            return
         self._discover()
+        self._heal()
         self._start_some()
         for table, reread in list(self._active.items()):
             if not self._stopping.is_set() and not self._retries.must_wait(table):
                 self._advance(table, reread, first.get(self._topic(table), {}))
+
+    def _recover(self, lost: LostBinlog) -> bool:
+        """Let the connector begin again, and request the re-read of all tables. Return whether that is done.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        if time.monotonic() < self._reset_at:
+            return False
+        if self._reads_new_tables:
+            # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
+            self._replace(self._context.ledger.mirrored())
+        try:
+            lost.reset_connector()
+        except ConnectError as error:
+            self._reset_at = time.monotonic() + _RESET_S
+            _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)
+            return False
+        return True
+
+    def _replace(self, tables: Iterable[TableId]) -> None:
+        """Request re-reads of tables instead of those that were requested before."""
+        for table in tables:
+            if (active := self._active.pop(table, None)) is not None:
+                active.cancel()
+            request = replace(new_request(table, REASON), held=True)
+            self._record(request)
+            self._waiting[table] = request
+            _LOG.info("re-read requested", table=str(table), reason=REASON)
 
     def close(self) -> None:
         """Stop reading, and wait for the threads, which end at their next part."""
@@ -134,6 +195,27 @@ class Rereads:
         else:
             held = True
         return replace(request, held=held)
+
+    def _table_paused(self, table: TableId, cause: Exception) -> None:
+        """Note that a table was paused, and request its re-read if that is due."""
+        self._healing.note(table, cause)
+        self._heal()
+
+    def _heal(self) -> None:
+        """Request the re-reads of tables whose rows the log cannot tell.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        incomplete = self._context.ledger.incomplete()
+        if not self._tables.paused and not incomplete:
+            return
+        if self._newest is None:
+            self.load()
+        newest = self._newest or {}
+        for table, reason in self._healing.due(self._tables.paused, incomplete, newest.get, now_ms()).items():
+            if table not in self._failed:
+                self.request([table], reason, self._healing.max_rows)
 
     def _start_some(self) -> None:
         reading = sum(reread.is_reading for reread in self._active.values())
@@ -178,8 +260,18 @@ class Rereads:
             raise error
         if reread.is_read:
             return True
-        reread.start(self._threads(), self._stopping)
+        if not reread.start(self._threads(), self._stopping):
+            self._define(reread.request.table)
         return False
+
+    def _define(self, table: TableId) -> None:
+        """Read the definition of a table from the source if the log still has none after some time.
+
+        The connector writes no definition of a table that was added to its settings later.
+        """
+        lacking_since = self._undefined.setdefault(table, time.monotonic())
+        if time.monotonic() >= lacking_since + _DEFINITION_S:
+            self._tables.defined_by_source(table)
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -200,7 +292,11 @@ class Rereads:
 
         if self._discovery is not None and self._discovery.done():
             found, self._discovery, self._must_discover = self._discovery, None, False
-            new = [t for t in _result(found) if t not in self._tables.paused and self._is_new(t)]
+            new = [
+                t
+                for t in _result(found)
+                if t not in self._tables.paused and self._is_new(t) and self._gets_mirror(t)
+            ]
             self.request((t for t in new if t not in self._failed), "new table")
         if self._discovery is None and time.monotonic() >= self._discovered + _DISCOVERY_S:
             self._discovered = time.monotonic()
@@ -214,6 +310,13 @@ class Rereads:
         except LakeUnavailable:
             return True
         return all(p.mirror is None and p.changelog is None for p in progress)
+
+    def _gets_mirror(self, table: TableId) -> bool:
+        """Return whether a table gets a mirror, as far as its definition is known; without a key it may get none."""
+        if self._context.config.table(str(table)).keyless == "identity":
+            return True
+        versions = self._context.schemas.history(table).versions
+        return not versions or bool(versions[-1].schema.key or self._context.config.table(str(table)).key)
 
     def _retry(self, table: TableId, reread: TableReread, error: Exception) -> None:
         """Count a failure; the re-read is tried again some times, and then fails.
@@ -234,9 +337,17 @@ class Rereads:
         request = reread.request
         del self._active[table]
         self.ended.append(request)
+        self._retries.forget(table)
         if request.phase is Phase.FAILED:
             self._failed.add(table)
-        self._retries.forget(table)
+            if request.held and table not in self._tables.paused:
+                self._tables.pause(
+                    table,
+                    TablePaused(
+                        f"it could not be read from the source: {request.problem}",
+                        f"remove the cause, then run: replicator heal {table}",
+                    ),
+                )
         if request.phase is Phase.DONE:
             self._tables.resume(table)
             _LOG.info(
@@ -249,6 +360,7 @@ class Rereads:
             )
 
     def _record(self, request: Request) -> None:
+        self._newest = {**(self._newest or {}), request.table: request}
         self._context.lake.set_namespace_property(
             self._context.config.lake.ops_namespace, REREAD_KEY + str(request.table), request.to_json()
         )

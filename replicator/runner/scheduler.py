@@ -175,7 +175,7 @@ class Scheduler:
             return
         lost = lost_events(topic, resume_marker, first, ends, log_grows=log.grows)
         if lost is not None:
-            self.tables.pause(table, lost.reason, lost.hint)
+            self.tables.pause(table, lost)
 
     def _read_schema_changes(self) -> None:
         """Update the schema tracker. Records that cannot be read are quarantined, and stop no table."""
@@ -459,7 +459,7 @@ class Scheduler:
             LogError, LakeError: what all tables need is unavailable.
         """
         for table, error in decision.pause:
-            self.tables.pause(table, error.message, error.hint)
+            self.tables.pause(table, error)
         if decision.error is not None:
             raise decision.error
         self._totals.quarantined += decision.quarantined

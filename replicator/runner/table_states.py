@@ -5,7 +5,14 @@ from typing import Final
 
 from replicator.batch import MirrorContext
 from replicator.config import SourceConfig
-from replicator.errors import LakeUnavailable, MissingSchema, ReplicatorError, SharedTopic, SourceError
+from replicator.errors import (
+    LakeUnavailable,
+    MissingSchema,
+    NameTaken,
+    ReplicatorError,
+    SharedTopic,
+    SourceError,
+)
 from replicator.jvm.spark import first_line
 from replicator.model.table import TableId, TableSchema
 from replicator.runner.retries import Retries
@@ -17,6 +24,8 @@ _LOG: Final = get_logger("replicator.runner")
 
 ReadDefinition = Callable[[SourceConfig, TableId], TableSchema | None]
 """Reads the current definition of a table from the source; None if the source has no such table."""
+OnPause = Callable[[TableId, Exception], None]
+"""Called with a table that was paused, and the cause."""
 
 
 def _read_definition(source: SourceConfig, table: TableId) -> TableSchema | None:
@@ -32,6 +41,7 @@ class TableStates:
     Attributes:
         paused: the reason, by paused table.
         retries: the failed tables that will be retried.
+        on_pause: called after each pause.
     """
 
     def __init__(
@@ -45,6 +55,7 @@ class TableStates:
         self._included: dict[TableId, bool] = {}
         self.paused: dict[TableId, str] = {}
         self.retries = Retries() if retries is None else retries
+        self.on_pause: OnPause = lambda _table, _cause: None
         self._read_definition = read_definition
         self._owners: dict[str, TableId] = {}
         self._asked_source: set[TableId] = set()
@@ -100,16 +111,20 @@ class TableStates:
             self.read_markers({table})
         return self._context.ledger.knows(table)
 
-    def pause(self, table: TableId, reason: str, hint: str | None) -> None:
+    def pause(self, table: TableId, cause: ReplicatorError) -> None:
         """Stop processing a table, and record that for `status`.
 
         Raises:
             LakeUnavailable: it cannot be recorded. Then the table is not paused, because `status` would not show it.
         """
+        self._pause(table, cause, cause.message, cause.hint)
+
+    def _pause(self, table: TableId, cause: Exception, reason: str, hint: str | None) -> None:
         self._context.ledger.pause(table, reason, hint)
         self.paused[table] = reason
         self.succeeded(table)
         _LOG.error("table paused", table=str(table), reason=reason, next=hint)
+        self.on_pause(table, cause)
 
     def resume(self, table: TableId) -> None:
         """Process a paused table again, because the cause was removed.
@@ -140,7 +155,7 @@ class TableStates:
         hint = f"it failed {len(self.retries.delays) + 1} times in a row; fix the cause, then start the mirror again"
         if isinstance(error, ReplicatorError) and error.hint and not isinstance(error, LakeUnavailable):
             hint = error.hint
-        self.pause(table, reason, hint)
+        self._pause(table, error, reason, hint)
 
     def succeeded(self, table: TableId) -> None:
         """Forget a table's failures."""
@@ -196,8 +211,11 @@ class TableStates:
         if owner != table:
             self.pause(
                 table,
-                f"{table} and {owner} would both be {table.name} in the lake, which mirrors {owner}",
-                f"exclude {table} from source.tables, and mirror it with another mirror and a namespace of its own",
+                NameTaken(
+                    f"{table} and {owner} would both be {table.name} in the lake, which mirrors {owner}",
+                    f"exclude {table} from source.tables, and mirror it with another mirror and a namespace of its "
+                    "own",
+                ),
             )
         return owner == table
 
@@ -206,7 +224,7 @@ class TableStates:
         try:
             self._topics.check_alone(topic)
         except SharedTopic as error:
-            self.pause(table, error.message, error.hint)
+            self.pause(table, error)
             return False
         return True
 

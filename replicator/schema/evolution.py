@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from replicator.errors import UnsupportedChange
+from replicator.errors import UnknownValues, UnsupportedChange
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
@@ -24,6 +24,8 @@ from replicator.schema.changes import (
 from replicator.schema.conversions import needs_rewrite, rewriting
 
 Policies = Mapping[ChangeKind, Policy]
+
+_READ_AGAIN: Final = "read the table again: replicator heal DATABASE.TABLE"
 
 EVOLVE: Final[Policies] = {}
 """Every kind of change is applied."""
@@ -85,15 +87,19 @@ class Plan:
     converted: tuple[ChangeType, ...] = ()
 
 
-def plan(lake: LakeSide, source: SourceSide, policies: Policies = EVOLVE) -> Plan:
+def plan(
+    lake: LakeSide, source: SourceSide, policies: Policies = EVOLVE, *, rows_known: bool = False
+) -> Plan:
     """Plan the evolution of a mirror.
 
-    Planning again after the changes were applied yields no changes.
+    Planning again after the changes were applied yields no changes. If `rows_known`, all rows are replaced by those of
+    the source: a value whose conversion is not known becomes null.
 
     Raises:
+        UnknownValues: existing rows got values that no log contains, and not `rows_known`.
         UnsupportedChange: a change cannot be applied, or its policy is "fail".
     """
-    return _Planner(lake, source, policies, additive=False).plan()
+    return _Planner(lake, source, policies, additive=False, rows_known=rows_known).plan()
 
 
 def changelog_plan(
@@ -120,8 +126,17 @@ def changelog_plan(
 
 
 class _Planner:
-    def __init__(self, lake: LakeSide, source: SourceSide, policies: Policies, *, additive: bool) -> None:
+    def __init__(
+        self,
+        lake: LakeSide,
+        source: SourceSide,
+        policies: Policies,
+        *,
+        additive: bool,
+        rows_known: bool = False,
+    ) -> None:
         self.lake, self.source, self.policies, self.additive = lake, source, policies, additive
+        self.rows_known = rows_known
         self.ignored: list[SchemaChange] = []
         self.converted: list[ChangeType] = []
         live = set(lake.live)
@@ -245,13 +260,13 @@ class _Planner:
             return WidenType(column.name, old, column.type) if not old.holds(column.type) else None
         declared = f"{native or old} to {now or column.type}"
         using = rewriting(old, column.type, native, now)
-        if self.additive:
+        if self.additive or self.rows_known:
             return ChangeType(column.name, was, old, column.type, using or "NULL", declared)
         if using is None:
-            raise UnsupportedChange(
+            raise UnknownValues(
                 f"column {was} is {old} in the lake and now {column.type} in the source ({declared}): the result of "
                 "the source's conversion of existing values is not known exactly",
-                "drop the mirror and the changelog of the table in the lake, and bootstrap the table again",
+                _READ_AGAIN,
             )
         return ChangeType(column.name, was, old, column.type, using, declared)
 
@@ -290,11 +305,11 @@ class _Planner:
         if self.additive or not key or set(key) == set(self.source.schema.key):
             return []
         lacking = [n for n in self.source.schema.key if n not in self.origin and not self.source.recreated]
-        if lacking:
-            raise UnsupportedChange(
+        if lacking and not self.rows_known:
+            raise UnknownValues(
                 f"the key is now ({', '.join(self.source.schema.key)}), and {', '.join(lacking)} was added with it: "
                 "no event contains its values in existing rows",
-                "drop the mirror and the changelog of the table in the lake, and bootstrap the table again",
+                _READ_AGAIN,
             )
         return [ChangeKey(key, self.source.schema.key)]
 

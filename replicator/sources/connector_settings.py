@@ -64,7 +64,7 @@ def connector_config(config: Config) -> dict[str, str]:
     }
     template: dict[str, str] = json.loads(resource(TEMPLATE).read_text())
     settings = {name: Template(value).substitute(values) for name, value in template.items()}
-    if config.bootstrap.by == "mirror":
+    if config.reads_new_tables:
         settings["snapshot.mode"] = "no_data"
     if log.transactions:
         settings["provide.transaction.metadata"] = "true"

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import requests
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import (
+    Retrying,
+    retry_if_exception_message,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from replicator.errors import ConnectError
 
@@ -71,6 +77,7 @@ class KafkaConnect:
         self.url = url.rstrip("/")
         # The longest first, because one may contain another.
         self._secrets = sorted(secrets, key=len, reverse=True)
+        self._patience = patience
         # Retry only during a rebalance; all other errors are final.
         self._retry = Retrying(
             retry=retry_if_exception_type(_Rebalancing),
@@ -137,6 +144,19 @@ class KafkaConnect:
     def restart(self, name: str) -> None:
         """Restart the failed tasks of a connector, and the connector itself if it failed."""
         self._ask("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true")
+
+    def reset(self, name: str) -> None:
+        """Let a connector forget what it has read, so that it begins as if it was new."""
+        self._ask("PUT", f"/connectors/{name}/stop")
+        # Its tasks stop later than Connect answers, and until then Connect refuses to delete offsets.
+        stopped = Retrying(
+            retry=retry_if_exception_message(match=r".*STOPPED state"),
+            stop=stop_after_delay(self._patience),
+            wait=wait_fixed(0.5),
+            reraise=True,
+        )
+        stopped(self._ask, "DELETE", f"/connectors/{name}/offsets", timeout=_SLOW_S)
+        self._ask("PUT", f"/connectors/{name}/resume")
 
     def clean(self, text: str) -> str:
         """Remove secrets from a text, in case a message contains one."""
@@ -253,6 +273,14 @@ def lost_connection(cause: str) -> bool:
     return _REFUSED.search(cause) is None and _LOST_CONNECTION.search(cause) is not None
 
 
+def lost_binlog(cause: str) -> bool:
+    """Return whether a task failed because the server deleted binlogs that it had not read."""
+    lower = cause.lower()
+    return "no longer available on the server" in lower or (
+        ("binlog" in lower or "binary log" in lower) and "purged" in lower
+    )
+
+
 def failure_hint(cause: str, restart: str = "run: replicator connect") -> str:
     """Return the next step for the most common failures. `restart` is how the operator restarts the connector."""
     lower = cause.lower()
@@ -264,7 +292,7 @@ def failure_hint(cause: str, restart: str = "run: replicator connect") -> str:
         return (
             "give the user SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
         )
-    if ("binlog" in lower or "binary log" in lower) and ("purged" in lower or "no longer available" in lower):
+    if lost_binlog(cause):
         return "the server deleted binlogs that the connector still needed: run a new snapshot"
     if lost_connection(cause):
         return f"check that MySQL is running and reachable from the Kafka Connect worker; then {restart}"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from replicator.errors import SchemaError
 from replicator.lake.properties import PAUSED_KEY, PURGING_KEY
 from replicator.model.table import TableId
 from replicator.operations.drop import drop, plan_drop
@@ -13,7 +14,7 @@ def test_mirror_creates_a_dropped_table_again_from_the_beginning_of_the_log(lake
     lake.write([DEFINITION, *(created(number) for number in range(5))])
     config = lake.config()
     mirror = lake.catch_up(config)
-    mirror.tables.pause(TableId("shop", "orders"), "a reason", None)
+    mirror.tables.pause(TableId("shop", "orders"), SchemaError("a reason"))
     with lake.catalog() as catalog:
         old = catalog.load_table(("shop", "orders")).metadata
     report = drop(config, plan_drop(config, "shop.orders", purge=True))

@@ -4,6 +4,7 @@ from itertools import chain
 
 import pytest
 
+from replicator.errors import SchemaError
 from replicator.model.table import TableId
 from replicator.runner.archive_run import apply_archive
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
@@ -203,7 +204,7 @@ def test_table_waits_for_the_table_that_it_exchanges_names_with(lake: LakeHarnes
     lake.catch_up()
     lake.write([*exchange_of(300, [ID, B], [ID, A], divided=True), after_exchange()[0]])
     mirror = lake.mirror()
-    mirror.tables.pause(TableId("shop", "bills"), "a reason", None)
+    mirror.tables.pause(TableId("shop", "bills"), SchemaError("a reason"))
     mirror.advance(mirror.context.log.offsets()[1])
     assert rows(lake) == [{"id": 1, "a": 1}]
     lake.write([before_exchange()[4], after_exchange()[1]])

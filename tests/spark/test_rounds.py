@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from replicator.errors import SchemaError
 from replicator.model.table import TableId
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
@@ -141,7 +142,7 @@ def test_a_backlog_that_waits_for_a_paused_table_stops_no_other(lake: LakeHarnes
     lake.write([other_table("users", "CREATE", 110, columns=[ID, A])])
     lake.write([row_of("users", 500 + n, id=n, a=n) for n in range(9)])
     mirror = slicing(lake, 2)
-    mirror.tables.pause(TableId("shop", "bills"), "a reason", None)
+    mirror.tables.pause(TableId("shop", "bills"), SchemaError("a reason"))
     Rounds(mirror, follows=False).advance(mirror.context.log.offsets()[1])
     assert len(lake.rows("users")) == 9
     assert rows(lake) == [{"id": 1, "a": 1}]

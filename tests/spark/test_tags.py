@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from replicator.errors import UsageError
+from replicator.errors import SchemaError, UsageError
 from replicator.lake.tag_reader import TagStatus, tags_of
 from replicator.maintenance.table_reader import Target
 from replicator.model.binlog import BinlogEnd
@@ -216,7 +216,7 @@ def test_paused_table_makes_the_tag_fail_unless_it_is_left_out(
 ) -> None:
     mirror = with_two_tables(lake)
     table = mirror.tables.table_of(BILLS)
-    mirror.tables.pause(table, "its bills are odd", None)
+    mirror.tables.pause(table, SchemaError("its bills are odd"))
     request(mirror, "noon", skip_paused=skip_paused)
     for _ in range(2):
         mirror.tags.poll_now()

@@ -53,9 +53,14 @@ class SourceDatabase:
     def config_text(self, folder: Path, extra: str = "") -> str:
         """Return a complete configuration for this database, with lake and state below `folder`.
 
-        The password comes from the variable REPLICATOR_TEST_PASSWORD, which the fixture sets.
+        The password comes from the variable REPLICATOR_TEST_PASSWORD, which the fixture sets. Unless `extra` says
+        otherwise, the connector reads the rows of new tables, and tables are read again on command only.
         """
         at = self.endpoints
+        if "[bootstrap]" not in extra:
+            extra += '\n[bootstrap]\nby = "connector"\n'
+        if "[heal]" not in extra:
+            extra += '\n[heal]\nmode = "ask"\n'
         return f"""
 [mirror]
 name = "{self.prefix}"

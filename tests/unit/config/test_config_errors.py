@@ -41,7 +41,7 @@ BUKKET = (
             "[apply]",
             "[zzz]",
             (
-                "21: zzz: unknown section; known are apply, bootstrap, columns, lake, log, maintenance, mirror, "
+                "21: zzz: unknown section; known are apply, bootstrap, columns, heal, lake, log, maintenance, mirror, "
                 "schema_changes, source, spark, table, tags"
             ),
         ),

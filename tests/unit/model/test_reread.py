@@ -18,7 +18,9 @@ ORDERS = TableId("shop", "orders")
 
 
 def test_request_is_read_as_it_was_written() -> None:
-    request = replace(new_request(ORDERS, "heal"), phase=Phase.DONE, rows=7, changed=2, ended_ms=5, held=True)
+    request = replace(
+        new_request(ORDERS, "heal", 9), phase=Phase.DONE, rows=7, changed=2, ended_ms=5, held=True
+    )
     assert Request.from_json(request.to_json()) == request
     assert request.has_ended
 

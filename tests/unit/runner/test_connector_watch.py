@@ -14,6 +14,7 @@ from replicator.config import Config
 from replicator.errors import NotCaughtUp
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.runner.connector_watch import SourceGoal, watching
+from replicator.runner.lost_binlog import LostBinlog
 from replicator.sources.connector_policy import Observation, WaitLimits
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
@@ -74,11 +75,13 @@ def config(connect: Connect | None, broker: socket.socket) -> Config:
 
 
 @contextlib.contextmanager
-def quickly_watching(config: Config, *, until_caught_up: bool) -> Iterator[SourceGoal | None]:
+def quickly_watching(
+    config: Config, *, until_caught_up: bool, lost: LostBinlog | None = None
+) -> Iterator[SourceGoal | None]:
     """Watch in short rounds during the block, and wait until the last round has ended."""
     limits = WaitLimits(source=0.5)
     before = set(threading.enumerate())
-    with watching(config, until_caught_up=until_caught_up, interval=0.02, limits=limits) as goal:
+    with watching(config, until_caught_up=until_caught_up, lost=lost, interval=0.02, limits=limits) as goal:
         started = [thread for thread in threading.enumerate() if thread not in before]
         yield goal
     for thread in started:
@@ -123,6 +126,21 @@ def test_watch_restarts_a_failed_task_and_logs_its_cause_without_secrets(
     assert failed["reason"] == "stopped (byte 5 ***)"
     assert failed["next"]
     assert connect.count(RESTART) == 1
+
+
+def test_watch_reports_lost_binlogs_and_does_not_restart_the_task(
+    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
+) -> None:
+    registered(connect)
+    connect.reply(
+        STATUS, 200, status("FAILED", "a.B: reads x, but this is no longer available on the server.\n")
+    )
+    settings = config(connect, broker)
+    lost = LostBinlog(settings)
+    with quickly_watching(settings, until_caught_up=False, lost=lost):
+        event(lines, "the connector failed")
+        until(lambda: lost.is_noticed, seconds=10, doing="the loss is reported")
+    assert connect.count(RESTART) == 0
 
 
 def test_watch_logs_a_missing_connector_once(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from replicator.batch import TableTask
-from replicator.errors import LogUnavailable
+from replicator.errors import LogUnavailable, SchemaError
 from replicator.model.batch_stats import BatchStats
 from replicator.model.table import TableId
 from replicator.runner.rounds import Rounds
@@ -106,7 +106,7 @@ def test_rounds_do_nothing_when_no_retry_is_due(backlog: Backlog) -> None:
 
 
 def test_rounds_read_nothing_of_a_paused_table(backlog: Backlog) -> None:
-    backlog.mirror.tables.pause(TableId("shop", "orders"), "a reason", None)
+    backlog.mirror.tables.pause(TableId("shop", "orders"), SchemaError("a reason"))
     Rounds(backlog.mirror, follows=True).advance({ORDERS: {0: 25}, USERS: {0: 1}})
     assert backlog.of("orders") == []
     assert backlog.of("users") == [(0, 1)]

@@ -11,6 +11,7 @@ from replicator.sources.kafka_connect import (
     KafkaConnect,
     cause,
     failure_hint,
+    lost_binlog,
     lost_connection,
 )
 from tests.support.kafka_connect import Connect, serving
@@ -113,3 +114,39 @@ def test_lost_connection_excludes_a_refused_login() -> None:
     assert lost_connection(failed.format("Connection refused"))
     assert not lost_connection(failed.format("Access denied for user 'x'"))
     assert not lost_connection(failed.format("Account is locked"))
+
+
+def test_reset_waits_until_the_connector_has_stopped(connect: Connect) -> None:
+    stop, delete, resume = (
+        "PUT /connectors/shop/stop",
+        "DELETE /connectors/shop/offsets",
+        "PUT /connectors/shop/resume",
+    )
+    connect.reply(stop, 204)
+    connect.reply(
+        delete, 400, {"message": "Connectors must be in the STOPPED state before their offsets can be"}
+    )
+    connect.reply(delete, 200, {"message": "reset"})
+    connect.reply(resume, 202)
+    KafkaConnect(connect.url).reset("shop")
+    assert [asked for asked, _ in connect.asked] == [stop, delete, delete, resume]
+
+
+def test_reset_fails_if_offsets_cannot_be_deleted(connect: Connect) -> None:
+    connect.reply("PUT /connectors/shop/stop", 204)
+    connect.reply("DELETE /connectors/shop/offsets", 500, {"message": "no broker"})
+    with pytest.raises(ConnectError, match="no broker"):
+        KafkaConnect(connect.url).reset("shop")
+
+
+@pytest.mark.parametrize(
+    ("reason", "lost"),
+    [
+        ("It is trying to read x, but this is no longer available on the server. Reconfigure it", True),
+        ("Could not find first log file name in binary log index; the log was purged", True),
+        ("Access denied for user", False),
+        ("table orders was purged", False),
+    ],
+)  # fmt: skip
+def test_lost_binlogs_are_told_from_other_failures(reason: str, lost: bool) -> None:
+    assert lost_binlog(reason) is lost

@@ -1,0 +1,148 @@
+"""Compare a mirror with a staging table: find the rows that differ, as images before and after."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.batch.table_batch import BatchSchema
+from replicator.lake.catalog import LakeTable
+from replicator.lake.schema_evolution import is_temporary, names_before
+from replicator.model.identifiers import quoted
+from replicator.model.types import LakeType, spark_sql_name
+from replicator.schema.changes import AddColumn, ChangeType, DropColumn, SchemaChange
+
+_COUNT: Final = "replicator_count"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the rows of a mirror and of a staging table are compared.
+
+    Attributes:
+        columns: the columns of the staging table.
+        values: column of the staging table → the mirror's value of it, in SQL.
+        kept: column that only the mirror has, after the changes of its schema → its value, in SQL.
+        ignored: columns of the staging table that the mirror does not get.
+        key: the columns that identify a row; empty for a table without a key.
+        json: the columns with JSON. It is compared by meaning: the source shows it with other spaces than the binlog.
+    """
+
+    columns: Mapping[str, LakeType]
+    values: Mapping[str, str]
+    kept: Mapping[str, str]
+    ignored: frozenset[str]
+    key: tuple[str, ...]
+    json: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the mirror that the source has."""
+        return [name for name in self.columns if name not in self.ignored]
+
+    def differences(self, mirror: DataFrame, source: DataFrame) -> DataFrame:
+        """Return the rows that differ, as structs `before` (of the mirror), `after` (of the source) and `kept`.
+
+        `before` is null for a row that the mirror lacks, `after` for one that the source lacks. Without a key, there is
+        no `kept`.
+        """
+        if not self.key:
+            return self._keyless_differences(mirror, source)
+        equal = F.lit(True)
+        for name in self.names:
+            old, new = (F.col(image).getField(name) for image in ("before", "after"))
+            same = old.eqNullSafe(new)
+            if name in self.json:
+                same |= F.coalesce(_meaning(old).eqNullSafe(_meaning(new)), F.lit(False))
+            equal &= same
+        both = F.col("before").isNotNull() & F.col("after").isNotNull()
+        return self._joined(mirror, source).where(~(both & equal))
+
+    def content(self, mirror: DataFrame, source: DataFrame) -> DataFrame:
+        """Return all rows that the mirror must have, in its columns."""
+        if not self.kept or not self.key:
+            return source.select(*(F.col(quoted(name)) for name in self.names))
+        joined = self._joined(mirror, source)
+        return self.rows(joined.where(F.col("after").isNotNull()))
+
+    def rows(self, images: DataFrame) -> DataFrame:
+        """Return the rows `after` of some images, in the mirror's columns."""
+        after = [F.col("after").getField(name).alias(name) for name in self.names]
+        return images.select(*after, *(F.col("kept").getField(n).alias(n) for n in self.kept))
+
+    def _joined(self, mirror: DataFrame, source: DataFrame) -> DataFrame:
+        keys = [f"k{i}" for i in range(len(self.key))]
+        named = [F.col("image").getField(name).alias(k) for name, k in zip(self.key, keys, strict=True)]
+        ours = mirror.select(self._image_of_mirror().alias("image"), self._kept().alias("kept"))
+        theirs = source.select(self._image_of_source().alias("image"))
+        ours = ours.select(*named, F.col("image").alias("before"), "kept")
+        theirs = theirs.select(*named, F.col("image").alias("after"))
+        return ours.join(theirs, keys, "full_outer").select("before", "after", "kept")
+
+    def _keyless_differences(self, mirror: DataFrame, source: DataFrame) -> DataFrame:
+        """Count equal rows on both sides; each image stands for one row."""
+        ours = mirror.select(self._image_of_mirror().alias("image"), F.lit(-1).alias(_COUNT))
+        theirs = source.select(self._image_of_source().alias("image"), F.lit(1).alias(_COUNT))
+        count = F.col(_COUNT)
+        counted = ours.unionByName(theirs).groupBy("image").agg(F.sum(count).alias(_COUNT)).where(count != 0)
+        copies = F.explode(F.array_repeat(F.lit(0), F.abs(count).cast("int"))).alias("copy")
+        images = counted.select("image", _COUNT, copies)
+        return images.select(
+            F.when(count < 0, F.col("image")).alias("before"),
+            F.when(count > 0, F.col("image")).alias("after"),
+        )
+
+    def _image_of_mirror(self) -> SparkColumn:
+        return F.struct(
+            *(
+                F.expr(self.values.get(name, "NULL")).cast(spark_sql_name(kind)).alias(name)
+                for name, kind in self.columns.items()
+            )
+        )
+
+    def _image_of_source(self) -> SparkColumn:
+        return F.struct(*(F.col(quoted(name)).alias(name) for name in self.columns))
+
+    def _kept(self) -> SparkColumn:
+        return F.struct(*(F.expr(value).alias(name) for name, value in self.kept.items()))
+
+
+def compare(
+    mirror: LakeTable,
+    source: LakeTable,
+    changes: Sequence[SchemaChange],
+    schema: BatchSchema,
+) -> Comparison:
+    """Return how to compare a mirror, whose schema is to get `changes`, with a staging table, which has `schema`."""
+    names, columns = names_before(changes), source.columns()
+    added = {c.column.name for c in changes if isinstance(c, AddColumn)}
+    converted = {c.name: c.using.format(quoted(c.was)) for c in changes if isinstance(c, ChangeType)}
+    present = [name for name in mirror.columns() if not is_temporary(name)]
+    gone = {c.name for c in changes if isinstance(c, DropColumn)} | set(names.values())
+    final = [n for n in present if n not in gone] + list(names) + sorted(added)
+    return Comparison(
+        columns=columns,
+        values={
+            name: converted.get(name, quoted(names.get(name, name)))
+            for name in final
+            if name in columns and name not in added
+        },
+        kept={name: quoted(names.get(name, name)) for name in final if name not in columns},
+        ignored=frozenset(columns) - frozenset(final),
+        key=tuple(schema.mirror.key),
+        json=json_columns(schema),
+    )
+
+
+def json_columns(schema: BatchSchema) -> frozenset[str]:
+    """Return the columns that have JSON in the source."""
+    types = schema.version.source_types
+    return frozenset(name for name, kind in types.items() if kind.upper() == "JSON")
+
+
+def _meaning(text: SparkColumn) -> SparkColumn:
+    """Return JSON without insignificant spaces, with its keys in order; null if it is no JSON."""
+    return F.to_json(F.try_parse_json(text))

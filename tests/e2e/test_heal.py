@@ -1,0 +1,202 @@
+"""Heal tables of a real mirror: read them again because the log cannot tell what their rows are."""
+
+import requests
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from replicator.lake.reader import newest_marker, open_catalog
+from replicator.model.changelog import RowKind
+from tests.support import topics
+from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
+from tests.support.rereads import await_rereads, changes, command
+
+AUTO = f"""
+[bootstrap]
+by = "mirror"
+[heal]
+mode = "auto"
+min_interval = "1 second"
+{FAST_MIRROR}
+"""
+UNKNOWN_TO_LOGS = (
+    "ALTER TABLE moments MODIFY seen TIMESTAMP NULL",
+    "ALTER TABLE labels MODIFY label INT",
+    "ALTER TABLE numbered ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY FIRST",
+    "ALTER TABLE doubled ADD COLUMN twice INT DEFAULT (id * 2), ADD COLUMN sum INT AS (id + 1) STORED",
+)
+"""Changes whose results in existing rows no event contains."""
+
+
+def test_heal_applies_changes_that_no_log_has(mirror_database: MirroredDatabaseBuilder) -> None:
+    rows = ", ".join(f"({number}, 'label {number}')" for number in range(50))
+    prepare = [
+        "CREATE TABLE still (id INT PRIMARY KEY, label VARCHAR(30))",
+        f"INSERT INTO still VALUES {rows}",
+    ]
+    mirrored = mirror_database(tables=2, extra=FAST_MIRROR, prepare=prepare)
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S)
+        with mirrored.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            cursor.execute("DELETE FROM still WHERE id < 3")
+            cursor.execute("UPDATE still SET label = 'not in the log' WHERE id BETWEEN 10 AND 13")
+            cursor.execute("INSERT INTO still VALUES (100, 'not in the log')")
+        assert set(mirrored.comparison.differences()) == {"still"}
+        with mirrored.writers(1):
+            report = command(mirrored, "heal", f"{mirrored.database.name}.still")
+        assert [(r["phase"], r["changed"]) for r in report["rereads"]] == [("done", 8)]
+        mirrored.comparison.await_equal(mirror, START_S)
+        assert mirror.stop() == 0, mirror.tail()
+    mirrored.comparison.assert_changelogs()
+    pairs = [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER] * 4
+    assert changes(mirrored, "still", "h") == sorted([*[RowKind.DELETE] * 3, *pairs, RowKind.INSERT])
+
+
+def test_heal_continues_a_table_whose_events_were_deleted(mirror_database: MirroredDatabaseBuilder) -> None:
+    mirrored = mirror_database(tables=2, extra=FAST_MIRROR)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute("UPDATE t00 SET label = 'lost' LIMIT 5", "DELETE FROM t00 LIMIT 1")
+    delete_events(mirrored, "t00", older_than=ends(mirrored, "t00") + 6)
+    mirror.start()
+    assert mirror.wait(START_S) == 1, mirror.tail()
+    report = command(mirrored, "heal", f"{mirrored.database.name}.t00")
+    assert [r["phase"] for r in report["rereads"]] == ["done"]
+    assert mirrored.comparison.differences() == {}
+    mirrored.database.execute("UPDATE t00 SET label = 'after' LIMIT 5")
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+
+
+def ends(mirrored: MirroredDatabase, table: str) -> int:
+    """Return the offset of the next event of a table that the lake lacks."""
+    lake = mirrored.comparison.config.lake
+    with open_catalog(lake) as catalog:
+        marker = newest_marker(catalog.load_table((lake.namespace, table)))
+    assert marker is not None
+    return marker.next_offset(mirrored.topic(table), 0) or 0
+
+
+def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) -> None:
+    """Delete the events before an offset from the topic of a table, once it has them."""
+    servers, topic = mirrored.database.endpoints.bootstrap_servers, mirrored.topic(table)
+    until(
+        lambda: topics.ends(servers, mirrored.database.prefix).get(topic, 0) >= older_than,
+        seconds=START_S,
+        doing="events are in the topic",
+    )
+    # Without a reference to the client, its answers would never arrive.
+    client = AdminClient({"bootstrap.servers": servers})
+    for future in client.delete_records([TopicPartition(topic, 0, older_than)]).values():
+        future.result(timeout=60)
+
+
+def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    prepare = [
+        "CREATE TABLE moments (id INT PRIMARY KEY, seen DATETIME)",
+        "CREATE TABLE labels (id INT PRIMARY KEY, label ENUM('2', '4', '1'))",
+        "CREATE TABLE numbered (name VARCHAR(20) NOT NULL)",
+        "CREATE TABLE doubled (id INT PRIMARY KEY)",
+        "INSERT INTO moments VALUES (1, '2024-02-29 12:00:00'), (2, NULL), (3, '2031-01-01 00:00:01')",
+        "INSERT INTO labels VALUES (1, '2'), (2, '4'), (3, '1'), (4, NULL)",
+        "INSERT INTO numbered VALUES ('a'), ('b'), ('a')",
+        "INSERT INTO doubled VALUES (1), (2), (3)",
+    ]
+    mirrored = mirror_database(tables=1, extra=AUTO, prepare=prepare)
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        await_rereads(mirror, 5)
+        with mirrored.writers(1):
+            mirrored.database.execute("SET SESSION time_zone = '+03:00'", *UNKNOWN_TO_LOGS)
+            mirrored.database.execute(
+                "INSERT INTO moments VALUES (4, '2024-03-01 00:00:00')",
+                "UPDATE labels SET label = 7 WHERE id = 1",
+                "INSERT INTO numbered (name) VALUES ('c')",
+                "INSERT INTO doubled (id) VALUES (9)",
+            )
+            await_rereads(mirror, 9)
+        mirrored.comparison.await_equal(mirror, START_S)
+        assert mirror.stop() == 0, mirror.tail()
+    done = [line for line in mirror.lines() if line["event"] == "re-read done"]
+    healed = {line["table"].rpartition(".")[2] for line in done if line["reason"] != "new table"}
+    assert healed == {"moments", "labels", "numbered", "doubled"}
+
+
+def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute(
+        "UPDATE t00 SET label = 'seen' LIMIT 5", "UPDATE t01 SET label = 'seen' LIMIT 5"
+    )
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute("UPDATE t00 SET label = 'lost' LIMIT 5", "DELETE FROM t00 LIMIT 1")
+    delete_events(mirrored, "t00", older_than=ends(mirrored, "t00") + 6)
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+    assert changes(mirrored, "t00", "h")
+
+
+def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=3, extra=AUTO)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    connector = f"{mirrored.database.endpoints.connect_url}/connectors/{mirrored.database.prefix}"
+    requests.put(f"{connector}/stop", timeout=60).raise_for_status()
+    with mirrored.writers(1):
+        pass
+    mirrored.database.execute(
+        "ALTER TABLE t01 ADD COLUMN meanwhile VARCHAR(9) DEFAULT 'gone'",
+        "UPDATE t01 SET meanwhile = 'new' LIMIT 3",
+        "FLUSH BINARY LOGS",
+    )
+    newest = mirrored.database.rows("SHOW BINARY LOGS")[-1][0]
+    mirrored.database.execute(f"PURGE BINARY LOGS TO '{newest}'")
+    requests.put(f"{connector}/resume", timeout=60).raise_for_status()
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+    with mirrored.writers(2):
+        pass
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+
+
+def test_a_table_without_a_key_is_read_again(mirror_database: MirroredDatabaseBuilder) -> None:
+    prepare = [
+        "CREATE TABLE log (at DATETIME(3), text VARCHAR(20), size DECIMAL(9, 3))",
+        "INSERT INTO log VALUES ('2024-01-01 00:00:00.123', 'a', 1.5), ('2024-01-01 00:00:00.123', 'a', 1.5)",
+        "INSERT INTO log VALUES (NULL, NULL, NULL), (NULL, 'b', 2)",
+    ]
+    mirrored = mirror_database(tables=1, extra=AUTO, prepare=prepare)
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        await_rereads(mirror, 2)
+        mirrored.database.execute(
+            "DELETE FROM log WHERE text = 'a' LIMIT 1", "INSERT INTO log VALUES (NULL, 'c', 3)"
+        )
+        mirrored.comparison.await_equal(mirror, START_S)
+        with mirrored.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            cursor.execute("INSERT INTO log VALUES (NULL, 'b', 2), (NULL, 'silent', 4)")
+            cursor.execute("DELETE FROM log WHERE text = 'c'")
+        # Its row is not in the mirror, so the table pauses and is read again.
+        mirrored.database.execute("DELETE FROM log WHERE text = 'silent'")
+        await_rereads(mirror, 3)
+        mirrored.comparison.await_equal(mirror, START_S)
+        mirrored.database.execute("UPDATE log SET size = 9 WHERE text = 'b'")
+        mirrored.comparison.await_equal(mirror, START_S)
+        assert mirror.stop() == 0, mirror.tail()
+    assert changes(mirrored, "log", "h") == [RowKind.DELETE, RowKind.INSERT]
