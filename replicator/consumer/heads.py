@@ -51,8 +51,14 @@ class ChangelogHead:
 
     @property
     def has_one_order(self) -> bool:
-        """Whether offsets order all rows: they are of one topic, which was never recreated."""
-        return len(self.point.offsets) <= 1 and (self.restated is None or self.restated.topics == 0)
+        """Whether offsets order all rows of a key: they are of one topic, which was never recreated.
+
+        A re-read finds rows of all partitions, and its rows have an offset of only one.
+        """
+        partitions = [p for ps in self.point.offsets.values() for p in ps]
+        if self.restated is not None and (self.restated.topics or len(partitions) > 1):
+            return False
+        return len(self.point.offsets) <= 1
 
 
 def changelog_head(table: Table) -> ChangelogHead:

@@ -153,8 +153,8 @@ def start_of_history(table: str, head: ChangelogHead) -> Cursor:
         return Cursor(table, head.uuid, scan=head.point)
     if snapshots_after(Point(), head) is None:
         raise CursorExpired(
-            f"the changelog of {table} has changes of several topics, or of a topic that was recreated, and its oldest "
-            "snapshots were deleted, so the order of all its changes is not certain",
+            f"the changelog of {table} has changes of several topics, of a topic that was recreated, or of several "
+            "partitions and a re-read, and its oldest snapshots were deleted, so their order is not certain",
             "start with the rows of the mirror: --from mirror",
         )
     return cursor

@@ -196,17 +196,19 @@ class Publication:
         rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(op)))
         frame = cast_to_table(rows, changelog.columns(), struct=change)
         sequence = 1 if base is None else base.sequence + 1
-        mirror = context.lake.load(context.config.lake.namespace, self.table.name)
-        restatement = next_restatement(
-            changelog.property(RESTATED_KEY),
-            None if mirror is None else mirror.property(RESTATED_KEY),
-            f"reread-{self.request.id}",
-            sequence,
-        )
-        properties = {DONE_KEY: self.request.id, RESTATED_KEY: restatement}
+        properties = {DONE_KEY: self.request.id, **self._next_restatement(changelog, sequence)}
         staged = Staged(stage_data(context.lake, changelog, frame), properties=properties)
         target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
         context.writer.commit(target, staged, replace(marker, sequence=sequence, committed_ms=now_ms()))
+
+    def _next_restatement(self, changelog: LakeTable, commit: int) -> dict[str, str]:
+        """Return the property of the changelog that gets the rows; the first rows of a changelog restate nothing."""
+        if changelog.snapshot_id is None:
+            return {}
+        mirror = self.context.lake.load(self.context.config.lake.namespace, self.table.name)
+        known = None if mirror is None else mirror.property(RESTATED_KEY)
+        kind = f"reread-{self.request.id}"
+        return {RESTATED_KEY: next_restatement(changelog.property(RESTATED_KEY), known, kind, commit)}
 
     def _restatement(self) -> dict[str, str | None]:
         """Return the property of a mirror that equals the source, and so has all rows of the changelog."""

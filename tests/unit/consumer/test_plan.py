@@ -162,6 +162,14 @@ def test_history_is_read_by_offset_if_that_is_its_order() -> None:
         start_of_history("shop.orders", head(9, oldest=5, restated=recreated))
 
 
+def test_offsets_of_several_partitions_do_not_order_a_reread() -> None:
+    found = head(3, restated=Restatement("reread-1", 2))
+    assert start_of_history("shop.orders", found).scan == point(3)
+    wide = replace(found, point=replace(found.point, offsets={TOPIC: {0: 30, 1: 4}}))
+    assert start_of_history("shop.orders", wide) == Cursor("shop.orders", "u")
+    assert start_of_history("shop.orders", replace(wide, restated=None)).scan == wide.point
+
+
 def test_changes_follow_the_image() -> None:
     ids = {TOPIC: "t"}
     assert start_after_image("shop.orders", {TOPIC: {0: 30}}, ids, head(3)) == Cursor(
