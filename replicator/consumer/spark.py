@@ -9,6 +9,7 @@ from replicator.config import CATALOG_NAME, load
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import FROM_CHANGELOG, FROM_MIRROR, Feed
 from replicator.consumer.spark_source import SOURCE, ChangesSource
+from replicator.errors import UsageError
 from replicator.lake.reader import open_catalog
 from replicator.model.identifiers import quoted
 
@@ -50,15 +51,18 @@ def spark_changes(
         catalog: the name of the lake's catalog in this Spark session.
 
     Raises:
-        UsageError, Unsettled, CursorExpired, LakeUnavailable: as `replicator.consumer.changes`.
+        UsageError: as `replicator.consumer.changes`; or the cursor is in the middle of a snapshot.
+        Unsettled, CursorExpired, LakeUnavailable: as `replicator.consumer.changes`.
     """
     settings = load(Path(config))
+    if isinstance(start, Cursor):
+        _check(start)
     with open_catalog(settings.lake) as opened:
         feed = Feed(opened, settings, table)
         cursor = start if isinstance(start, Cursor) else feed.start(start)
         name = feed.tables.changelog(cursor.changelog).name()[-1]
     history, lake = None, settings.lake
-    if cursor.image is not None and cursor.image.rows == 0:
+    if cursor.image is not None:
         history = _snapshot(spark, quoted(catalog, lake.namespace, name), cursor.image.snapshot_id)
         cursor = replace(cursor, image=None)
     elif start == FROM_CHANGELOG and cursor.scan is not None and cursor.scan.snapshot_id is not None:
@@ -69,6 +73,15 @@ def spark_changes(
         config=str(Path(config).resolve()), table=table, cursor=cursor.to_json()
     )
     return SparkFeed(history, stream.load(), cursor)
+
+
+def _check(cursor: Cursor) -> None:
+    """Refuse a cursor in the middle of a snapshot: Spark reads whole files."""
+    if cursor.within is not None or (cursor.image is not None and cursor.image.rows):
+        raise UsageError(
+            f"the cursor of {cursor.table} is in the middle of a snapshot, of which Spark would read all rows",
+            "take a cursor of the end of a commit: the last one of a consumer that read everything",
+        )
 
 
 def _snapshot(spark: SparkSession, table: str, snapshot_id: int) -> DataFrame:
