@@ -1,6 +1,7 @@
 """A Spark job gets the history as a DataFrame and the changes after it as a stream, exactly once with a checkpoint."""
 
 import random
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.support.consumers import maintained
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, created, event
 
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "consume-changes.md"
 CONFIG = """
 [mirror]
 name = "shop"
@@ -163,3 +165,24 @@ def test_query_with_other_columns_than_the_changelog_is_refused_until_it_is_load
     assert "note" in again.changes.columns
     job.run(again)
     assert job.rows == [("INSERT", 2)]
+
+
+def test_program_of_the_guide_keeps_history_and_changes(
+    lake: LakeHarness, config: Path, tmp_path: Path
+) -> None:
+    """The program in docs/how-to/consume-changes.md; it reads what there is."""
+    text = GUIDE.read_text(encoding="utf-8")
+    program = next(b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "spark_changes" in b)
+    program = program.replace("copy/", f"{tmp_path}/copy/").replace("shop.toml", str(config))
+    program = program.replace('processingTime="10 seconds"', "availableNow=True")
+    lake.write([DEFINITION, created(1), created(2)])
+    mirror = lake.catch_up(lake.config(maintenance={"enabled": False}))
+    session = mirror.context.spark
+    reads, runs = program.split("\n\n\n", 1)
+    names: dict[str, Any] = {"spark": session}
+    exec(reads, names)
+    write(lake, mirror, created(3))
+    exec(runs, names)
+    names["query"].awaitTermination()
+    assert session.read.parquet(f"{tmp_path}/copy/history").count() == 2
+    assert [row["id"] for row in session.read.parquet(f"{tmp_path}/copy/changes/*").collect()] == [3]

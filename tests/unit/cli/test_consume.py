@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from tests.support.golden import FOLDER
 from tests.support.mirror import COMMAND
 from tests.support.packed_lake import unpack
 
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "consume-changes.md"
 ITEMS = [
     ("INSERT", {"id": 1, "name": "x"}),
     ("INSERT", {"id": 2, "name": "x"}),
@@ -101,6 +105,24 @@ def test_wrong_use_is_explained(
     assert done.code == code
     assert message in done.err
     assert "next:" in done.err
+
+
+def test_program_of_the_guide_keeps_a_copy(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program in docs/how-to/consume-changes.md, twice."""
+    text = GUIDE.read_text(encoding="utf-8")
+    program = next(
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "sqlite3" in block
+    )
+    golden.rename(golden.with_name("shop.toml"))
+    monkeypatch.chdir(golden.parent)
+    copies = []
+    for _ in range(2):
+        exec(program, {})
+        with closing(sqlite3.connect("copy.db")) as database:
+            copies.append(database.execute("SELECT id, content FROM orders ORDER BY id").fetchall())
+    assert [number for number, _ in copies[0]] == [1, 2, 4, 5]
+    assert json.loads(copies[0][3][1])["customer"] == "ö5"
+    assert copies[0] == copies[1]
 
 
 def test_reader_that_has_seen_enough_is_no_error(golden: Path) -> None:
