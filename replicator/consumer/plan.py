@@ -92,20 +92,22 @@ def snapshots_after(point: Point, head: ChangelogHead) -> Sequence[LogSnapshot] 
     Raises:
         ForeignChange: the changelog was rolled back to before `point`.
     """
+    if point.sequence_number > head.point.sequence_number:
+        raise ForeignChange(
+            "the changelog was rolled back to a snapshot from before the cursor",
+            "undo that, as `replicator run` says; the cursor is then valid again",
+        )
     found: list[LogSnapshot] = []
     snapshot_id = head.point.snapshot_id
     while snapshot_id != point.snapshot_id:
         snapshot = None if snapshot_id is None else head.snapshots.get(snapshot_id)
         if snapshot is None:
-            if point.snapshot_id in head.snapshots or point.sequence_number > head.point.sequence_number:
-                raise ForeignChange(
-                    "the changelog was rolled back to a snapshot from before the cursor",
-                    "undo that, as `replicator run` says; the cursor is then valid again",
-                )
             return None
         found.append(snapshot)
         snapshot_id = snapshot.parent_id
-    return found[::-1]
+    # PyIceberg lets the oldest snapshot that it leaves look like the first one of the table.
+    is_complete = point.snapshot_id is not None or not found or found[-1].sequence_number == 1
+    return found[::-1] if is_complete else None
 
 
 def _appended(snapshots: Sequence[LogSnapshot]) -> list[AppendedRows]:

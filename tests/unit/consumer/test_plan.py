@@ -139,6 +139,21 @@ def test_rolled_back_changelog_is_refused() -> None:
         next_parts(Cursor("shop.orders", "u", point(4)), gone)
 
 
+def test_oldest_snapshot_without_a_parent_is_not_taken_for_the_first() -> None:
+    found = head(5, oldest=3)
+    found = replace(found, snapshots={**found.snapshots, 300: replace(found.snapshots[300], parent_id=None)})
+    assert next_parts(Cursor("shop.orders", "u"), found) == [RowsByOffset(point(5), {})]
+
+
+def test_cursor_at_a_kept_snapshot_continues_by_offset_if_later_ones_were_deleted() -> None:
+    """A tag keeps the snapshot of the cursor."""
+    found = head(9, oldest=6)
+    tagged = replace(found, snapshots={**found.snapshots, 300: head(3).snapshots[300]})
+    assert next_parts(Cursor("shop.orders", "u", point(3)), tagged) == [
+        RowsByOffset(point(9), {TOPIC: {0: 30}})
+    ]
+
+
 def test_cursor_of_a_dropped_changelog_is_refused() -> None:
     with pytest.raises(UsageError, match="dropped"):
         next_parts(Cursor("shop.orders", "other", point(1)), head(2))
