@@ -99,8 +99,8 @@ class ChangesReader(DataSourceStreamReader):
         start = Cursor.from_json(self._options["cursor"])
         with _opened(self._options, start.changelog) as table:
             point = changelog_head(table).point
-        known = self._latest
         # A commit without rows is no reason for a batch.
+        known = self._latest or (start if start.scan is None else None)
         if known is None or known.at.snapshot_id != point.snapshot_id:
             known = Cursor(start.table, start.changelog, point)
         self._latest = known

@@ -64,9 +64,10 @@ class SparkJob:
         return sorted(row for rows in self.stored.values() for row in rows)
 
 
-def write(lake: LakeHarness, mirror: Scheduler, *records: Any) -> None:
+def write(lake: LakeHarness, *records: Any) -> Scheduler:
+    """Let the source change, and the lake follow."""
     lake.write(records)
-    mirror.advance(mirror.context.log.offsets()[1])
+    return lake.catch_up(lake.config(maintenance={"enabled": False}))
 
 
 @pytest.fixture
@@ -92,26 +93,25 @@ def expire(mirror: Scheduler) -> None:
 def test_stream_follows_the_history_exactly_over_restarts_and_maintenance(
     lake: LakeHarness, config: Path, tmp_path: Path
 ) -> None:
-    lake.write([DEFINITION, *map(created, range(1, 5))])
-    mirror = lake.catch_up(lake.config(maintenance={"enabled": False}))
+    mirror = write(lake, DEFINITION, *map(created, range(1, 5)))
     session, job = mirror.context.spark, SparkJob(tmp_path / "checkpoint")
     feed = spark_changes(session, config, "shop.orders")
     assert feed.history is not None
     assert sorted(row["id"] for row in feed.history.collect()) == [1, 2, 3, 4]
-    write(lake, mirror, created(5), event("d", 900, before={"id": 1, "name": "new"}))
+    write(lake, created(5), event("d", 900, before={"id": 1, "name": "new"}))
     job.run(feed)
     assert job.rows == [("DELETE", 1), ("INSERT", 5)]
-    write(lake, mirror, created(6))
-    write(lake, mirror, created(7))
+    write(lake, created(6))
+    write(lake, created(7))
     expire(mirror)
     # The checkpoint names a snapshot that no longer exists.
     job.run(feed)
     assert job.rows == [("DELETE", 1), ("INSERT", 5), ("INSERT", 6), ("INSERT", 7)]
     job.run(feed)
-    write(lake, mirror, created(8))
+    write(lake, created(8))
     with pytest.raises(StreamingQueryException, match="no room"):
         job.run(feed, fail=True)
-    write(lake, mirror, created(9))
+    write(lake, created(9))
     expire(mirror)
     # The interrupted batch has its old end, whose snapshot no longer exists either.
     job.run(feed)
@@ -122,12 +122,11 @@ def test_stream_follows_the_history_exactly_over_restarts_and_maintenance(
 def test_history_of_the_changelog_and_its_stream_are_all_changes(
     lake: LakeHarness, config: Path, tmp_path: Path
 ) -> None:
-    lake.write([DEFINITION, *map(created, range(1, 4))])
-    mirror = lake.catch_up(lake.config(maintenance={"enabled": False}))
+    mirror = write(lake, DEFINITION, *map(created, range(1, 4)))
     feed = spark_changes(mirror.context.spark, config, "shop.orders", "changelog")
     assert feed.history is not None
     assert sorted(row["id"] for row in feed.history.collect()) == [1, 2, 3]
-    write(lake, mirror, created(4))
+    write(lake, created(4))
     job = SparkJob(tmp_path / "checkpoint")
     job.run(feed)
     assert job.rows == [("INSERT", 4)]
@@ -136,10 +135,9 @@ def test_history_of_the_changelog_and_its_stream_are_all_changes(
 def test_query_that_was_away_too_long_fails_and_skips_nothing(
     lake: LakeHarness, config: Path, tmp_path: Path
 ) -> None:
-    lake.write([DEFINITION, created(1)])
-    mirror = lake.catch_up(lake.config(maintenance={"enabled": False}))
+    mirror = write(lake, DEFINITION, created(1))
     feed, job = spark_changes(mirror.context.spark, config, "shop.orders"), SparkJob(tmp_path / "checkpoint")
-    write(lake, mirror, created(2))
+    write(lake, created(2))
     changelog = mirror.context.lake.load("shop_changes", "orders")
     assert changelog is not None
     restated = Restatement("reread-1", 2).to_json()
@@ -153,12 +151,11 @@ def test_query_that_was_away_too_long_fails_and_skips_nothing(
 def test_query_with_other_columns_than_the_changelog_is_refused_until_it_is_loaded_again(
     lake: LakeHarness, config: Path, tmp_path: Path
 ) -> None:
-    lake.write([DEFINITION, created(1)])
-    mirror = lake.catch_up(lake.config(maintenance={"enabled": False}))
+    mirror = write(lake, DEFINITION, created(1))
     session, job = mirror.context.spark, SparkJob(tmp_path / "checkpoint")
     feed = spark_changes(session, config, "shop.orders")
     session.sql("ALTER TABLE lake.shop_changes.orders ADD COLUMN note string")
-    write(lake, mirror, created(2))
+    write(lake, created(2))
     with pytest.raises(StreamingQueryException, match="other columns"):
         job.run(feed)
     again = spark_changes(session, config, "shop.orders", feed.cursor)
@@ -175,13 +172,12 @@ def test_program_of_the_guide_keeps_history_and_changes(
     program = next(b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "spark_changes" in b)
     program = program.replace("copy/", f"{tmp_path}/copy/").replace("shop.toml", str(config))
     program = program.replace('processingTime="10 seconds"', "availableNow=True")
-    lake.write([DEFINITION, created(1), created(2)])
-    mirror = lake.catch_up(lake.config(maintenance={"enabled": False}))
+    mirror = write(lake, DEFINITION, created(1), created(2))
     session = mirror.context.spark
     reads, runs = program.split("\n\n\n", 1)
     names: dict[str, Any] = {"spark": session}
     exec(reads, names)
-    write(lake, mirror, created(3))
+    write(lake, created(3))
     exec(runs, names)
     names["query"].awaitTermination()
     assert session.read.parquet(f"{tmp_path}/copy/history").count() == 2
