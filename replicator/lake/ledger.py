@@ -249,10 +249,6 @@ class Ledger:
         markers = (p.resume_marker for p in found if p is not None)
         return next((m for m in markers if m is not None and topic in m.progress), None)
 
-    def mirrored(self) -> list[TableId]:
-        """Return the tables with a mirror whose markers were read."""
-        return sorted(table for table, found in tuple(self._progress.items()) if found.mirror is not None)
-
     def incomplete(self) -> dict[TableId, tuple[str, ...]]:
         """Return the tables whose mirrors are null in columns of older rows, with these columns."""
         # Copied, because another thread may add a table.

@@ -43,6 +43,10 @@ class Comparison:
         """The columns of the mirror that the source has."""
         return [name for name in self.columns if name not in self.ignored]
 
+    def identifies_rows(self, mirror: LakeTable) -> bool:
+        """Return whether the mirror's rows can be found by their key, which none of them lacks."""
+        return bool(self.key) and not set(self.key) & set(mirror.unfilled())
+
     def differences(self, mirror: DataFrame, source: DataFrame) -> DataFrame:
         """Return the rows that differ, as structs `before` (of the mirror), `after` (of the source) and `kept`.
 

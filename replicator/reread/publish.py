@@ -146,7 +146,7 @@ class Publication:
                 if not keeper.restate(mirror, plan, rows):
                     staged = self._staged_content(mirror, rows)
                 failpoints.reach("after-reread-schema")
-            elif changed > _REPLACE_ABOVE or (changed and not compared.key):
+            elif changed > _REPLACE_ABOVE or (changed and not compared.identifies_rows(mirror)):
                 staged = self._staged_content(mirror, compared.content(ours, theirs))
             elif changed:
                 staged = self._staged_differences(mirror, found, compared)

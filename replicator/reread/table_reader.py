@@ -24,7 +24,7 @@ from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.clock import now_ms
-from replicator.model.commit_marker import CommitMarker, PartitionProgress
+from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState
@@ -44,6 +44,8 @@ _CHUNK_BYTES: Final = 64_000_000
 """Estimated size of the rows that a task reads at most."""
 _WAVES: Final = 4
 """Number of ranges for each core between two commits."""
+_FILE_START: Final = 4
+"""The offset at which a binlog file begins. All changes in earlier files are visible; see `_await_commits`."""
 _POLL_S: Final = 0.5
 _LACKS_PRIVILEGE: Final = 1227
 _SETTLE_S: Final = 10.0
@@ -84,7 +86,6 @@ class TableReader:
 
     Attributes:
         columns: the columns of the staging table.
-        defined_ms: when the source defined them, milliseconds since the epoch; None if unknown.
         on_rows: called with the number of rows read so far and the estimated number.
         stopping: if set, reading ends at the next part.
     """
@@ -94,7 +95,6 @@ class TableReader:
     request: Request
     topic: str
     columns: TableSchema
-    defined_ms: int | None
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
     stopping: StopSignal
@@ -160,21 +160,24 @@ class TableReader:
                 f"{table.table} has about {table.rows:,} rows, more than heal.max_rows",
                 f"read it on command: replicator heal {table.table}",
             )
-        if not self.key or not self._has_passed_definition():
-            # Events from before the definition must not come later, because the rows that are read do not have its
-            # older form any more. Without a key, see also `_find_end`.
+        if not self.key:
+            # Without a key it must be known that no change is in between; see `_find_end`.
             self._await_connector(read_binlog_end(connection))
         end = self._topic_end()
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
         last = _first_row(connection, table.last_query) if table.key else None
         state = StagingState(self.request.id, table.fingerprint, last)
-        progress = {end.topic: {p: PartitionProgress(offset) for p, offset in end.offsets.items()}}
+        reached = HighWater(
+            SourcePosition(low.file, _FILE_START, server_id=_server_id(connection)), 0, time_ms
+        )
         marker = CommitMarker(
             mirror=self.config.mirror.name,
             sequence=1,
             batch=0,
-            progress=progress if end.offsets else {},
+            progress={
+                end.topic: {p: PartitionProgress(offset, reached) for p, offset in end.offsets.items()}
+            },
             position=SourcePosition(low.file, low.pos),
             watermark_ms=time_ms,
             committed_ms=now_ms(),
@@ -192,7 +195,7 @@ class TableReader:
         admin = KafkaAdmin(self.config.log, timeout_s=PATIENT_S)
         partitions = admin.partitions().get(self.topic, [])
         if not partitions:
-            return TopicEnd(self.topic, None, {})
+            return TopicEnd(self.topic, None, dict.fromkeys(range(self.config.log.partitions), 0))
         topic_id = admin.topic_ids([self.topic]).get(self.topic)
         ends = admin.end_offsets([(self.topic, p) for p in partitions], committed=True)
         return TopicEnd(self.topic, topic_id, {p: offset for (_, p), offset in ends.items()})
@@ -276,15 +279,6 @@ class TableReader:
             )
         self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
         return True
-
-    def _has_passed_definition(self) -> bool:
-        """Return whether the log has a change from after the definition, so that all earlier ones are in it too."""
-        client = connect_client(self.config)
-        if client is None or not isinstance(self.config.log, KafkaLog):
-            return False
-        offset = _offset(client, self.config.log.topic_prefix)
-        seconds = None if offset is None else offset.ts_sec
-        return seconds is not None and self.defined_ms is not None and seconds * 1000 > self.defined_ms
 
     def _await_connector(self, end: BinlogEnd) -> bool:
         """Wait until the log has all changes before `end`. Return False if reading was stopped."""
@@ -374,6 +368,10 @@ def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:
         return None if offset is None else ConnectorOffset.from_json(offset)
     except (ConnectError, ValueError):
         return None
+
+
+def _server_id(connection: Connection) -> int:
+    return int(connection.scalar(text("SELECT @@server_id")))
 
 
 def _first_row(connection: Connection, query: str) -> Boundary | None:

@@ -77,7 +77,6 @@ class TableReread:
             self.request,
             self._topic,
             schema.source,
-            schema.version.ts_ms,
             schema.mirror.key,
             self._on_rows,
             StopSignal(stopping, self._cancelled),

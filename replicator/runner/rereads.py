@@ -20,6 +20,7 @@ from replicator.errors import (
     LakeUnavailable,
     ReplicatorError,
     SchemaError,
+    SourceError,
     TablePaused,
     UsageError,
 )
@@ -161,16 +162,27 @@ class Rereads:
         """
         if time.monotonic() < self._reset_at:
             return False
-        if self._reads_new_tables:
-            # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
-            self._replace(self._context.ledger.mirrored())
         try:
+            if self._reads_new_tables:
+                # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
+                self._replace(self._mirrored())
             lost.reset_connector()
-        except ConnectError as error:
+        except (ConnectError, SourceError) as error:
             self._reset_at = time.monotonic() + _RESET_S
             _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)
             return False
         return True
+
+    def _mirrored(self) -> list[TableId]:
+        """Return the tables of the source that have a mirror; those without events have no topic that would name them.
+
+        Raises:
+            SourceError: the source cannot be queried.
+        """
+        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+
+        ledger = self._context.ledger
+        return [t for t in included_tables(self._context.config) if ledger.progress(t).mirror is not None]
 
     def _replace(self, tables: Iterable[TableId]) -> None:
         """Request re-reads of tables instead of those that were requested before."""

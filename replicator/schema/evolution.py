@@ -302,16 +302,17 @@ class _Planner:
 
     def _key(self) -> list[SchemaChange]:
         key = tuple(self.carried.get(name, name) for name in self.lake.key)
-        if self.additive or not key or set(key) == set(self.source.schema.key):
+        wanted = self.source.schema.key
+        if self.additive or set(key) == set(wanted):
             return []
-        lacking = [n for n in self.source.schema.key if n not in self.origin and not self.source.recreated]
-        if lacking and not self.rows_known:
+        lacking = [n for n in wanted if n not in self.origin and not self.source.recreated]
+        if lacking and self.lake.columns and not self.rows_known:
             raise UnknownValues(
-                f"the key is now ({', '.join(self.source.schema.key)}), and {', '.join(lacking)} was added with it: "
+                f"the key is now ({', '.join(wanted)}), and {', '.join(lacking)} was added with it: "
                 "no event contains its values in existing rows",
                 _READ_AGAIN,
             )
-        return [ChangeKey(key, self.source.schema.key)]
+        return [ChangeKey(key, wanted)] if key else []
 
 
 def _placed(change: SchemaChange) -> str:

@@ -155,9 +155,9 @@ def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
     assert mirror.wait(START_S) == 0, mirror.tail()
     connector = f"{mirrored.database.endpoints.connect_url}/connectors/{mirrored.database.prefix}"
     requests.put(f"{connector}/stop", timeout=60).raise_for_status()
-    with mirrored.writers(1):
-        pass
     mirrored.database.execute(
+        "UPDATE t00 SET label = 'lost' LIMIT 9",
+        "DELETE FROM t02 LIMIT 2",
         "ALTER TABLE t01 ADD COLUMN meanwhile VARCHAR(9) DEFAULT 'gone'",
         "UPDATE t01 SET meanwhile = 'new' LIMIT 3",
         "FLUSH BINARY LOGS",
@@ -168,8 +168,7 @@ def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
     assert mirrored.comparison.differences() == {}
-    with mirrored.writers(2):
-        pass
+    mirrored.database.execute("UPDATE t00 SET label = 'after' LIMIT 9", "DELETE FROM t01 LIMIT 1")
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
     assert mirrored.comparison.differences() == {}

@@ -143,7 +143,7 @@ def assert_law(lake: LakeHarness, scenario: RereadScenario) -> None:
     known = max([known, *(i + 1 for i, r in enumerate(source.records) if r.topic == "shop")])
     lake.write(source.records[written:known], gaps=scenario.seed)
     request = replace(new_request(TableId(DATABASE, table.name), "a test"), held=scenario.held)
-    began = (f"mysql-bin.{source.position[0]:06d}", source.position[1])
+    began = (f"mysql-bin.{source.position[0]:06d}", source.position[1], source._ts + 1_000)
     moments, source.alters = Moments(source), 0
     moments.note()
     moments.run(scenario.meanwhile)
@@ -182,7 +182,7 @@ def publish(
     scenario: RereadScenario,
     table: SourceTable,
     request: Request,
-    began: tuple[str, int],
+    began: tuple[str, int, int],
     follower: StoredConsumer,
 ) -> None:
     """Publish a staging table, in new processes after crashes; `table` is the source at the end of the log."""

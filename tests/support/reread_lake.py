@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
-from replicator.model.commit_marker import CommitMarker, PartitionProgress
+from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState
 from replicator.model.types import spark_sql_name
@@ -45,12 +45,12 @@ class Moments:
 
 @dataclass(frozen=True)
 class LakeReread:
-    """The re-read of one table by a mirror process; reading began at `position` of the binlog."""
+    """The re-read of one table by a mirror process; `began` has the position and time of the newest change then."""
 
     mirror: Scheduler
     table: SourceTable
     request: Request
-    position: tuple[str, int]
+    began: tuple[str, int, int]
 
     @property
     def reread(self) -> TableReread:
@@ -62,15 +62,14 @@ class LakeReread:
         context, table = self.mirror.context, self.request.table
         reread, staging = self.reread, Staging.of(self.mirror.context)
         staging.create(table, staging.schema(reread.task(())))
-        ends = self.ends()
+        ends, (file, pos, ts_ms) = self.ends(), self.began
+        reached = HighWater(SourcePosition(file, pos, server_id=1), 1, ts_ms)
         marker = CommitMarker(
             mirror=context.config.mirror.name,
             sequence=1,
             batch=0,
-            progress={self.table.topic: {p: PartitionProgress(end) for p, end in ends.items()}}
-            if ends
-            else {},
-            position=SourcePosition(*self.position),
+            progress={self.table.topic: {p: PartitionProgress(end, reached) for p, end in ends.items()}},
+            position=SourcePosition(file, pos),
             watermark_ms=1,
             committed_ms=1,
         )
