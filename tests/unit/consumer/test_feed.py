@@ -127,7 +127,7 @@ commits = st.lists(st.lists(events, min_size=1, max_size=12), min_size=1, max_si
 reread = st.one_of(st.none(), st.tuples(st.integers(0, 4), st.integers(2, 9)))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     lists=commits,
     reread=reread,
@@ -172,6 +172,21 @@ def test_consumer_that_is_killed_at_any_batch_gets_each_change_once_in_order(
         assert sorted(results, key=lambda e: e.partition) == by_partition
         if start == "live":
             assert results == wanted
+
+
+def test_rows_of_a_reread_are_divided_and_continued_at_each_batch(log: SmallChangelog) -> None:
+    """They have one coordinate, and are more than are sorted at once."""
+    rows = [Event(i, 3, op="h") for i in range(9)]
+    log.commit(Event(20, 0), Event(21, 3))
+    log.commit(*rows)
+    log.commit(Event(22, 4))
+    options = FeedOptions(batch_rows=2, sorted_rows=2, settle_seconds=0)
+    batches = read(log, "changelog", options)
+    everything = [Event(20, 0), Event(21, 3), *rows, Event(22, 4)]
+    assert got(batches) == everything
+    for number in range(1, len(batches)):
+        before = got(batches[:number])
+        assert got(read(log, batches[number - 1].cursor, options)) == everything[len(before) :]
 
 
 def test_offsets_continue_after_snapshots_were_deleted(log: SmallChangelog) -> None:
