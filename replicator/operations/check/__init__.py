@@ -127,6 +127,7 @@ def _connector(config: Config) -> list[CheckResult]:
             mirror=config.mirror.name,
             log_format=config.log.format,
             flattened=config.log.flattened,
+            reads_rows=not config.reads_new_tables,
         ),
     ]
 

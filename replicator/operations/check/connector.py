@@ -41,6 +41,7 @@ class _Rule:
     bearable: tuple[str, ...] = ()
 
 
+_SNAPSHOT = "snapshot.mode"
 _RULES = (
     _Rule("skipped.operations", "t", ("none",), "TRUNCATE and other skipped operations never reach the lake"),
     _Rule(
@@ -94,7 +95,7 @@ _RULES = (
         lossy=False,
     ),
     _Rule(
-        "snapshot.mode",
+        _SNAPSHOT,
         "initial",
         ("initial", "always", "initial_only", "when_needed"),
         "rows written before the connector started are missing",
@@ -168,9 +169,11 @@ def check_connector(
     mirror: str = "",
     log_format: str = "json",
     flattened: bool = False,
+    reads_rows: bool = True,
 ) -> list[CheckResult]:
     """Run every check of the connector of a log in `log_format`, in the order of the report.
 
+    `reads_rows` is whether the rows of new tables come from the connector, and not from the mirror.
     `allowed` are the losses of log.allow_lossy. `replicator connect` manages the connector with the same name as
     the `mirror`.
     """
@@ -180,7 +183,11 @@ def check_connector(
         ]
     return [
         _running(connector, mirror),
-        *(_rule(rule, connector.options, allowed) for rule in _rules(connector.options)),
+        *(
+            _rule(rule, connector.options, allowed)
+            for rule in _rules(connector.options)
+            if reads_rows or rule.option != _SNAPSHOT
+        ),
         _heartbeats(connector.options),
         *_shape(connector.options, log_format, flattened),
         *(_json(connector.options) if log_format == "json" else _avro(connector.options)),

@@ -221,7 +221,19 @@ def test_register_creates_a_connector_and_waits_until_it_runs(connect: Connect) 
     done = register(there(connect))
     assert (done.name, done.existed, dict(done.tasks)) == ("shop", False, {0: "RUNNING"})
     puts = [body for request, body in connect.asked if request == PUT]
-    assert puts == [connector_config(config())] * 2
+    assert puts == [connector_config(there(connect))] * 2
+
+
+@pytest.mark.parametrize(
+    ("log", "bootstrap", "mode"),
+    [
+        ('connect_url = "http://127.0.0.1:1"', "", "no_data"),
+        ('connect_url = "http://127.0.0.1:1"', '[bootstrap]\nby = "connector"', "initial"),
+        ("", "", "initial"),
+    ],
+)
+def test_connector_reads_rows_only_if_the_mirror_does_not(log: str, bootstrap: str, mode: str) -> None:
+    assert connector_config(config(log=log, extra=bootstrap))["snapshot.mode"] == mode
 
 
 def test_register_restarts_a_task_that_failed_before(connect: Connect) -> None:

@@ -95,6 +95,7 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-unregister",
         "after-reread-commit",
         "after-reread-rename",
+        "after-reread-schema",
         "after-reread-start",
         "before-reread-commit",
         "between-reread-commits",

@@ -171,6 +171,11 @@ def test_check_connector_reports_options_that_lose_data(option: str, value: str 
     assert found[f"connector: {option}"].status == status
 
 
+def test_check_connector_accepts_a_connector_without_rows_if_the_mirror_reads_them() -> None:
+    options = SAFE | {"snapshot.mode": "no_data"}
+    assert trouble(check_connector(connector(options), reads_rows=False)) == {}
+
+
 def test_check_connector_requires_schemas_for_microseconds() -> None:
     options = SAFE | {"time.precision.mode": "microseconds"}
     found = trouble(check_connector(connector(options)))
