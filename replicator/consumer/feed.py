@@ -179,10 +179,15 @@ class Feed:
             raise UsageError(
                 f"the mirror of {self.source} was dropped since the cursor was written", "start again"
             )
-        done = image.rows
+        done, held = image.rows, None
         for rows in Image(mirror, image.snapshot_id).rows(done, self.options.batch_rows):
+            if held is not None:
+                yield held
             done += rows.num_rows
-            yield Batch(BatchKind.ROWS, rows, replace(cursor, image=Within(image.snapshot_id, done)))
+            held = Batch(BatchKind.ROWS, rows, replace(cursor, image=Within(image.snapshot_id, done)))
+        if held is not None:
+            # With the last rows, the snapshot of the mirror is needed no more.
+            yield replace(held, cursor=replace(cursor, image=None))
 
     def _to_head(self, table: Table, cursor: Cursor) -> Iterator[Batch]:
         """Yield everything up to the state of a loaded changelog."""

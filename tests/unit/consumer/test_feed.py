@@ -212,6 +212,17 @@ def test_rows_of_a_mirror_whose_snapshot_was_deleted_are_refused(log: SmallChang
         read(log, first.cursor)
 
 
+def test_snapshot_of_the_mirror_is_not_needed_after_its_last_row(log: SmallChangelog) -> None:
+    log.commit(Event(1, 0), Event(2, 1))
+    log.mirror(1, 2)
+    last = read(log, "mirror", FeedOptions(batch_rows=1))[1]
+    assert last.rows.to_pydict() == {"id": [2]}
+    log.commit(Event(3, 2))
+    log.mirror(1, 2, 3)
+    log.expire()
+    assert got(read(log, last.cursor)) == [Event(3, 2)]
+
+
 def test_rows_of_a_mirror_continue_where_they_were_interrupted(log: SmallChangelog) -> None:
     log.commit(*(Event(i, i) for i in range(5)))
     log.mirror(*range(5))
