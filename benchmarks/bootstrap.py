@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 _ROW = (
     "n, n * 7919 % 1000003, CONCAT('customer number ', n * 31 % 999983), n * 37 % 1000000 / 100, n / 7, "
-    "TIMESTAMPADD(SECOND, n % 100000000, '2021-01-01'), IF(n % 10 = 0, NULL, CONCAT('a note about ', MD5(n))), n % 2"
+    "TIMESTAMPADD(SECOND, n % 100000000, '2021-01-01'), IF(n % 10 = 0, NULL, CONCAT('note ', SHA2(n, 224))), n % 2"
 )
 _TPCH = {
     "region": "r_regionkey INT PRIMARY KEY, r_name CHAR(25), r_comment VARCHAR(152)",
@@ -197,8 +197,7 @@ class _Bench:
             password=self._at.mysql_root_password, autocommit=True, local_infile=True,
         )  # fmt: skip
         with connection, connection.cursor() as cursor:
-            # The load itself is not to be read from the binlog.
-            cursor.execute("SET SESSION sql_log_bin = 0, cte_max_recursion_depth = 10000000")
+            cursor.execute("SET SESSION cte_max_recursion_depth = 10000000")
             yield cursor
 
     def load_single(self, rows: int) -> None:
@@ -206,7 +205,10 @@ class _Bench:
         with self._cursor() as cursor:
             cursor.execute(f"DROP DATABASE IF EXISTS {_DATABASE}")
             cursor.execute(f"CREATE DATABASE {_DATABASE}")
+            cursor.execute(f"USE {_DATABASE}")
             cursor.execute(f"CREATE TABLE {_DATABASE}.{_TABLE} ({_COLUMNS})")
+            # The rows are not to be read from the binlog.
+            cursor.execute("SET SESSION sql_log_bin = 0")
             for start in range(0, rows, _LOAD):
                 count = min(_LOAD, rows - start)
                 cursor.execute(
@@ -228,6 +230,8 @@ class _Bench:
             cursor.execute(f"CREATE DATABASE {_DATABASE}")
             for table, columns in _TPCH.items():
                 cursor.execute(f"CREATE TABLE {_DATABASE}.{table} ({columns})")
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            for table in _TPCH:
                 rows += cursor.execute(
                     f"LOAD DATA LOCAL INFILE '{files / table}.tbl' INTO TABLE {_DATABASE}.{table} "
                     "FIELDS TERMINATED BY '|'"

@@ -20,6 +20,8 @@
     ├── LakeError                   exit 3   Iceberg
     │   ├── FencedError                      another writer has taken over this mirror
     │   ├── CommitConflict                   a commit conflicted with another and could not be repeated
+    │   ├── CursorExpired                    the lake no longer tells which changes a consumer lacks
+    │   ├── Unsettled                        mirror and changelog of a table do not agree at the moment
     │   └── LakeUnavailable                  catalog or warehouse cannot be reached
     ├── DecodeError                 exit 3   an event that cannot be decoded
     ├── SchemaError                 exit 3   schema or rows of one table; other tables are unaffected
@@ -149,6 +151,14 @@ class FencedError(LakeError):
 
 class CommitConflict(LakeError):
     """A commit conflicted with another commit and could not be repeated."""
+
+
+class CursorExpired(LakeError):
+    """The lake no longer tells which changes a consumer lacks, because it was away for too long."""
+
+
+class Unsettled(LakeError):
+    """The mirror and the changelog of a table do not agree at the moment, so changes cannot follow the rows."""
 
 
 class LakeUnavailable(LakeError):

@@ -20,6 +20,7 @@ from replicator.lake.table_writer import WriteTarget
 from replicator.model.batch_stats import BatchStats
 from replicator.model.changelog import change_column
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.restatement import RESTATED_KEY, followed_by_mirror, next_restatement
 from replicator.model.table import TableSchema
 from replicator.model.truncate import Truncate
 from replicator.schema.history import SchemaHistory, SchemaVersion
@@ -145,6 +146,11 @@ class TableBatch:
         del base
         return self.events
 
+    def restatement(self, role: LakeRole, commit: int) -> Mapping[str, str | None]:
+        """Return the property that commit number `commit` to one of the tables sets; see `model.restatement`."""
+        del role, commit
+        return {}
+
     def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
         """Return a TRUNCATE that the mirror contains, if events of this batch may be older."""
         return base.unfinished_truncate(self.task.topic, [r.partition for r in self.task.ranges])
@@ -193,6 +199,16 @@ class QuarantineReplay(TableBatch):
         return self.events.filtered(
             events.join(F.broadcast(superseded), ["partition", "offset"], "left_anti")
         )
+
+    def restatement(self, role: LakeRole, commit: int) -> Mapping[str, str | None]:
+        """Return the property: the rows have earlier offsets than others that the tables contain."""
+        logged, known = (
+            None if table is None else table.property(RESTATED_KEY) for table in (self.changelog, self.mirror)
+        )
+        if role is LakeRole.MIRROR:
+            return {RESTATED_KEY: followed_by_mirror(logged, known)}
+        ranges = ",".join(f"{r.partition}:{r.start}-{r.end}" for r in self.task.ranges)
+        return {RESTATED_KEY: next_restatement(logged, known, f"replay-{ranges}", commit)}
 
     def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
         """Return the newest TRUNCATE that the mirror contains: it may have removed the rows of these events."""

@@ -27,6 +27,7 @@ def write_changelog(batch: TableBatch) -> None:
     staged = _staged(batch, table) if batch.stats.changes else Staged()
     failpoints.reach("after-changelog-files")
     marker = replace(batch.next_marker(target.base), alone=batch.kind is TableKind.CHANGELOG_ONLY)
+    staged = replace(staged, properties=batch.restatement(LakeRole.CHANGELOG, marker.sequence))
     batch.context.writer.commit(target, staged, marker)
 
 

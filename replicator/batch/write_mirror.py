@@ -59,7 +59,9 @@ def write_mirror(batch: TableBatch) -> None:
     events = batch.mirror_events(target.base)
     plan = plan_reset(batch, batch.mirror, target.base)
     marker = replace(batch.next_marker(target.base), snapshot=plan.snapshot)
-    batch.context.writer.commit(target, _staged(batch, target, plan, events), marker)
+    staged = _staged(batch, target, plan, events)
+    staged = replace(staged, properties=batch.restatement(LakeRole.MIRROR, marker.sequence))
+    batch.context.writer.commit(target, staged, marker)
 
 
 def _staged(batch: TableBatch, target: WriteTarget, plan: ResetPlan, events: MaterializedEvents) -> Staged:

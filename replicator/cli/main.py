@@ -8,6 +8,7 @@ import typer
 
 from replicator.cli import (
     archive,
+    consume,
     drop,
     inspect,
     maintain,
@@ -85,6 +86,7 @@ app.command("tag")(tag.tag)
 app.command("rebuild")(rebuild.rebuild)
 app.command("restore")(rebuild.restore)
 app.command("drop")(drop.drop)
+app.command("consume")(consume.consume)
 app.command("record")(archive.record)
 app.command("replay")(archive.replay)
 app.command("archive")(archive.archive)

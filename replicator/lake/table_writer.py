@@ -12,6 +12,12 @@ from replicator.lake.ledger import LakeRole, Ledger
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.restatement import (
+    RECREATED_TOPIC,
+    RESTATED_KEY,
+    followed_by_mirror,
+    next_restatement,
+)
 from replicator.model.table import TableId
 
 
@@ -73,10 +79,19 @@ class TableWriter:
             FencedError: another process writes this mirror.
             CommitConflict: another commit was made to the table; try again.
         """
+        progress = self.ledger.progress(source)
+        changelog, mirror = (
+            None if base is None else self.lake.load(self.ledger.namespace(role), source.name)
+            for role, base in ((LakeRole.CHANGELOG, progress.changelog), (LakeRole.MIRROR, progress.mirror))
+        )
+        logged, known = (None if t is None else t.property(RESTATED_KEY) for t in (changelog, mirror))
         # The changelog comes first, as in every batch: if the mirror is behind, nothing is lost.
-        for role in (LakeRole.CHANGELOG, LakeRole.MIRROR):
-            base = self.ledger.progress(source).marker(role)
-            table = None if base is None else self.lake.load(self.ledger.namespace(role), source.name)
-            if base is not None and table is not None:
-                target = WriteTarget(source, role, table, base)
-                self.commit(target, Staged(), base.with_new_topic(topic, topic_id))
+        if changelog is not None and progress.changelog is not None:
+            marker = progress.changelog.with_new_topic(topic, topic_id)
+            logged = next_restatement(logged, known, RECREATED_TOPIC, marker.sequence, recreates_topic=True)
+            target = WriteTarget(source, LakeRole.CHANGELOG, changelog, progress.changelog)
+            self.commit(target, Staged(properties={RESTATED_KEY: logged}), marker)
+        if mirror is not None and progress.mirror is not None:
+            target = WriteTarget(source, LakeRole.MIRROR, mirror, progress.mirror)
+            staged = Staged(properties={RESTATED_KEY: followed_by_mirror(logged, known)})
+            self.commit(target, staged, progress.mirror.with_new_topic(topic, topic_id))

@@ -31,6 +31,7 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition, binlog_number
 from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
+from replicator.model.restatement import RESTATED_KEY, next_restatement
 from replicator.model.table import TableId
 from replicator.reread.differences import Comparison, compare
 from replicator.reread.staging import Staging
@@ -123,7 +124,9 @@ class Publication:
         if position is not None:
             marker = replace(marker, position=position)
         target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
-        self.context.writer.commit(target, Staged(properties={STATE_KEY: None}), marker)
+        self.context.writer.commit(
+            target, Staged(properties={STATE_KEY: None, **self._restatement()}), marker
+        )
 
     def _reconcile(self, mirror: LakeTable, source: LakeTable, marker: CommitMarker) -> int:
         """Give the mirror the columns of the source, and write the differences to changelog and mirror."""
@@ -147,7 +150,8 @@ class Publication:
                 staged = self._staged_content(mirror, compared.content(ours, theirs))
             elif changed:
                 staged = self._staged_differences(mirror, found, compared)
-            staged = replace(staged, fills_done=True, properties={UNFILLED_KEY: None})
+            properties = {UNFILLED_KEY: None, **self._restatement()}
+            staged = replace(staged, fills_done=True, properties=properties)
             base = self.context.ledger.progress(self.table).mirror
             target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
             sequence = 1 if base is None else base.sequence + 1
@@ -191,10 +195,26 @@ class Publication:
         rows = changelog_rows(_as_events(_with_columns(images, columns.names), self.topic, marker), columns)
         rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(op)))
         frame = cast_to_table(rows, changelog.columns(), struct=change)
-        staged = Staged(stage_data(context.lake, changelog, frame), properties={DONE_KEY: self.request.id})
-        target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
         sequence = 1 if base is None else base.sequence + 1
+        properties = {DONE_KEY: self.request.id, **self._next_restatement(changelog, sequence)}
+        staged = Staged(stage_data(context.lake, changelog, frame), properties=properties)
+        target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
         context.writer.commit(target, staged, replace(marker, sequence=sequence, committed_ms=now_ms()))
+
+    def _next_restatement(self, changelog: LakeTable, commit: int) -> dict[str, str]:
+        """Return the property of the changelog that gets the rows; the first rows of a changelog restate nothing."""
+        if changelog.snapshot_id is None:
+            return {}
+        mirror = self.context.lake.load(self.context.config.lake.namespace, self.table.name)
+        known = None if mirror is None else mirror.property(RESTATED_KEY)
+        kind = f"reread-{self.request.id}"
+        return {RESTATED_KEY: next_restatement(changelog.property(RESTATED_KEY), known, kind, commit)}
+
+    def _restatement(self) -> dict[str, str | None]:
+        """Return the property of a mirror that equals the source, and so has all rows of the changelog."""
+        lake, namespace = self.context.lake, self.context.config.lake.changes_namespace
+        changelog = lake.load(namespace, self.table.name)
+        return {RESTATED_KEY: None if changelog is None else changelog.property(RESTATED_KEY)}
 
     def _forget(self) -> None:
         """Forget what is known of the staging table and of the mirror."""

@@ -70,10 +70,15 @@ def reread_tables(
     """
     if not isinstance(config.log, KafkaLog):
         raise UsageError("a mirror of an archive cannot read the source", 'set log.kind = "kafka"')
-    with _started(config, KafkaChangeLog(config.log), None) as (_, scheduler):
+    lost = LostBinlog(config)
+    with (
+        watching(config, until_caught_up=False, lost=lost),
+        _started(config, KafkaChangeLog(config.log), None) as (_, scheduler),
+    ):
         scheduler.check_log()
         if (rereads := scheduler.rereads) is None:
             return []
+        rereads.lost_binlog = lost
         rereads.load()
         rereads.request(tables, reason)
         scheduler.await_rereads(lambda: on_progress(rereads.requests()))

@@ -77,7 +77,11 @@ def assert_changelog_has_all(catalog: Catalog, namespace: str, table: SourceTabl
 
 def assert_changelog_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:
     """Assert that the changelog has each change once, and the changes of each key in their order in the source."""
-    rows = lake_rows(catalog, f"{namespace}_changes", table.name)
+    assert_changes_equal(lake_rows(catalog, f"{namespace}_changes", table.name), table)
+
+
+def assert_changes_equal(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> None:
+    """Assert that rows of a changelog have each change once, and those of each key in their order in the source."""
     found = Counter(_place(row["_change"]) for row in rows)
     wanted = Counter(_place(_change_of(c)) for c in table.changes)
     assert found == wanted, f"{table.name}: extra {found - wanted}, missing {wanted - found}"

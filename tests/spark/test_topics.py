@@ -5,29 +5,14 @@ import shutil
 import pytest
 
 from replicator.runner.scheduler import Scheduler
-from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event, ids, snapshot_read
+from tests.support.recreated_topic import recreate_topic, with_topic_id
 
 
 @pytest.fixture
 def topic_id(lake: LakeHarness) -> list[str]:
-    """Return a list whose only item is the id of every topic."""
-    found = ["first"]
-
-    class GrowingLog(ArchiveChangeLog):
-        grows = True
-
-        def topic_id(self, topic: str) -> str:  # noqa: ARG002
-            return found[0]
-
-    lake.open_log = GrowingLog
-    return found
-
-
-def recreate_topic(lake: LakeHarness, topic_id: list[str]) -> None:
-    shutil.rmtree(lake.folder / "archive")
-    topic_id[0] = "second"
+    return with_topic_id(lake)
 
 
 def test_recreated_topic_that_begins_with_a_snapshot_replaces_the_rows(

@@ -12,6 +12,7 @@ from referencing import Registry, Resource
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 NAMES = (
     "commit-marker-v1.json",
+    "consumer-cursor-v1.json",
     "lake-properties-v1.json",
     "maintained-v1.json",
     "reread-v1.json",

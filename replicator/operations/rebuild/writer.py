@@ -20,6 +20,7 @@ from replicator.lake.write_strategies import STRATEGY_PROPERTIES
 from replicator.model.as_of import AsOf, Bound
 from replicator.model.clock import now_ms
 from replicator.model.recorded_rules import RULES_KEY
+from replicator.model.restatement import RESTATED_KEY
 from replicator.model.table import SOURCE_KEY, Column, TableSchema
 from replicator.operations.rebuild.planning import PlannedRebuild, SourceTables
 from replicator.operations.rebuild.report import RebuildReport
@@ -86,7 +87,9 @@ class RebuildWriter:
         files = stage_data(self.lake, table, cast_to_table(planned.rows, table.columns()))
         failpoints.reach("before-rebuild-commit")
         if planned.marker is not None:
-            staged = Staged(files, clear=True, fills_done=True)
+            # The mirror then has the same rows of re-reads and replays as the changelog.
+            restated = {RESTATED_KEY: planned.tables.changelog.property(RESTATED_KEY)}
+            staged = Staged(files, clear=True, fills_done=True, properties=restated)
             publish(self.lake, table, planned.tables.mirror_marker, planned.marker, staged)
         else:
             complete(table, files, replace(self._provenance(planned.tables), complete=True))

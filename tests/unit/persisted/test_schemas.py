@@ -21,6 +21,7 @@ from replicator.model.commit_marker import (
 from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import DONE_KEY, REREAD_KEY, STATE_KEY, StagingState, new_request
+from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
 from replicator.schema.steps import STEPS_KEY, SchemaSteps
@@ -43,6 +44,7 @@ FULL = {
     MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step is not Step.ORPHANS}),
     STATE_KEY: StagingState("1a", "id bigint False; id", ("7",), ("5",), 5, until={0: 3}).to_json(),
     DONE_KEY: "1a",
+    RESTATED_KEY: Restatement("reread-1a", 7, "topic@1", 1, 2).to_json(),
     "format-version": "2",
 }
 

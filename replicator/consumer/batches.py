@@ -1,0 +1,85 @@
+"""What a consumer gets: batches of rows, each with the cursor after it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from replicator.consumer.cursor import Cursor
+from replicator.schema.steps import STEPS_KEY
+
+
+class BatchKind(StrEnum):
+    """What the rows of a batch are."""
+
+    ROWS = "rows"
+    """Rows of the mirror at the state where the consumer started; they have the columns of the mirror."""
+    CHANGES = "changes"
+    """Changes, in their order; they have the columns of the changelog."""
+    SCHEMA = "schema"
+    """No rows: the columns of the changes that follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNotice:
+    """A column of the changelog.
+
+    Attributes:
+        id: Iceberg's id of the column, which stays if the column is renamed.
+        type: its Iceberg type.
+    """
+
+    id: int
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaNotice:
+    """The columns of the changelog from now on.
+
+    Attributes:
+        columns: the columns, without the struct column. Those that the source dropped remain.
+        steps: what changed since the last notice, oldest first, as in schemas/schema-steps-v1.json: values that
+            existing rows of the source got without an event, conversions, renamed columns, another key.
+    """
+
+    columns: tuple[ColumnNotice, ...]
+    steps: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Something that a consumer gets.
+
+    Attributes:
+        kind: what it is.
+        rows: the rows.
+        cursor: where the consumer continues after it. Store it in the same transaction as what you make of the rows.
+        change: the name of the struct column with kind, position and offset of a change; None for rows of the mirror.
+        schema: the columns; None unless the kind is SCHEMA.
+    """
+
+    kind: BatchKind
+    rows: pa.Table
+    cursor: Cursor
+    change: str | None = None
+    schema: SchemaNotice | None = None
+
+
+def schema_notice(table: Table, schema: Schema, change: str, since: int) -> tuple[SchemaNotice, int]:
+    """Return the columns of a loaded changelog with the schema steps after binlog key `since`, and the newest one."""
+    columns = tuple(
+        ColumnNotice(field.field_id, field.name, str(field.field_type))
+        for field in schema.fields
+        if field.name != change
+    )
+    text = table.properties.get(STEPS_KEY)
+    steps = [] if text is None else json.loads(text)["steps"]
+    newest = max((int(step["at"]) for step in steps), default=since)
+    return SchemaNotice(columns, tuple(step for step in steps if int(step["at"]) > since)), max(newest, since)

@@ -1,0 +1,94 @@
+"""Read the rows of a mirror at a state after which its changelog continues."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.table import FileScanTask, Table
+
+from replicator.consumer.cursor import Cursor, Within, offsets_of
+from replicator.consumer.files import FileReader, FilesGone
+from replicator.consumer.heads import ChangelogHead, restatement_of
+from replicator.consumer.plan import start_after_image
+from replicator.errors import CursorExpired, Unsettled, UnsupportedChange
+from replicator.lake.reader import newest_marker
+from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
+
+_RUN = "it is settled after the next batch of `replicator run`"
+_HEAL = "if it stays so, read the table again: replicator heal"
+
+
+def start_with_image(source: str, mirror: Table, head: ChangelogHead) -> Cursor:
+    """Return the cursor of a consumer that gets the rows of a mirror and then the changes after them.
+
+    `head` must have been loaded after the mirror.
+
+    Raises:
+        Unsettled: mirror and changelog do not agree at the moment.
+    """
+    marker = newest_marker(mirror)
+    if marker is None:
+        raise Unsettled(f"the mirror of {source} has no rows yet", _RUN)
+    if mirror.properties.keys() & {PENDING_FILLS_KEY, PENDING_CLEAR_KEY}:
+        raise Unsettled(f"the mirror of {source} is being changed to another schema", _RUN)
+    if marker.snapshot is not None and marker.snapshot.replaces_rows:
+        raise Unsettled(
+            f"the connector is taking a new snapshot of {source}",
+            "it is settled when the snapshot is complete",
+        )
+    known, restated = restatement_of(mirror), head.restated
+    if (None if known is None else known.id) != (None if restated is None else restated.id):
+        raise Unsettled(f"the mirror of {source} lacks changes that its changelog has", f"{_RUN}; {_HEAL}")
+    cursor = start_after_image(source, offsets_of(marker), marker.topic_ids, head)
+    if cursor is None:
+        raise Unsettled(f"the mirror and the changelog of {source} are at different offsets", _RUN)
+    current = mirror.current_snapshot()
+    text = mirror.properties.get(SCHEMA_KEY)
+    steps_at = -1 if text is None else SchemaState.from_json(text).at
+    image = None if current is None else Within(int(current.snapshot_id), 0)
+    return Cursor(source, head.uuid, cursor.at, scan=cursor.scan, image=image, steps_at=steps_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The rows of a mirror in one snapshot."""
+
+    mirror: Table
+    snapshot_id: int
+
+    def rows(self, skip: int, most: int) -> Iterator[pa.Table]:
+        """Yield the rows from number `skip` on, in an order that is always the same, at most `most` at once.
+
+        Raises:
+            CursorExpired: the snapshot was deleted meanwhile.
+            UnsupportedChange: the mirror has equality deletes, which PyIceberg cannot read.
+        """
+        reader = FileReader.of(self.mirror, self.mirror.schema())
+        try:
+            for task in self._tasks():
+                if not task.delete_files and task.file.record_count <= skip:
+                    skip -= task.file.record_count
+                    continue
+                for part in reader.batches(task.file, sorted(task.delete_files, key=lambda f: f.file_path)):
+                    rows, skip = part.slice(skip), max(0, skip - part.num_rows)
+                    for start in range(0, rows.num_rows, most):
+                        yield rows.slice(start, most)
+        except FilesGone as error:
+            raise CursorExpired(
+                f"the snapshot of {'.'.join(self.mirror.name())} was deleted while its rows were read",
+                "start again, with the rows of the mirror; keep snapshots for longer ([maintenance] snapshot_age)",
+            ) from error
+
+    def _tasks(self) -> list[FileScanTask]:
+        if self.mirror.metadata.snapshot_by_id(self.snapshot_id) is None:
+            raise FilesGone(f"snapshot {self.snapshot_id}")
+        scan = self.mirror.scan(snapshot_id=self.snapshot_id)
+        try:
+            return sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+        except FileNotFoundError as error:
+            raise FilesGone(f"snapshot {self.snapshot_id}") from error
+        except (NotImplementedError, ValueError) as error:
+            raise UnsupportedChange(
+                f"PyIceberg cannot read {'.'.join(self.mirror.name())}: {error}",
+                "apply its equality deletes (replicator maintain), or read the rows with Spark",
+            ) from error

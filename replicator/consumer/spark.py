@@ -1,0 +1,88 @@
+"""Give a Spark job the history of a table as a DataFrame, and its live changes from exactly that point as a stream."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from replicator.config import CATALOG_NAME, load
+from replicator.consumer.cursor import Cursor
+from replicator.consumer.feed import FROM_CHANGELOG, FROM_MIRROR, Feed
+from replicator.consumer.spark_source import SOURCE, ChangesSource
+from replicator.errors import UsageError
+from replicator.lake.reader import open_catalog
+from replicator.model.identifiers import quoted
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFeed:
+    """The history of a table and its live changes.
+
+    Attributes:
+        history: the rows of the mirror, or of the changelog, in one snapshot, read by Iceberg; None if there are none,
+            or if the feed starts with a cursor.
+        changes: a streaming DataFrame of the changes after the history: the columns of the changelog, in no particular
+            order within a micro-batch.
+        cursor: where `changes` starts, unless the query's checkpoint says more.
+    """
+
+    history: DataFrame | None
+    changes: DataFrame
+    cursor: Cursor
+
+
+def spark_changes(
+    spark: SparkSession,
+    config: Path | str,
+    table: str,
+    start: str | Cursor = FROM_MIRROR,
+    *,
+    catalog: str = CATALOG_NAME,
+) -> SparkFeed:
+    """Return the history of a table, and a stream of its changes from exactly that point.
+
+    Nothing is missing and nothing comes twice. The checkpoint of the query keeps how far it has come: to continue it,
+    start it again with the same checkpoint and the `cursor` of the first time, or any.
+
+    Args:
+        config: the configuration file of the mirror; the driver reads it for each batch.
+        table: the source table, ``database.table``.
+        start: ``"mirror"``, ``"changelog"`` or a cursor, as for `replicator.consumer.changes`.
+        catalog: the name of the lake's catalog in this Spark session.
+
+    Raises:
+        UsageError: as `replicator.consumer.changes`; or the cursor is in the middle of a snapshot.
+        Unsettled, CursorExpired, LakeUnavailable: as `replicator.consumer.changes`.
+    """
+    settings = load(Path(config))
+    if isinstance(start, Cursor):
+        _check(start)
+    with open_catalog(settings.lake) as opened:
+        feed = Feed(opened, settings, table)
+        cursor = start if isinstance(start, Cursor) else feed.start(start)
+        name = feed.tables.changelog(cursor.changelog).name()[-1]
+    history, lake = None, settings.lake
+    if cursor.image is not None:
+        history = _snapshot(spark, quoted(catalog, lake.namespace, name), cursor.image.snapshot_id)
+        cursor = replace(cursor, image=None)
+    elif start == FROM_CHANGELOG and cursor.scan is not None and cursor.scan.snapshot_id is not None:
+        history = _snapshot(spark, quoted(catalog, lake.changes_namespace, name), cursor.scan.snapshot_id)
+        cursor = cursor.at_end_of(cursor.scan)
+    spark.dataSource.register(ChangesSource)
+    stream = spark.readStream.format(SOURCE).options(
+        config=str(Path(config).resolve()), table=table, cursor=cursor.to_json()
+    )
+    return SparkFeed(history, stream.load(), cursor)
+
+
+def _check(cursor: Cursor) -> None:
+    """Refuse a cursor in the middle of a snapshot: Spark reads whole files."""
+    if cursor.within is not None or (cursor.image is not None and cursor.image.rows):
+        raise UsageError(
+            f"the cursor of {cursor.table} is in the middle of a snapshot, of which Spark would read all rows",
+            "take a cursor of the end of a commit: the last one of a consumer that read everything",
+        )
+
+
+def _snapshot(spark: SparkSession, table: str, snapshot_id: int) -> DataFrame:
+    return spark.read.option("snapshot-id", snapshot_id).table(table)

@@ -1,0 +1,192 @@
+"""A Spark data source, `replicator_changes`: the changes after a cursor, as a stream.
+
+Iceberg's own stream begins with the oldest snapshot that still exists, and leaves out what came before without a word;
+see docs/adr/0036-consumers-continue-by-snapshot-or-offset.md. Here, the offset of a batch is a `Cursor`, so Spark's
+checkpoint continues as exactly as any other consumer. The driver plans files, the executors read them.
+
+Options: `config` (a file), `table`, and `cursor` (where a new query starts). The package must be installed on the
+executors.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.types import DecimalType, IcebergType, ListType, StructType
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from replicator.config import load
+from replicator.consumer.cursor import Cursor
+from replicator.consumer.files import FileReader, LogFile, appended_files, change_column_of, live_files
+from replicator.consumer.heads import changelog_head
+from replicator.consumer.lake_tables import LakeTables
+from replicator.consumer.ordered_rows import Window, coordinates_of
+from replicator.consumer.plan import RowsByOffset, parts_between
+from replicator.errors import UnsupportedChange
+from replicator.lake.reader import open_catalog
+
+SOURCE: Final = "replicator_changes"
+_SPARK_TYPES: Final[Mapping[str, T.DataType]] = {
+    "boolean": T.BooleanType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampNTZType(),
+    "timestamptz": T.TimestampType(),
+}
+
+
+class ChangesSource(DataSource):
+    """The data source; see the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name under which it is registered."""
+        return SOURCE
+
+    def schema(self) -> T.StructType:
+        """Return the columns of the changelog now."""
+        with _opened(self.options) as table:
+            return spark_schema(table.schema())
+
+    def streamReader(self, schema: T.StructType) -> "ChangesReader":  # noqa: N802 - Spark's name
+        """Return the reader of a query with these columns."""
+        return ChangesReader(dict(self.options), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart(InputPartition):
+    """One file to read, with all that an executor needs.
+
+    Attributes:
+        metadata: Iceberg's JSON of the table, without snapshots.
+        properties: the settings to open its files.
+    """
+
+    metadata: str
+    properties: Mapping[str, str]
+    file: DataFile
+    window: Window
+
+
+class ChangesReader(DataSourceStreamReader):
+    """Plans the batches of a query, and reads them. Its offsets are cursors."""
+
+    def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
+        self._options, self._schema = options, schema
+        self._latest: Cursor | None = None
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """Return where a new query starts."""
+        return {"cursor": self._options["cursor"]}
+
+    def latestOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """Return the newest state of the changelog."""
+        start = Cursor.from_json(self._options["cursor"])
+        with _opened(self._options, start.changelog) as table:
+            point = changelog_head(table).point
+        # A commit without rows is no reason for a batch.
+        known = self._latest or (start if start.scan is None else None)
+        if known is None or known.at.snapshot_id != point.snapshot_id:
+            known = Cursor(start.table, start.changelog, point)
+        self._latest = known
+        return {"cursor": known.to_json()}
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        """Return the files to read between two offsets.
+
+        Raises:
+            CursorExpired, ForeignChange: as `changes`.
+            UnsupportedChange: the changelog has other columns than the query.
+        """
+        since, until = Cursor.from_json(start["cursor"]), Cursor.from_json(end["cursor"]).at
+        with _opened(self._options, since.changelog) as table:
+            if spark_schema(table.schema()) != self._schema:
+                raise UnsupportedChange(
+                    f"the changelog of {since.table} has other columns than the query that reads it",
+                    "start the query again: it continues with the new columns",
+                )
+            metadata, properties = _without_snapshots(table.metadata), dict(table.io.properties)
+            found: list[FilePart] = []
+            for part in parts_between(since, until, changelog_head(table)):
+                if isinstance(part, RowsByOffset):
+                    window = Window(part.after, part.before)
+                    files = (
+                        [] if part.point.snapshot_id is None else live_files(table, part.point.snapshot_id)
+                    )
+                else:
+                    window, files = Window(), appended_files(table, part.snapshot.snapshot_id)
+                found += _file_parts(metadata, properties, files, window)
+            return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a file, on an executor."""
+        assert isinstance(partition, FilePart)  # noqa: S101 - Spark gives back what `partitions` returned
+        metadata = TableMetadataUtil.parse_raw(partition.metadata)
+        io = load_file_io(dict(partition.properties), metadata.location)
+        reader = FileReader(metadata, io, metadata.schema())
+        change, wanted = change_column_of(reader.schema), to_arrow_schema(self._schema)
+        for rows in reader.batches(partition.file):
+            mask = partition.window.mask(*coordinates_of(rows, change))
+            yield from rows.filter(pa.array(mask)).cast(wanted).to_batches()
+
+
+def _file_parts(
+    metadata: str, properties: Mapping[str, str], files: Sequence[LogFile], window: Window
+) -> list[FilePart]:
+    return [FilePart(metadata, properties, file.data, window) for file in files if window.may_contain(file)]
+
+
+@contextmanager
+def _opened(options: Mapping[str, str], uuid: str | None = None) -> Iterator[Table]:
+    """Open the catalog, and load the changelog that the options name."""
+    lake = load(Path(options["config"])).lake
+    with open_catalog(lake) as catalog:
+        yield LakeTables(catalog, lake, options["table"]).changelog(uuid)
+
+
+def _without_snapshots(metadata: TableMetadata) -> str:
+    """Return the part of a table's metadata that is needed to read its files."""
+    nothing: dict[str, Any] = {
+        "snapshots": [],
+        "refs": {},
+        "snapshot_log": [],
+        "metadata_log": [],
+        "current_snapshot_id": None,
+        "properties": {},
+        "statistics": [],
+        "partition_statistics": [],
+    }
+    return metadata.model_copy(update=nothing).model_dump_json()
+
+
+def spark_schema(schema: Schema) -> T.StructType:
+    """Return the Spark types of Iceberg columns."""
+    fields = [T.StructField(f.name, _spark_type(f.field_type), not f.required) for f in schema.fields]
+    return T.StructType(fields)
+
+
+def _spark_type(kind: IcebergType) -> T.DataType:
+    match kind:
+        case DecimalType():
+            return T.DecimalType(kind.precision, kind.scale)
+        case StructType():
+            return spark_schema(Schema(*kind.fields))
+        case ListType():
+            return T.ArrayType(_spark_type(kind.element_type), not kind.element_required)
+        case _:
+            return _SPARK_TYPES[str(kind)]
