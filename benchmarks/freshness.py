@@ -1,7 +1,7 @@
 """Measure the delay from a commit in MySQL to its commit in the lake, with real servers at a steady rate.
 
 The delay of a change is the commit time of the first Iceberg snapshot of the mirror that contains it, minus the time of
-its commit in the source. The commit markers show which snapshot that is.
+its commit in the source. The files of the changelog show which snapshot that is.
 """
 
 import json
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import pyarrow.compute as pc
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 
 from benchmarks import shopload
@@ -28,7 +30,6 @@ from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.shopload import Server
 from replicator.config import Config, load
 from replicator.lake.reader import open_catalog, tables_in
-from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
 from replicator.operations.status import read_status
@@ -235,7 +236,7 @@ def _measure(mirrors: dict[str, Table], changelogs: dict[str, Table], window: tu
     delays: list[tuple[int, float]] = []
     commits = 0
     for name, changelog in changelogs.items():
-        ends = _visible_from(mirrors[name])
+        ends = _visible_from(mirrors[name], changelog)
         changes = _changes(changelog, window)
         commits += len({end for end, _ in ends})
         at = 0
@@ -253,15 +254,27 @@ def _measure(mirrors: dict[str, Table], changelogs: dict[str, Table], window: tu
     )  # fmt: skip
 
 
-def _visible_from(mirror: Table) -> list[tuple[int, int]]:
-    """Return (end offset, commit time in ms) of each Iceberg snapshot, oldest first, for one partition."""
+def _visible_from(mirror: Table, changelog: Table) -> list[tuple[int, int]]:
+    """Return (end offset, commit time in ms) of the mirror's commits, oldest first, for one partition.
+
+    A batch commits to the changelog first, whose files tell its offsets, and then to the mirror.
+    """
+    times = sorted(snapshot.timestamp_ms for snapshot in mirror.snapshots())
+    offset_id = changelog.schema().find_field("_change.offset").field_id
     found = []
-    for snapshot in sorted(mirror.snapshots(), key=lambda one: one.timestamp_ms):
-        text = snapshot.summary.additional_properties.get(MARKER_KEY) if snapshot.summary else None
-        if text is not None:
-            marker = CommitMarker.from_json(text)
-            ends = [progress.next_offset for topic in marker.progress.values() for progress in topic.values()]
-            found.append((max(ends), snapshot.timestamp_ms))
+    for snapshot in sorted(changelog.snapshots(), key=lambda one: one.timestamp_ms):
+        added = [
+            entry.data_file.upper_bounds[offset_id]
+            for manifest in snapshot.manifests(changelog.io)
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+            for entry in manifest.fetch_manifest_entry(changelog.io)
+            if entry.status == ManifestEntryStatus.ADDED
+        ]
+        after = bisect_left(times, snapshot.timestamp_ms)
+        if added and after < len(times):
+            found.append(
+                (max(int.from_bytes(bound, "little", signed=True) for bound in added) + 1, times[after])
+            )
     return found
 
 
