@@ -15,6 +15,7 @@ from benchmarks.broker import broker, cache_folder
 from benchmarks.engine import Target, drain_cold
 from benchmarks.following import follow_log, running_mirror
 from benchmarks.load import fill, write_changes
+from benchmarks.machine import revision
 from benchmarks.processes import CHECKOUT
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.workload import DATABASE, Layout
@@ -85,7 +86,7 @@ def commit(options: Options, results: Path) -> None:
     if small and not options.partition:
         goals.append(Goal("CPU s of 100 changes", small.cpu, _GOAL_CPU_S, at_least=False))
     show_goals(goals)
-    values = asdict(options) | {"before": str(options.before or "")}
+    values = asdict(options) | {"before": revision(options.before) if options.before else ""}
     name = "commit-partitioned" if options.partition else "commit"
     save(results, name, {"options": values, "costs": [asdict(cost) for cost in costs]}, goals)
 
