@@ -14,28 +14,19 @@ from replicator.consumer.spark import SparkFeed, spark_changes
 from replicator.errors import CursorExpired
 from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.runner.scheduler import Scheduler
+from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.consumers import maintained
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, created, event
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "consume-changes.md"
-CONFIG = """
-[mirror]
-name = "shop"
-state_dir = "state"
-[source]
-tables = ["shop.*"]
-[log]
-kind = "archive"
-path = "archive"
-[lake]
-catalog = "jdbc"
-uri = "jdbc:sqlite:lake/catalog.db"
-warehouse = "lake"
-namespace = "shop"
+CONFIG = (
+    ARCHIVE_MIRROR.replace("[source]", 'state_dir = "state"\n[source]')
+    + """\
 [maintenance]
 enabled = false
 """
+)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.mirror import family
 
 SECRETS = {
@@ -26,25 +27,16 @@ SECRETS = {
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC '-Dextra.password=a \"quoted\" extra-7f3a'"
     ),
 }
-CONFIG = """
-[mirror]
-name = "shop"
-[source]
-tables = ["shop.*"]
-[log]
-kind = "archive"
-path = "archive"
-[lake]
-catalog = "jdbc"
-uri = "jdbc:sqlite:lake/catalog.db"
-warehouse = "lake"
-namespace = "shop"
+CONFIG = (
+    ARCHIVE_MIRROR
+    + """\
 options = {{ "jdbc.password" = {{ env = "SECRET_CATALOG" }} }}
 [spark]
 master = "{master}"
 driver_memory = "512m"
 [spark.conf]
 """
+)
 PROGRAM = """
 import json, sys
 from pathlib import Path

@@ -20,26 +20,16 @@ from replicator.maintenance.table_reader import Target
 from replicator.operations.maintain import TableReport, TableWork, maintain, maintain_tables
 from replicator.operations.status import TableMaintenance, read_status
 from tests.oracle.model import Record
+from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event
 
 DAY = 86_400
 MIRROR = Target("shop", "orders", "shop.orders")
 CHANGELOG = Target("shop_changes", "orders", "shop.orders")
-CONFIG = """
-[mirror]
-name = "shop"
-state_dir = "state"
-[source]
-tables = ["shop.*"]
-[log]
-kind = "archive"
-path = "archive"
-[lake]
-catalog = "jdbc"
-uri = "jdbc:sqlite:lake/catalog.db"
-warehouse = "lake"
-namespace = "shop"
+CONFIG = (
+    ARCHIVE_MIRROR.replace("[source]", 'state_dir = "state"\n[source]')
+    + """\
 [maintenance]
 enabled = false
 merge_files = 3
@@ -49,6 +39,7 @@ master = "local[1]"
 driver_memory = "512m"
 conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
 """
+)
 
 
 def disabled(lake: LakeHarness, **maintenance: Any) -> Config:

@@ -14,27 +14,19 @@ import pytest
 
 from replicator.jvm.spark import running_session
 from replicator.sources.archive import ArchiveWriter
+from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.lake_harness import LakeHarness
 from tests.support.mirror import family
 
-CONFIG = """
-[mirror]
-name = "shop"
-[source]
-tables = ["shop.*"]
-[log]
-kind = "archive"
-path = "archive"
-[lake]
-catalog = "jdbc"
-uri = "jdbc:sqlite:lake/catalog.db"
-warehouse = "lake"
-namespace = "shop"
+CONFIG = (
+    ARCHIVE_MIRROR
+    + """\
 [spark]
 master = "local[1]"
 driver_memory = "512m"
 conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
 """
+)
 
 
 @contextmanager

@@ -7,6 +7,22 @@ import pytest
 from replicator.config import Config, load
 from replicator.errors import ConfigError
 
+ARCHIVE_MIRROR = """
+[mirror]
+name = "shop"
+[source]
+tables = ["shop.*"]
+[log]
+kind = "archive"
+path = "archive"
+[lake]
+catalog = "jdbc"
+uri = "jdbc:sqlite:lake/catalog.db"
+warehouse = "lake"
+namespace = "shop"
+"""
+"""A mirror of the archive in the folder of the file; a test may append to the section `lake` and add others."""
+
 GOOD = """\
 [mirror]
 name = "shop"

@@ -15,23 +15,9 @@ from replicator.consumer.spark import spark_changes
 from replicator.consumer.spark_source import ChangesReader, ChangesSource
 from replicator.errors import UnsupportedChange, UsageError
 from replicator.lake.reader import open_catalog
+from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.golden import FOLDER
 from tests.support.packed_lake import unpack
-
-CONFIG = """
-[mirror]
-name = "shop"
-[source]
-tables = ["shop.*"]
-[log]
-kind = "archive"
-path = "archive"
-[lake]
-catalog = "jdbc"
-uri = "jdbc:sqlite:lake/catalog.db"
-warehouse = "lake"
-namespace = "shop"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +25,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("golden")
     unpack(FOLDER / "lakes" / "0.1.0.tar.xz", folder)
     file = Path(folder / "shop.toml")
-    file.write_text(CONFIG, encoding="utf-8")
+    file.write_text(ARCHIVE_MIRROR, encoding="utf-8")
     return file
 
 
