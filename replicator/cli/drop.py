@@ -32,9 +32,9 @@ def drop(
     of the catalog uses is refused. Events in quarantine stay. The source is not changed.
 
     The mirror must not run, also not on other machines. If the configuration still selects the table, the next
-    `replicator run` creates it again from the first event that the log still has; so it lacks rows if the log no
-    longer has the initial snapshot. Asks for confirmation; without a terminal, --yes is required. Exits with 1 if
-    the lake has no such table, or if the answer is no.
+    `replicator run` creates it again: from the source or, if the mirror reads no new tables, from the first event
+    that the log still has. Asks for confirmation; without a terminal, --yes is required. Exits with 1 if the lake
+    has no such table, or if the answer is no.
 
     \b
     Examples:

@@ -415,8 +415,9 @@ def print_dropped(report: "DropReport", *, as_json: bool) -> None:
 
 def _comes_back(source: str) -> str:
     return (
-        f"The configuration selects {source}: the next `replicator run` creates it again from the first event that "
-        "the log still has, and without rows that changed only before it. To prevent that, add it to source.exclude."
+        f"The configuration selects {source}: the next `replicator run` creates it again, from the source or, if the "
+        "mirror reads no new tables, from the first event that the log still has. To prevent that, add it to "
+        "source.exclude."
     )
 
 
