@@ -36,10 +36,9 @@ def source_definition(source: SourceConfig, table: TableId) -> TableSchema | Non
     Raises:
         SourceError: the source cannot be queried.
     """
-    wanted = {"database": table.database, "name": table.name}
     with connect(source) as connection:
         columns = read_columns(connection, table)
-        key = tuple(str(name) for (name,) in connection.execute(_KEY, wanted))
+        key = read_primary_key(connection, table)
     if not columns:
         return None
     return TableSchema(tuple(map(column_of, columns)), key).without_reserved()
@@ -49,6 +48,12 @@ def read_columns(connection: Connection, table: TableId) -> list[Mapping[str, An
     """Return a row of information_schema for each column of a table, in order; none if there is no such table."""
     wanted = {"database": table.database, "name": table.name}
     return [dict(row) for row in connection.execute(_COLUMNS, wanted).mappings()]
+
+
+def read_primary_key(connection: Connection, table: TableId) -> tuple[str, ...]:
+    """Return the columns of a table's primary key, in its order; none if it has none."""
+    wanted = {"database": table.database, "name": table.name}
+    return tuple(str(name) for (name,) in connection.execute(_KEY, wanted))
 
 
 def column_of(row: Mapping[str, Any]) -> Column:

@@ -43,12 +43,14 @@ class SourceColumn:
         declared: the whole declared type, as MySQL shows it.
         expression: the SQL expression that reads it.
         wire: the type of the expression.
+        charset: the character set of a text.
     """
 
     column: Column
     declared: str
     expression: str
     wire: Wire
+    charset: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +182,21 @@ class SourceTable:
         return f"SELECT {', '.join(k.expression for k in self.key)} FROM {self.name} ORDER BY {order} LIMIT 1"
 
 
-def key_range(names: Sequence[str], key: Sequence[KeyColumn], after: Boundary | None, upto: Boundary) -> str:
+def key_range(
+    names: Sequence[str], key: Sequence[KeyColumn], after: Boundary | None, upto: Boundary | None
+) -> str:
     """Return the condition for keys behind `after` (exclusive; None: from the first) up to `upto` (inclusive).
 
-    `names` are the key columns in SQL.
+    If `upto` is None, the range ends with the last key. `names` are the key columns in SQL.
     """
-    upper = [k.literal(value) for k, value in zip(key, upto, strict=True)]
-    conditions = [f"{names[0]} <= {upper[0]}", _beside(names, upper, "<", "<=")]
+    conditions = []
+    if upto is not None:
+        upper = [k.literal(value) for k, value in zip(key, upto, strict=True)]
+        conditions += [f"{names[0]} <= {upper[0]}", _beside(names, upper, "<", "<=")]
     if after is not None:
         lower = [k.literal(value) for k, value in zip(key, after, strict=True)]
         conditions += [f"{names[0]} >= {lower[0]}", _beside(names, lower, ">", ">")]
-    return " AND ".join(conditions)
+    return " AND ".join(conditions) or "TRUE"
 
 
 def _beside(names: Sequence[str], values: Sequence[str], strictly: str, at_last: str) -> str:
@@ -268,7 +274,8 @@ def _column(row: Mapping[str, object]) -> SourceColumn:
     column, name = column_of(row), quoted(str(row["name"]))
     kind, whole = str(row["kind"]), str(row["whole"])
     expression, wire = _expression(name, kind, column, text_is_binary=row["charset"] in ("binary", None))
-    return SourceColumn(column, whole, expression, wire)
+    charset = None if row["charset"] is None else str(row["charset"])
+    return SourceColumn(column, whole, expression, wire, charset)
 
 
 def _expression(name: str, kind: str, column: Column, *, text_is_binary: bool) -> tuple[str, Wire]:

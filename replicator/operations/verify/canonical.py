@@ -1,0 +1,165 @@
+"""Give each column of a table one canonical form, which MySQL and the lake compute as the same bytes.
+
+| form    | bytes                                                                       | columns                       |
+|---------|-----------------------------------------------------------------------------|-------------------------------|
+| DIGITS  | an integer in decimal digits; a decimal with all digits of its scale        | integers, YEAR, BIT(1),       |
+|         |                                                                             | DECIMAL                       |
+| DAYS    | days since 1970-01-01, in digits                                            | DATE                          |
+| MICROS  | microseconds since 1970-01-01 00:00, of the wall clock or in UTC, in digits | DATETIME, TIMESTAMP, TIME     |
+| DOUBLE  | the eight bytes of the IEEE double, little-endian; 0 for -0                 | FLOAT, DOUBLE                 |
+| TEXT    | UTF-8                                                                       | CHAR, VARCHAR, TEXT, ENUM,    |
+|         |                                                                             | SET                           |
+| BYTES   | the bytes                                                                   | BINARY, BLOB, BIT(n), spatial |
+| JSON    | the text that MySQL shows (`mysql_json`)                                    | JSON                          |
+| FLOATS  | the elements as 32-bit floats, little-endian, in upper-case hexadecimal     | VECTOR                        |
+
+A row text is the forms of all columns that are not NULL, then the length of each TEXT and BYTES value, then a digit for
+each nullable column (1 is NULL), with `|` between the parts. It is unambiguous: the parts at the end have only digits,
+and of the others only those with a known length may contain `|`. JSON ends where its text ends.
+
+The hash of a row is the first 64 bits of SHA-256 of its text. The checksum of a set of rows is their number and the sum
+of their hashes modulo 2^64, so their order does not matter and equal rows count.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from replicator.model.identifiers import quoted
+from replicator.model.types import LakeType
+from replicator.sources.mysql.table_rows import SourceColumn, Wire
+
+MODULUS: Final = 1 << 64
+"""Checksums are sums modulo this number."""
+_UNICODE: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
+"""Character sets whose bytes are UTF-8."""
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+
+
+class Form(StrEnum):
+    """The canonical forms; see the module."""
+
+    DIGITS = "digits"
+    DAYS = "days"
+    MICROS = "micros"
+    DOUBLE = "double"
+    TEXT = "text"
+    BYTES = "bytes"
+    JSON = "json"
+    FLOATS = "floats"
+
+
+_MEASURED: Final = frozenset({Form.TEXT, Form.BYTES})
+"""Forms of any length that may contain every byte."""
+_WIRE_FORMS: Final[Mapping[Wire, Form]] = {
+    Wire.LONG: Form.DIGITS,
+    Wire.DOUBLE: Form.DOUBLE,
+    Wire.TEXT: Form.TEXT,
+    Wire.BYTES: Form.BYTES,
+    Wire.DAYS: Form.DAYS,
+    Wire.MICROS: Form.MICROS,
+    Wire.FLOATS: Form.FLOATS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumn:
+    """A column that is compared.
+
+    Attributes:
+        source: its name in the source.
+        lake: its name in the lake.
+        form: its canonical form.
+        type: the type that it must have in the lake.
+        declared: its declared type in the source.
+        nullable: whether the source allows NULL.
+        expression: the SQL expression of the form.
+        is_whole: whether its values are integers, which the source orders as numbers.
+    """
+
+    source: str
+    lake: str
+    form: Form
+    type: LakeType
+    declared: str
+    nullable: bool
+    expression: str
+    is_whole: bool
+
+    @property
+    def null_test(self) -> str:
+        """The SQL condition that its form is NULL; that of a zero date is, although the value is not."""
+        value = self.expression if self.form in (Form.DAYS, Form.MICROS) else quoted(self.source)
+        return f"({value} IS NULL)"
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether row texts have the length of its values."""
+        return self.form in _MEASURED
+
+
+def compared_column(source: SourceColumn, lake: str) -> ComparedColumn:
+    """Return how to compare a column; `lake` is its name in the lake."""
+    name, declared = source.column.name, source.declared
+    kind = declared.partition("(")[0].partition(" ")[0]
+    form = _form(kind, source.wire)
+    return ComparedColumn(
+        source=name,
+        lake=lake,
+        form=form,
+        type=source.column.type,
+        declared=declared,
+        nullable=source.column.nullable,
+        expression=_expression(source, form, kind),
+        is_whole=kind in _INTEGERS,
+    )
+
+
+def _form(kind: str, wire: Wire) -> Form:
+    if kind == "json":
+        return Form.JSON
+    if kind == "time":
+        return Form.MICROS
+    if kind in ("decimal", "bigint"):
+        return Form.DIGITS
+    return _WIRE_FORMS[wire]
+
+
+def _expression(source: SourceColumn, form: Form, kind: str) -> str:
+    """Return the expression of a form: as cheap as possible, since MySQL computes it for every row."""
+    name = quoted(source.column.name)
+    match form:
+        case Form.DIGITS if kind in _INTEGERS | {"decimal"} and "zerofill" not in source.declared:
+            return name
+        case Form.DIGITS:
+            # As a number: YEAR and ZEROFILL have leading zeros, BIT is a byte.
+            return f"({name} + 0)"
+        case Form.DOUBLE:
+            # The internal form of a point has its coordinates as IEEE doubles. Adding zero makes 0 of -0.
+            return f"SUBSTRING(POINT({name} + 0e0, 0), 10, 8)"
+        case Form.TEXT if source.charset not in _UNICODE:
+            return f"CONVERT({name} USING utf8mb4)"
+        case Form.TEXT:
+            return name
+        case _:
+            return source.expression
+
+
+def row_text(columns: Sequence[ComparedColumn]) -> str:
+    """Return the SQL expression of the row text."""
+    parts = [column.expression for column in columns]
+    parts += [f"LENGTH({column.expression})" for column in columns if column.is_measured]
+    nullable = [column.null_test for column in columns if column.nullable]
+    if nullable:
+        parts.append(nullable[0] if len(nullable) == 1 else f"CONCAT({', '.join(nullable)})")
+    # A binary separator: the texts are joined as bytes, whatever their character sets.
+    return f"CONCAT_WS(_binary'|', {', '.join(parts)})"
+
+
+def row_hash(columns: Sequence[ComparedColumn]) -> str:
+    """Return the SQL expression of the hash of a row, an unsigned 64-bit number.
+
+    A row text above `max_allowed_packet` is NULL in MySQL; such a row has the hash 0 there, and differs.
+    """
+    return f"IFNULL(CAST(CONV(LEFT(SHA2({row_text(columns)}, 256), 16), 16, 10) AS UNSIGNED), 0)"

@@ -1,0 +1,171 @@
+"""Divide the rows of a table into chunks that both sides can tell: ranges of keys, or buckets of hashes.
+
+Ranges need a key that begins with integers: MySQL orders texts by collations, which nothing else computes. Rows of
+other tables go into buckets, by the CRC-32 of their key (without a key: of the whole row). A bucket is no range of an
+index, so each look at some of them reads the whole table.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.model.identifiers import quoted
+from replicator.operations.verify.canonical import ComparedColumn, row_text
+from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.lake_rows import Checksum, forms, row_texts
+from replicator.sources.mysql.table_rows import key_range
+
+Numbers: TypeAlias = "np.ndarray[Any, Any]"
+Key = tuple[int, ...]
+"""The values of the columns `ComparedTable.ranges`."""
+_SIGN: Final = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys behind `after` (None: from the first) up to and with `upto` (None: to the last)."""
+
+    after: Key | None
+    upto: Key | None
+
+    def condition(self, table: ComparedTable) -> str:
+        """Return the SQL condition."""
+        key = table.range_key
+        after, upto = (None if end is None else tuple(map(str, end)) for end in (self.after, self.upto))
+        return key_range([quoted(k.name) for k in key], key, after, upto)
+
+
+class Chunks(Protocol):
+    """Chunks, numbered from 0."""
+
+    def __len__(self) -> int: ...
+
+    def numbers(self, rows: pa.Table) -> Numbers:
+        """Return the number of the chunk of each row of the lake; negative for a row in none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RangeChunks:
+    """Ranges of keys, in their order; there may be gaps."""
+
+    table: ComparedTable
+    ranges: tuple[KeyRange, ...]
+    _lower: Numbers = field(init=False, repr=False, compare=False)
+    _upper: Numbers = field(init=False, repr=False, compare=False)
+    _is_open: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Encode the ends of the ranges."""
+        first, last = self.ranges[0], self.ranges[-1]
+        afters = [r.after for r in self.ranges[0 if first.after is not None else 1 :]]
+        uptos = [r.upto for r in self.ranges[: None if last.upto is not None else -1]]
+        object.__setattr__(self, "_lower", self._encoded(afters))
+        object.__setattr__(self, "_upper", self._encoded(uptos))
+        object.__setattr__(self, "_is_open", first.after is None)
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def numbers(self, rows: pa.Table) -> Numbers:
+        """Return the number of the range of each row; -1 for a row in none."""
+        keys = ordered_keys(rows, self.table.ranges)
+        # The range before whose upper end, and the last one behind whose lower end the key is.
+        number = np.searchsorted(self._upper, keys, side="left")
+        begun = np.searchsorted(self._lower, keys, side="left") - (0 if self._is_open else 1)
+        return np.where((number == begun) & (number < len(self)), number, -1)
+
+    def _encoded(self, keys: Sequence[Key | None]) -> Numbers:
+        columns = self.table.ranges
+        values = [
+            np.array([0 if key is None else key[i] % (1 << 64) for key in keys], np.uint64)
+            for i in range(len(columns))
+        ]
+        return _joined([_shifted(v, column) for v, column in zip(values, columns, strict=True)])
+
+
+def ordered_keys(rows: pa.Table, columns: Sequence[ComparedColumn]) -> Numbers:
+    """Return the keys of rows as NumPy values that are ordered like the keys."""
+    values = []
+    for column in columns:
+        array = pc.fill_null(rows.column(column.lake).combine_chunks(), 0)
+        target = pa.uint64() if _is_unsigned(column) else pa.int64()
+        values.append(_shifted(array.cast(target, safe=False).to_numpy(zero_copy_only=False), column))
+    return _joined(values)
+
+
+def _is_unsigned(column: ComparedColumn) -> bool:
+    return "unsigned" in column.declared
+
+
+def _shifted(values: Numbers, column: ComparedColumn) -> Numbers:
+    """Return integers as unsigned ones of the same order."""
+    raw = values.astype(np.uint64, copy=False) if values.dtype != np.int64 else values.view(np.uint64)
+    return raw if _is_unsigned(column) else raw ^ _SIGN
+
+
+def _joined(columns: Sequence[Numbers]) -> Numbers:
+    """Return keys of several columns as bytes of one length, which compare like the keys."""
+    if len(columns) == 1:
+        return columns[0]
+    octets = np.stack([column.astype(">u8") for column in columns], axis=1)
+    return np.ascontiguousarray(octets).view(f"S{8 * len(columns)}").ravel()
+
+
+@dataclass(frozen=True, slots=True)
+class BucketChunks:
+    """Buckets of rows by a hash of their identity; `wanted` are those that are numbered, all if it is None."""
+
+    table: ComparedTable
+    buckets: int
+    wanted: tuple[int, ...] | None = None
+
+    def __len__(self) -> int:
+        return self.buckets if self.wanted is None else len(self.wanted)
+
+    @property
+    def bucket(self) -> str:
+        """The SQL expression of the bucket of a row."""
+        return f"(CRC32({row_text(self.table.identity)}) MOD {self.buckets})"
+
+    def condition(self) -> str:
+        """Return the SQL condition for the rows of the buckets."""
+        if self.wanted is None:
+            return "TRUE"
+        return f"{self.bucket} IN ({', '.join(map(str, self.wanted))})"
+
+    def numbers(self, rows: pa.Table) -> Numbers:
+        """Return the number of the bucket of each row; -1 for a row in none of them."""
+        columns = self.table.identity
+        texts = row_texts(forms(rows, columns), columns).to_pylist()
+        found = np.fromiter(map(zlib.crc32, texts), np.int64, len(texts)) % self.buckets
+        if self.wanted is None:
+            return found
+        place = np.full(self.buckets, -1, np.int64)
+        place[list(self.wanted)] = np.arange(len(self.wanted))
+        return place[found]
+
+
+class ChunkSums:
+    """The checksum of each of some chunks, from rows in any order."""
+
+    def __init__(self, count: int) -> None:
+        self._rows = np.zeros(count, np.int64)
+        self._sums = np.zeros(count, np.uint64)
+
+    def add(self, numbers: Numbers, hashes: Numbers, sign: int = 1) -> None:
+        """Add rows, or subtract them if `sign` is -1. `numbers` are their chunks; rows in none are left out."""
+        inside = numbers >= 0
+        if not inside.all():
+            numbers, hashes = numbers[inside], hashes[inside]
+        self._rows += sign * np.bincount(numbers, minlength=len(self._rows)).astype(np.int64)
+        with np.errstate(over="ignore"):
+            np.add.at(self._sums, numbers, hashes if sign > 0 else np.uint64(0) - hashes)
+
+    def __getitem__(self, number: int) -> Checksum:
+        return Checksum(int(self._rows[number]), int(self._sums[number]))

@@ -1,0 +1,93 @@
+"""What is compared of a table: its columns, its key, and how its rows are divided into chunks."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from replicator.config import Config
+from replicator.config.column_rules import ColumnRuleBook
+from replicator.errors import SourceError
+from replicator.model.column_rules import Exclude
+from replicator.model.table import SourceName, TableId, lake_names
+from replicator.operations.verify.canonical import ComparedColumn, compared_column
+from replicator.sources.mysql.definitions import read_primary_key
+from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, describe
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTable:
+    """A source table as it is compared.
+
+    Attributes:
+        columns: the columns that are compared, in the source's order.
+        key: those of them that identify a row; empty if rows are compared as a whole.
+        ranges: the first columns of the index by which the source is read in order; only integers, which both sides
+            order alike. Empty if there are none.
+        excluded: columns of the source that the mirror does not have, by column rules.
+        masked: columns of which the mirror has other values, by column rules; they are not compared.
+    """
+
+    source: SourceTable
+    columns: tuple[ComparedColumn, ...]
+    key: tuple[ComparedColumn, ...]
+    ranges: tuple[ComparedColumn, ...]
+    excluded: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the source table, ``database.table``."""
+        return str(self.source.table)
+
+    @property
+    def range_key(self) -> tuple[KeyColumn, ...]:
+        """The columns `ranges` in the source."""
+        return self.source.key[: len(self.ranges)]
+
+    @property
+    def identity(self) -> tuple[ComparedColumn, ...]:
+        """The columns by which rows are told from others: the key, or else all columns."""
+        return self.key or self.columns
+
+
+def compared_table(
+    connection: Connection, config: Config, rules: ColumnRuleBook, table: TableId
+) -> ComparedTable:
+    """Describe a table of the source.
+
+    Raises:
+        SourceError: there is no such table, or no column of it can be compared.
+    """
+    key = config.table(str(table)).key or read_primary_key(connection, table)
+    source = describe(connection, table, key)
+    if source is None:
+        raise SourceError(f"the source has no table {table}")
+    own = rules.of(str(table))
+    names = lake_names(c.column.name for c in source.columns)
+    excluded, masked, columns = [], [], []
+    for found in source.columns:
+        name = found.column.name
+        rule = own.rule((SourceName(name, name),))
+        if isinstance(rule, Exclude):
+            excluded.append(name)
+        elif rule is not None:
+            masked.append(name)
+        else:
+            columns.append(compared_column(found, names[name]))
+    if not columns:
+        raise SourceError(f"all columns of {table} are masked or excluded, so there is nothing to compare")
+    by_name = {c.source: c for c in columns}
+    keys = tuple(by_name[name] for name in key) if set(key) <= by_name.keys() else ()
+    return ComparedTable(
+        source, tuple(columns), keys, _ranges(source, by_name), tuple(excluded), tuple(masked)
+    )
+
+
+def _ranges(source: SourceTable, columns: dict[str, ComparedColumn]) -> tuple[ComparedColumn, ...]:
+    found: list[ComparedColumn] = []
+    for key in source.key:
+        column = columns.get(key.name)
+        if column is None or not column.is_whole:
+            break
+        found.append(column)
+    return tuple(found)

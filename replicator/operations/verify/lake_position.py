@@ -1,0 +1,166 @@
+"""Wait until mirrors contain all changes before a position of the source."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from replicator.config import Config, KafkaLog
+from replicator.errors import ConnectError, Unsettled, UsageError
+from replicator.lake.reader import newest_marker, tables_in
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.table import SOURCE_KEY, TableId, topic_name
+from replicator.operations.verify.later_changes import Offsets, offsets
+from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
+from replicator.sources.connector_settings import connect_client
+from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
+from replicator.sources.kafka_connect import KafkaConnect
+
+_POLL_S: Final = 0.5
+_RUN: Final = "check that `replicator run` and the connector are running: replicator status"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """The lake tables of a source table, as they are at one moment.
+
+    Attributes:
+        topic: the topic of the table.
+        mirror: the mirror.
+        marker: the marker of its newest commit.
+        changelog: the changelog; None if there is none.
+    """
+
+    topic: str
+    mirror: Table
+    marker: CommitMarker
+    changelog: Table | None
+
+    @property
+    def offsets(self) -> Offsets:
+        """Partition → the first offset that the mirror lacks."""
+        return offsets(self.marker, self.topic)
+
+
+def lake_tables(catalog: Catalog, config: Config, tables: Iterable[TableId]) -> dict[TableId, LakeTable]:
+    """Load the lake tables of some source tables, of those that have a mirror.
+
+    The changelog is loaded after the mirror, so it has all changes that the mirror has.
+
+    Raises:
+        LakeUnavailable: a marker cannot be read.
+    """
+    mirrors = _by_source(tables_in(catalog, config.lake.namespace).values())
+    changelogs = _by_source(tables_in(catalog, config.lake.changes_namespace).values())
+    found = {}
+    for table in tables:
+        mirror = mirrors.get(str(table))
+        marker = None if mirror is None else newest_marker(mirror)
+        if mirror is not None and marker is not None:
+            found[table] = LakeTable(_topic(config, table), mirror, marker, changelogs.get(str(table)))
+    return found
+
+
+def _by_source(tables: Iterable[Table]) -> dict[str, Table]:
+    return {source: table for table in tables if (source := table.properties.get(SOURCE_KEY))}
+
+
+def _topic(config: Config, table: TableId) -> str:
+    if not isinstance(config.log, KafkaLog):
+        raise UsageError(
+            "a mirror of an archive cannot be compared with the source, which has later changes",
+            'set log.kind = "kafka"',
+        )
+    return f"{config.log.topic_prefix}.{topic_name(table)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LakePosition:
+    """Waits for positions of the source in the lake.
+
+    Attributes:
+        seconds: how long to wait at most, for the connector and then for the mirrors.
+        on_wait: called with what is awaited.
+    """
+
+    config: Config
+    seconds: float
+    on_wait: Callable[[str], None]
+
+    def ends(self, end: BinlogEnd, tables: Mapping[TableId, LakeTable]) -> dict[TableId, Offsets]:
+        """Wait until the log has all changes before `end`. Return where the topics of `tables` end then.
+
+        Raises:
+            Unsettled: the connector is not there in time.
+            UsageError: Kafka Connect is not configured.
+            LogError: Kafka does not answer.
+        """
+        client = connect_client(self.config)
+        if client is None or not isinstance(self.config.log, KafkaLog):
+            raise UsageError(
+                "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
+                'add connect_url = "http://…" to [log]',
+            )
+        prefix, deadline = self.config.log.topic_prefix, time.monotonic() + self.seconds
+        while not _covers(client, prefix, end):
+            self.on_wait(f"the connector reads up to {end}")
+            if time.monotonic() > deadline:
+                raise Unsettled(f"the connector has not read up to {end} within {self.seconds:g} s", _RUN)
+            time.sleep(_POLL_S)
+        admin = KafkaAdmin(self.config.log, timeout_s=PATIENT_S)
+        partitions = admin.partitions()
+        wanted = [(t.topic, p) for t in tables.values() for p in partitions.get(t.topic, [])]
+        found = admin.end_offsets(wanted, committed=True) if wanted else {}
+        return {
+            table: {p: end for (topic, p), end in found.items() if topic == known.topic}
+            for table, known in tables.items()
+        }
+
+    def settled(
+        self, catalog: Catalog, ends: Mapping[TableId, Offsets]
+    ) -> tuple[dict[TableId, LakeTable], dict[TableId, str]]:
+        """Wait until mirrors have all events before `ends`. Return them, and why others are not there in time."""
+        deadline = time.monotonic() + self.seconds
+        done: dict[TableId, LakeTable] = {}
+        while True:
+            waiting = {}
+            found = lake_tables(catalog, self.config, [t for t in ends if t not in done])
+            for table in ends:
+                if table in done:
+                    continue
+                known = found.get(table)
+                reason = "it has no mirror" if known is None else _unsettled(known, ends[table])
+                if known is not None and reason is None:
+                    done[table] = known
+                else:
+                    waiting[table] = reason or ""
+            if not waiting or time.monotonic() > deadline:
+                return done, waiting
+            self.on_wait(f"{len(waiting)} tables reach the position")
+            time.sleep(_POLL_S)
+
+
+def _unsettled(known: LakeTable, ends: Offsets) -> str | None:
+    """Return why a mirror cannot be compared yet; None if it can."""
+    lacks = [p for p, end in ends.items() if end and known.offsets.get(p, 0) < end]
+    if lacks:
+        return f"the mirror lacks events that the log has; {_RUN}"
+    if known.mirror.properties.keys() & {PENDING_FILLS_KEY, PENDING_CLEAR_KEY}:
+        return "the mirror is being changed to another schema"
+    if known.marker.snapshot is not None and known.marker.snapshot.replaces_rows:
+        return "the connector is taking a new snapshot of the table"
+    return None
+
+
+def _covers(client: KafkaConnect, topic_prefix: str, end: BinlogEnd) -> bool:
+    """Return whether the connector has written all changes before `end` to the log."""
+    try:
+        connector = client.find(topic_prefix)
+        offset = None if connector is None else client.offset(connector.name)
+        return offset is not None and ConnectorOffset.from_json(offset).covers(end)
+    except (ConnectError, ValueError):
+        return False

@@ -1,0 +1,193 @@
+"""Compute canonical forms, row texts, hashes and checksums of rows of the lake, by column with Arrow and NumPy.
+
+The results are those of the SQL expressions in `canonical`.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.errors import SchemaError
+from replicator.operations.verify.canonical import MODULUS, ComparedColumn, Form
+from replicator.operations.verify.mysql_json import mysql_json
+
+_SEPARATOR: Final = pa.scalar(b"|", pa.large_binary())
+_LACKING: Final = pa.scalar(b"\\N", pa.large_binary())
+"""The form of NULL in a column that must not have it."""
+_HASH_BYTES: Final = 8
+_PRINTED_SCALE: Final = 6
+"""Arrow writes decimals of a larger scale with an exponent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """Number of some rows, and the sum of their hashes."""
+
+    rows: int = 0
+    sum: int = 0
+
+    def __add__(self, other: "Checksum") -> "Checksum":
+        return Checksum(self.rows + other.rows, (self.sum + other.sum) % MODULUS)
+
+    def __sub__(self, other: "Checksum") -> "Checksum":
+        return Checksum(self.rows - other.rows, (self.sum - other.sum) % MODULUS)
+
+
+def forms(rows: pa.Table, columns: Sequence[ComparedColumn]) -> list[pa.Array]:
+    """Return the canonical forms of columns, as large_binary; null for NULL.
+
+    Raises:
+        SchemaError: a column is missing, or its type in the lake has no such form.
+    """
+    return [_form_of(rows, column) for column in columns]
+
+
+def _form_of(rows: pa.Table, column: ComparedColumn) -> pa.Array:
+    if column.lake not in rows.schema.names:
+        raise SchemaError(f"the lake has no column {column.lake}")
+    values = rows.column(column.lake).combine_chunks()
+    try:
+        return _FORMS[column.form](values)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        raise SchemaError(
+            f"values of type {values.type} in column {column.lake} cannot be compared with {column.declared}"
+        ) from error
+
+
+def _text(values: pa.Array) -> pa.Array:
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        raise TypeError("not a text")
+    return values.cast(pa.large_binary())
+
+
+def _bytes(values: pa.Array) -> pa.Array:
+    if pa.types.is_fixed_size_binary(values.type):
+        values = values.cast(pa.binary())
+    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+        raise TypeError("not bytes")
+    return values.cast(pa.large_binary())
+
+
+def _digits(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    elif pa.types.is_decimal(kind):
+        return _decimals(values)
+    elif not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise TypeError("not a number")
+    return values.cast(pa.large_string()).cast(pa.large_binary())
+
+
+def _decimals(values: pa.Array) -> pa.Array:
+    """Return decimals with all digits of their scale, without an exponent."""
+    scale = values.type.scale
+    if 0 <= scale <= _PRINTED_SCALE:
+        return values.cast(pa.large_string()).cast(pa.large_binary())
+    # The same digits with the scale 0 are the unscaled numbers.
+    whole = pa.Array.from_buffers(
+        pa.decimal128(values.type.precision, 0), len(values), values.buffers(), offset=values.offset
+    )
+    texts = whole.cast(pa.large_string())
+    negative = pc.starts_with(texts, "-")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(texts, "-"), scale + 1, "0")
+    front, fraction = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale)
+    sign = pc.if_else(negative, pa.scalar("-", pa.large_string()), pa.scalar("", pa.large_string()))
+    point, nothing = pa.scalar(".", pa.large_string()), pa.scalar("", pa.large_string())
+    return pc.binary_join_element_wise(
+        pc.binary_join_element_wise(sign, front, nothing), fraction, point
+    ).cast(pa.large_binary())
+
+
+def _days(values: pa.Array) -> pa.Array:
+    return values.cast(pa.date32()).view(pa.int32()).cast(pa.large_string()).cast(pa.large_binary())
+
+
+def _micros(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        values = values.cast(pa.timestamp("us", kind.tz)).view(pa.int64())
+    elif not pa.types.is_integer(kind):
+        raise TypeError("not a time")
+    return values.cast(pa.large_string()).cast(pa.large_binary())
+
+
+def _doubles(values: pa.Array) -> pa.Array:
+    if not pa.types.is_floating(values.type):
+        raise TypeError("not a float")
+    # Adding zero makes 0 of -0.
+    numbers = pc.add(values.cast(pa.float64()), 0.0)
+    return numbers.view(pa.binary(_HASH_BYTES)).cast(pa.binary()).cast(pa.large_binary())
+
+
+def _json(values: pa.Array) -> pa.Array:
+    texts = [None if text is None else mysql_json(text).encode() for text in values.to_pylist()]
+    return pa.array(texts, pa.large_binary())
+
+
+def _floats(values: pa.Array) -> pa.Array:
+    return pa.array([_vector(value) for value in values.to_pylist()], pa.large_binary())
+
+
+def _vector(value: Sequence[float] | None) -> bytes | None:
+    return None if value is None else np.asarray(value, "<f4").tobytes().hex().upper().encode()
+
+
+_FORMS: Final[Mapping[Form, Callable[[pa.Array], pa.Array]]] = {
+    Form.DIGITS: _digits,
+    Form.DAYS: _days,
+    Form.MICROS: _micros,
+    Form.DOUBLE: _doubles,
+    Form.TEXT: _text,
+    Form.BYTES: _bytes,
+    Form.JSON: _json,
+    Form.FLOATS: _floats,
+}
+
+
+def row_texts(arrays: Sequence[pa.Array], columns: Sequence[ComparedColumn]) -> pa.Array:
+    """Return the row texts of canonical forms."""
+    pairs = list(zip(columns, arrays, strict=True))
+    parts = [array if column.nullable else pc.fill_null(array, _LACKING) for column, array in pairs]
+    parts += [_lengths(array) for column, array in pairs if column.is_measured]
+    nulls = [array.is_null() for column, array in pairs if column.nullable]
+    if nulls:
+        flags = np.stack([np.asarray(null) for null in nulls], axis=1).astype(np.uint8) + ord("0")
+        parts.append(_fixed(flags))
+    return pc.binary_join_element_wise(*parts, _SEPARATOR, null_handling="skip")
+
+
+def _lengths(texts: pa.Array) -> pa.Array:
+    return pc.binary_length(texts).cast(pa.large_string()).cast(pa.large_binary())
+
+
+def _fixed(flags: "np.ndarray[Any, np.dtype[np.uint8]]") -> pa.Array:
+    """Return the rows of a matrix of bytes."""
+    rows, width = flags.shape
+    buffer = pa.py_buffer(np.ascontiguousarray(flags).tobytes())
+    fixed = pa.Array.from_buffers(pa.binary(width), rows, [None, buffer])
+    return fixed.cast(pa.binary()).cast(pa.large_binary())
+
+
+def hashes(texts: pa.Array) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+    """Return the hashes of row texts."""
+    sha256 = hashlib.sha256
+    digests = b"".join([sha256(text).digest()[:_HASH_BYTES] for text in texts.to_pylist()])
+    return np.frombuffer(digests, ">u8").astype(np.uint64)
+
+
+def hash_rows(
+    rows: pa.Table, columns: Sequence[ComparedColumn]
+) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+    """Return the hash of each row. Raises SchemaError as `forms`."""
+    return hashes(row_texts(forms(rows, columns), columns))
+
+
+def checksum(row_hashes: "np.ndarray[Any, np.dtype[np.uint64]]") -> Checksum:
+    """Return the checksum of rows with these hashes."""
+    return Checksum(len(row_hashes), int(np.sum(row_hashes, dtype=np.uint64)))

@@ -1,0 +1,114 @@
+"""Read checksums and rows of a mirror at one snapshot, in batches of bounded size."""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import NestedField, PrimitiveType
+
+from replicator.consumer.files import FileReader, FilesGone
+from replicator.errors import LakeError, UnsupportedChange
+from replicator.operations.verify.chunks import Chunks, ChunkSums, KeyRange
+from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.lake_rows import hash_rows
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSide:
+    """Reads a mirror.
+
+    Attributes:
+        table: the table.
+        mirror: its mirror; the snapshot that is current when it was loaded is read.
+    """
+
+    table: ComparedTable
+    mirror: Table
+
+    def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
+        """Add all rows to the checksums of their chunks. Return the number of rows read.
+
+        Files that have no keys in `within` are left out.
+
+        Raises:
+            LakeError: as `batches`.
+            SchemaError: a column is missing, or has a type that cannot be compared.
+        """
+        read = 0
+        for rows in self.batches(within):
+            read += rows.num_rows
+            sums.add(chunks.numbers(rows), hash_rows(rows, self.table.columns))
+        return read
+
+    def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
+        """Return the rows of some chunks.
+
+        Raises:
+            LakeError, SchemaError: as `add_checksums`.
+        """
+        found = []
+        for rows in self.batches(within):
+            inside = chunks.numbers(rows) >= 0
+            if inside.any():
+                found.append(rows.filter(pa.array(inside)))
+        return pa.concat_tables(found) if found else self._reader().arrow_schema.empty_table()
+
+    def batches(self, within: KeyRange | None = None) -> Iterator[pa.Table]:
+        """Yield all rows, with the compared columns.
+
+        Raises:
+            UnsupportedChange: the mirror has equality deletes, which PyIceberg cannot read.
+            LakeError: the snapshot was deleted while it was read.
+        """
+        reader = self._reader()
+        try:
+            for task in self._tasks():
+                if within is not None and not self._overlaps(task.file, within):
+                    continue
+                deletes = sorted(task.delete_files, key=lambda file: file.file_path)
+                for part in reader.batches(task.file, deletes):
+                    if part.num_rows:
+                        yield part
+        except (FilesGone, FileNotFoundError) as error:
+            raise LakeError(
+                f"the snapshot of {'.'.join(self.mirror.name())} was deleted while it was read",
+                "check again; keep snapshots for longer ([maintenance] snapshot_age)",
+            ) from error
+
+    def _reader(self) -> FileReader:
+        schema = self.mirror.schema()
+        names = {field.name for field in schema.fields}
+        return FileReader.of(self.mirror, schema.select(*(c.lake for c in self.table.columns if c.lake in names)))
+
+    def _tasks(self) -> Sequence[FileScanTask]:
+        if self.mirror.current_snapshot() is None:
+            return ()
+        try:
+            return sorted(self.mirror.scan().plan_files(), key=lambda task: task.file.file_path)
+        except (NotImplementedError, ValueError) as error:
+            raise UnsupportedChange(
+                f"PyIceberg cannot read {'.'.join(self.mirror.name())}: {error}",
+                "apply its equality deletes (replicator maintain)",
+            ) from error
+
+    def _overlaps(self, file: DataFile, within: KeyRange) -> bool:
+        """Return whether a file may have keys in a range, by the bounds of the first key column."""
+        field = self.mirror.schema().find_field(self.table.ranges[0].lake)
+        lower, upper = (_bound(field, bounds) for bounds in (file.lower_bounds, file.upper_bounds))
+        behind = upper is not None and within.after is not None and upper < within.after[0]
+        before = lower is not None and within.upto is not None and lower > within.upto[0]
+        return not behind and not before
+
+
+def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
+    """Return a bound of the values of a column in a file; None if it is not known."""
+    found = None if not bounds else bounds.get(field.field_id)
+    try:
+        return None if found is None or not isinstance(field.field_type, PrimitiveType) else from_bytes(field.field_type, found)
+    except struct.error:  # the file has a narrower type than the column has now
+        return None

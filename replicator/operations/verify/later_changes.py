@@ -1,0 +1,190 @@
+"""Find the changes of a table that a mirror has and the source's transaction did not see, to undo them.
+
+A checksum is undone without looking at the mirror's rows: the hash of each image after a change is subtracted from its
+chunk, and that of each image before it is added. If the mirror's row of a key is not the image after the last change,
+the sums differ, as they must.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from replicator.consumer.files import FileReader, FilesGone, LogFile, change_column_of, live_files
+from replicator.errors import Unsettled
+from replicator.model.changelog import RowKind
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.gtid import GtidSet
+from replicator.model.position import binlog_number
+from replicator.operations.verify.chunks import Chunks, ChunkSums
+from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.lake_rows import forms, hash_rows
+from replicator.operations.verify.source_side import Fence, Row
+
+Offsets = Mapping[int, int]
+"""Partition → offset."""
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+_AFTER: Final = (str(RowKind.INSERT), str(RowKind.UPDATE_AFTER))
+_STREAMED: Final = frozenset({"c", "u", "d"})
+"""Operations of changes that have images."""
+_AGAIN: Final = "check again"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStates:
+    """What a key was, by the changelog; None is no row.
+
+    Attributes:
+        before: its row before the first change that the transaction may not have seen.
+        last: its row after the last change.
+        seen: further rows of it that the transaction may have seen instead of `before`.
+    """
+
+    before: Row | None
+    last: Row | None
+    seen: frozenset[Row | None] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LaterChanges:
+    """Images of changes, in their order.
+
+    Attributes:
+        table: the table.
+        images: the images, with the compared columns.
+        after: for each of them, whether it is the image after a change; else it is the one before.
+        deletes: for each of them, whether the change deleted the row.
+        unsure: for each of them, whether the transaction may have seen the change.
+    """
+
+    table: ComparedTable
+    images: pa.Table
+    after: Flags
+    deletes: Flags
+    unsure: Flags
+
+    @property
+    def count(self) -> int:
+        """Number of images."""
+        return int(self.images.num_rows)
+
+    def undo(self, chunks: Chunks, sums: ChunkSums) -> None:
+        """Undo the changes in the checksums of chunks."""
+        if not self.count:
+            return
+        numbers, hashes = chunks.numbers(self.images), hash_rows(self.images, self.table.columns)
+        sums.add(numbers[self.after], hashes[self.after], -1)
+        sums.add(numbers[~self.after], hashes[~self.after], 1)
+
+    def states(self) -> dict[Row, KeyStates]:
+        """Return key → its states, for a table with a key."""
+        columns = self.table.columns
+        rows = list(zip(*(a.to_pylist() for a in forms(self.images, columns)), strict=True))
+        places = [columns.index(column) for column in self.table.key]
+        found: dict[Row, KeyStates] = {}
+        flags = zip(self.after.tolist(), self.deletes.tolist(), self.unsure.tolist(), strict=True)
+        for row, (is_after, deletes, unsure) in zip(rows, flags, strict=True):
+            key = tuple(row[place] for place in places)
+            known = found.get(key, KeyStates(None if is_after else row, None))
+            if is_after or deletes:
+                last = row if is_after else None
+                known = KeyStates(known.before, last, known.seen | {last} if unsure else known.seen)
+            found[key] = known
+        return found
+
+
+def later_changes(
+    table: ComparedTable, changelog: Table, fence: Fence, since: Offsets, until: Offsets
+) -> LaterChanges:
+    """Return the changes with offsets from `since` to before `until` that the transaction may not have seen.
+
+    Raises:
+        Unsettled: a change has no images, so it cannot be undone.
+    """
+    schema = changelog.schema()
+    change = change_column_of(schema)
+    names = {field.name for field in schema.fields}
+    wanted = [c.lake for c in table.columns if c.lake in names]
+    reader = FileReader.of(changelog, schema.select(*wanted, change))
+    snapshot = changelog.current_snapshot()
+    parts = []
+    if snapshot is not None:
+        try:
+            for file in live_files(changelog, int(snapshot.snapshot_id)):
+                if _may_have(file, since, until):
+                    parts += [_between(part, change, since, until) for part in reader.batches(file.data)]
+        except FilesGone as error:
+            raise Unsettled(f"files of the changelog of {table.name} were deleted meanwhile", _AGAIN) from error
+    rows = pa.concat_tables(parts) if parts else reader.arrow_schema.empty_table()
+    return _classified(table, rows, change, fence)
+
+
+def offsets(marker: CommitMarker, topic: str) -> Offsets:
+    """Return the first offset of each partition of a topic that a table with this marker lacks."""
+    return {p: progress.next_offset for p, progress in marker.progress.get(topic, {}).items()}
+
+
+def _may_have(file: LogFile, since: Offsets, until: Offsets) -> bool:
+    if not until:
+        return False
+    first = min(since.get(partition, 0) for partition in until)
+    return file.last[1] >= first and file.first[1] < max(until.values())
+
+
+def _between(rows: pa.Table, change: str, since: Offsets, until: Offsets) -> pa.Table:
+    at = rows.column(change).combine_chunks()
+    partitions, numbers = (at.field(name).to_numpy(zero_copy_only=False) for name in ("partition", "offset"))
+    inside = np.zeros(len(numbers), bool)
+    for partition, end in until.items():
+        inside |= (partitions == partition) & (numbers >= since.get(partition, 0)) & (numbers < end)
+    return rows.filter(pa.array(inside))
+
+
+def _classified(table: ComparedTable, rows: pa.Table, change: str, fence: Fence) -> LaterChanges:
+    at = rows.column(change).combine_chunks()
+    kinds = at.field("kind").to_pylist()
+    # The order in the log; the image before an update precedes the one after it.
+    is_after = np.array([kind in _AFTER for kind in kinds], bool)
+    deletes = np.array([kind == RowKind.DELETE for kind in kinds], bool)
+    order = np.lexsort((is_after, *(at.field(n).to_numpy(zero_copy_only=False) for n in ("offset", "partition"))))
+    rows, at = rows.take(pa.array(order)), at.take(pa.array(order))
+    seen = _each((at.field("file"), at.field("pos"), at.field("gtid")), lambda *p: _was_seen(fence, *p))
+    unseen = _each((at.field("file"), at.field("pos")), lambda *p: _was_not_seen(fence, *p))
+    later = ~seen
+    operations = set(pc.unique(at.field("op").filter(pa.array(later))).to_pylist())
+    if strange := operations - _STREAMED:
+        raise Unsettled(f"{table.name} was truncated or read again meanwhile (op {min(strange)})", _AGAIN)
+    kept = rows.filter(pa.array(later)).drop_columns([change])
+    return LaterChanges(table, kept, is_after[order][later], deletes[order][later], ~unseen[later])
+
+
+def _each(
+    columns: Sequence[pa.Array], test: Callable[..., bool]
+) -> Flags:
+    """Return a test of some columns for each row; each combination of values is tested once."""
+    rows: Iterable[tuple[Any, ...]] = zip(*(column.to_pylist() for column in columns), strict=True)
+    known: dict[tuple[Any, ...], bool] = {}
+    found = []
+    for values in rows:
+        if values not in known:
+            known[values] = test(*values)
+        found.append(known[values])
+    return np.array(found, bool)
+
+
+def _was_seen(fence: Fence, file: str | None, pos: int | None, gtid: str | None) -> bool:
+    if fence.seen is not None and gtid:
+        return fence.seen.lacking(GtidSet.parse(gtid)) == 0
+    return _place(file, pos) < (binlog_number(fence.seen_file), fence.seen_pos)
+
+
+def _was_not_seen(fence: Fence, file: str | None, pos: int | None) -> bool:
+    return _place(file, pos) >= (binlog_number(fence.before.file), fence.before.pos)
+
+
+def _place(file: str | None, pos: int | None) -> tuple[int, int]:
+    return (binlog_number(file) if file else 0, pos or 0)

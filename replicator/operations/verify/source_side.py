@@ -1,0 +1,173 @@
+"""Read checksums and rows of the source, in one consistent transaction at a known position.
+
+No lock is taken. The position is known by two ends instead: all transactions of `Fence.seen` were visible when the
+transaction began, and none from `Fence.before` on. What committed in the few milliseconds between is known by key from
+the changelog; a row that changed there may be any of its versions.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
+
+from replicator.config import Config
+from replicator.model.binlog import BinlogEnd
+from replicator.model.gtid import GtidSet
+from replicator.model.identifiers import quoted
+from replicator.operations.verify.canonical import MODULUS, ComparedColumn, row_hash
+from replicator.operations.verify.chunks import BucketChunks, Key, KeyRange
+from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.lake_rows import Checksum
+from replicator.sources.mysql.connection import connect, read_binlog_end
+
+_LACKS_PRIVILEGE: Final = 1227
+_SAVEPOINT: Final = "replicator_verify"
+_RELEASE: Final = text(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+_SETTLE_S: Final = 2.0
+"""How long a transaction may take from the binlog to the storage engine, if nothing better is known."""
+_CHUNK_BYTES: Final = 16_000_000
+"""Estimated size of the rows of a chunk at most."""
+_CHUNK_ROWS: Final = 20_000
+
+Row = tuple[bytes | None, ...]
+"""The canonical forms of the columns of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The position of a consistent transaction.
+
+    Attributes:
+        seen: the transactions that it sees for certain; None if the server has no GTIDs.
+        seen_file: it sees everything in earlier binlog files, and in this one before `seen_pos`.
+        before: it sees nothing that is in the binlog behind this position.
+        server_version: the version of the server.
+    """
+
+    seen: GtidSet | None
+    seen_file: str
+    seen_pos: int
+    before: BinlogEnd
+    server_version: str
+
+
+@contextmanager
+def open_source(config: Config) -> Iterator[tuple[Connection, Fence]]:
+    """Begin a consistent transaction of the source, and keep it open during the block.
+
+    Needs SELECT and REPLICATION CLIENT; on a server without GTIDs also RELOAD, to begin a new binlog file.
+
+    Raises:
+        SourceError: the source does not answer, or writes no binlog.
+    """
+    with connect(config.source) as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        connection.execute(
+            text(
+                "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, "
+                "transaction_isolation = 'REPEATABLE-READ'"
+            )
+        )
+        seen = _settled_end(connection)
+        connection.execute(text("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"))
+        before = read_binlog_end(connection)
+        connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
+        version = str(connection.scalar(text("SELECT VERSION()")))
+        yield connection, Fence(seen.gtids, seen.file, seen.pos, before, version)
+        connection.execute(text("ROLLBACK"))
+
+
+def _settled_end(connection: Connection) -> BinlogEnd:
+    """Return a position before which all transactions are visible.
+
+    MySQL writes a transaction to the binlog before it commits it in the storage engine. It is among the executed GTIDs
+    only after that. Without GTIDs, a new binlog file is begun, which waits for the commits of the former.
+    """
+    end = read_binlog_end(connection)
+    if end.gtids is not None:
+        return end
+    try:
+        connection.execute(text("FLUSH BINARY LOGS"))
+    except OperationalError as error:
+        if not error.orig or error.orig.args[0] != _LACKS_PRIVILEGE:
+            raise
+        time.sleep(_SETTLE_S)
+        return end
+    return BinlogEnd(read_binlog_end(connection).file, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSide:
+    """Reads one table in an open transaction.
+
+    Attributes:
+        connection: the connection with the transaction.
+        table: the table.
+    """
+
+    connection: Connection
+    table: ComparedTable
+
+    @property
+    def chunk_rows(self) -> int:
+        """Number of rows of a chunk."""
+        return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // self.table.source.bytes_per_row))
+
+    def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
+        """Divide a range into ranges of about `rows` rows each, by walking along the index."""
+        after = within.after
+        while (upto := self._key_at(KeyRange(after, within.upto), rows)) is not None:
+            yield KeyRange(after, upto)
+            after = upto
+        if after is None or after != within.upto:
+            yield KeyRange(after, within.upto)
+
+    def _key_at(self, within: KeyRange, number: int) -> Key | None:
+        """Return the key of row `number`, counted from 1; None if there are not more rows."""
+        names = ", ".join(quoted(k.name) for k in self.table.range_key)
+        query = (
+            f"SELECT {names} FROM {self.table.source.name} WHERE {within.condition(self.table)} "
+            f"ORDER BY {names} LIMIT 2 OFFSET {number - 1}"
+        )
+        rows = self._rows(query)
+        return tuple(int(value) for value in rows[0]) if len(rows) > 1 else None
+
+    def checksum(self, chunk: KeyRange) -> Checksum:
+        """Return the checksum of the rows of a range."""
+        query = (
+            f"SELECT COUNT(*), SUM({row_hash(self.table.columns)}) FROM {self.table.source.name} "
+            f"WHERE {chunk.condition(self.table)}"
+        )
+        rows, total = self._rows(query)[0]
+        return Checksum(int(rows), int(total or 0) % MODULUS)
+
+    def bucket_checksums(self, chunks: BucketChunks) -> dict[int, Checksum]:
+        """Return bucket → checksum for the buckets that have rows; all of one statement."""
+        query = (
+            f"SELECT {chunks.bucket} AS b, COUNT(*), SUM({row_hash(self.table.columns)}) "
+            f"FROM {self.table.source.name} GROUP BY b ORDER BY NULL"
+        )
+        return {int(b): Checksum(int(rows), int(total) % MODULUS) for b, rows, total in self._rows(query)}
+
+    def rows(self, condition: str) -> Iterator[Row]:
+        """Yield the rows that meet an SQL condition, as canonical forms."""
+        read = ", ".join(f"CAST({c.expression} AS BINARY)" for c in self.table.columns)
+        query = f"SELECT {read} FROM {self.table.source.name} WHERE {condition}"
+        for row in self._rows(query):
+            yield tuple(row)
+
+    def _rows(self, query: str) -> Sequence[Any]:
+        # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
+        rows = self.connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
+        # This releases the lock with which the transaction would make an ALTER TABLE wait for the end of the check.
+        self.connection.execute(_RELEASE)
+        return rows
+
+
+def plain(columns: Sequence[ComparedColumn], row: Row) -> dict[str, bytes | None]:
+    """Return a row as source column → form."""
+    return {c.source: value for c, value in zip(columns, row, strict=True)}
