@@ -113,7 +113,8 @@ def _joined(columns: Sequence[Numbers]) -> Numbers:
     """Return keys of several columns as bytes of one length, which compare like the keys."""
     if len(columns) == 1:
         return columns[0]
-    octets = np.stack([column.astype(">u8") for column in columns], axis=1)
+    # Stacking would change the order of bytes, so it comes first.
+    octets = np.stack(columns, axis=1).astype(">u8")
     return np.ascontiguousarray(octets).view(f"S{8 * len(columns)}").ravel()
 
 

@@ -23,6 +23,9 @@ _HASH_BYTES: Final = 8
 _PRINTED_SCALE: Final = 6
 """Arrow writes decimals of a larger scale with an exponent."""
 
+Row = tuple[bytes | None, ...]
+"""The canonical forms of columns of a row."""
+
 
 @dataclass(frozen=True, slots=True)
 class Checksum:

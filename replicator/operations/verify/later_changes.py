@@ -22,8 +22,8 @@ from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
 from replicator.operations.verify.chunks import Chunks, ChunkSums
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import forms, hash_rows
-from replicator.operations.verify.source_side import Fence, Row
+from replicator.operations.verify.lake_rows import Row, forms, hash_rows
+from replicator.operations.verify.source_side import Fence
 
 Offsets = Mapping[int, int]
 """Partition → offset."""

@@ -18,10 +18,10 @@ from replicator.config import Config
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.identifiers import quoted
-from replicator.operations.verify.canonical import MODULUS, ComparedColumn, row_hash
+from replicator.operations.verify.canonical import MODULUS, row_hash
 from replicator.operations.verify.chunks import BucketChunks, Key, KeyRange
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Checksum
+from replicator.operations.verify.lake_rows import Checksum, Row
 from replicator.sources.mysql.connection import connect, read_binlog_end
 
 _LACKS_PRIVILEGE: Final = 1227
@@ -32,9 +32,6 @@ _SETTLE_S: Final = 2.0
 _CHUNK_BYTES: Final = 16_000_000
 """Estimated size of the rows of a chunk at most."""
 _CHUNK_ROWS: Final = 20_000
-
-Row = tuple[bytes | None, ...]
-"""The canonical forms of the columns of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +150,9 @@ class SourceSide:
         )
         return {int(b): Checksum(int(rows), int(total) % MODULUS) for b, rows, total in self._rows(query)}
 
-    def rows(self, condition: str) -> Iterator[Row]:
-        """Yield the rows that meet an SQL condition, as canonical forms."""
+    def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
+        """Yield the rows of a range, or of buckets, as canonical forms."""
+        condition = chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
         read = ", ".join(f"CAST({c.expression} AS BINARY)" for c in self.table.columns)
         query = f"SELECT {read} FROM {self.table.source.name} WHERE {condition}"
         for row in self._rows(query):
@@ -167,7 +165,3 @@ class SourceSide:
         self.connection.execute(_RELEASE)
         return rows
 
-
-def plain(columns: Sequence[ComparedColumn], row: Row) -> dict[str, bytes | None]:
-    """Return a row as source column → form."""
-    return {c.source: value for c, value in zip(columns, row, strict=True)}

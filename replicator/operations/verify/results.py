@@ -1,0 +1,201 @@
+"""What a check found."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from replicator.operations.verify.canonical import ComparedColumn, Form
+from replicator.operations.verify.lake_rows import Row
+
+SHOWN: Final = 200
+"""Number of characters of a value that are shown at most."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Verdict(StrEnum):
+    """The result of a check."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNDECIDED = "undecided"
+
+
+class Kind(StrEnum):
+    """How a row differs."""
+
+    MISSING = "missing"
+    """The source has it, the mirror does not."""
+    UNEXPECTED = "unexpected"
+    """The mirror has it, the source does not; or the mirror has it several times."""
+    DIFFERENT = "different"
+    """Both have it, with other values."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """A row that differs.
+
+    Attributes:
+        key: key column → value, as text. Empty for a table without a key.
+        columns: the columns that differ; empty unless the kind is DIFFERENT.
+        source, lake: column → value, as text; None on the side that does not have the row. NULL is None.
+        later: the row changed after the position. `source` is then its row after the last change, by the changelog.
+    """
+
+    kind: Kind
+    key: Mapping[str, str | None]
+    columns: tuple[str, ...]
+    source: Mapping[str, str | None] | None
+    lake: Mapping[str, str | None] | None
+    later: bool = False
+
+
+class Severity(StrEnum):
+    """What a finding about columns means."""
+
+    DIFFERENT = "different"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFinding:
+    """Something about the columns or the key of a table."""
+
+    severity: Severity
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkResult:
+    """The checksums of a chunk.
+
+    Attributes:
+        first, last: the keys that bound it, as text; None without bound, and for buckets.
+        source_rows, lake_rows: number of its rows at the position.
+        equal: whether the checksums are equal.
+        seconds: how long the source took.
+    """
+
+    first: str | None
+    last: str | None
+    source_rows: int
+    lake_rows: int
+    equal: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """What was found in a table.
+
+    Attributes:
+        verdict: the result.
+        reason: why it is undecided; None otherwise.
+        source_rows, lake_rows: number of rows at the position, in the part that was checked.
+        chunks: the chunks that were checked.
+        by: how rows are divided: "ranges" of keys or "buckets" of hashes.
+        counts: kind → number of rows that differ.
+        complete: whether all rows that differ were counted; if not, there may be more.
+        rows: the first of them.
+        schema: findings about columns and key.
+        fetched: number of rows of the source that were fetched.
+        later: number of images of later changes that were undone.
+        excluded, masked: columns that are not compared.
+        seconds: how long the check took.
+    """
+
+    table: str
+    verdict: Verdict
+    reason: str | None = None
+    source_rows: int = 0
+    lake_rows: int = 0
+    by: str = "ranges"
+    chunks: Sequence[ChunkResult] = ()
+    counts: Mapping[Kind, int] = field(default_factory=dict)
+    complete: bool = True
+    rows: Sequence[RowDifference] = ()
+    schema: Sequence[SchemaFinding] = ()
+    fetched: int = 0
+    later: int = 0
+    excluded: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def differing(self) -> int:
+        """Number of rows that differ."""
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+        mirror: the name of the mirror.
+        version: the version of the engine.
+        server_version: the version of the source.
+        position: the binlog position before which all changes were compared.
+        gtids: the GTIDs that the source had executed then; None if it has none.
+        began_ms, ended_ms: when the check began and ended, milliseconds since the epoch.
+        tables: the results, in the order of names.
+        options: what was asked for, as text.
+    """
+
+    mirror: str
+    version: str
+    server_version: str
+    position: str
+    gtids: str | None
+    began_ms: int
+    ended_ms: int
+    tables: Sequence[TableResult]
+    options: Mapping[str, str | int | float | None] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The result: a difference weighs more than a table that is undecided."""
+        found = {t.verdict for t in self.tables}
+        return next(v for v in (Verdict.DIFFERENT, Verdict.UNDECIDED, Verdict.EQUAL) if v in found or v is Verdict.EQUAL)
+
+
+def shown(columns: Sequence[ComparedColumn], row: Row) -> dict[str, str | None]:
+    """Return canonical forms as source column → text for people."""
+    return {c.source: shown_value(c, value) for c, value in zip(columns, row, strict=True)}
+
+
+def shown_value(column: ComparedColumn, value: bytes | None) -> str | None:
+    """Return a canonical form as text for people, cut to `SHOWN` characters; None for NULL."""
+    if value is None:
+        return None
+    text = _shown(column, value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+
+
+def _shown(column: ComparedColumn, value: bytes) -> str:
+    try:
+        match column.form:
+            case Form.DAYS:
+                return (date(1970, 1, 1) + timedelta(days=int(value))).isoformat()
+            case Form.MICROS if column.type.name == "long":
+                return _time(int(value))
+            case Form.MICROS:
+                moment = _EPOCH + timedelta(microseconds=int(value))
+                zone = " UTC" if column.type.name == "timestamptz" else ""
+                return moment.replace(tzinfo=None).isoformat(" ") + zone
+            case Form.DOUBLE:
+                return repr(struct.unpack("<d", value)[0])
+            case Form.BYTES:
+                return value.hex()
+    except (OverflowError, ValueError, struct.error):
+        pass  # MySQL has days before the year 1
+    return value.decode("utf-8", "replace")
+
+
+def _time(micros: int) -> str:
+    seconds, rest = divmod(abs(micros), 1_000_000)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{'-' if micros < 0 else ''}{text}{f'.{rest:06d}' if rest else ''}"

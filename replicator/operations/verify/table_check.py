@@ -1,0 +1,274 @@
+"""Check one table: checksums of chunks, then of smaller chunks where they differ, then rows.
+
+Both sides read at the same time: the source in the thread of the caller, the lake in another one. Memory is bounded by
+the number of chunks, and by the rows of the chunks that are compared row by row at once.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from replicator.operations.verify.chunks import BucketChunks, Chunks, ChunkSums, KeyRange, RangeChunks
+from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.lake_rows import Checksum, Row
+from replicator.operations.verify.later_changes import LaterChanges
+from replicator.operations.verify.results import (
+    ChunkResult,
+    Kind,
+    RowDifference,
+    SchemaFinding,
+    Severity,
+    TableResult,
+    Verdict,
+)
+from replicator.operations.verify.row_comparison import RowComparison
+
+_SMALL_ROWS: Final = 500
+"""Rows of the chunks into which one that differs is divided."""
+_ROWS_AT_ONCE: Final = 200_000
+"""Rows of the source that are compared row by row at once, at most."""
+_MOST_BUCKETS: Final = 50_000
+_ALL: Final = KeyRange(None, None)
+
+
+class SourceRows(Protocol):
+    """What is asked of the source; see `SourceSide`."""
+
+    @property
+    def chunk_rows(self) -> int:
+        """Number of rows of a chunk."""
+        ...
+
+    def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
+        """Divide a range into ranges of about `rows` rows each."""
+        ...
+
+    def checksum(self, chunk: KeyRange) -> Checksum:
+        """Return the checksum of a range."""
+        ...
+
+    def bucket_checksums(self, chunks: BucketChunks) -> dict[int, Checksum]:
+        """Return the checksums of all buckets that have rows."""
+        ...
+
+    def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
+        """Yield the rows of a range, or of buckets."""
+        ...
+
+
+class LakeRows(Protocol):
+    """What is asked of the lake; see `LakeSide`."""
+
+    def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
+        """Add all rows to the checksums of their chunks."""
+        ...
+
+    def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
+        """Return the rows of some chunks."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How a table is checked.
+
+    Attributes:
+        rows_per_second: the source is asked for the checksums of so many rows in a second at most; None is no limit.
+        differences: so many differing rows are looked for at most, in each table.
+        sample: the share of the chunks that is checked, 0 to 1; 1 checks all.
+        seed: chooses the sample.
+    """
+
+    rows_per_second: int | None = None
+    differences: int = 10_000
+    sample: float = 1.0
+    seed: int = 0
+
+
+OnRows = Callable[[int, int], None]
+"""Called with the number of rows of the source that were checked, and the estimated number."""
+
+
+@dataclass(slots=True)
+class TableCheck:
+    """Checks one table.
+
+    Attributes:
+        later: the changes that the mirror has and the source's transaction may not have seen.
+        schema: what was found about the columns.
+        on_rows: called during the check.
+    """
+
+    table: ComparedTable
+    source: SourceRows
+    lake: LakeRows
+    later: LaterChanges
+    limits: Limits = Limits()
+    schema: Sequence[SchemaFinding] = ()
+    on_rows: OnRows = lambda done, total: None
+    _fetched: int = field(default=0, init=False)
+    _complete: bool = field(default=True, init=False)
+
+    def run(self) -> TableResult:
+        """Check the table.
+
+        Raises:
+            LakeError, SchemaError: as `LakeSide.add_checksums`.
+            SourceError: the source does not answer.
+        """
+        began = time.monotonic()
+        chunks, differences = self._by_ranges() if self.table.ranges else self._by_buckets()
+        counts = {kind: sum(d.kind is kind for d in differences) for kind in Kind}
+        wrong = any(f.severity is Severity.DIFFERENT for f in self.schema)
+        verdict = Verdict.DIFFERENT if differences or wrong else Verdict.EQUAL
+        reason = None
+        if differences and not self.table.key and self.later.unsure.any():
+            verdict = Verdict.DIFFERENT if wrong else Verdict.UNDECIDED
+            reason = "rows changed in the moment in which the check began, and there is no key to identify them"
+        return TableResult(
+            table=self.table.name,
+            verdict=verdict,
+            reason=reason,
+            source_rows=sum(c.source_rows for c in chunks),
+            lake_rows=sum(c.lake_rows for c in chunks),
+            by="ranges" if self.table.ranges else "buckets",
+            chunks=chunks,
+            counts={kind: count for kind, count in counts.items() if count},
+            complete=self._complete,
+            rows=differences,
+            schema=self.schema,
+            fetched=self._fetched,
+            later=self.later.count,
+            excluded=self.table.excluded,
+            masked=self.table.masked,
+            seconds=time.monotonic() - began,
+        )
+
+    def _by_ranges(self) -> tuple[list[ChunkResult], list[RowDifference]]:
+        ranges = self._sampled(list(self.source.ranges(_ALL, self.source.chunk_rows)))
+        results = self._compare_ranges(ranges)
+        suspicious = [r for r, result in zip(ranges, results, strict=True) if not result.equal]
+        small = [part for r in suspicious for part in self.source.ranges(r, _SMALL_ROWS)]
+        if len(small) > len(suspicious):
+            parts = self._compare_ranges(small)
+            small = [r for r, result in zip(small, parts, strict=True) if not result.equal]
+        return results, self._rows_of_ranges(small)
+
+    def _sampled(self, ranges: list[KeyRange]) -> list[KeyRange]:
+        if self.limits.sample >= 1:
+            return ranges
+        count = max(1, round(len(ranges) * self.limits.sample))
+        chosen = random.Random(self.limits.seed).sample(range(len(ranges)), count)
+        return [ranges[number] for number in sorted(chosen)]
+
+    def _compare_ranges(self, ranges: Sequence[KeyRange]) -> list[ChunkResult]:
+        """Compare the checksums of ranges."""
+        chunks, sums = RangeChunks(self.table, tuple(ranges)), ChunkSums(len(ranges))
+        with ThreadPoolExecutor(1, "lake") as pool:
+            reading = pool.submit(self.lake.add_checksums, chunks, sums, hull(ranges))
+            theirs = list(self._checksums(ranges, reading))
+            reading.result()
+        self.later.undo(chunks, sums)
+        return [
+            _result(r, found, sums[number], seconds)
+            for number, (r, (found, seconds)) in enumerate(zip(ranges, theirs, strict=True))
+        ]
+
+    def _checksums(
+        self, ranges: Sequence[KeyRange], reading: "Future[int]"
+    ) -> Iterator[tuple[Checksum, float]]:
+        """Yield the source's checksum of each range, and how long it took."""
+        began, rows = time.monotonic(), 0
+        for chunk in ranges:
+            if reading.done() and reading.exception() is not None:
+                reading.result()
+            started = time.monotonic()
+            found = self.source.checksum(chunk)
+            rows += found.rows
+            yield found, time.monotonic() - started
+            self.on_rows(rows, max(rows, self.table.source.rows))
+            if self.limits.rows_per_second:
+                time.sleep(max(0.0, began + rows / self.limits.rows_per_second - time.monotonic()))
+
+    def _rows_of_ranges(self, ranges: Sequence[KeyRange]) -> list[RowDifference]:
+        found: list[RowDifference] = []
+        at_once = _ROWS_AT_ONCE // _SMALL_ROWS
+        for start in range(0, len(ranges), at_once):
+            group = ranges[start : start + at_once]
+            chunks = RangeChunks(self.table, tuple(group))
+            source = (row for chunk in group for row in self.source.rows(chunk))
+            if not self._add_differences(found, chunks, source, hull(group)):
+                break
+        return found
+
+    def _by_buckets(self) -> tuple[list[ChunkResult], list[RowDifference]]:
+        buckets = BucketChunks(self.table, min(_MOST_BUCKETS, 1 + self.table.source.rows // _SMALL_ROWS))
+        sums = ChunkSums(len(buckets))
+        with ThreadPoolExecutor(1, "lake") as pool:
+            reading = pool.submit(self.lake.add_checksums, buckets, sums)
+            began = time.monotonic()
+            theirs = self.source.bucket_checksums(buckets)
+            seconds = (time.monotonic() - began) / len(buckets)
+            reading.result()
+        self.later.undo(buckets, sums)
+        results = [
+            _result(None, theirs.get(number, Checksum()), sums[number], seconds)
+            for number in range(len(buckets))
+        ]
+        rows = sum(result.source_rows for result in results)
+        self.on_rows(rows, rows)
+        return results, self._rows_of_buckets(buckets, results)
+
+    def _rows_of_buckets(
+        self, buckets: BucketChunks, results: Sequence[ChunkResult]
+    ) -> list[RowDifference]:
+        found: list[RowDifference] = []
+        left = [number for number, result in enumerate(results) if not result.equal]
+        while left:
+            group = [left.pop(0)]
+            rows = results[group[0]].source_rows
+            while left and rows + results[left[0]].source_rows <= _ROWS_AT_ONCE:
+                rows += results[left[0]].source_rows
+                group.append(left.pop(0))
+            chunks = BucketChunks(self.table, buckets.buckets, tuple(group))
+            if not self._add_differences(found, chunks, self.source.rows(chunks), None):
+                break
+        return found
+
+    def _add_differences(
+        self, found: list[RowDifference], chunks: Chunks, source: Iterator[Row], within: KeyRange | None
+    ) -> bool:
+        """Add the rows of some chunks that differ. Return False if there are too many."""
+        lake = self.lake.rows_in(chunks, within)
+        for difference in RowComparison(self.table, self.later).differences(
+            chunks, self._counted(source), lake
+        ):
+            if len(found) >= self.limits.differences:
+                self._complete = False
+                return False
+            found.append(difference)
+        return True
+
+    def _counted(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
+            self._fetched += 1
+            yield row
+
+
+def hull(ranges: Sequence[KeyRange]) -> KeyRange | None:
+    """Return the range from the first to the last of some ranges in order; None if there are none."""
+    return KeyRange(ranges[0].after, ranges[-1].upto) if ranges else None
+
+
+def _result(chunk: KeyRange | None, source: Checksum, lake: Checksum, seconds: float) -> ChunkResult:
+    first, last = (None, None) if chunk is None else (_text(chunk.after), _text(chunk.upto))
+    return ChunkResult(first, last, source.rows, lake.rows, source == lake, seconds)
+
+
+def _text(key: tuple[int, ...] | None) -> str | None:
+    return None if key is None else ", ".join(map(str, key))

@@ -1,0 +1,133 @@
+"""Tables for tests of checks: described without a server, with both sides in memory."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from replicator.model.table import TableId
+from replicator.operations.verify.canonical import compared_column
+from replicator.operations.verify.chunks import BucketChunks, Chunks, ChunkSums, KeyRange, RangeChunks
+from replicator.operations.verify.compared_table import ComparedTable, _ranges
+from replicator.operations.verify.lake_rows import Checksum, Row, checksum, forms, hash_rows
+from replicator.operations.verify.later_changes import LaterChanges
+from replicator.sources.mysql.table_rows import SourceTable, _column, _key_column
+from tests.support.compared_rows import arrow_type
+
+
+def described(columns: Mapping[str, Mapping[str, Any]], key: Sequence[str] = ()) -> ComparedTable:
+    """Return a table with `columns`: name → values of information_schema.columns."""
+    empty = dict.fromkeys(("charset", "digits", "scale", "fraction", "size"))
+    rows = [
+        {"name": name, "whole": values["kind"], "nullable": "YES", **empty, **values}
+        for name, values in columns.items()
+    ]
+    found = tuple(_column(row) for row in rows)
+    keys = tuple(_key_column(row) for name in key for row in rows if row["name"] == name)
+    source = SourceTable(TableId("shop", "t"), found, keys, 10, 100)
+    compared = {c.column.name: compared_column(c, c.column.name) for c in found}
+    return ComparedTable(
+        source, tuple(compared.values()), tuple(compared[name] for name in key), _ranges(source, compared)
+    )
+
+
+ORDERS = described(
+    {
+        "id": {"kind": "bigint", "nullable": "NO"},
+        "line": {"kind": "int", "whole": "int unsigned", "nullable": "NO"},
+        "note": {"kind": "varchar", "charset": "utf8mb4", "size": 100},
+        "price": {"kind": "decimal", "whole": "decimal(20,8)", "digits": 20, "scale": 8},
+        "document": {"kind": "json"},
+    },
+    ("id", "line"),
+)
+"""A table with a key of two integers."""
+NAMES = described(
+    {
+        "name": {"kind": "varchar", "charset": "utf8mb4", "size": 100, "nullable": "NO"},
+        "size": {"kind": "double"},
+    },
+    ("name",),
+)
+"""A table whose key is a text."""
+KEYLESS = described({"at": {"kind": "int"}, "note": {"kind": "varchar", "charset": "latin1", "size": 9}})
+"""A table without a key."""
+
+
+def rows_of(table: ComparedTable, rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """Return rows with the types of the lake."""
+    values = list(rows)
+    return pa.table(
+        {
+            c.lake: pa.array([row[i] for row in values], arrow_type(c.type))
+            for i, c in enumerate(table.columns)
+        }
+    )
+
+
+def no_changes(table: ComparedTable) -> LaterChanges:
+    """Return that nothing changed later."""
+    none = np.zeros(0, bool)
+    return LaterChanges(table, rows_of(table, ()), none, none, none)
+
+
+@dataclass
+class MemorySource:
+    """The source, in memory. `asked` counts the rows that were fetched."""
+
+    table: ComparedTable
+    content: pa.Table
+    chunk_rows: int = 7
+    asked: int = 0
+
+    def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
+        columns = [self.content.column(c.lake).to_pylist() for c in self.table.ranges]
+        keys = sorted(zip(*columns, strict=True))
+        inside = [
+            k
+            for k in keys
+            if (within.after is None or k > within.after) and (within.upto is None or k <= within.upto)
+        ]
+        ends = [k for k in inside[rows - 1 : -1 : rows]]
+        afters = [within.after, *ends]
+        return (KeyRange(*pair) for pair in zip(afters, [*ends, within.upto], strict=True))
+
+    def checksum(self, chunk: KeyRange) -> Checksum:
+        return checksum(hash_rows(self._inside(chunk), self.table.columns))
+
+    def bucket_checksums(self, chunks: BucketChunks) -> dict[int, Checksum]:
+        numbers = chunks.numbers(self.content)
+        return {
+            int(n): checksum(hash_rows(self.content.filter(pa.array(numbers == n)), self.table.columns))
+            for n in np.unique(numbers)
+        }
+
+    def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
+        for row in zip(
+            *(a.to_pylist() for a in forms(self._inside(chunk), self.table.columns)), strict=True
+        ):
+            self.asked += 1
+            yield row
+
+    def _inside(self, chunk: KeyRange | BucketChunks) -> pa.Table:
+        chunks: Chunks = RangeChunks(self.table, (chunk,)) if isinstance(chunk, KeyRange) else chunk
+        return self.content.filter(pa.array(chunks.numbers(self.content) >= 0))
+
+
+@dataclass
+class MemoryLake:
+    """The mirror, in memory."""
+
+    table: ComparedTable
+    content: pa.Table
+
+    def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
+        sums.add(chunks.numbers(self.content), hash_rows(self.content, self.table.columns))
+        return int(self.content.num_rows)
+
+    def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
+        return self.content.filter(pa.array(chunks.numbers(self.content) >= 0))
+
+

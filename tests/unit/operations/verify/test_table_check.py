@@ -1,0 +1,183 @@
+"""A check finds exactly the rows that differ, whatever changed meanwhile."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.later_changes import LaterChanges
+from replicator.operations.verify.results import Kind, Verdict
+from replicator.operations.verify.table_check import Limits, TableCheck
+from tests.support.verified_tables import (
+    KEYLESS,
+    NAMES,
+    ORDERS,
+    MemoryLake,
+    MemorySource,
+    no_changes,
+    rows_of,
+)
+
+NOTES = st.sampled_from(["", "a", "b|c", "é🦊", None])
+PRICES = st.sampled_from([Decimal("0"), Decimal("-0.00000001"), Decimal("123456789012.5"), None])
+DOCUMENTS = st.sampled_from(['{"a": 1}', '{"a":2}', None])
+ORDER = st.tuples(NOTES, PRICES, DOCUMENTS)
+KEYS = st.tuples(st.sampled_from([-(2**63), -257, -7, 0, 1, 2, 300, 2**63 - 1]), st.sampled_from([0, 1, 256, 2**32 - 1]))
+ORDER_ROWS = st.dictionaries(KEYS, ORDER, max_size=25)
+CHANGES = st.lists(st.tuples(KEYS, st.none() | ORDER, st.booleans()), max_size=12)
+
+
+def check(table: ComparedTable, source: Any, lake: Any, later: LaterChanges | None = None, **options: Any) -> Any:
+    return TableCheck(
+        table,
+        MemorySource(table, rows_of(table, source)),
+        MemoryLake(table, rows_of(table, lake)),
+        later or no_changes(table),
+        **options,
+    ).run()
+
+
+def flat(rows: Mapping[tuple[Any, ...], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [(*key, *row) for key, row in rows.items()]
+
+
+@given(ORDER_ROWS, ORDER_ROWS)
+def test_differences_are_found_exactly(source: dict[Any, Any], lake: dict[Any, Any]) -> None:
+    found = check(ORDERS, flat(source), flat(lake))
+    wanted = {
+        key: Kind.MISSING if key not in lake else Kind.UNEXPECTED if key not in source else Kind.DIFFERENT
+        for key in source.keys() | lake.keys()
+        if source.get(key) != lake.get(key)
+    }
+    assert {(int(d.key["id"]), int(d.key["line"])): d.kind for d in found.rows} == wanted
+    assert found.verdict is (Verdict.DIFFERENT if wanted else Verdict.EQUAL)
+    assert (found.source_rows, found.lake_rows) == (len(source), len(lake))
+    for difference in found.rows:
+        if difference.kind is Kind.DIFFERENT:
+            key = (int(difference.key["id"]), int(difference.key["line"]))
+            names = zip(("note", "price", "document"), source[key], lake[key], strict=True)
+            assert difference.columns == tuple(name for name, one, other in names if one != other)
+
+
+@given(ORDER_ROWS, CHANGES, st.integers(0, 3))
+def test_later_changes_are_no_differences(
+    rows: dict[Any, Any], changes: list[Any], sure_after: int
+) -> None:
+    """The transaction saw some of the first changes; the mirror has all of them."""
+    state, images, after, deletes, unsure = dict(rows), [], [], [], []
+    seen: dict[Any, Any] = dict(rows)
+    for number, (key, row, was_seen) in enumerate(changes):
+        before = state.pop(key, None)
+        if before is None and row is None:
+            continue
+        may_be_seen = number < sure_after
+        if before is not None:
+            images.append((*key, *before))
+            after.append(False)
+            deletes.append(row is None)
+            unsure.append(may_be_seen)
+        if row is not None:
+            images.append((*key, *row))
+            after.append(True)
+            deletes.append(False)
+            unsure.append(may_be_seen)
+            state[key] = row
+        if may_be_seen and was_seen:
+            seen.pop(key, None)
+            if row is not None:
+                seen[key] = row
+    later = LaterChanges(
+        ORDERS, rows_of(ORDERS, images), *(np.array(flags, bool) for flags in (after, deletes, unsure))
+    )
+    found = check(ORDERS, flat(seen), flat(state), later)
+    assert (found.verdict, list(found.rows)) == (Verdict.EQUAL, [])
+
+
+def test_a_wrong_row_that_changed_later_is_found() -> None:
+    key, row = (1, 1), ("a", None, None)
+    later = LaterChanges(
+        ORDERS,
+        rows_of(ORDERS, [(*key, *row), (*key, "b", None, None)]),
+        np.array([False, True]),
+        np.array([False, False]),
+        np.array([False, False]),
+    )
+    found = check(ORDERS, [(*key, *row)], [(*key, "wrong", None, None)], later)
+    (difference,) = found.rows
+    assert (difference.kind, difference.columns, difference.later) == (Kind.DIFFERENT, ("note",), True)
+
+
+def test_json_is_compared_by_meaning() -> None:
+    ours, theirs = [(1, 1, "x", None, '{"a":[1,2.0]}')], [(1, 1, "x", None, '{"a": [1.0, 2]}')]
+    assert check(ORDERS, theirs, ours).verdict is Verdict.EQUAL
+
+
+def test_a_row_that_the_mirror_has_twice_is_unexpected() -> None:
+    row = (1, 1, "x", None, None)
+    found = check(ORDERS, [row], [row, row])
+    assert [d.kind for d in found.rows] == [Kind.UNEXPECTED]
+
+
+TEXT_ROWS = st.dictionaries(st.text(max_size=3), st.tuples(st.none() | st.sampled_from([0.1, -0.0, 1e300])))
+
+
+@given(TEXT_ROWS, TEXT_ROWS)
+def test_tables_with_a_key_of_texts_are_compared_in_buckets(source: dict[str, Any], lake: dict[str, Any]) -> None:
+    found = check(NAMES, [(k, *v) for k, v in source.items()], [(k, *v) for k, v in lake.items()])
+    wrong = [k for k in source.keys() | lake.keys() if source.get(k) != lake.get(k)]
+    assert len(found.rows) == len(wrong)
+    assert found.by == "buckets"
+
+
+KEYLESS_ROWS = st.lists(st.tuples(st.none() | st.integers(0, 2), st.sampled_from(["a", "é", None])), max_size=9)
+
+
+@given(KEYLESS_ROWS, KEYLESS_ROWS, KEYLESS_ROWS)
+def test_rows_without_a_key_are_counted(
+    rows: list[Any], missing: list[Any], later_rows: list[Any]
+) -> None:
+    later = LaterChanges(
+        KEYLESS,
+        rows_of(KEYLESS, later_rows),
+        np.ones(len(later_rows), bool),
+        np.zeros(len(later_rows), bool),
+        np.zeros(len(later_rows), bool),
+    )
+    found = check(KEYLESS, rows + missing, later_rows + rows, later)
+    assert found.counts.get(Kind.MISSING, 0) == len(missing)
+    assert set(found.counts) <= {Kind.MISSING}
+
+
+def test_rows_without_a_key_that_changed_as_the_check_began_decide_nothing() -> None:
+    later = LaterChanges(
+        KEYLESS, rows_of(KEYLESS, [(1, "a")]), np.array([True]), np.array([False]), np.array([True])
+    )
+    assert check(KEYLESS, [(1, "a")], [(1, "a")], later).verdict is Verdict.UNDECIDED
+    assert check(KEYLESS, [], [(1, "a")], later).verdict is Verdict.EQUAL
+
+
+def test_fetched_rows_do_not_grow_with_the_table() -> None:
+    rows = [(number, 0, "x", None, None) for number in range(5_000)]
+    lake = [*rows[:2_000], (2_000, 0, "y", None, None), *rows[2_001:]]
+    source = MemorySource(ORDERS, rows_of(ORDERS, rows), chunk_rows=2_000)
+    found = TableCheck(ORDERS, source, MemoryLake(ORDERS, rows_of(ORDERS, lake)), no_changes(ORDERS)).run()
+    assert [d.key for d in found.rows] == [{"id": "2000", "line": "0"}]
+    assert found.fetched == source.asked <= 500
+    assert [c.equal for c in found.chunks] == [True, False, True]
+
+
+def test_no_more_differences_are_looked_for_than_allowed() -> None:
+    found = check(ORDERS, [(n, 0, None, None, None) for n in range(30)], [], limits=Limits(differences=10))
+    assert (len(found.rows), found.complete, found.verdict) == (10, False, Verdict.DIFFERENT)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sample_checks_some_chunks(seed: int) -> None:
+    rows = [(number, 0, "x", None, None) for number in range(70)]
+    found = check(ORDERS, rows, rows, limits=Limits(sample=0.3, seed=seed))
+    assert (found.source_rows, found.lake_rows, found.verdict) == (21, 21, Verdict.EQUAL)
