@@ -19,6 +19,7 @@ from replicator.cli import (
     setup,
     stack,
     tag,
+    verify,
 )
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
@@ -85,6 +86,7 @@ app.command("maintain")(maintain.maintain)
 app.command("tag")(tag.tag)
 app.command("rebuild")(rebuild.rebuild)
 app.command("restore")(rebuild.restore)
+app.command("verify")(verify.verify)
 app.command("drop")(drop.drop)
 app.command("consume")(consume.consume)
 app.command("record")(archive.record)

@@ -15,6 +15,9 @@ COLOURS = {
     "paused": "red",
     "complete": "green",
     "failed": "red",
+    "equal": "green",
+    "different": "red",
+    "undecided": "yellow",
 }
 _PIPE_WIDTH = 100_000
 

@@ -27,6 +27,7 @@ from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import Request, requests_in
 from replicator.model.table import SOURCE_KEY
+from replicator.model.verified import VerifiedTable, verified_in
 from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, ChangeNote, SchemaState
 from replicator.sources.source_view import Ends, SourceView, read_source
 from replicator.sources.topic_patterns import topic_pattern
@@ -172,10 +173,17 @@ class MirrorStatus:
     """The newest re-read of each table that was read again."""
     tags: tuple[TagStatus, ...] = ()
     """The tags of all tables at one source position, oldest first."""
+    verified: tuple[VerifiedTable, ...] = ()
+    """The newest check of each table that was compared with the source."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
-        value = {"version": 1, **asdict(self), "rereads": [request.values() for request in self.rereads]}
+        value = {
+            "version": 1,
+            **asdict(self),
+            "rereads": [request.values() for request in self.rereads],
+            "verified": [check.values() for check in self.verified],
+        }
         for table in value["tables"]:
             for note in table["schema_changes"]:
                 note["told"] = note.pop("declared")
@@ -214,6 +222,7 @@ class _Lake:
     maintenance: tuple[TableMaintenance, ...] = ()
     rereads: tuple[Request, ...] = ()
     tags: tuple[TagStatus, ...] = ()
+    verified: tuple[VerifiedTable, ...] = ()
 
 
 def _read_lake(config: Config) -> _Lake:
@@ -240,6 +249,7 @@ def _read_lake(config: Config) -> _Lake:
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
             tuple(requests_in(properties)),
             tag_status(tags_in(properties), mirrors.values()),
+            tuple(verified_in(properties)),
         )
 
 
@@ -279,6 +289,7 @@ def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
         maintenance=lake.maintenance,
         rereads=lake.rereads,
         tags=lake.tags,
+        verified=lake.verified,
     )
 
 

@@ -19,6 +19,8 @@ NAMES = (
     "schema-state-v1.json",
     "schema-steps-v1.json",
     "tag-v1.json",
+    "verified-v1.json",
+    "verify-report-v1.json",
 )
 PROPERTIES = "lake-properties-v1.json"
 

@@ -1,12 +1,14 @@
 """What is compared of a table: its columns, its key, and how its rows are divided into chunks."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from sqlalchemy import Connection
 
 from replicator.config import Config
 from replicator.config.column_rules import ColumnRuleBook
-from replicator.errors import SourceError
+from replicator.errors import SchemaError, SourceError
 from replicator.model.column_rules import Exclude
 from replicator.model.table import SourceName, TableId, lake_names
 from replicator.operations.verify.canonical import ComparedColumn, compared_column
@@ -43,6 +45,21 @@ class ComparedTable:
     def range_key(self) -> tuple[KeyColumn, ...]:
         """The columns `ranges` in the source."""
         return self.source.key[: len(self.ranges)]
+
+    def in_lake(self, names: Collection[str]) -> "ComparedTable":
+        """Return the table with only those columns that the lake has; `names` are all columns there.
+
+        Raises:
+            SchemaError: the lake has none of them.
+        """
+        if all(c.lake in names for c in self.columns):
+            return self
+        columns = tuple(c for c in self.columns if c.lake in names)
+        if not columns:
+            raise SchemaError(f"the mirror of {self.name} has no column of the source")
+        key = self.key if set(self.key) <= set(columns) else ()
+        ranges = tuple(takewhile(lambda c: c.lake in names, self.ranges))
+        return replace(self, columns=columns, key=key, ranges=ranges)
 
     @property
     def identity(self) -> tuple[ComparedColumn, ...]:

@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
 
 from replicator.errors import SchemaError
 from replicator.operations.verify.canonical import MODULUS, ComparedColumn, Form
@@ -39,6 +41,12 @@ class Checksum:
 
     def __sub__(self, other: "Checksum") -> "Checksum":
         return Checksum(self.rows - other.rows, (self.sum - other.sum) % MODULUS)
+
+
+def no_rows(mirror: Table, columns: Sequence[ComparedColumn]) -> pa.Table:
+    """Return a table without rows that has the columns of a mirror."""
+    schema = mirror.schema().select(*(column.lake for column in columns))
+    return schema_to_pyarrow(schema, include_field_ids=False).empty_table()
 
 
 def forms(rows: pa.Table, columns: Sequence[ComparedColumn]) -> list[pa.Array]:

@@ -97,6 +97,12 @@ class LaterChanges:
         return found
 
 
+def nothing_later(table: ComparedTable, no_rows: pa.Table) -> LaterChanges:
+    """Return that nothing changed; `no_rows` has the compared columns."""
+    none = np.zeros(0, bool)
+    return LaterChanges(table, no_rows, none, none, none)
+
+
 def later_changes(
     table: ComparedTable, changelog: Table, fence: Fence, since: Offsets, until: Offsets
 ) -> LaterChanges:

@@ -103,6 +103,7 @@ class TableResult:
         schema: findings about columns and key.
         fetched: number of rows of the source that were fetched.
         later: number of images of later changes that were undone.
+        is_sampled: whether only a sample of the chunks was checked.
         excluded, masked: columns that are not compared.
         seconds: how long the check took.
     """
@@ -120,6 +121,7 @@ class TableResult:
     schema: Sequence[SchemaFinding] = ()
     fetched: int = 0
     later: int = 0
+    is_sampled: bool = False
     excluded: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     seconds: float = 0.0

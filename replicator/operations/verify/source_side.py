@@ -18,6 +18,7 @@ from replicator.config import Config
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.identifiers import quoted
+from replicator.model.table import TableId
 from replicator.operations.verify.canonical import MODULUS, row_hash
 from replicator.operations.verify.chunks import BucketChunks, Key, KeyRange
 from replicator.operations.verify.compared_table import ComparedTable
@@ -95,6 +96,14 @@ def _settled_end(connection: Connection) -> BinlogEnd:
         time.sleep(_SETTLE_S)
         return end
     return BinlogEnd(read_binlog_end(connection).file, 4)
+
+
+def has_rows(connection: Connection, table: TableId) -> bool:
+    """Return whether a table of the source has rows."""
+    query = f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})"
+    found = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).scalar()
+    connection.execute(_RELEASE)
+    return bool(found)
 
 
 @dataclass(frozen=True, slots=True)

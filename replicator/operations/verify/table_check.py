@@ -144,6 +144,7 @@ class TableCheck:
             schema=self.schema,
             fetched=self._fetched,
             later=self.later.count,
+            is_sampled=self.limits.sample < 1 and bool(self.table.ranges),
             excluded=self.table.excluded,
             masked=self.table.masked,
             seconds=time.monotonic() - began,

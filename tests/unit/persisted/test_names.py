@@ -78,6 +78,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.reread",
         "replicator.reread-done",
         "replicator.reread.",
+        "replicator.verified.",
         "replicator.restated",
         "replicator.tag.",
         "replicator.schema-steps",

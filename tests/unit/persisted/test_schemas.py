@@ -23,6 +23,7 @@ from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import DONE_KEY, REREAD_KEY, STATE_KEY, StagingState, new_request
 from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.table import SOURCE_KEY, TableId
+from replicator.model.verified import VERIFIED_KEY, VerifiedTable
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
 from replicator.schema.steps import STEPS_KEY, SchemaSteps
 from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, validate_properties
@@ -100,6 +101,7 @@ def test_every_property_is_described() -> None:
             f"{PAUSED_KEY}shop.a": json.dumps(pause),
             f"{RETRYING_KEY}shop.a": json.dumps(retry),
             f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
+            f"{VERIFIED_KEY}shop.a": VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 6, 0).to_json(),
             "owner": "x",
         },
     )

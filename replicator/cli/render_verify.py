@@ -1,0 +1,96 @@
+"""Print the report of a check, and the newest checks."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from replicator.cli.output import coloured, duration, new_console, new_table, print_json
+
+if TYPE_CHECKING:
+    from replicator.model.verified import VerifiedTable
+    from replicator.operations.verify.results import Report, RowDifference, TableResult
+
+_ROWS: Final = 10
+"""Rows of a table that are shown at most; JSON has all."""
+
+
+def print_report(report: "Report", *, as_json: bool) -> None:
+    """Print the report of `verify`."""
+    from replicator.operations.verify.report_json import to_json  # noqa: PLC0415 - loads Arrow
+
+    if as_json:
+        print_json(to_json(report))
+        return
+    console = new_console()
+    table = new_table("table", "verdict", "rows", "missing", "unexpected", "different", "time")
+    for column in table.columns[2:6]:
+        column.justify = "right"
+    for result in report.tables:
+        more = "" if result.complete else "+"
+        counts = [result.counts.get(kind, 0) for kind in _kinds()]
+        table.add_row(
+            Text(result.table),
+            coloured(result.verdict),
+            Text(f"{result.source_rows:,}"),
+            *(Text(f"{count:,}{more if count else ''}" if count else "-") for count in counts),
+            Text(duration(result.seconds)),
+        )
+    console.print(table)
+    for result in report.tables:
+        for line in _details(result):
+            console.print(Text(line), soft_wrap=True)
+    rows = sum(result.source_rows for result in report.tables)
+    took = duration((report.ended_ms - report.began_ms) / 1000)
+    summary = f"{report.verdict}: {len(report.tables):,} tables, {rows:,} rows at {report.position}, in {took}"
+    console.print(Text(summary, style=coloured(report.verdict).style), soft_wrap=True)
+
+
+def _kinds() -> Sequence[str]:
+    return ("missing", "unexpected", "different")
+
+
+def _details(result: "TableResult") -> Iterator[str]:
+    if result.reason:
+        yield f"{result.table}: {result.reason}"
+    for finding in result.schema:
+        yield f"{result.table}: {finding.text}"
+    for row in result.rows[:_ROWS]:
+        yield f"{result.table}: {_row(row)}"
+    if len(result.rows) > _ROWS:
+        yield f"{result.table}: and {len(result.rows) - _ROWS:,} more rows; --json and --report have more"
+
+
+def _row(row: "RowDifference") -> str:
+    values = row.key or row.source or row.lake or {}
+    named = ", ".join(f"{name} = {_value(value)}" for name, value in values.items())
+    if row.source is None or row.lake is None or not row.columns:
+        return f"{row.kind} {named}"
+    pairs = (f"{c}: source {_value(row.source[c])}, lake {_value(row.lake[c])}" for c in row.columns)
+    return f"{row.kind} {named}: {'; '.join(pairs)}"
+
+
+def _value(value: str | None) -> str:
+    return "NULL" if value is None else value
+
+
+def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
+    """Yield a line for the tables whose newest check found them equal, and one for each other table."""
+    now = time.time()
+    equal = [check for check in checks if check.verdict == "equal"]
+    if equal:
+        oldest = min(check.ended_ms for check in equal)
+        sampled = sum(check.sampled for check in equal)
+        note = f", {sampled:,} of them by a sample" if sampled else ""
+        text = f"{len(equal):,} tables equal to the source{note}, checked in the last {_ago(now, oldest)}"
+        yield Text(text, style="green")
+    for check in checks:
+        if check.verdict != "equal":
+            told = check.reason if check.reason else f"{check.differing:,} rows differ"
+            text = f"{check.table}: {check.verdict}, checked {_ago(now, check.ended_ms)} ago: {told}"
+            yield Text(text, style="red" if check.verdict == "different" else "yellow")
+
+
+def _ago(now: float, milliseconds: int) -> str:
+    return duration(now - milliseconds / 1000)

@@ -1,0 +1,126 @@
+"""Reports of checks: JSON, HTML and text."""
+
+from decimal import Decimal
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from replicator.cli.render_verify import print_report, verified_lines
+from replicator.model.table import TableId
+from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
+from replicator.operations.verify.report_html import to_html
+from replicator.operations.verify.report_json import to_json
+from replicator.operations.verify.results import Report, SchemaFinding, Severity, TableResult, Verdict
+from replicator.operations.verify.table_check import TableCheck
+from tests.support.lake_schemas import validate
+from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, no_changes, rows_of
+
+
+def checked(table: Any, source: list[Any], lake: list[Any], **options: Any) -> TableResult:
+    sides = MemorySource(table, rows_of(table, source)), MemoryLake(table, rows_of(table, lake))
+    return TableCheck(table, *sides, no_changes(table), **options).run()
+
+
+@pytest.fixture
+def report() -> Report:
+    different = checked(
+        ORDERS,
+        [(n, 0, "<b>x</b>", Decimal("1.5"), None) for n in range(20)],
+        [(n, 0, "<b>x</b>" if n != 7 else None, Decimal("1.5"), None) for n in range(1, 21)],
+        schema=[SchemaFinding(Severity.NOTE, "a <note>")],
+    )
+    undecided = TableResult("shop.<late>", Verdict.UNDECIDED, "the mirror lacks events")
+    equal = checked(NAMES, [("a", 0.5)], [("a", 0.5)])
+    tables = [different, equal, undecided]
+    return Report("shop", "1.0", "9.7.0", "b.000001:4", None, 1000, 3500, tables, options())
+
+
+def options() -> dict[str, Any]:
+    return {
+        "tables": None,
+        "max_rows_per_second": None,
+        "max_differences": 10_000,
+        "sample": 1.0,
+        "seed": None,
+    }
+
+
+def test_json_conforms_to_its_schema(report: Report) -> None:
+    found = to_json(report)
+    validate(found, "verify-report-v1.json")
+    first = found["tables"][0]
+    assert (found["verdict"], first["missing"], first["unexpected"], first["different"]) == ("different", 1, 1, 1)
+    (different,) = [row for row in first["rows"] if row["kind"] == "different"]
+    assert (different["key"], different["columns"]) == ({"id": "7", "line": "0"}, ["note"])
+    assert different["source"]["price"] == "1.50000000"
+
+
+class Tags(HTMLParser):
+    """Collects tags that are not closed in order, and what would be loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loaded: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "rect") and tag != "br":
+            self.open.append(tag)
+        self.loaded += [v or "" for k, v in attrs if k in ("src", "href") and not (v or "").startswith("#")]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag != "rect":
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_html_is_whole_and_loads_nothing(report: Report) -> None:
+    page = to_html(report)
+    tags = Tags()
+    tags.feed(page)
+    assert (tags.open, tags.loaded) == ([], [])
+    assert "<script" not in page
+    assert "<b>x</b>" in tags.texts
+    assert "shop.<late>" in tags.texts
+    assert page.count("<rect") == sum(len(table.chunks) for table in report.tables)
+
+
+def test_text_names_each_difference(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(report, as_json=False)
+    text = capsys.readouterr().out
+    assert "shop.t: missing id = 0, line = 0" in text
+    assert "shop.t: different id = 7, line = 0: note: source <b>x</b>, lake NULL" in text
+    assert "shop.<late>: the mirror lacks events" in text
+    assert "different: 3 tables, 21 rows at b.000001:4, in 2.5 s" in text
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "whole"),
+    [
+        ([], Verdict.EQUAL),
+        ([Verdict.EQUAL], Verdict.EQUAL),
+        ([Verdict.EQUAL, Verdict.UNDECIDED], Verdict.UNDECIDED),
+        ([Verdict.UNDECIDED, Verdict.DIFFERENT], Verdict.DIFFERENT),
+    ],
+)
+def test_a_difference_weighs_more_than_an_undecided_table(verdicts: list[Verdict], whole: Verdict) -> None:
+    tables = [TableResult("shop.t", verdict) for verdict in verdicts]
+    assert Report("shop", "1", "9", "b.1:4", None, 0, 0, tables).verdict is whole
+
+
+def test_recorded_checks_are_read_back() -> None:
+    checks = [
+        VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 10, 0),
+        VerifiedTable(TableId("shop", "b"), "different", "b.1:4", 5, 10, 2),
+        VerifiedTable(TableId("shop", "c"), "undecided", "b.1:4", 5, 0, 0, True, "late"),
+    ]
+    properties = {VERIFIED_KEY + str(check.table): check.to_json() for check in checks}
+    assert verified_in({**properties, VERIFIED_KEY + "shop.d": '{"version": 2}', "other": "x"}) == checks
+    lines = [line.plain for line in verified_lines(checks)]
+    assert lines[0].startswith("1 tables equal to the source, checked in the last ")
+    assert lines[1].endswith("ago: 2 rows differ")
+    assert lines[2].endswith("ago: late")
