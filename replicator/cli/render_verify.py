@@ -19,6 +19,7 @@ _ROWS: Final = 10
 def print_report(report: "Report", *, as_json: bool) -> None:
     """Print the report of `verify`."""
     from replicator.operations.verify.report_json import to_json  # noqa: PLC0415 - loads Arrow
+    from replicator.operations.verify.results import Kind  # noqa: PLC0415
 
     if as_json:
         print_json(to_json(report))
@@ -29,7 +30,7 @@ def print_report(report: "Report", *, as_json: bool) -> None:
         column.justify = "right"
     for result in report.tables:
         more = "" if result.complete else "+"
-        counts = [result.counts.get(kind, 0) for kind in _kinds()]
+        counts = [result.counts.get(kind, 0) for kind in Kind]
         table.add_row(
             Text(result.table),
             coloured(result.verdict),
@@ -43,12 +44,10 @@ def print_report(report: "Report", *, as_json: bool) -> None:
             console.print(Text(line), soft_wrap=True)
     rows = sum(result.source_rows for result in report.tables)
     took = duration((report.ended_ms - report.began_ms) / 1000)
-    summary = f"{report.verdict}: {len(report.tables):,} tables, {rows:,} rows at {report.position}, in {took}"
+    summary = (
+        f"{report.verdict}: {len(report.tables):,} tables, {rows:,} rows at {report.position}, in {took}"
+    )
     console.print(Text(summary, style=coloured(report.verdict).style), soft_wrap=True)
-
-
-def _kinds() -> Sequence[str]:
-    return ("missing", "unexpected", "different")
 
 
 def _details(result: "TableResult") -> Iterator[str]:
@@ -87,7 +86,7 @@ def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
         yield Text(text, style="green")
     for check in checks:
         if check.verdict != "equal":
-            told = check.reason if check.reason else f"{check.differing:,} rows differ"
+            told = check.reason or f"{check.differing:,} rows differ"
             text = f"{check.table}: {check.verdict}, checked {_ago(now, check.ended_ms)} ago: {told}"
             yield Text(text, style="red" if check.verdict == "different" else "yellow")
 

@@ -42,7 +42,7 @@ def verify(
             "--max-rows-per-second",
             metavar="ROWS",
             min=1,
-            help="Read the source at this rate at most; tables whose key begins with an integer only.",
+            help="Read the source at this rate at most, tables whose key begins with an integer.",
         ),
     ] = None,
     max_differences: Annotated[
@@ -61,17 +61,16 @@ def verify(
             metavar="PERCENT",
             min=0,
             max=100,
-            help="Check only this share of each table; tables whose key begins with an integer only.",
+            help="Check a random share of each table only, if its key begins with an integer.",
         ),
     ] = 100,
-    seed: Annotated[int, typer.Option("--seed", help="Which sample is checked.")] = 0,
 ) -> None:
     """Compare the mirror with the source row by row.
 
-    Both may change meanwhile. The source is read in one consistent transaction, without locks. The mirror is compared at
-    its position: later
-    changes are undone with the images in the changelog. Checksums are computed on both sides; where they differ,
-    smaller parts are compared, and then single rows. Columns and types are compared too. Masked columns are not read.
+    Both may change meanwhile. The source is read in one consistent transaction, without locks. The mirror is compared
+    at its position: later changes are undone with the images in the changelog. Checksums are computed on both sides;
+    where they differ, smaller parts are compared, and then single rows. Columns and types are compared too. Masked
+    columns are not read.
 
     The mirror must be running, and its connector too. The newest check of each table is shown by `replicator status`.
     Exits with 0 if all tables are equal, with 1 if one differs, with 3 if one could not be decided or the check failed.
@@ -85,6 +84,7 @@ def verify(
     from replicator.cli.progress import progress_bar
     from replicator.cli.render_verify import print_report
     from replicator.config import load
+    from replicator.model.clock import now_ms
     from replicator.operations.verify.mirror_check import Wanted
     from replicator.operations.verify.mirror_check import verify as check
     from replicator.operations.verify.report_html import to_html
@@ -92,7 +92,8 @@ def verify(
     from replicator.telemetry import setup_logging
 
     setup_logging(level=logging.WARNING)
-    limits = Limits(max_rows_per_second, max_differences, sample / 100, seed)
+    # Each check has another sample.
+    limits = Limits(max_rows_per_second, max_differences, sample / 100, now_ms())
     settings = load(config)
     with progress_bar("reading the lake") as show:
         found = check(settings, Wanted(tuple(table or ()), wait, limits), show)

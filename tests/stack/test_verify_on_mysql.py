@@ -73,7 +73,7 @@ def test_forms_of_every_type(source_database: SourceDatabase, tmp_path: Path, ca
         cases.name, tuple(c for c in cases.cases if source_database.has_version(c.since)), cases.options
     )
     source_database.execute(MODES, known.create())
-    with source_database.connect(charset="utf8mb4") as connection, connection.cursor() as cursor:
+    with source_database.connect(charset="utf8mb4") as writer, writer.cursor() as cursor:
         cursor.execute(MODES)
         for row in range(known.rows):
             cursor.execute(known.insert(row, row))
@@ -110,9 +110,7 @@ def replace_rows(database: SourceDatabase, table: str, rows: Sequence[Sequence[A
     with database.connect(charset="utf8mb4", autocommit=False) as connection, connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {table}")
         marks = ", ".join(["%s"] * (1 + len(rows[0])))
-        cursor.executemany(
-            f"INSERT INTO {table} VALUES ({marks})", [(i, *row) for i, row in enumerate(rows)]
-        )
+        cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", [(i, *row) for i, row in enumerate(rows)])
         connection.commit()
 
 

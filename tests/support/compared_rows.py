@@ -29,9 +29,7 @@ def lake_rows(connection: Connection, table: ComparedTable, order: str) -> pa.Ta
     query = f"{table.source.rows_query(columns)} ORDER BY `{order}`"
     rows = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
     arrays = {
-        wanted[c.column.name].lake: pa.array(
-            [_value(row[i], c) for row in rows], arrow_type(c.column.type)
-        )
+        wanted[c.column.name].lake: pa.array([_value(row[i], c) for row in rows], arrow_type(c.column.type))
         for i, c in enumerate(columns)
     }
     return pa.table(arrays)

@@ -90,7 +90,7 @@ class MemorySource:
             for k in keys
             if (within.after is None or k > within.after) and (within.upto is None or k <= within.upto)
         ]
-        ends = [k for k in inside[rows - 1 : -1 : rows]]
+        ends = inside[rows - 1 : -1 : rows]
         afters = [within.after, *ends]
         return (KeyRange(*pair) for pair in zip(afters, [*ends, within.upto], strict=True))
 
@@ -105,9 +105,7 @@ class MemorySource:
         }
 
     def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
-        for row in zip(
-            *(a.to_pylist() for a in forms(self._inside(chunk), self.table.columns)), strict=True
-        ):
+        for row in zip(*(a.to_pylist() for a in forms(self._inside(chunk), self.table.columns)), strict=True):
             self.asked += 1
             yield row
 
@@ -124,10 +122,16 @@ class MemoryLake:
     content: pa.Table
 
     def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
-        sums.add(chunks.numbers(self.content), hash_rows(self.content, self.table.columns))
-        return int(self.content.num_rows)
+        rows = self._within(within)
+        sums.add(chunks.numbers(rows), hash_rows(rows, self.table.columns))
+        return int(rows.num_rows)
 
     def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
-        return self.content.filter(pa.array(chunks.numbers(self.content) >= 0))
+        rows = self._within(within)
+        return rows.filter(pa.array(chunks.numbers(rows) >= 0))
 
-
+    def _within(self, within: KeyRange | None) -> pa.Table:
+        if within is None:
+            return self.content
+        numbers = RangeChunks(self.table, (within,)).numbers(self.content)
+        return self.content.filter(pa.array(numbers >= 0))

@@ -1,17 +1,17 @@
 """Give each column of a table one canonical form, which MySQL and the lake compute as the same bytes.
 
-| form    | bytes                                                                       | columns                       |
-|---------|-----------------------------------------------------------------------------|-------------------------------|
-| DIGITS  | an integer in decimal digits; a decimal with all digits of its scale        | integers, YEAR, BIT(1),       |
-|         |                                                                             | DECIMAL                       |
-| DAYS    | days since 1970-01-01, in digits                                            | DATE                          |
-| MICROS  | microseconds since 1970-01-01 00:00, of the wall clock or in UTC, in digits | DATETIME, TIMESTAMP, TIME     |
-| DOUBLE  | the eight bytes of the IEEE double, little-endian; 0 for -0                 | FLOAT, DOUBLE                 |
-| TEXT    | UTF-8                                                                       | CHAR, VARCHAR, TEXT, ENUM,    |
-|         |                                                                             | SET                           |
-| BYTES   | the bytes                                                                   | BINARY, BLOB, BIT(n), spatial |
-| JSON    | the text that MySQL shows (`mysql_json`)                                    | JSON                          |
-| FLOATS  | the elements as 32-bit floats, little-endian, in upper-case hexadecimal     | VECTOR                        |
+| form   | bytes                                                                        | columns                     |
+|--------|------------------------------------------------------------------------------|-----------------------------|
+| DIGITS | an integer in decimal digits; a decimal with all digits of its scale         | integers, YEAR, BIT(1),     |
+|        |                                                                              | DECIMAL                     |
+| DAYS   | days since 1970-01-01, in digits                                             | DATE                        |
+| MICROS | microseconds since 1970-01-01 00:00, of the wall clock or in UTC, in digits  | DATETIME, TIMESTAMP, TIME   |
+| DOUBLE | the eight bytes of the IEEE double, little-endian; 0 for -0                  | FLOAT, DOUBLE               |
+| TEXT   | UTF-8                                                                        | CHAR, VARCHAR, TEXT, ENUM,  |
+|        |                                                                              | SET                         |
+| BYTES  | the bytes                                                                    | BINARY, BLOB, BIT, spatial  |
+| JSON   | the text that MySQL shows (`mysql_json`)                                     | JSON                        |
+| FLOATS | the elements as 32-bit floats, little-endian, in upper-case hexadecimal      | VECTOR                      |
 
 A row text is the forms of all columns that are not NULL, then the length of each TEXT and BYTES value, then a digit for
 each nullable column (1 is NULL), with `|` between the parts. It is unambiguous: the parts at the end have only digits,

@@ -192,9 +192,7 @@ def hashes(texts: pa.Array) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     return np.frombuffer(digests, ">u8").astype(np.uint64)
 
 
-def hash_rows(
-    rows: pa.Table, columns: Sequence[ComparedColumn]
-) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+def hash_rows(rows: pa.Table, columns: Sequence[ComparedColumn]) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     """Return the hash of each row. Raises SchemaError as `forms`."""
     return hashes(row_texts(forms(rows, columns), columns))
 

@@ -83,7 +83,9 @@ class LakeSide:
     def _reader(self) -> FileReader:
         schema = self.mirror.schema()
         names = {field.name for field in schema.fields}
-        return FileReader.of(self.mirror, schema.select(*(c.lake for c in self.table.columns if c.lake in names)))
+        return FileReader.of(
+            self.mirror, schema.select(*(c.lake for c in self.table.columns if c.lake in names))
+        )
 
     def _tasks(self) -> Sequence[FileScanTask]:
         if self.mirror.current_snapshot() is None:
@@ -109,6 +111,10 @@ def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
     """Return a bound of the values of a column in a file; None if it is not known."""
     found = None if not bounds else bounds.get(field.field_id)
     try:
-        return None if found is None or not isinstance(field.field_type, PrimitiveType) else from_bytes(field.field_type, found)
+        return (
+            None
+            if found is None or not isinstance(field.field_type, PrimitiveType)
+            else from_bytes(field.field_type, found)
+        )
     except struct.error:  # the file has a narrower type than the column has now
         return None

@@ -124,7 +124,9 @@ def later_changes(
                 if _may_have(file, since, until):
                     parts += [_between(part, change, since, until) for part in reader.batches(file.data)]
         except FilesGone as error:
-            raise Unsettled(f"files of the changelog of {table.name} were deleted meanwhile", _AGAIN) from error
+            raise Unsettled(
+                f"files of the changelog of {table.name} were deleted meanwhile", _AGAIN
+            ) from error
     rows = pa.concat_tables(parts) if parts else reader.arrow_schema.empty_table()
     return _classified(table, rows, change, fence)
 
@@ -156,7 +158,9 @@ def _classified(table: ComparedTable, rows: pa.Table, change: str, fence: Fence)
     # The order in the log; the image before an update precedes the one after it.
     is_after = np.array([kind in _AFTER for kind in kinds], bool)
     deletes = np.array([kind == RowKind.DELETE for kind in kinds], bool)
-    order = np.lexsort((is_after, *(at.field(n).to_numpy(zero_copy_only=False) for n in ("offset", "partition"))))
+    order = np.lexsort(
+        (is_after, *(at.field(n).to_numpy(zero_copy_only=False) for n in ("offset", "partition")))
+    )
     rows, at = rows.take(pa.array(order)), at.take(pa.array(order))
     seen = _each((at.field("file"), at.field("pos"), at.field("gtid")), lambda *p: _was_seen(fence, *p))
     unseen = _each((at.field("file"), at.field("pos")), lambda *p: _was_not_seen(fence, *p))
@@ -168,9 +172,7 @@ def _classified(table: ComparedTable, rows: pa.Table, change: str, fence: Fence)
     return LaterChanges(table, kept, is_after[order][later], deletes[order][later], ~unseen[later])
 
 
-def _each(
-    columns: Sequence[pa.Array], test: Callable[..., bool]
-) -> Flags:
+def _each(columns: Sequence[pa.Array], test: Callable[..., bool]) -> Flags:
     """Return a test of some columns for each row; each combination of values is tested once."""
     rows: Iterable[tuple[Any, ...]] = zip(*(column.to_pylist() for column in columns), strict=True)
     known: dict[tuple[Any, ...], bool] = {}

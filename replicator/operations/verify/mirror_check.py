@@ -1,7 +1,7 @@
 """Check a mirror: compare its tables with the source at one position, while both are changing."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyiceberg.catalog import Catalog
@@ -11,7 +11,14 @@ from sqlalchemy.exc import DBAPIError
 from replicator import __version__
 from replicator.config import Config
 from replicator.config.column_rules import ColumnRuleBook
-from replicator.errors import LakeUnavailable, ReplicatorError, SourceUnavailable, Unsettled, UsageError
+from replicator.errors import (
+    LakeUnavailable,
+    ReplicatorError,
+    SchemaError,
+    SourceUnavailable,
+    Unsettled,
+    UsageError,
+)
 from replicator.lake.reader import open_catalog, tables_in
 from replicator.model.clock import now_ms
 from replicator.model.patterns import matches
@@ -47,7 +54,7 @@ class Wanted:
 
     patterns: tuple[str, ...] = ()
     wait_seconds: float = 300.0
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
 
 def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: None) -> Report:
@@ -116,9 +123,11 @@ class _Check:
 
     def run(self, tables: Iterable[TableId], before: Mapping[TableId, LakeTable]) -> list[TableResult]:
         lake = LakePosition(
-            self.config, self.wanted.wait_seconds, lambda awaited: self.on_progress(f"waiting: {awaited}", 0, 0)
+            self.config,
+            self.wanted.wait_seconds,
+            lambda awaited: self.on_progress(f"waiting: {awaited}", 0, 0),
         )
-        ends = lake.ends(self.fence.before, before)
+        ends = lake.ends(self.fence.awaited, before)
         found, late = lake.settled(self.catalog, ends)
         rules = ColumnRuleBook(self.config)
         results = []
@@ -163,15 +172,22 @@ class _Check:
         if before.marker.topic_ids.get(before.topic) != lake.marker.topic_ids.get(lake.topic):
             raise Unsettled("its topic was recreated meanwhile", "check again")
         later, unknown = self._later(compared, before.offsets, lake)
-        result = TableCheck(
-            compared,
-            SourceSide(self.connection, compared),
-            LakeSide(compared, lake.mirror),
-            later,
-            self.wanted.limits,
-            schema,
-            lambda done, total: self.on_progress(str(table), done, total),
-        ).run()
+        try:
+            result = TableCheck(
+                compared,
+                SourceSide(self.connection, compared),
+                LakeSide(compared, lake.mirror),
+                later,
+                self.wanted.limits,
+                schema,
+                lambda done, total: self.on_progress(str(table), done, total),
+            ).run()
+        except SchemaError as error:
+            if all(finding.severity is Severity.NOTE for finding in schema):
+                raise
+            return TableResult(
+                str(table), Verdict.DIFFERENT, f"its rows were not compared: {error.message}", schema=schema
+            )
         if unknown and result.counts and result.verdict is Verdict.DIFFERENT:
             return replace(
                 result,
@@ -200,7 +216,9 @@ def _left_over(catalog: Catalog, config: Config, tables: Iterable[TableId]) -> l
         state = mirror.properties.get(SCHEMA_KEY)
         gone = None if state is None else SchemaState.from_json(state).gone
         if gone is None:
-            found.append(TableResult(source, Verdict.DIFFERENT, schema=[_wrong("the source has no such table")]))
+            found.append(
+                TableResult(source, Verdict.DIFFERENT, schema=[_wrong("the source has no such table")])
+            )
     return found
 
 

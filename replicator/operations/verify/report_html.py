@@ -6,7 +6,14 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from replicator.operations.verify.results import ChunkResult, Kind, Report, RowDifference, TableResult, Verdict
+from replicator.operations.verify.results import (
+    ChunkResult,
+    Kind,
+    Report,
+    RowDifference,
+    TableResult,
+    Verdict,
+)
 
 _ROWS: Final = 500
 """Rows of a table that are shown at most; JSON has all."""
@@ -60,7 +67,9 @@ def _head(report: Report) -> Iterator[str]:
         "Took": f"{(report.ended_ms - report.began_ms) / 1000:,.1f} s",
         "Source": f"MySQL {report.server_version}",
         "Engine": f"replicator {report.version}",
-        **{name.replace("_", " ").capitalize(): str(v) for name, v in report.options.items() if v is not None},
+        **{
+            name.replace("_", " ").capitalize(): str(v) for name, v in report.options.items() if v is not None
+        },
     }
     yield f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in facts.items())}</dl>"
 
@@ -171,7 +180,9 @@ def _row(row: RowDifference) -> Iterator[str]:
     later = " (changed later)" if row.later else ""
     columns = row.columns or tuple(row.source or row.lake or ())
     for number, name in enumerate(columns):
-        first = f'<td class="value" rowspan="{len(columns)}">{escape(key + later)}</td>' if number == 0 else ""
+        first = (
+            f'<td class="value" rowspan="{len(columns)}">{escape(key + later)}</td>' if number == 0 else ""
+        )
         cells = "".join(_cell(side, name, is_wrong=bool(row.columns)) for side in (row.source, row.lake))
         yield f"<tr>{first}<td>{escape(name)}</td>{cells}</tr>"
 

@@ -37,7 +37,9 @@ def _table(result: TableResult) -> dict[str, Any]:
         "different": result.counts.get(Kind.DIFFERENT, 0),
         "complete": result.complete,
         "schema": [{"severity": str(f.severity), "text": f.text} for f in result.schema],
-        "rows": [{**row, "kind": str(row["kind"]), "columns": list(row["columns"])} for row in values["rows"]],
+        "rows": [
+            {**row, "kind": str(row["kind"]), "columns": list(row["columns"])} for row in values["rows"]
+        ],
         "by": result.by,
         "chunks": list(values["chunks"]),
         "fetched_rows": result.fetched,

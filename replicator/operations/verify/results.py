@@ -93,7 +93,7 @@ class TableResult:
 
     Attributes:
         verdict: the result.
-        reason: why it is undecided; None otherwise.
+        reason: why it is undecided, or why its rows were not compared; None otherwise.
         source_rows, lake_rows: number of rows at the position, in the part that was checked.
         chunks: the chunks that were checked.
         by: how rows are divided: "ranges" of keys or "buckets" of hashes.
@@ -161,7 +161,11 @@ class Report:
     def verdict(self) -> Verdict:
         """The result: a difference weighs more than a table that is undecided."""
         found = {t.verdict for t in self.tables}
-        return next(v for v in (Verdict.DIFFERENT, Verdict.UNDECIDED, Verdict.EQUAL) if v in found or v is Verdict.EQUAL)
+        return next(
+            v
+            for v in (Verdict.DIFFERENT, Verdict.UNDECIDED, Verdict.EQUAL)
+            if v in found or v is Verdict.EQUAL
+        )
 
 
 def shown(columns: Sequence[ComparedColumn], row: Row) -> dict[str, str | None]:

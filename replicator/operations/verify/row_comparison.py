@@ -113,9 +113,7 @@ class RowComparison:
         places = [self.table.columns.index(column) for column in self.table.key]
         return tuple(row[place] for place in places)
 
-    def _keyless(
-        self, chunks: Chunks, source: Iterable[Row], lake: Iterable[Row]
-    ) -> Iterator[RowDifference]:
+    def _keyless(self, chunks: Chunks, source: Iterable[Row], lake: Iterable[Row]) -> Iterator[RowDifference]:
         """Compare how often each row occurs."""
         counts: Counter[Row] = Counter()
         examples: dict[Row, Row] = {}

@@ -32,7 +32,9 @@ def compare_schema(table: ComparedTable, mirror: Table) -> Iterator[SchemaFindin
     retired = set() if state is None else set(SchemaState.from_json(state).retired)
     for name in types.keys() - set(names.values()):
         if name in retired:
-            yield SchemaFinding(Severity.NOTE, f"the source dropped the column {name}, which the mirror keeps")
+            yield SchemaFinding(
+                Severity.NOTE, f"the source dropped the column {name}, which the mirror keeps"
+            )
         else:
             yield _different(f"the mirror has a column {name}, which the source lacks")
 

@@ -30,6 +30,7 @@ _SAVEPOINT: Final = "replicator_verify"
 _RELEASE: Final = text(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
 _SETTLE_S: Final = 2.0
 """How long a transaction may take from the binlog to the storage engine, if nothing better is known."""
+_NUMBERED_S: Final = 0.25
 _CHUNK_BYTES: Final = 16_000_000
 """Estimated size of the rows of a chunk at most."""
 _CHUNK_ROWS: Final = 20_000
@@ -43,6 +44,7 @@ class Fence:
         seen: the transactions that it sees for certain; None if the server has no GTIDs.
         seen_file: it sees everything in earlier binlog files, and in this one before `seen_pos`.
         before: it sees nothing that is in the binlog behind this position.
+        awaited: it sees nothing that is not among these transactions, or before this position.
         server_version: the version of the server.
     """
 
@@ -50,6 +52,7 @@ class Fence:
     seen_file: str
     seen_pos: int
     before: BinlogEnd
+    awaited: BinlogEnd
     server_version: str
 
 
@@ -75,7 +78,10 @@ def open_source(config: Config) -> Iterator[tuple[Connection, Fence]]:
         before = read_binlog_end(connection)
         connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
         version = str(connection.scalar(text("SELECT VERSION()")))
-        yield connection, Fence(seen.gtids, seen.file, seen.pos, before, version)
+        # A transaction that is visible is among the executed GTIDs only some microseconds later.
+        time.sleep(_NUMBERED_S)
+        awaited = read_binlog_end(connection)
+        yield connection, Fence(seen.gtids, seen.file, seen.pos, before, awaited, version)
         connection.execute(text("ROLLBACK"))
 
 
@@ -154,8 +160,8 @@ class SourceSide:
     def bucket_checksums(self, chunks: BucketChunks) -> dict[int, Checksum]:
         """Return bucket → checksum for the buckets that have rows; all of one statement."""
         query = (
-            f"SELECT {chunks.bucket} AS b, COUNT(*), SUM({row_hash(self.table.columns)}) "
-            f"FROM {self.table.source.name} GROUP BY b ORDER BY NULL"
+            f"SELECT {chunks.bucket} AS replicator_bucket, COUNT(*), SUM({row_hash(self.table.columns)}) "
+            f"FROM {self.table.source.name} GROUP BY replicator_bucket ORDER BY NULL"
         )
         return {int(b): Checksum(int(rows), int(total) % MODULUS) for b, rows, total in self._rows(query)}
 
@@ -173,4 +179,3 @@ class SourceSide:
         # This releases the lock with which the transaction would make an ALTER TABLE wait for the end of the check.
         self.connection.execute(_RELEASE)
         return rows
-

@@ -110,7 +110,7 @@ class TableCheck:
     later: LaterChanges
     limits: Limits = Limits()
     schema: Sequence[SchemaFinding] = ()
-    on_rows: OnRows = lambda done, total: None
+    on_rows: OnRows = lambda *_: None
     _fetched: int = field(default=0, init=False)
     _complete: bool = field(default=True, init=False)
 
@@ -129,7 +129,9 @@ class TableCheck:
         reason = None
         if differences and not self.table.key and self.later.unsure.any():
             verdict = Verdict.DIFFERENT if wrong else Verdict.UNDECIDED
-            reason = "rows changed in the moment in which the check began, and there is no key to identify them"
+            reason = (
+                "rows changed in the moment in which the check began, and there is no key to identify them"
+            )
         return TableResult(
             table=self.table.name,
             verdict=verdict,
@@ -164,7 +166,7 @@ class TableCheck:
         if self.limits.sample >= 1:
             return ranges
         count = max(1, round(len(ranges) * self.limits.sample))
-        chosen = random.Random(self.limits.seed).sample(range(len(ranges)), count)
+        chosen = random.Random(self.limits.seed).sample(range(len(ranges)), count)  # noqa: S311 - no secret
         return [ranges[number] for number in sorted(chosen)]
 
     def _compare_ranges(self, ranges: Sequence[KeyRange]) -> list[ChunkResult]:
@@ -225,9 +227,7 @@ class TableCheck:
         self.on_rows(rows, rows)
         return results, self._rows_of_buckets(buckets, results)
 
-    def _rows_of_buckets(
-        self, buckets: BucketChunks, results: Sequence[ChunkResult]
-    ) -> list[RowDifference]:
+    def _rows_of_buckets(self, buckets: BucketChunks, results: Sequence[ChunkResult]) -> list[RowDifference]:
         found: list[RowDifference] = []
         left = [number for number, result in enumerate(results) if not result.equal]
         while left:

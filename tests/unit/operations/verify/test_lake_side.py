@@ -34,8 +34,9 @@ TABLE = described(
 )
 COLUMNS = (NestedField(1, "id", LongType(), True), NestedField(2, "note", StringType(), False))
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-WITH_GTIDS = Fence(GtidSet.parse(f"{SOURCE}:1-5"), "b.000001", 100, BinlogEnd("b.000001", 200), "9")
-WITHOUT = Fence(None, "b.000001", 100, BinlogEnd("b.000001", 200), "9")
+END = BinlogEnd("b.000001", 200)
+WITH_GTIDS = Fence(GtidSet.parse(f"{SOURCE}:1-5"), "b.000001", 100, END, END, "9")
+WITHOUT = Fence(None, "b.000001", 100, END, END, "9")
 
 
 @pytest.fixture
@@ -49,7 +50,9 @@ def mirror_of(catalog: SqlCatalog, *files: Sequence[tuple[int, str | None]]) -> 
     """Return a mirror with a file for each group of rows."""
     mirror = catalog.create_table("shop.t", Schema(*COLUMNS))
     for rows in files:
-        mirror.append(pa.Table.from_pylist([{"id": i, "note": n} for i, n in rows], mirror.schema().as_arrow()))
+        mirror.append(
+            pa.Table.from_pylist([{"id": i, "note": n} for i, n in rows], mirror.schema().as_arrow())
+        )
     return mirror
 
 
@@ -59,7 +62,8 @@ def test_checksums_and_rows_of_a_mirror(catalog: SqlCatalog) -> None:
     chunks = RangeChunks(TABLE, (KeyRange(None, (5,)), KeyRange((5,), (9,)), KeyRange((9,), None)))
     sums = ChunkSums(3)
     assert lake.add_checksums(chunks, sums) == 4
-    for number, rows in enumerate(([(1, "a"), (5, None)], [(9, "c")], [(12, "d")])):
+    wanted: list[list[tuple[int, str | None]]] = [[(1, "a"), (5, None)], [(9, "c")], [(12, "d")]]
+    for number, rows in enumerate(wanted):
         assert sums[number] == checksum(hash_rows(rows_of(TABLE, rows), TABLE.columns))
     found = lake.rows_in(RangeChunks(TABLE, (KeyRange((5,), (9,)),)), KeyRange((5,), (9,)))
     assert found.to_pylist() == [{"id": 9, "note": "c"}]
@@ -98,7 +102,9 @@ def test_columns_that_one_side_lacks_are_found(catalog: SqlCatalog) -> None:
 
 def changelog_of(catalog: SqlCatalog, *changes: tuple[int, str | None, str, str, int, str | None]) -> Table:
     """Return a changelog of (id, note, kind, op, pos, number of the transaction), with ascending offsets."""
-    changelog = catalog.create_table("shop.changes", Schema(*COLUMNS, NestedField(3, "_change", _CHANGE, False)))
+    changelog = catalog.create_table(
+        "shop.changes", Schema(*COLUMNS, NestedField(3, "_change", _CHANGE, False))
+    )
     rows: list[dict[str, Any]] = []
     offset = 9
     for id_, note, kind, op, pos, number in changes:

@@ -50,7 +50,12 @@ def test_json_conforms_to_its_schema(report: Report) -> None:
     found = to_json(report)
     validate(found, "verify-report-v1.json")
     first = found["tables"][0]
-    assert (found["verdict"], first["missing"], first["unexpected"], first["different"]) == ("different", 1, 1, 1)
+    assert (found["verdict"], first["missing"], first["unexpected"], first["different"]) == (
+        "different",
+        1,
+        1,
+        1,
+    )
     (different,) = [row for row in first["rows"] if row["kind"] == "different"]
     assert (different["key"], different["columns"]) == ({"id": "7", "line": "0"}, ["note"])
     assert different["source"]["price"] == "1.50000000"

@@ -1,0 +1,105 @@
+"""`replicator verify` on the real stack: no false difference while both change, and every planted fault by name."""
+
+import json
+import subprocess
+from typing import Any
+
+from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running
+from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
+
+CHECKS = 20
+KEYLESS = ["CREATE TABLE log (at INT, note VARCHAR(20) CHARACTER SET latin1, document JSON)"]
+WIDE = [
+    """
+    CREATE TABLE wide (
+        id BIGINT UNSIGNED PRIMARY KEY, a VARCHAR(20), b DOUBLE, c JSON, d DATETIME(6), e DECIMAL(30,9)
+    )
+    """,
+    """
+    INSERT INTO wide WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+    SELECT i * 1000000007, CONCAT('é', i), i / 7, JSON_OBJECT('n', i), '2024-02-29 12:34:56.789012', i / 3 FROM n
+    """,
+    "CREATE TABLE gone (id INT PRIMARY KEY, v INT)",
+    "INSERT INTO gone VALUES (1, 1), (2, 2)",
+]
+FAULTS = (
+    "UPDATE wide SET b = b + 1e-9 WHERE id = 7 * 1000000007",
+    "DELETE FROM wide WHERE id = 8 * 1000000007",
+    "INSERT INTO wide VALUES (5, 'only in the source', NULL, NULL, NULL, NULL)",
+    # The values of two rows are exchanged.
+    "UPDATE wide SET a = CONCAT('é', 31 - CAST(SUBSTRING(a, 2) AS SIGNED)) WHERE id IN (15000000105, 16000000112)",
+    "UPDATE wide SET c = JSON_SET(c, '$.n', 'x') WHERE id = 20 * 1000000007",
+    # The end of the table is cut off in the source.
+    "DELETE FROM wide WHERE id > 998 * 1000000007",
+    "INSERT INTO log VALUES (1, 'é', NULL)",
+    "DELETE FROM log WHERE at = 2 LIMIT 1",
+)
+"""Changes that the binlog does not have."""
+
+
+def verify(mirrored: MirroredDatabase, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Return the exit code and the report of a check; tables by their name without the database."""
+    done = subprocess.run(
+        [COMMAND, "verify", *arguments, "-c", str(mirrored.config), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    report["tables"] = {t["table"].partition(".")[2]: t for t in report["tables"]}
+    return done.returncode, report
+
+
+def test_verify_while_writers_write_and_with_planted_faults(mirror_database: MirroredDatabaseBuilder) -> None:
+    rows = [
+        *KEYLESS,
+        "INSERT INTO log VALUES (1, 'é', NULL), (2, 'a|b', '{}'), (2, 'a|b', '{}'), (NULL, NULL, NULL)",
+    ]
+    extra = f'{FAST_MIRROR}[[table]]\nname = "{{name}}.log"\nkeyless = "identity"\n'
+    mirrored = mirror_database(tables=5, extra=extra, prepare=[*rows, *WIDE])
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S)
+        with mirrored.writers(1, 2, pause=0):
+            for _ in range(CHECKS):
+                code, report = verify(mirrored)
+                assert (code, report["verdict"]) == (0, "equal"), report
+        mirrored.comparison.await_equal(mirror, START_S)
+        with mirrored.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            for fault in FAULTS:
+                cursor.execute(fault)
+            cursor.execute("DROP TABLE gone")
+            cursor.execute("ALTER TABLE t01 MODIFY number VARCHAR(20)")
+        page = mirrored.folder / "report.html"
+        code, report = verify(mirrored, "--report", str(page))
+        assert code == 1
+        assert "</html>" in page.read_text(encoding="utf-8")
+        tables = report["tables"]
+        assert {name for name, t in tables.items() if t["verdict"] == "equal"} == {"t00", "t02", "t03", "t04"}
+        found = {
+            (row["kind"], int(row["key"]["id"]) // 1000000007, *row["columns"])
+            for row in tables["wide"]["rows"]
+        }
+        assert found == {
+            ("different", 7, "b"),
+            ("unexpected", 8),
+            ("missing", 0),
+            ("different", 15, "a"),
+            ("different", 16, "a"),
+            ("different", 20, "c"),
+            ("unexpected", 999),
+            ("unexpected", 1000),
+        }
+        log = {(row["kind"], (row["source"] or row["lake"])["note"]) for row in tables["log"]["rows"]}
+        assert log == {("missing", "é"), ("unexpected", "a|b")}
+        assert [f["text"] for f in tables["gone"]["schema"]] == ["the source has no such table"]
+        assert [f["severity"] for f in tables["t01"]["schema"]] == ["different"]
+        assert mirror.stop() == 0, mirror.tail()
+    status = subprocess.run(
+        [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=True
+    )
+    verdicts = {v["name"]: v["verdict"] for v in json.loads(status.stdout)["verified"]}
+    assert (verdicts["wide"], verdicts["t00"]) == ("different", "equal")
+    code, report = verify(mirrored, "--wait", "0", "--table", f"{mirrored.database.name}.t02")
+    assert (code, set(report["tables"])) == (0, {"t02"})
