@@ -11,7 +11,7 @@ from replicator.config.column_rules import ColumnRuleBook
 from replicator.errors import SchemaError, SourceError
 from replicator.model.column_rules import Exclude
 from replicator.model.table import SourceName, TableId, lake_names
-from replicator.operations.verify.canonical import ComparedColumn, compared_column
+from replicator.operations.verify.canonical import ComparedColumn, Form, compared_column
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, describe
 
@@ -63,8 +63,9 @@ class ComparedTable:
 
     @property
     def identity(self) -> tuple[ComparedColumn, ...]:
-        """The columns by which rows are told from others: the key, or else all columns."""
-        return self.key or self.columns
+        """The columns by which rows are told from others: the key, or else all whose equal values have equal forms."""
+        exact = tuple(column for column in self.columns if column.form is not Form.JSON)
+        return self.key or exact or self.columns
 
 
 def compared_table(

@@ -21,7 +21,9 @@ from replicator.operations.verify.mysql_json import mysql_json
 _SEPARATOR: Final = pa.scalar(b"|", pa.large_binary())
 _LACKING: Final = pa.scalar(b"\\N", pa.large_binary())
 """The form of NULL in a column that must not have it."""
-_HASH_BYTES: Final = 8
+_DOUBLE_BYTES: Final = 8
+_DIGEST_WORDS: Final = 4
+"""Number of 64-bit words of a SHA-256."""
 _PRINTED_SCALE: Final = 6
 """Arrow writes decimals of a larger scale with an exponent."""
 
@@ -133,7 +135,7 @@ def _doubles(values: pa.Array) -> pa.Array:
         raise TypeError("not a float")
     # Adding zero makes 0 of -0.
     numbers = pc.add(values.cast(pa.float64()), 0.0)
-    return numbers.view(pa.binary(_HASH_BYTES)).cast(pa.binary()).cast(pa.large_binary())
+    return numbers.view(pa.binary(_DOUBLE_BYTES)).cast(pa.binary()).cast(pa.large_binary())
 
 
 def _json(values: pa.Array) -> pa.Array:
@@ -188,8 +190,8 @@ def _fixed(flags: "np.ndarray[Any, np.dtype[np.uint8]]") -> pa.Array:
 def hashes(texts: pa.Array) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     """Return the hashes of row texts."""
     sha256 = hashlib.sha256
-    digests = b"".join([sha256(text).digest()[:_HASH_BYTES] for text in texts.to_pylist()])
-    return np.frombuffer(digests, ">u8").astype(np.uint64)
+    digests = b"".join([sha256(text).digest() for text in texts.to_pylist()])
+    return np.frombuffer(digests, ">u8").reshape(-1, _DIGEST_WORDS)[:, 0].astype(np.uint64)
 
 
 def hash_rows(rows: pa.Table, columns: Sequence[ComparedColumn]) -> "np.ndarray[Any, np.dtype[np.uint64]]":

@@ -30,8 +30,9 @@ from replicator.operations.verify.row_comparison import RowComparison
 
 _SMALL_ROWS: Final = 500
 """Rows of the chunks into which one that differs is divided."""
-_ROWS_AT_ONCE: Final = 200_000
-"""Rows of the source that are compared row by row at once, at most."""
+_ROWS_AT_ONCE: Final = 50_000
+_BYTES_AT_ONCE: Final = 64_000_000
+"""Rows of the source, and their estimated size, that are compared row by row at once, at most."""
 _MOST_BUCKETS: Final = 50_000
 _ALL: Final = KeyRange(None, None)
 
@@ -152,6 +153,10 @@ class TableCheck:
             seconds=time.monotonic() - began,
         )
 
+    @property
+    def _rows_at_once(self) -> int:
+        return min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // self.table.source.bytes_per_row)
+
     def _by_ranges(self) -> tuple[list[ChunkResult], list[RowDifference]]:
         ranges = self._sampled(list(self.source.ranges(_ALL, self.source.chunk_rows)))
         results = self._compare_ranges(ranges)
@@ -200,7 +205,7 @@ class TableCheck:
 
     def _rows_of_ranges(self, ranges: Sequence[KeyRange]) -> list[RowDifference]:
         found: list[RowDifference] = []
-        at_once = _ROWS_AT_ONCE // _SMALL_ROWS
+        at_once = max(1, self._rows_at_once // _SMALL_ROWS)
         for start in range(0, len(ranges), at_once):
             group = ranges[start : start + at_once]
             chunks = RangeChunks(self.table, tuple(group))
@@ -233,7 +238,7 @@ class TableCheck:
         while left:
             group = [left.pop(0)]
             rows = results[group[0]].source_rows
-            while left and rows + results[left[0]].source_rows <= _ROWS_AT_ONCE:
+            while left and rows + results[left[0]].source_rows <= self._rows_at_once:
                 rows += results[left[0]].source_rows
                 group.append(left.pop(0))
             chunks = BucketChunks(self.table, buckets.buckets, tuple(group))
