@@ -29,7 +29,14 @@ from replicator.operations.verify.lake_position import LakePosition, LakeTable, 
 from replicator.operations.verify.lake_rows import no_rows
 from replicator.operations.verify.lake_side import LakeSide
 from replicator.operations.verify.later_changes import LaterChanges, Offsets, later_changes, nothing_later
-from replicator.operations.verify.results import Report, SchemaFinding, Severity, TableResult, Verdict
+from replicator.operations.verify.results import (
+    Report,
+    SchemaFinding,
+    Severity,
+    TableResult,
+    Verdict,
+    settled,
+)
 from replicator.operations.verify.schema_comparison import compare_schema
 from replicator.operations.verify.source_side import Fence, SourceSide, has_rows, open_source
 from replicator.operations.verify.table_check import Limits, TableCheck
@@ -38,6 +45,8 @@ from replicator.sources.mysql.tables import included_tables
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is done, and the number of rows that are done and in all."""
+_MOST_CHECKS: Final = 4
+"""How often a table is checked that is undecided for a reason that passes."""
 _CHANGED: Final = (1146, 1412)
 """Errors of MySQL: the table is gone, or its definition changed after the transaction began."""
 
@@ -67,11 +76,14 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
     began = now_ms()
     tables = _chosen(included_tables(config), wanted.patterns)
     with open_catalog(config.lake) as catalog:
-        on_progress("the lake is read", 0, 0)
-        before = lake_tables(catalog, config, tables)
-        with open_source(config) as (connection, fence):
-            check = _Check(config, wanted, catalog, connection, fence, on_progress)
-            results = check.run(tables, before)
+        fence, found = _check(config, wanted, catalog, tables, on_progress)
+        for _ in range(_MOST_CHECKS - 1):
+            left = [table for table in tables if found[table].passing]
+            if not left:
+                break
+            _, again = _check(config, wanted, catalog, left, on_progress)
+            found |= {table: settled(found[table], result) for table, result in again.items()}
+        results = list(found.values())
         if not wanted.patterns:
             results += _left_over(catalog, config, tables)
         report = Report(
@@ -87,6 +99,17 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
         )
         _record(catalog, config, report, tables)
     return report
+
+
+def _check(
+    config: Config, wanted: Wanted, catalog: Catalog, tables: Sequence[TableId], on_progress: OnProgress
+) -> tuple[Fence, dict[TableId, TableResult]]:
+    """Check tables in one transaction of the source."""
+    on_progress("the lake is read", 0, 0)
+    before = lake_tables(catalog, config, tables)
+    with open_source(config) as (connection, fence):
+        found = _Check(config, wanted, catalog, connection, fence, on_progress).run(tables, before)
+    return fence, {table: replace(result, position=str(fence.before)) for table, result in found.items()}
 
 
 def _chosen(tables: Sequence[TableId], patterns: Sequence[str]) -> list[TableId]:
@@ -121,7 +144,9 @@ class _Check:
     fence: Fence
     on_progress: OnProgress
 
-    def run(self, tables: Iterable[TableId], before: Mapping[TableId, LakeTable]) -> list[TableResult]:
+    def run(
+        self, tables: Iterable[TableId], before: Mapping[TableId, LakeTable]
+    ) -> dict[TableId, TableResult]:
         lake = LakePosition(
             self.config,
             self.wanted.wait_seconds,
@@ -130,14 +155,14 @@ class _Check:
         ends = lake.ends(self.fence.awaited, before)
         found, late = lake.settled(self.catalog, ends)
         rules = ColumnRuleBook(self.config)
-        results = []
+        results = {}
         for table in tables:
             if table not in before:
-                results.append(self._without_mirror(table))
+                results[table] = self._without_mirror(table)
             elif table not in found:
-                results.append(TableResult(str(table), Verdict.UNDECIDED, late.get(table)))
+                results[table] = TableResult(str(table), Verdict.UNDECIDED, late.get(table))
             else:
-                results.append(self._guarded(table, rules, before[table], found[table]))
+                results[table] = self._guarded(table, rules, before[table], found[table])
         return results
 
     def _without_mirror(self, table: TableId) -> TableResult:
@@ -155,13 +180,12 @@ class _Check:
             raise
         except ReplicatorError as error:
             reason = "; ".join(filter(None, (error.message, error.hint)))
-            return TableResult(str(table), Verdict.UNDECIDED, reason)
+            return TableResult(str(table), Verdict.UNDECIDED, reason, passing=isinstance(error, Unsettled))
         except DBAPIError as error:
             if not error.orig or error.orig.args[0] not in _CHANGED:
                 raise
-            return TableResult(
-                str(table), Verdict.UNDECIDED, "its definition changed in the source during the check"
-            )
+            reason = "its definition changed in the source during the check"
+            return TableResult(str(table), Verdict.UNDECIDED, reason, passing=True)
 
     def _table(
         self, table: TableId, rules: ColumnRuleBook, before: LakeTable, lake: LakeTable
@@ -194,6 +218,7 @@ class _Check:
                 verdict=Verdict.UNDECIDED,
                 reason=f"it has no changelog, and {unknown} events arrived meanwhile, which cannot be undone; "
                 "check again when it changes less",
+                passing=True,
             )
         return result
 
@@ -238,7 +263,7 @@ def _record(catalog: Catalog, config: Config, report: Report, tables: Sequence[T
         VerifiedTable(
             by_name[result.table],
             str(result.verdict),
-            report.position,
+            result.position or report.position,
             report.ended_ms,
             result.source_rows,
             result.differing,

@@ -48,4 +48,6 @@ def _table(result: TableResult) -> dict[str, Any]:
         "excluded_columns": list(result.excluded),
         "masked_columns": list(result.masked),
         "seconds": round(result.seconds, 3),
+        "position": result.position,
+        "checks": result.checks,
     }

@@ -1,8 +1,9 @@
 """What a check found."""
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -106,6 +107,9 @@ class TableResult:
         is_sampled: whether only a sample of the chunks was checked.
         excluded, masked: columns that are not compared.
         seconds: how long the check took.
+        position: the binlog position before which all changes were compared; None if nothing was compared.
+        checks: how often the table was checked.
+        passing: whether it is undecided for a reason that passes, so that it may be checked again.
     """
 
     table: str
@@ -125,11 +129,36 @@ class TableResult:
     excluded: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     seconds: float = 0.0
+    position: str | None = None
+    checks: int = 1
+    passing: bool = False
 
     @property
     def differing(self) -> int:
         """Number of rows that differ."""
         return sum(self.counts.values())
+
+
+def settled(earlier: TableResult | None, result: TableResult) -> TableResult:
+    """Return the result of a table that was checked several times, of which `result` is the newest.
+
+    Rows that are undecided, because later changes cannot be undone, differ if the check after the next position of the
+    source finds them in the same way.
+    """
+    if earlier is None:
+        return result
+    result = replace(result, checks=earlier.checks + 1)
+    if not result.passing or not result.rows or not result.complete:
+        return result
+    known = {_identity(row) for row in earlier.rows}
+    if not all(_identity(row) in known for row in result.rows):
+        return result
+    reason = f"its changes cannot be undone, but its rows differed in the same way in {result.checks} checks"
+    return replace(result, verdict=Verdict.DIFFERENT, reason=reason, passing=False)
+
+
+def _identity(row: RowDifference) -> str:
+    return json.dumps(asdict(row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +169,7 @@ class Report:
         mirror: the name of the mirror.
         version: the version of the engine.
         server_version: the version of the source.
-        position: the binlog position before which all changes were compared.
+        position: the binlog position before which all changes were compared, at the first check of the tables.
         gtids: the GTIDs that the source had executed then; None if it has none.
         began_ms, ended_ms: when the check began and ended, milliseconds since the epoch.
         tables: the results, in the order of names.

@@ -128,8 +128,9 @@ class TableCheck:
         wrong = any(f.severity is Severity.DIFFERENT for f in self.schema)
         verdict = Verdict.DIFFERENT if differences or wrong else Verdict.EQUAL
         reason = None
-        if differences and not self.table.key and self.later.unsure.any():
-            verdict = Verdict.DIFFERENT if wrong else Verdict.UNDECIDED
+        unsure = bool(differences) and not self.table.key and bool(self.later.unsure.any())
+        if unsure and not wrong:
+            verdict = Verdict.UNDECIDED
             reason = (
                 "rows changed in the moment in which the check began, and there is no key to identify them"
             )
@@ -151,6 +152,7 @@ class TableCheck:
             excluded=self.table.excluded,
             masked=self.table.masked,
             seconds=time.monotonic() - began,
+            passing=reason is not None,
         )
 
     @property

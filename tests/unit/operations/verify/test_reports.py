@@ -1,5 +1,6 @@
 """Reports of checks: JSON, HTML and text."""
 
+from dataclasses import replace
 from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
@@ -11,7 +12,14 @@ from replicator.model.table import TableId
 from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
 from replicator.operations.verify.report_html import to_html
 from replicator.operations.verify.report_json import to_json
-from replicator.operations.verify.results import Report, SchemaFinding, Severity, TableResult, Verdict
+from replicator.operations.verify.results import (
+    Report,
+    SchemaFinding,
+    Severity,
+    TableResult,
+    Verdict,
+    settled,
+)
 from replicator.operations.verify.table_check import TableCheck
 from tests.support.lake_schemas import validate
 from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, no_changes, rows_of
@@ -115,6 +123,19 @@ def test_text_names_each_difference(report: Report, capsys: pytest.CaptureFixtur
 def test_a_difference_weighs_more_than_an_undecided_table(verdicts: list[Verdict], whole: Verdict) -> None:
     tables = [TableResult("shop.t", verdict) for verdict in verdicts]
     assert Report("shop", "1", "9", "b.1:4", None, 0, 0, tables).verdict is whole
+
+
+def test_undecided_rows_differ_if_they_do_so_twice() -> None:
+    rows = checked(ORDERS, [(1, 0, "a", None, None), (2, 0, "a", None, None)], []).rows
+    first = TableResult("shop.t", Verdict.UNDECIDED, "later changes", rows=rows, passing=True)
+    same, other = replace(first, rows=rows[1:]), replace(first, rows=rows, verdict=Verdict.UNDECIDED)
+    assert settled(None, first) == first
+    assert settled(first, same).verdict is Verdict.DIFFERENT
+    assert settled(same, other) == replace(other, checks=2)
+    assert (
+        settled(first, replace(first, rows=(), verdict=Verdict.EQUAL, passing=False)).verdict is Verdict.EQUAL
+    )
+    assert settled(first, replace(same, complete=False)).verdict is Verdict.UNDECIDED
 
 
 def test_recorded_checks_are_read_back() -> None:
