@@ -53,6 +53,8 @@ def print_report(report: "Report", *, as_json: bool) -> None:
 def _details(result: "TableResult") -> Iterator[str]:
     if result.reason:
         yield f"{result.table}: {result.reason}"
+    if result.repaired is not None:
+        yield f"{result.table}: {result.repaired:,} rows were corrected before this check"
     for finding in result.schema:
         yield f"{result.table}: {finding.text}"
     for row in result.rows[:_ROWS]:

@@ -3,17 +3,25 @@
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 
+if TYPE_CHECKING:
+    from replicator.cli.progress import ShowProgress
+    from replicator.config import Config
+    from replicator.model.reread import Request
+    from replicator.operations.verify.mirror_check import Wanted
+    from replicator.operations.verify.results import Report
+
 _EXIT_CODES: Final = {"equal": 0, "different": 1, "undecided": 3}
 
 
-def verify(
+def verify(  # noqa: PLR0917 - options are passed by name
     config: ConfigFile = DEFAULT_CONFIG,
     table: Annotated[
         list[str] | None,
@@ -30,6 +38,12 @@ def verify(
         ),
     ] = None,
     as_json: AsJson = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Read the tables that differ again, which corrects them, and check them again."
+        ),
+    ] = False,
     wait: Annotated[
         float,
         typer.Option(
@@ -72,6 +86,9 @@ def verify(
     where they differ, smaller parts are compared, and then single rows. Columns and types are compared too. Masked
     columns are not read.
 
+    --repair reads the tables that differ again from the source: as `replicator heal`, it writes exactly the rows that
+    differ to mirror and changelog. The report is then that of a second check of them.
+
     The mirror must be running, and its connector too. The newest check of each table is shown by `replicator status`.
     Exits with 0 if all tables are equal, with 1 if one differs, with 3 if one could not be decided or the check failed.
 
@@ -95,9 +112,23 @@ def verify(
     # Each check has another sample.
     limits = Limits(max_rows_per_second, max_differences, sample / 100, now_ms())
     settings = load(config)
+    wanted = Wanted(tuple(table or ()), wait, limits)
     with progress_bar("reading the lake") as show:
-        found = check(settings, Wanted(tuple(table or ()), wait, limits), show)
+        found = check(settings, wanted, show)
+        if repair:
+            found = _repaired(settings, wanted, found, show)
     if report is not None:
         report.write_text(to_html(found), encoding="utf-8")
     print_report(found, as_json=as_json)
     raise typer.Exit(_EXIT_CODES[found.verdict])
+
+
+def _repaired(settings: "Config", wanted: "Wanted", found: "Report", show: "ShowProgress") -> "Report":
+    from replicator.operations.verify.repair import repair
+
+    def report(requests: "Sequence[Request]") -> None:
+        running = [r for r in requests if not r.has_ended]
+        text = ", ".join(f"{r.table} {r.phase}" for r in running[:3]) or "repaired"
+        show(text, sum(r.rows for r in requests), sum(max(r.estimated, r.rows) for r in requests))
+
+    return repair(settings, wanted, found, report, show)

@@ -95,11 +95,14 @@ def test_verify_while_writers_write_and_with_planted_faults(mirror_database: Mir
         assert log == {("missing", "é"), ("unexpected", "a|b")}
         assert [f["text"] for f in tables["gone"]["schema"]] == ["the source has no such table"]
         assert [f["severity"] for f in tables["t01"]["schema"]] == ["different"]
+        code, report = verify(mirrored, "--repair", "--table", f"{mirrored.database.name}.wide")
+        assert (code, report["tables"]["wide"]["repaired"]) == (0, len(found)), report
+        assert mirrored.comparison.differences({"wide"}) == {}
         assert mirror.stop() == 0, mirror.tail()
     status = subprocess.run(
         [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=True
     )
     verdicts = {v["name"]: v["verdict"] for v in json.loads(status.stdout)["verified"]}
-    assert (verdicts["wide"], verdicts["t00"]) == ("different", "equal")
+    assert (verdicts["wide"], verdicts["log"], verdicts["t00"]) == ("equal", "different", "equal")
     code, report = verify(mirrored, "--wait", "0", "--table", f"{mirrored.database.name}.t02")
     assert (code, set(report["tables"])) == (0, {"t02"})

@@ -119,6 +119,8 @@ def _table(table: TableResult) -> Iterator[str]:
     notes = [f"{table.fetched:,} rows were fetched from the source"] if table.fetched else []
     if table.later:
         notes.append(f"{table.later:,} images of later changes were undone")
+    if table.repaired is not None:
+        notes.append(f"{table.repaired:,} rows were corrected before this check")
     if table.is_sampled:
         notes.append("only a sample was checked")
     for label, names in (("excluded", table.excluded), ("masked", table.masked)):

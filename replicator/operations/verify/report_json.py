@@ -50,4 +50,5 @@ def _table(result: TableResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "position": result.position,
         "checks": result.checks,
+        "repaired": result.repaired,
     }

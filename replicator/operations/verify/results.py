@@ -109,6 +109,7 @@ class TableResult:
         seconds: how long the check took.
         position: the binlog position before which all changes were compared; None if nothing was compared.
         checks: how often the table was checked.
+        repaired: number of rows that a re-read corrected before this check; None if there was none.
         passing: whether it is undecided for a reason that passes, so that it may be checked again.
     """
 
@@ -131,6 +132,7 @@ class TableResult:
     seconds: float = 0.0
     position: str | None = None
     checks: int = 1
+    repaired: int | None = None
     passing: bool = False
 
     @property
