@@ -70,12 +70,13 @@ def _by_source(tables: Iterable[Table]) -> dict[str, Table]:
 
 
 def _topic(config: Config, table: TableId) -> str:
+    return f"{_kafka_log(config).topic_prefix}.{topic_name(table)}"
+
+
+def _kafka_log(config: Config) -> KafkaLog:
     if not isinstance(config.log, KafkaLog):
-        raise UsageError(
-            "a mirror of an archive cannot be compared with the source, which has later changes",
-            'set log.kind = "kafka"',
-        )
-    return f"{config.log.topic_prefix}.{topic_name(table)}"
+        raise UsageError("only a mirror of a Kafka log can be compared with its source")
+    return config.log
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +100,16 @@ class LakePosition:
             UsageError: Kafka Connect is not configured.
             LogError: Kafka does not answer.
         """
-        client = connect_client(self.config)
-        if client is None or not isinstance(self.config.log, KafkaLog):
-            raise UsageError(
-                "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
-                'add connect_url = "http://…" to [log]',
-            )
-        prefix, deadline = self.config.log.topic_prefix, time.monotonic() + self.seconds
+        log, client = _kafka_log(self.config), connect_client(self.config)
+        if client is None:
+            raise UsageError("only Kafka Connect knows up to where the connector has read")
+        prefix, deadline = log.topic_prefix, time.monotonic() + self.seconds
         while not _covers(client, prefix, end):
             self.on_wait(f"the connector reads up to {end}")
             if time.monotonic() > deadline:
                 raise Unsettled(f"the connector has not read up to {end} within {self.seconds:g} s", _RUN)
             time.sleep(_POLL_S)
-        admin = KafkaAdmin(self.config.log, timeout_s=PATIENT_S)
+        admin = KafkaAdmin(log, timeout_s=PATIENT_S)
         partitions = admin.partitions()
         wanted = [(t.topic, p) for t in tables.values() for p in partitions.get(t.topic, [])]
         found = admin.end_offsets(wanted, committed=True) if wanted else {}

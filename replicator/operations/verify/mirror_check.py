@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from replicator import __version__
-from replicator.config import Config
+from replicator.config import Config, KafkaLog
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.errors import (
     LakeUnavailable,
@@ -70,9 +70,10 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
     """Compare a mirror with its source, and record the result in the `_ops` namespace.
 
     Raises:
-        UsageError: a pattern matches no mirrored table of the source, or Kafka Connect is not configured.
+        UsageError: a pattern matches no mirrored table of the source, or the mirror does not use Kafka Connect.
         SourceError, LogError, LakeUnavailable: the source, the log or the lake does not answer.
     """
+    _check_config(config)
     began = now_ms()
     tables = _chosen(included_tables(config), wanted.patterns)
     with open_catalog(config.lake) as catalog:
@@ -99,6 +100,19 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
         )
         _record(catalog, config, report, tables)
     return report
+
+
+def _check_config(config: Config) -> None:
+    if not isinstance(config.log, KafkaLog):
+        raise UsageError(
+            "a mirror of an archive cannot be compared with the source, which has later changes",
+            'set log.kind = "kafka"',
+        )
+    if config.log.connect_url is None:
+        raise UsageError(
+            "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
+            'add connect_url = "http://…" to [log]',
+        )
 
 
 def _check(
