@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 _MOST_PLACES: Final = 15
-"""A number with the decimal point farther from its first digit is written with an exponent."""
+"""A number is written with an exponent if the decimal point is farther from its first digit, and not inside its digits.
+"""
 _ESCAPES: Final = {
     '"': '\\"',
     "\\": "\\\\",
@@ -107,7 +108,7 @@ def _double(number: float) -> str:
         return f"{sign}0.0"
     places -= len(whole + fraction) - len(digits)
     digits = digits.rstrip("0")
-    if not -_MOST_PLACES < places <= _MOST_PLACES:
+    if not -_MOST_PLACES < places <= max(_MOST_PLACES, len(digits) - 1):
         rest = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{sign}{digits[0]}{rest}e{places - 1}"
     if places <= 0:
