@@ -56,7 +56,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
             "--max-rows-per-second",
             metavar="ROWS",
             min=1,
-            help="Read the source at this rate at most, tables whose key begins with an integer.",
+            help="Read the source at this rate at most, tables whose key begins with an integer or BINARY.",
         ),
     ] = None,
     max_differences: Annotated[
@@ -75,7 +75,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
             metavar="PERCENT",
             min=0,
             max=100,
-            help="Check a random share of each table only, if its key begins with an integer.",
+            help="Check a random share of each table only, if its key begins with an integer or BINARY.",
         ),
     ] = 100,
 ) -> None:

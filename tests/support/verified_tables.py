@@ -44,6 +44,15 @@ ORDERS = described(
     ("id", "line"),
 )
 """A table with a key of two integers."""
+UUIDS = described(
+    {
+        "uid": {"kind": "binary", "whole": "binary(2)", "nullable": "NO"},
+        "n": {"kind": "bigint", "whole": "bigint unsigned", "nullable": "NO"},
+        "note": {"kind": "varchar", "charset": "utf8mb4", "size": 100},
+    },
+    ("uid", "n"),
+)
+"""A table with a key of bytes and an unsigned integer."""
 NAMES = described(
     {
         "name": {"kind": "varchar", "charset": "utf8mb4", "size": 100, "nullable": "NO"},

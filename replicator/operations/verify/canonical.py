@@ -21,6 +21,7 @@ The hash of a row is the first 64 bits of SHA-256 of its text. The checksum of a
 of their hashes modulo 2^64, so their order does not matter and equal rows count.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -75,7 +76,8 @@ class ComparedColumn:
         declared: its declared type in the source.
         nullable: whether the source allows NULL.
         expression: the SQL expression of the form.
-        is_whole: whether its values are integers, which the source orders as numbers.
+        is_ordered: whether both sides order its values alike: integers and BINARY.
+        width: the length of its values in bytes, of BINARY; None for other types.
     """
 
     source: str
@@ -85,7 +87,13 @@ class ComparedColumn:
     declared: str
     nullable: bool
     expression: str
-    is_whole: bool
+    is_ordered: bool
+    width: int | None = None
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether it has no negative numbers."""
+        return "unsigned" in self.declared
 
     @property
     def null_test(self) -> str:
@@ -112,7 +120,8 @@ def compared_column(source: SourceColumn, lake: str) -> ComparedColumn:
         declared=declared,
         nullable=source.column.nullable,
         expression=_expression(source, form, kind),
-        is_whole=kind in _INTEGERS,
+        is_ordered=kind in _INTEGERS or kind == "binary",
+        width=int(re.findall(r"\d+", declared)[0]) if kind == "binary" else None,
     )
 
 

@@ -1,29 +1,23 @@
 """Divide the rows of a table into chunks that both sides can tell: ranges of keys, or buckets of hashes.
 
-Ranges need a key that begins with integers: MySQL orders texts by collations, which nothing else computes. Rows of
-other tables go into buckets, by the CRC-32 of their key (without a key: of the whole row). A bucket is no range of an
-index, so each look at some of them reads the whole table.
+Ranges need a key that begins with integers or with BINARY: MySQL orders texts by collations, which nothing else
+computes. Rows of other tables go into buckets, by the CRC-32 of their key (without a key: of the whole row). A bucket
+is no range of an index, so each look at some of them reads the whole table.
 """
 
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from replicator.model.identifiers import quoted
-from replicator.operations.verify.canonical import ComparedColumn, row_text
+from replicator.operations.verify.canonical import row_text
 from replicator.operations.verify.compared_table import ComparedTable
 from replicator.operations.verify.lake_rows import Checksum, forms, row_texts
+from replicator.operations.verify.ordered_keys import Key, Numbers, encoded_keys, key_text, keys_of_rows
 from replicator.sources.mysql.table_rows import key_range
-
-Numbers: TypeAlias = "np.ndarray[Any, Any]"
-Key = tuple[int, ...]
-"""The values of the columns `ComparedTable.ranges`."""
-_SIGN: Final = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +30,7 @@ class KeyRange:
     def condition(self, table: ComparedTable) -> str:
         """Return the SQL condition."""
         key = table.range_key
-        after, upto = (None if end is None else tuple(map(str, end)) for end in (self.after, self.upto))
+        after, upto = (None if end is None else tuple(map(key_text, end)) for end in (self.after, self.upto))
         return key_range([quoted(k.name) for k in key], key, after, upto)
 
 
@@ -65,8 +59,8 @@ class RangeChunks:
         first, last = self.ranges[0], self.ranges[-1]
         afters = [r.after for r in self.ranges[0 if first.after is not None else 1 :]]
         uptos = [r.upto for r in self.ranges[: None if last.upto is not None else -1]]
-        object.__setattr__(self, "_lower", self._encoded(afters))
-        object.__setattr__(self, "_upper", self._encoded(uptos))
+        object.__setattr__(self, "_lower", encoded_keys(afters, self.table.ranges))
+        object.__setattr__(self, "_upper", encoded_keys(uptos, self.table.ranges))
         object.__setattr__(self, "_is_open", first.after is None)
 
     def __len__(self) -> int:
@@ -74,48 +68,11 @@ class RangeChunks:
 
     def numbers(self, rows: pa.Table) -> Numbers:
         """Return the number of the range of each row; -1 for a row in none."""
-        keys = ordered_keys(rows, self.table.ranges)
+        keys = keys_of_rows(rows, self.table.ranges)
         # The range before whose upper end, and the last one behind whose lower end the key is.
         number = np.searchsorted(self._upper, keys, side="left")
         begun = np.searchsorted(self._lower, keys, side="left") - (0 if self._is_open else 1)
         return np.where((number == begun) & (number < len(self)), number, -1)
-
-    def _encoded(self, keys: Sequence[Key | None]) -> Numbers:
-        columns = self.table.ranges
-        values = [
-            np.array([0 if key is None else key[i] % (1 << 64) for key in keys], np.uint64)
-            for i in range(len(columns))
-        ]
-        return _joined([_shifted(v, column) for v, column in zip(values, columns, strict=True)])
-
-
-def ordered_keys(rows: pa.Table, columns: Sequence[ComparedColumn]) -> Numbers:
-    """Return the keys of rows as NumPy values that are ordered like the keys."""
-    values = []
-    for column in columns:
-        array = pc.fill_null(rows.column(column.lake).combine_chunks(), 0)
-        target = pa.uint64() if _is_unsigned(column) else pa.int64()
-        values.append(_shifted(array.cast(target, safe=False).to_numpy(zero_copy_only=False), column))
-    return _joined(values)
-
-
-def _is_unsigned(column: ComparedColumn) -> bool:
-    return "unsigned" in column.declared
-
-
-def _shifted(values: Numbers, column: ComparedColumn) -> Numbers:
-    """Return integers as unsigned ones of the same order."""
-    raw = values.astype(np.uint64, copy=False) if values.dtype != np.int64 else values.view(np.uint64)
-    return raw if _is_unsigned(column) else raw ^ _SIGN
-
-
-def _joined(columns: Sequence[Numbers]) -> Numbers:
-    """Return keys of several columns as bytes of one length, which compare like the keys."""
-    if len(columns) == 1:
-        return columns[0]
-    # Stacking would change the order of bytes, so it comes first.
-    octets = np.stack(columns, axis=1).astype(">u8")
-    return np.ascontiguousarray(octets).view(f"S{8 * len(columns)}").ravel()
 
 
 @dataclass(frozen=True, slots=True)

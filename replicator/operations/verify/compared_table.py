@@ -23,8 +23,8 @@ class ComparedTable:
     Attributes:
         columns: the columns that are compared, in the source's order.
         key: those of them that identify a row; empty if rows are compared as a whole.
-        ranges: the first columns of the index by which the source is read in order; only integers, which both sides
-            order alike. Empty if there are none.
+        ranges: the first columns of the index by which the source is read in order, as far as both sides order them
+            alike.
         excluded: columns of the source that the mirror does not have, by column rules.
         masked: columns of which the mirror has other values, by column rules; they are not compared.
     """
@@ -105,7 +105,7 @@ def _ranges(source: SourceTable, columns: dict[str, ComparedColumn]) -> tuple[Co
     found: list[ComparedColumn] = []
     for key in source.key:
         column = columns.get(key.name)
-        if column is None or not column.is_whole:
+        if column is None or not column.is_ordered:
             break
         found.append(column)
     return tuple(found)

@@ -20,9 +20,10 @@ from replicator.model.gtid import GtidSet
 from replicator.model.identifiers import quoted
 from replicator.model.table import TableId
 from replicator.operations.verify.canonical import MODULUS, row_hash
-from replicator.operations.verify.chunks import BucketChunks, Key, KeyRange
+from replicator.operations.verify.chunks import BucketChunks, KeyRange
 from replicator.operations.verify.compared_table import ComparedTable
 from replicator.operations.verify.lake_rows import Checksum, Row
+from replicator.operations.verify.ordered_keys import Key, key_value
 from replicator.sources.mysql.connection import connect, read_binlog_end
 
 _LACKS_PRIVILEGE: Final = 1227
@@ -31,6 +32,8 @@ _RELEASE: Final = text(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
 _SETTLE_S: Final = 2.0
 """How long a transaction may take from the binlog to the storage engine, if nothing better is known."""
 _NUMBERED_S: Final = 0.25
+_ENOUGH: Final = 2
+"""A row, and one that shows that there are more."""
 _CHUNK_BYTES: Final = 16_000_000
 """Estimated size of the rows of a chunk at most."""
 _CHUNK_ROWS: Final = 20_000
@@ -143,10 +146,12 @@ class SourceSide:
         names = ", ".join(quoted(k.name) for k in self.table.range_key)
         query = (
             f"SELECT {names} FROM {self.table.source.name} WHERE {within.condition(self.table)} "
-            f"ORDER BY {names} LIMIT 2 OFFSET {number - 1}"
+            f"ORDER BY {names} LIMIT {_ENOUGH} OFFSET {number - 1}"
         )
         rows = self._rows(query)
-        return tuple(int(value) for value in rows[0]) if len(rows) > 1 else None
+        if len(rows) < _ENOUGH:
+            return None
+        return tuple(key_value(v, c) for v, c in zip(rows[0], self.table.ranges, strict=True))
 
     def checksum(self, chunk: KeyRange) -> Checksum:
         """Return the checksum of the rows of a range."""

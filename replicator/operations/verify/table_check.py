@@ -17,6 +17,7 @@ from replicator.operations.verify.chunks import BucketChunks, Chunks, ChunkSums,
 from replicator.operations.verify.compared_table import ComparedTable
 from replicator.operations.verify.lake_rows import Checksum, Row
 from replicator.operations.verify.later_changes import LaterChanges
+from replicator.operations.verify.ordered_keys import Key, key_text
 from replicator.operations.verify.results import (
     ChunkResult,
     Kind,
@@ -278,5 +279,5 @@ def _result(chunk: KeyRange | None, source: Checksum, lake: Checksum, seconds: f
     return ChunkResult(first, last, source.rows, lake.rows, source == lake, seconds)
 
 
-def _text(key: tuple[int, ...] | None) -> str | None:
-    return None if key is None else ", ".join(map(str, key))
+def _text(key: Key | None) -> str | None:
+    return None if key is None else ", ".join(map(key_text, key))

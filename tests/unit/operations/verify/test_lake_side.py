@@ -91,6 +91,13 @@ def test_a_column_of_another_type_cannot_be_compared(catalog: SqlCatalog) -> Non
     assert (finding.severity, "note is varchar" in finding.text) == (Severity.DIFFERENT, True)
 
 
+def test_a_key_of_another_type_cannot_be_compared(catalog: SqlCatalog) -> None:
+    mirror = catalog.create_table("shop.t", Schema(NestedField(1, "id", StringType(), True), COLUMNS[1]))
+    mirror.append(pa.Table.from_pylist([{"id": "x", "note": "a"}], mirror.schema().as_arrow()))
+    with pytest.raises(SchemaError, match="no keys of type bigint"):
+        LakeSide(TABLE, mirror).add_checksums(RangeChunks(TABLE, (KeyRange(None, None),)), ChunkSums(1))
+
+
 def test_columns_that_one_side_lacks_are_found(catalog: SqlCatalog) -> None:
     mirror = catalog.create_table("shop.t", Schema(COLUMNS[0], NestedField(3, "more", LongType(), False)))
     found = {finding.text for finding in compare_schema(TABLE, mirror)}

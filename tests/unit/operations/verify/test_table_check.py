@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from replicator.operations.verify.compared_table import ComparedTable
 from replicator.operations.verify.later_changes import LaterChanges
+from replicator.operations.verify.ordered_keys import encoded_keys, keys_of_rows
 from replicator.operations.verify.results import Kind, Verdict
 from replicator.operations.verify.table_check import Limits, TableCheck
 from tests.support.verified_tables import (
     KEYLESS,
     NAMES,
     ORDERS,
+    UUIDS,
     MemoryLake,
     MemorySource,
     no_changes,
@@ -123,6 +125,29 @@ def test_a_row_that_the_mirror_has_twice_is_unexpected() -> None:
     row = (1, 1, "x", None, None)
     found = check(ORDERS, [row], [row, row])
     assert [d.kind for d in found.rows] == [Kind.UNEXPECTED]
+
+
+UUID_KEYS = st.tuples(
+    st.sampled_from([b"\0\0", b"\0\1", b"a\0", b"ab", b"\x80\0", b"\xff\xff"]),
+    st.sampled_from([0, 1, 256, 2**63, 2**64 - 1]),
+)
+UUID_ROWS = st.dictionaries(UUID_KEYS, st.tuples(NOTES), max_size=25)
+
+
+@given(UUID_ROWS, UUID_ROWS)
+def test_keys_of_bytes_are_divided_into_ranges(source: dict[Any, Any], lake: dict[Any, Any]) -> None:
+    found = check(UUIDS, flat(source), flat(lake))
+    wrong = {(k[0].hex(), str(k[1])) for k in source.keys() | lake.keys() if source.get(k) != lake.get(k)}
+    assert {(d.key["uid"], d.key["n"]) for d in found.rows} == wrong
+    assert (found.by, found.source_rows, found.lake_rows) == ("ranges", len(source), len(lake))
+
+
+@given(UUID_KEYS, UUID_KEYS)
+def test_encoded_keys_are_ordered_like_keys(one: Any, other: Any) -> None:
+    first, second = encoded_keys([one, other], UUIDS.ranges)
+    assert (first < second, first == second) == (one < other, one == other)
+    rows = rows_of(UUIDS, [(*one, None), (*other, None)])
+    assert keys_of_rows(rows, UUIDS.ranges).tolist() == [first, second]
 
 
 TEXT_ROWS = st.dictionaries(st.text(max_size=3), st.tuples(st.none() | st.sampled_from([0.1, -0.0, 1e300])))
