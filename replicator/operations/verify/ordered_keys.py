@@ -32,7 +32,9 @@ def keys_of_rows(rows: pa.Table, columns: Sequence[ComparedColumn]) -> Numbers:
 
 def encoded_keys(keys: Sequence[Key | None], columns: Sequence[ComparedColumn]) -> Numbers:
     """Return encoded keys; None is the smallest one."""
-    return _joined([_of_values([k and k[i] for k in keys], c) for i, c in enumerate(columns)])
+    return _joined(
+        [_of_values([None if k is None else k[i] for k in keys], c) for i, c in enumerate(columns)]
+    )
 
 
 def key_value(value: Any, column: ComparedColumn) -> int | bytes:
@@ -68,8 +70,9 @@ def _of_values(values: Sequence[int | bytes | None], column: ComparedColumn) -> 
 def _joined(columns: Sequence[Numbers]) -> Numbers:
     if len(columns) == 1:
         return columns[0]
-    octets = np.concatenate([_octets(column) for column in columns], axis=1)
-    return np.ascontiguousarray(octets).view(f"S{octets.shape[1]}").ravel()
+    octets: Numbers = np.concatenate([_octets(column) for column in columns], axis=1)
+    joined: Numbers = np.ascontiguousarray(octets).view(f"S{octets.shape[1]}")
+    return joined.ravel()
 
 
 def _octets(column: Numbers) -> Numbers:
