@@ -57,7 +57,8 @@ def _of_lake(values: pa.Array, column: ComparedColumn) -> Numbers:
         raise SchemaError(
             f"values of type {values.type} in column {column.lake} are no keys of type {column.declared}"
         ) from error
-    return whole if column.is_unsigned else whole.view(np.uint64) ^ _SIGN
+    found: Numbers = whole if column.is_unsigned else whole.view(np.uint64) ^ _SIGN
+    return found
 
 
 def _of_values(values: Sequence[int | bytes | None], column: ComparedColumn) -> Numbers:
@@ -71,11 +72,12 @@ def _joined(columns: Sequence[Numbers]) -> Numbers:
     if len(columns) == 1:
         return columns[0]
     octets: Numbers = np.concatenate([_octets(column) for column in columns], axis=1)
-    joined: Numbers = np.ascontiguousarray(octets).view(f"S{octets.shape[1]}")
-    return joined.ravel()
+    joined: Numbers = np.ascontiguousarray(octets).view(f"S{octets.shape[1]}").ravel()
+    return joined
 
 
 def _octets(column: Numbers) -> Numbers:
     """Return the bytes of each value as a row."""
     fixed = column.astype(">u8") if column.dtype == np.uint64 else column
-    return fixed.view(np.uint8).reshape(len(fixed), fixed.dtype.itemsize)
+    octets: Numbers = fixed.view(np.uint8)
+    return octets.reshape(len(fixed), fixed.dtype.itemsize)
