@@ -67,10 +67,14 @@ class MirrorConfig(Section):
 
 
 class SourceConfig(Section):
-    """`[source]`: the MySQL server, and the tables to mirror."""
+    """`[source]`: the MySQL server, and the tables to mirror.
+
+    `ssl_mode` is "preferred" to encrypt connections if the server can, or "disabled".
+    """
 
     url: Url | None = None
     password: Secret | None = None
+    ssl_mode: Literal["preferred", "disabled"] = "preferred"
     tables: Annotated[tuple[TablePattern, ...], Field(min_length=1)]
     exclude: tuple[TablePattern, ...] = ()
     helper_tables: bool = False

@@ -1,4 +1,4 @@
-"""Write data files of few rows, and equality-delete files, on the driver, with Arrow and without a Spark job.
+"""Write data files of rows in memory, and equality-delete files, on the driver, with Arrow and without a Spark job.
 
 Iceberg itself computes the metrics of each file (counts, bounds) from its footer, as it does for imported files; only
 the number of NaN values is missing, which readers then treat as unknown.
@@ -8,6 +8,7 @@ import struct
 import uuid
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ _KEPT_BYTES: Final = 100_000
 _MAGIC_BYTES: Final = 4
 """A Parquet file ends with its footer, the footer's length (four bytes) and the format's magic number."""
 _FORMAT: Final = "write.format.default"
+_LARGE_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +182,26 @@ def _download(table: LakeTable, path: str) -> bytes:
 def upload(table: LakeTable, path: str, content: bytearray) -> None:
     """Write a file.
 
-    The table's own FileIO writes it, because that has the credentials of any object store.
+    The table's own FileIO writes it, because that has the credentials of any object store. It gets the content as text
+    through a socket, so this process writes a large local file itself.
     """
+    if len(content) >= _LARGE_BYTES and (local := _local_path(path)) is not None:
+        local.parent.mkdir(parents=True, exist_ok=True)
+        with local.open("xb") as file:
+            file.write(content)
+        return
     stream = table.java.io().newOutputFile(path).create()
     try:
         stream.write(content)
     finally:
         stream.close()
+
+
+def _local_path(path: str) -> Path | None:
+    """Return where a file of this machine is; None if it is elsewhere."""
+    if path.startswith("/"):
+        return Path(path)
+    return Path("/" + path.removeprefix("file:").lstrip("/")) if path.startswith("file:/") else None
 
 
 def _same_fields(rows: pa.Table, wanted: pa.Schema) -> list[tuple[int, pa.Field]]:

@@ -66,6 +66,7 @@ def read_rows(
             "user": server.user,
             "password": password,
             "fetchsize": _ROW_BY_ROW,
+            "sslMode": source.ssl_mode.upper(),
             **_OPTIONS,
         },
     )

@@ -68,6 +68,17 @@ class Staging:
         """Return the staging table of a source table; None if there is none."""
         return self.context.lake.load(self.namespace, table.name)
 
+    def existing(self, table: TableId) -> LakeTable:
+        """Return the staging table of a source table.
+
+        Raises:
+            LakeUnavailable: it was dropped meanwhile, or the catalog does not answer.
+        """
+        staging = self.load(table)
+        if staging is None:
+            raise LakeUnavailable(f"the staging table of {table} does not exist any more")
+        return staging
+
     def state(self, staging: LakeTable | None, request: Request) -> StagingState | None:
         """Return the state of a staging table; None if it belongs to another request, or contains nothing yet."""
         text = None if staging is None else staging.property(STATE_KEY)
@@ -107,9 +118,7 @@ class Staging:
         Raises:
             LakeError: as `TableWriter.commit`; nothing was committed.
         """
-        staging = self.load(table)
-        if staging is None:
-            raise LakeUnavailable(f"the staging table of {table} does not exist any more")
+        staging = self.existing(table)
         target = self.context.writer.target(table, LakeRole.MIRROR, staging)
         whole = replace(staged, properties={STATE_KEY: state.to_json()})
         self.context.writer.commit(target, whole, marker)

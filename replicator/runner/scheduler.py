@@ -264,7 +264,7 @@ class Scheduler:
             report = apply(self._schema_only(ends)) or report
         self.tags.finish()
         if report is not None and not self.stopping.is_set():
-            self._upkeep.run_slice(report.lag_seconds)
+            self._upkeep.run_slice(report.lag_seconds, has_backlog=backlog > 0)
         self.step_rereads()
         return report
 

@@ -64,6 +64,8 @@ def connector_config(config: Config) -> dict[str, str]:
     }
     template: dict[str, str] = json.loads(resource(TEMPLATE).read_text())
     settings = {name: Template(value).substitute(values) for name, value in template.items()}
+    if config.source.ssl_mode != "preferred":
+        settings["database.ssl.mode"] = config.source.ssl_mode
     if config.reads_new_tables:
         settings["snapshot.mode"] = "no_data"
     if log.transactions:

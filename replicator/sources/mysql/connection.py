@@ -37,8 +37,13 @@ def connect(source: SourceConfig, *, read_timeout: float | None = None) -> Itera
         server.database,
         {"charset": "utf8mb4"},
     )
-    timeouts = {"connect_timeout": _CONNECT_TIMEOUT, "read_timeout": read_timeout}
-    engine = create_engine(url, poolclass=NullPool, connect_args=timeouts)
+    arguments = {
+        "connect_timeout": _CONNECT_TIMEOUT,
+        "read_timeout": read_timeout,
+        # Otherwise PyMySQL encrypts the connection if the server can.
+        "ssl_disabled": source.ssl_mode == "disabled",
+    }
+    engine = create_engine(url, poolclass=NullPool, connect_args=arguments)
     try:
         with engine.connect() as connection:
             yield connection

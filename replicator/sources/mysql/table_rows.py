@@ -128,6 +128,17 @@ _CAST_TO: Final = {
 }
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 
+_SMALL: Final = frozenset(
+    {
+        *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit"),
+        *("year", "date", "datetime", "timestamp", "time"),
+    }
+)
+_SMALL_BYTES: Final = 70
+"""A DECIMAL has up to 65 digits."""
+_LARGE_BYTES: Final = 1 << 32
+"""JSON and geometries have the limit of LONGBLOB."""
+
 Boundary = tuple[str, ...]
 """The key of a row: the text of each key column."""
 
@@ -141,6 +152,7 @@ class SourceTable:
         key: the columns of the index by which the table is read in parts; empty if it can only be read as a whole.
         rows: estimated number of rows.
         bytes_per_row: estimated size of a row.
+        most_bytes_per_row: size of the largest row that its declaration allows.
     """
 
     table: TableId
@@ -148,6 +160,7 @@ class SourceTable:
     key: tuple[KeyColumn, ...]
     rows: int
     bytes_per_row: int
+    most_bytes_per_row: int
 
     @property
     def name(self) -> str:
@@ -224,7 +237,15 @@ def describe(connection: Connection, table: TableId, key: Sequence[str]) -> Sour
         {"database": table.database, "name": table.name},
     ).first()
     rows, length = (0, 0) if size is None else (int(size[0] or 0), int(size[1] or 0))
-    return SourceTable(table, columns, keys if len(keys) == len(parts) else (), rows, max(length, 1))
+    most = sum(_most_bytes(row) for row in found)
+    return SourceTable(table, columns, keys if len(keys) == len(parts) else (), rows, max(length, 1), most)
+
+
+def _most_bytes(row: Mapping[str, object]) -> int:
+    """Return the size of the largest value of a column, as text or as MySQL sends it."""
+    if row["octets"] is not None:
+        return int(str(row["octets"]))
+    return _SMALL_BYTES if str(row["kind"]) in _SMALL else _LARGE_BYTES
 
 
 def _index(connection: Connection, table: TableId, key: Sequence[str]) -> tuple[str, ...]:
