@@ -37,8 +37,10 @@ def reread_lines(requests: Sequence[Request]) -> Iterator[Text]:
     for request in requests:
         match request.phase:
             case Phase.DONE:
-                told = f"{request.rows:,} rows read, {request.changed or 0:,} differed"
-                yield Text(f"{request.table}: {told} ({request.reason})", style="green")
+                # A new table had no rows that could differ.
+                differed = "" if request.changed is None else f", {request.changed:,} differed"
+                text = f"{request.table}: {request.rows:,} rows read{differed} ({request.reason})"
+                yield Text(text, style="green")
             case Phase.FAILED:
                 yield Text(f"{request.table}: could not be read: {request.problem}", style="red")
             case phase:

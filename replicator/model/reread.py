@@ -45,7 +45,8 @@ class Request:
         rows: number of rows read so far.
         estimated: the source's estimate of the table's rows.
         ended_ms: when it was done or failed; None before.
-        changed: number of rows of the mirror that differed from the source; None before it is done.
+        changed: number of rows of the mirror that differed from the source; None before it is done, and if the table is
+            new.
         problem: why it failed, or what it waits for.
         held: whether no events are applied to the table meanwhile, because it was paused.
         max_rows: the table is not read if it has more rows; None for no limit.

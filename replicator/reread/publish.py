@@ -68,8 +68,8 @@ class Publication:
         """The source table."""
         return self.request.table
 
-    def publish(self) -> int:
-        """Publish the staging table; return the number of rows in which the mirror differed.
+    def publish(self) -> int | None:
+        """Publish the staging table; return the number of rows in which the mirror differed, None if it is new.
 
         Raises:
             SchemaError: the mirror cannot take the columns of the source.
@@ -83,7 +83,8 @@ class Publication:
         marker = replace(marker, position=self._position(marker))
         mirror = self.context.lake.load(self.context.config.lake.namespace, self.table.name)
         if mirror is None:
-            return self._publish_new(source, marker)
+            self._publish_new(source, marker)
+            return None
         return self._reconcile(mirror, source, marker)
 
     def _staged_marker(self) -> CommitMarker | None:
@@ -94,7 +95,7 @@ class Publication:
         read = SourcePosition(self.state.file, self.state.pos)
         return read if marker.position is None else max(read, marker.position)
 
-    def _publish_new(self, source: LakeTable, marker: CommitMarker) -> int:
+    def _publish_new(self, source: LakeTable, marker: CommitMarker) -> None:
         """Write the rows to the changelog, and make the staging table the mirror."""
         rows = self.context.lake.spark.read.table(source.sql_name)
         names = list(source.columns())
@@ -107,7 +108,6 @@ class Publication:
         )
         failpoints.reach("after-reread-rename")
         self.complete_rename(marker.position)
-        return self.state.rows
 
     def complete_rename(self, position: SourcePosition | None = None) -> None:
         """Complete a staging table that has become the mirror: it is no staging table any more.

@@ -230,7 +230,7 @@ class TableReread:
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
         done.complete_rename()
         self.request = replace(self.request, rows=state.rows)
-        self.end(Phase.DONE, changed=state.rows)
+        self.end(Phase.DONE)
 
     def end(self, phase: Phase, *, changed: int | None = None, problem: str | None = None) -> None:
         """Record that the request has ended, and drop the staging table.
