@@ -167,7 +167,7 @@ class TableReader:
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
         last = _first_row(connection, table.last_query) if table.key else None
-        state = StagingState(self.request.id, table.fingerprint, last)
+        state = StagingState(self.request.id, table.fingerprint, last, since=end.offsets)
         reached = HighWater(
             SourcePosition(low.file, _FILE_START, server_id=_server_id(connection)), 0, time_ms
         )

@@ -29,6 +29,8 @@ from replicator.schema.history import binlog_key
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
+_MOST_SPOILT: Final = 3
+"""How often a table is read if events that arrive meanwhile cannot be decoded."""
 
 Record = Callable[[Request], None]
 """Records a request in the lake."""
@@ -49,6 +51,7 @@ class TableReread:
         self._reading: Future[bool] | None = None
         self._cancelled = threading.Event()
         self._rows = (0, 0)
+        self._spoilt = 0
 
     def start(self, pool: Executor, stopping: threading.Event) -> bool:
         """Begin or continue to read, in a thread of `pool`. Return False if the table's definition is not known yet.
@@ -106,6 +109,11 @@ class TableReread:
                 "later changes would not find the rows",
                 named,
             )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process has begun to read."""
+        return self._reading is not None
 
     @property
     def is_reading(self) -> bool:
@@ -200,6 +208,7 @@ class TableReread:
         """Make the staging table the content of the mirror.
 
         Raises:
+            RowsChanged: some events could not be applied to the rows; the table must be read from the beginning.
             SchemaError: the mirror cannot take it.
             LakeError: as `TableWriter.commit`.
         """
@@ -208,9 +217,35 @@ class TableReread:
             return
         schema = self._staging.schema(self.task(()))
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
+        self._check_complete(done)
         changed = done.publish()
         self.request = replace(self.request, rows=state.rows)
         self.end(Phase.DONE, changed=changed)
+
+    def _check_complete(self, done: Publication) -> None:
+        """Check that no event was quarantined that arrived while the table was read.
+
+        The rows may have been read before or after its change. If the table is read again, it is after it.
+
+        Raises:
+            RowsChanged: there is such an event.
+            UnsupportedChange: there was one each time.
+        """
+        marker, table = self._marker(), self.request.table
+        known = {} if marker is None else marker.progress.get(self._topic, {})
+        until = {partition: progress.next_offset for partition, progress in known.items()}
+        count = self._context.quarantine.count_unread(table, done.read_rows, until)
+        if not count:
+            return
+        self._start_again()
+        self._spoilt += 1
+        told = f"{count} events of {table} that arrived while it was read could not be decoded"
+        if self._spoilt < _MOST_SPOILT:
+            raise RowsChanged(told)
+        raise UnsupportedChange(
+            f"{told}, {_MOST_SPOILT} times in a row",
+            f"see why: replicator quarantine list; remove the cause; then run: replicator heal {table}",
+        )
 
     def is_published(self) -> bool:
         """Return whether an earlier process published the staging table, but did not record that."""
