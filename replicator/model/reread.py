@@ -148,7 +148,7 @@ class StagingState:
         file, pos, gtids: the end of the source's binlog after that.
         watermark_ms: the source's time then, milliseconds since the epoch.
         until: partition → offset: the staging table must contain all earlier events; None if not known yet.
-        since: partition → offset: all rows were read after all earlier events; None if an earlier version began to read.
+        since: partition → offset: all rows were read after all earlier events; None if that is not known.
     """
 
     request: str

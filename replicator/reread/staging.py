@@ -28,7 +28,7 @@ def staging_namespace(config: Config) -> str:
 def staging_config(config: Config) -> Config:
     """Return the configuration under which staging tables are mirrors: another namespace, and no changelogs.
 
-    Bad events are quarantined, in the quarantine of the mirror; the table is then read again, see `TableReread.publish`.
+    Bad events are quarantined, in the quarantine of the mirror; the table is then read again: see `TableReread`.
     """
     table = {"changelog": False, "on_bad_event": "quarantine"}
     return config.model_copy(
