@@ -14,14 +14,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask, apply_task
-from replicator.batch.table_batch import BatchSchema
 from replicator.errors import ColumnsDiffer, ReplicatorError, RowsChanged, UnknownSurvivors, UnsupportedChange
 from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress, chunks, ranges_to_read
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.reread import Phase, Request, StagingState
-from replicator.reread.differences import json_columns
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
@@ -69,7 +67,7 @@ class TableReread:
             return False
         schema = self._staging.schema(self.task(()))
         if not schema.mirror.key:
-            self._check_keyless(schema)
+            self._check_keyless()
         staging = self._staging.load(table)
         if staging is None or self._staging.state(staging, self.request) is None:
             staging = self._staging.create(table, schema)
@@ -93,21 +91,17 @@ class TableReread:
         if self._reading is not None:
             wait([self._reading])
 
-    def _check_keyless(self, schema: BatchSchema) -> None:
+    def _check_keyless(self) -> None:
         """Check that a table without a key can be read again.
 
         Raises:
-            UnsupportedChange: it has no mirror, or its rows could not be identified afterwards.
+            UnsupportedChange: it has no mirror.
         """
         table = self.request.table
-        named = f'name a unique key: key = ["…"] under [[table]] name = "{table}"'
         if self._context.config.table(str(table)).keyless != "identity":
-            raise UnsupportedChange(f"{table} has no key, and is configured to have no mirror", named)
-        if self._progress().mirror is not None and json_columns(schema):
             raise UnsupportedChange(
-                f"{table} has no key, and the JSON in its rows is written otherwise in the source than in the log, so "
-                "later changes would not find the rows",
-                named,
+                f"{table} has no key, and is configured to have no mirror",
+                f'name a unique key: key = ["…"] under [[table]] name = "{table}"',
             )
 
     @property
