@@ -32,6 +32,12 @@ def noteworthy(requests: Sequence[Request]) -> list[Request]:
     return [request for request in requests if request in newest or request.phase is not Phase.DONE]
 
 
+def progress_text(request: Request) -> str:
+    """Return what is done for a request now, for the progress bar."""
+    waits = f" ({request.problem})" if request.problem else ""
+    return f"{request.table} {request.phase}{waits}"
+
+
 def reread_lines(requests: Sequence[Request]) -> Iterator[Text]:
     """Yield a line for each re-read."""
     for request in requests:

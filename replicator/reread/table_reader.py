@@ -32,6 +32,7 @@ from replicator.model.table import TableId, TableSchema
 from replicator.reread.source_rows import matched_columns, read_rows
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
+from replicator.reread.throttle import Throttle
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
@@ -87,6 +88,7 @@ class TableReader:
     Attributes:
         columns: the columns of the staging table.
         on_rows: called with the number of rows read so far and the estimated number.
+        throttle: decides when the next part is read.
         stopping: if set, reading ends at the next part.
     """
 
@@ -97,6 +99,7 @@ class TableReader:
     columns: TableSchema
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
+    throttle: Throttle
     stopping: StopSignal
 
     def run(self) -> bool:
@@ -130,10 +133,10 @@ class TableReader:
             state = self._begin(connection, table)
         elif state.fingerprint != table.fingerprint:
             raise _changed(self.request.table)
-        pace = _Pace(self.config.bootstrap.max_rows_per_second)
+        self.on_rows(state.rows, max(table.rows, state.rows))
         with ThreadPoolExecutor(1, "ranges") as ahead:
             part = self._next_part(connection, table, state.after, state.last)
-            while not state.complete and not self.stopping.is_set():
+            while not state.complete and not self.throttle.wait(state.rows, self.stopping):
                 # The index is walked for the next part while this one is read.
                 following = ahead.submit(self._next_part, connection, table, part.upto, state.last)
                 files = self._stage_part(session, table, part)
@@ -141,7 +144,6 @@ class TableReader:
                 state = self._commit_part(connection, table, state, part, files)
                 part = upcoming
                 self.on_rows(state.rows, max(table.rows, state.rows))
-                pace.wait(state.rows, self.stopping)
         return state
 
     def _described(self, connection: Connection) -> SourceTable:
@@ -297,23 +299,6 @@ class TableReader:
         """Return the end of the topic when reading began."""
         partitions = self._next_marker().progress.get(self.topic, {})
         return _with_events({partition: known.next_offset for partition, known in partitions.items()})
-
-
-class _Pace:
-    """Limits the rows that are read in a second."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._began = time.monotonic()
-        self._rows: int | None = None
-
-    def wait(self, rows: int, stopping: StopSignal) -> None:
-        """Wait until `rows` rows may have been read, or `stopping` is set."""
-        if self._limit is None:
-            return
-        self._rows = rows if self._rows is None else self._rows
-        due = self._began + (rows - self._rows) / self._limit
-        stopping.wait(max(0.0, due - time.monotonic()))
 
 
 def _with_events(ends: Mapping[int, int]) -> dict[int, int]:

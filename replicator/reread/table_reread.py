@@ -49,6 +49,7 @@ class TableReread:
         self._reading: Future[bool] | None = None
         self._cancelled = threading.Event()
         self._rows = (0, 0)
+        self._waits: str | None = None
         self._spoilt = 0
 
     def start(self, pool: Executor, stopping: threading.Event) -> bool:
@@ -60,6 +61,7 @@ class TableReread:
         """
         # It imports SQLAlchemy, which takes a second, and most mirrors do not need it.
         from replicator.reread.table_reader import TableReader  # noqa: PLC0415
+        from replicator.reread.throttle import Throttle  # noqa: PLC0415
 
         table = self.request.table
         if not self._context.schemas.history(table).versions:
@@ -80,6 +82,7 @@ class TableReread:
             schema.source,
             schema.mirror.key,
             self._on_rows,
+            Throttle.of(self._context.config, table, self._on_wait),
             StopSignal(stopping, self._cancelled),
         )
         self._reading = pool.submit(reader.run)
@@ -141,10 +144,10 @@ class TableReread:
         return error
 
     def show_progress(self) -> None:
-        """Record the number of rows read so far, if it changed."""
-        rows, estimated = self._rows
-        if self.is_reading and rows != self.request.rows:
-            self.request = replace(self.request, rows=rows, estimated=max(estimated, rows), problem=None)
+        """Record the number of rows read so far, and what reading waits for, if that changed."""
+        (rows, estimated), waits = self._rows, self._waits
+        if self.is_reading and (rows, waits) != (self.request.rows, self.request.problem):
+            self.request = replace(self.request, rows=rows, estimated=max(estimated, rows), problem=waits)
             self._record(self.request)
 
     def catch_up(self, first: Mapping[int, int], most_events: int, watch: Stopwatch) -> bool:
@@ -329,3 +332,6 @@ class TableReread:
 
     def _on_rows(self, rows: int, estimated: int) -> None:
         self._rows = (rows, estimated)
+
+    def _on_wait(self, reason: str | None) -> None:
+        self._waits = reason

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from replicator.cli.render_rereads import noteworthy, reread_lines
+from replicator.cli.render_rereads import noteworthy, progress_text, reread_lines
 from replicator.model.reread import Phase, Request, new_request
 from replicator.model.table import TableId
 
@@ -29,3 +29,10 @@ def test_line_of_a_reread_says_what_happened_or_what_it_waits_for() -> None:
         "shop.c: reading, 5 of about 1,000 rows (new table); MySQL is unavailable",
         "shop.d: 2 rows read (new table)",
     ]
+
+
+def test_progress_says_what_a_reread_waits_for() -> None:
+    reading = request("a", Phase.READING)
+    assert progress_text(reading) == "shop.a reading"
+    waiting = replace(reading, problem="db2:3306 is more than 5 s behind")
+    assert progress_text(waiting) == "shop.a reading (db2:3306 is more than 5 s behind)"
