@@ -82,14 +82,20 @@ def ends(mirrored: MirroredDatabase, table: str) -> int:
     return marker.next_offset(mirrored.topic(table), 0) or 0
 
 
-def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) -> None:
-    """Delete the events before an offset from the topic of a table, once it has them."""
+def await_events(mirrored: MirroredDatabase, table: str, count: int) -> None:
+    """Wait until the topic of a table has, or had, a number of events."""
     servers, topic = mirrored.database.endpoints.bootstrap_servers, mirrored.topic(table)
     until(
-        lambda: topics.ends(servers, mirrored.database.prefix).get(topic, 0) >= older_than,
+        lambda: topics.ends(servers, mirrored.database.prefix).get(topic, 0) >= count,
         seconds=START_S,
         doing="events are in the topic",
     )
+
+
+def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) -> None:
+    """Delete the events before an offset from the topic of a table, once it has them."""
+    servers, topic = mirrored.database.endpoints.bootstrap_servers, mirrored.topic(table)
+    await_events(mirrored, table, older_than)
     # Without a reference to the client, its answers would never arrive.
     client = AdminClient({"bootstrap.servers": servers})
     for future in client.delete_records([TopicPartition(topic, 0, older_than)]).values():
@@ -153,19 +159,16 @@ def test_a_table_whose_topic_was_recreated_is_read_again_without_a_command(
 ) -> None:
     mirrored = mirror_database(tables=2, extra=AUTO)
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
-    for label in ("read", "seen"):
-        # The second run has events of the topics, and knows their ids.
-        mirror.start()
-        assert mirror.wait(START_S) == 0, mirror.tail()
-        mirrored.database.execute(
-            f"UPDATE t00 SET label = '{label}' LIMIT 5", f"UPDATE t01 SET label = '{label}' LIMIT 5"
-        )
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
-    before = ends(mirrored, "t00")
+    mirrored.database.execute("UPDATE t00 SET label = 'seen' LIMIT 5")
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
     mirrored.database.execute("UPDATE t00 SET label = 'lost' LIMIT 5", "DELETE FROM t00 LIMIT 1")
-    delete_topic(mirrored, "t00", once_it_has=before + 6)
-    mirrored.database.execute("UPDATE t00 SET label = 'later' ORDER BY label LIMIT 2")
+    await_events(mirrored, "t00", ends(mirrored, "t00") + 6)
+    delete_topic(mirrored, "t00")
+    mirrored.database.execute("UPDATE t00 SET label = 'later' LIMIT 2")
+    await_events(mirrored, "t00", 2)
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
     assert mirrored.comparison.differences() == {}
@@ -179,16 +182,9 @@ def test_a_table_whose_topic_was_recreated_is_read_again_without_a_command(
     assert mirrored.comparison.differences() == {}
 
 
-def delete_topic(mirrored: MirroredDatabase, table: str, *, once_it_has: int) -> None:
-    """Delete the topic of a table, once it has a number of events, while the connector is stopped."""
+def delete_topic(mirrored: MirroredDatabase, table: str) -> None:
+    """Delete the topic of a table while the connector is stopped."""
     endpoints, topic = mirrored.database.endpoints, mirrored.topic(table)
-    until(
-        lambda: (
-            topics.ends(endpoints.bootstrap_servers, mirrored.database.prefix).get(topic, 0) >= once_it_has
-        ),
-        seconds=START_S,
-        doing="events are in the topic",
-    )
     connector = f"{endpoints.connect_url}/connectors/{mirrored.database.prefix}"
     requests.put(f"{connector}/stop", timeout=60).raise_for_status()
     until(

@@ -162,10 +162,9 @@ NOTE_COLUMNS = (ColumnSpec("id", "int"), ColumnSpec("doc", "json"))
 
 def note(op: str, pos: int, before: str | None = None, after: str | None = None) -> Record:
     """Return a change of a table whose rows have the id 1, and a JSON document that is given as text."""
-    images = {"before": before, "after": after}
-    rows = {side: {"id": 1, "doc": text} for side, text in images.items() if text is not None}
+    old, new = (None if text is None else {"id": 1, "doc": text} for text in (before, after))
     place = Place(1, pos, server_id=0 if op == "r" else 1)
-    return Record(NOTES, 0, None, change_event(op, place, "notes", **rows))
+    return Record(NOTES, 0, None, change_event(op, place, "notes", before=old, after=new))
 
 
 def notes(lake: LakeHarness) -> list[str]:

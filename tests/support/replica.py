@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import pymysql
 
-from replicator.operations.stack import Endpoints, LocalStack, Options
+from replicator.operations.stack import Endpoints, LocalStack, Options, Part
 
 PASSWORD_VARIABLE: Final = "REPLICATOR_TEST_REPLICA_PASSWORD"
+ONLY_MYSQL: Final[tuple[Part, ...]] = ("mysql",)
 _CATCH_UP_S: Final = 120
 
 
@@ -59,7 +60,7 @@ def replica_of(source: Endpoints, folder: Path) -> Iterator[Replica]:
         folder, Options(mysql=os.environ.get("REPLICATOR_MYSQL", ""), mysql_arguments=arguments)
     )
     try:
-        server = stack.up(("mysql",))
+        server = stack.up(ONLY_MYSQL)
         replica = Replica(source, server)
         (gtids,) = _execute(source, "SELECT @@GLOBAL.gtid_executed")[0]
         replica.execute(
