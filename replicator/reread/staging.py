@@ -26,12 +26,16 @@ def staging_namespace(config: Config) -> str:
 
 
 def staging_config(config: Config) -> Config:
-    """Return the configuration under which staging tables are mirrors: another namespace, and no changelogs."""
+    """Return the configuration under which staging tables are mirrors: another namespace, and no changelogs.
+
+    Bad events are quarantined, in the quarantine of the mirror; the table is then read again: see `TableReread`.
+    """
+    table = {"changelog": False, "on_bad_event": "quarantine"}
     return config.model_copy(
         update={
             "lake": config.lake.model_copy(update={"namespace": staging_namespace(config)}),
-            "apply": config.apply.model_copy(update={"changelog": False}),
-            "tables": tuple(table.model_copy(update={"changelog": False}) for table in config.tables),
+            "apply": config.apply.model_copy(update=table),
+            "tables": tuple(section.model_copy(update=table) for section in config.tables),
         }
     )
 

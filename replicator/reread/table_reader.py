@@ -28,6 +28,7 @@ from replicator.reread.part_reader import Part, PartReader
 from replicator.reread.source_rows import matched_columns
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
+from replicator.reread.throttle import Throttle
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
@@ -68,6 +69,7 @@ class TableReader:
     Attributes:
         columns: the columns of the staging table.
         on_rows: called with the number of rows read so far and the estimated number.
+        throttle: decides when the next part is read.
         stopping: if set, reading ends at the next part.
     """
 
@@ -78,6 +80,7 @@ class TableReader:
     columns: TableSchema
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
+    throttle: Throttle
     stopping: StopSignal
 
     def run(self) -> bool:
@@ -108,6 +111,7 @@ class TableReader:
             raise _changed(self.request.table)
         columns = matched_columns(table, self.columns)
         plain = not connection.scalar(text("SELECT @@require_secure_transport"))
+        self.on_rows(state.rows, max(table.rows, state.rows))
         with PartReader(self.config, self.staging, table, columns, may_be_plain=plain) as reader:
             return self._read_parts(connection, table, reader, state)
 
@@ -115,18 +119,18 @@ class TableReader:
         self, connection: Connection, table: SourceTable, reader: PartReader, state: StagingState
     ) -> StagingState:
         """Read and commit one part after the other, until all are complete or reading must stop."""
-        pace = _Pace(self.config.bootstrap.max_rows_per_second)
+        if self.throttle.wait(state.rows, self.stopping):
+            return state
         current = reader.start(self._next_part(connection, table, reader, state.after, state.last))
         while True:
             part, following, upcoming = current.part, None, None
             if part.upto != state.last:
                 # The index is walked while this part is read, and no core waits for the commit.
                 upcoming = self._next_part(connection, table, reader, part.upto, state.last)
-                following = None if pace.limited else reader.start(upcoming)
+                following = None if self.throttle.is_limited else reader.start(upcoming)
             state = self._commit_part(connection, table, state, part, current.files())
             self.on_rows(state.rows, max(table.rows, state.rows))
-            pace.wait(state.rows, self.stopping)
-            if state.complete or upcoming is None or self.stopping.is_set():
+            if state.complete or upcoming is None or self.throttle.wait(state.rows, self.stopping):
                 return state
             current = reader.start(upcoming) if following is None else following
 
@@ -153,7 +157,7 @@ class TableReader:
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
         last = _first_row(connection, table.last_query) if table.key else None
-        state = StagingState(self.request.id, table.fingerprint, last)
+        state = StagingState(self.request.id, table.fingerprint, last, since=end.offsets)
         reached = HighWater(
             SourcePosition(low.file, _FILE_START, server_id=_server_id(connection)), 0, time_ms
         )
@@ -228,7 +232,7 @@ class TableReader:
         names = [f"k{i}" for i in range(len(table.key))]
         ranges: list[str] = []
         # With a limit, the reader waits after each part.
-        waves = 1 if self.config.bootstrap.max_rows_per_second else _WAVES
+        waves = 1 if self.throttle.is_limited else _WAVES
         for _ in range(reader.cores * waves):
             found = _first_row(connection, table.boundary_query(after, last, reader.rows_per_range))
             upto = last if found is None else found
@@ -271,28 +275,6 @@ class TableReader:
         """Return the end of the topic when reading began."""
         partitions = self._next_marker().progress.get(self.topic, {})
         return _with_events({partition: known.next_offset for partition, known in partitions.items()})
-
-
-class _Pace:
-    """Limits the rows that are read in a second.
-
-    Attributes:
-        limited: whether there is a limit.
-    """
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self.limited = limit is not None
-        self._began = time.monotonic()
-        self._rows: int | None = None
-
-    def wait(self, rows: int, stopping: StopSignal) -> None:
-        """Wait until `rows` rows may have been read, or `stopping` is set."""
-        if self._limit is None:
-            return
-        self._rows = rows if self._rows is None else self._rows
-        due = self._began + (rows - self._rows) / self._limit
-        stopping.wait(max(0.0, due - time.monotonic()))
 
 
 def _with_events(ends: Mapping[int, int]) -> dict[int, int]:

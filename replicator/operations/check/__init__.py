@@ -23,6 +23,7 @@ def run_checks(config: Config) -> list[CheckResult]:
     """Run every check, in the order of the report. A server that cannot be reached is a failed check, not an error."""
     areas: tuple[tuple[str, Callable[[Config], Iterable[CheckResult]]], ...] = (
         ("source: reachable", _source),
+        ("replicas: reachable", _replicas),
         ("log: reachable", _log),
         ("connector: reachable", _connector),
         ("registry: reachable", _registry),
@@ -79,6 +80,14 @@ def _source(config: Config) -> list[CheckResult]:
         *check_partitions(facts, topics, config),
         *check_columns(facts, config),
     ]
+
+
+def _replicas(config: Config) -> Iterable[CheckResult]:
+    if config.bootstrap.max_replica_lag is None:
+        return []
+    from replicator.operations.check.replicas import check_replicas, read_replicas  # noqa: PLC0415 - heavy
+
+    return check_replicas(read_replicas(config), config)
 
 
 def _topics(log: KafkaLog) -> tuple[TopicFacts, ...]:

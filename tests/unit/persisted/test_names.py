@@ -98,6 +98,7 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-purge",
         "after-unregister",
         "after-reread-commit",
+        "after-reread-publish",
         "after-reread-rename",
         "after-reread-schema",
         "after-reread-start",
@@ -154,7 +155,7 @@ def test_quarantine_columns_are_unchanged() -> None:
         '{"id": 10, "name": "state", "required": false, "type": "string"}, '
         '{"id": 11, "name": "resolved_at", "required": false, "type": "timestamptz"}]}'
     )
-    assert [str(resolution) for resolution in Resolution] == ["replayed", "dropped"]
+    assert [str(resolution) for resolution in Resolution] == ["replayed", "dropped", "reread"]
 
 
 def test_changelog_columns_are_unchanged() -> None:

@@ -42,7 +42,9 @@ FULL = {
     STEPS_KEY: SchemaSteps(("id",)).to_json(),
     REBUILT_KEY: Provenance("shop.a", "shop_changes.a", 1, None, "b.000001:4", 5).to_json(),
     MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step is not Step.ORPHANS}),
-    STATE_KEY: StagingState("1a", "id bigint False; id", ("7",), ("5",), 5, until={0: 3}).to_json(),
+    STATE_KEY: StagingState(
+        "1a", "id bigint False; id", ("7",), ("5",), 5, until={0: 3}, since={0: 1}
+    ).to_json(),
     DONE_KEY: "1a",
     RESTATED_KEY: Restatement("reread-1a", 7, "topic@1", 1, 2).to_json(),
     "format-version": "2",
