@@ -1,6 +1,6 @@
 """A log that deletes its oldest records as Kafka does, on an archive's files instead of a broker, and its recorder."""
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.change_log import TooLarge
 
-Kept = MutableMapping[PartitionKey, int]
+Kept = dict[PartitionKey, int]
 """(topic, partition) → offset of the oldest record that was not deleted; 0 if it is missing."""
 
 

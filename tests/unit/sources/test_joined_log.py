@@ -214,17 +214,16 @@ def test_archive_that_comes_back_is_read_again(world: World) -> None:
 def test_archive_that_was_replaced_by_another_one_is_not_read(world: World) -> None:
     world.record()
     world.kept[T, 0] = 5
-    log = world.log()
+    past = RecordedPast(open_storage(world.past), "shop")
+    log = JoinedLog(KeptLog(world.source, world.kept), past)
     log.offsets()
     assert fetched(log, OffsetRange(T, 0, 0, 5)) == {T: [*range(5)]}
     shutil.rmtree(world.past)
     shutil.rmtree(world.source)
     world.write({T: 20})
     world.record()
-    live: Any = log._live
-    log._live = KeptLog(world.source, world.kept)
-    del live
     world.kept[T, 0] = 15
+    log = JoinedLog(KeptLog(world.source, world.kept), past)
     log.offsets()
     with pytest.raises(LogUnavailable, match="was replaced by another archive"):
         fetched(log, OffsetRange(T, 0, 8, 18))
