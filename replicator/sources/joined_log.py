@@ -48,7 +48,7 @@ class JoinedLog:
         self._past = past
         # Of the data topics, as of the last call of `offsets`.
         self._joints: Mapping[PartitionKey, Joint] = {}
-        self._schema_ends: Mapping[int, int] = {}
+        self._schema_ends: dict[int, int] = {}
 
     def offsets(self) -> tuple[Offsets, Offsets]:
         first, ends = self._live.offsets()
@@ -104,7 +104,7 @@ class JoinedLog:
         archived, rest = split(ranges, joints)
         yield from self._past.records(archived)
         yield from self._live.records(rest)
-        self._schema_ends = found.ends
+        self._schema_ends |= found.ends
 
     def close(self) -> None:
         """Delete the files of the archive that were copied for Spark."""

@@ -122,7 +122,7 @@ class KafkaChangeLog:
         yield from self.records(
             [OffsetRange(self.topic_prefix, p, starts[p], end) for p, end in found.ends.items()]
         )
-        self._schema_offsets = dict(found.ends)
+        self._schema_offsets |= found.ends
 
     def schema_topic(self) -> LiveTopic:
         """Return the offsets of the schema-change topic, without its id. Raises LogUnavailable."""

@@ -1,5 +1,6 @@
 """The part of Kafka's topics that Kafka has deleted, in an archive that a recorder continues meanwhile."""
 
+import math
 import threading
 import time
 from collections import Counter
@@ -25,8 +26,13 @@ from replicator.telemetry import get_logger
 _LOG: Final = get_logger("replicator.log")
 _RELOAD_S: Final = 10.0
 """How long a manifest that does not reach Kafka's start is used before it is read again."""
+_RETRY_S: Final = 2.0
+"""The same for an archive that could not be read yet."""
 _ATTEMPTS: Final = 3
-"""After so many failures in succession, a topic is no longer read from the archive."""
+"""After so many failures at one place, a topic is no longer read from the archive."""
+
+_Place = tuple[str, tuple[tuple[int, int], ...]]
+"""A topic, and the partitions and offsets at which it was read."""
 
 
 class RecordedPast:
@@ -42,12 +48,12 @@ class RecordedPast:
         self._prefix = topic_prefix
         self._staging = staging
         self._manifest: Manifest | None = None
-        self._loaded = 0.0
+        self._loaded = -math.inf
         self._log: ArchiveChangeLog | None = None
         self._opening = threading.Lock()
         self._problems: dict[str, str] = {}
         self._unreadable = False
-        self._failures: Counter[str] = Counter()
+        self._failures: Counter[_Place] = Counter()
         self._abandoned: set[str] = set()
 
     def joints(self, topics: Mapping[str, LiveTopic]) -> Mapping[PartitionKey, Joint]:
@@ -69,10 +75,12 @@ class RecordedPast:
     def _must_reload(self, found: Joints | None, topics: Iterable[str]) -> bool:
         if found is not None and not found.problems:
             return False
-        if time.monotonic() >= self._loaded + _RELOAD_S or not self._loaded:
-            return True
+        waited = time.monotonic() - self._loaded
+        if found is None:
+            # A start asks several times in succession, and its tables are read again if all of them fail.
+            return waited >= _RETRY_S
         known = {topic: self._problems[topic] for topic in topics if topic in self._problems}
-        return found is not None and found.problems != known
+        return found.problems != known or waited >= _RELOAD_S
 
     def _reload(self) -> None:
         self._loaded = time.monotonic()
@@ -150,7 +158,7 @@ class RecordedPast:
             self._count_failure(ranges, error)
             raise LogUnavailable(error.message, error.hint) from error
         for topic in {r.topic for r in ranges}:
-            self._failures.pop(topic, None)
+            self._failures.pop(_place(topic, ranges), None)
 
     def _count_failure(self, ranges: Sequence[OffsetRange], error: ArchiveError) -> None:
         """Count the failure of each topic that still cannot be read, and abandon those that failed too often."""
@@ -162,8 +170,9 @@ class RecordedPast:
                 error = found
             else:
                 continue
-            self._failures[topic] += 1
-            if self._failures[topic] >= _ATTEMPTS:
+            # Not by topic alone: others may read another part of it, and succeed, between two attempts.
+            self._failures[_place(topic, own)] += 1
+            if self._failures[_place(topic, own)] >= _ATTEMPTS:
                 self._abandoned.add(topic)
                 _LOG.warning(
                     "the log begins where Kafka does, because the archive cannot be read",
@@ -171,6 +180,10 @@ class RecordedPast:
                     reason=error.message,
                     next=error.hint,
                 )
+
+
+def _place(topic: str, ranges: Sequence[OffsetRange]) -> _Place:
+    return topic, tuple(sorted((r.partition, r.start) for r in ranges if r.topic == topic))
 
 
 def _load(storage: Storage, prefix: str) -> Manifest:
