@@ -338,8 +338,9 @@ def _kept(config: Config) -> Iterator[str]:
     if lake.catalog_file is not None:
         yield str(lake.catalog_file.absolute())
     yield str(config.mirror.state_dir)
-    if isinstance(log, ArchiveLog):
-        yield str(log.path)
+    archive = log.path if isinstance(log, ArchiveLog) else log.archive
+    if archive is not None:
+        yield archive
 
 
 def _prepare(config: Config, catalog: Catalog, plan: DropPlan, records: Mapping[str, str]) -> None:

@@ -79,7 +79,7 @@ def record(
     Raises:
         ConfigError: the configuration names an archive as its log, or no topic has the prefix.
         LogUnavailable: the broker or the schema registry cannot be reached or refuses the request.
-        DataLossError: the broker no longer has the events after the archive's end.
+        DataLossError: the broker no longer has the events after the archive's end, or a topic was recreated.
         ArchiveError: the archive cannot be written, or another process is writing it.
     """
     if not isinstance(config.log, KafkaLog):
@@ -122,7 +122,10 @@ def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
 
 
 class _Source:
-    """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks."""
+    """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks.
+
+    `topic_ids` are those of all topics that were found.
+    """
 
     def __init__(self, log: KafkaLog, manifest: Manifest | None, times: RecordTimes) -> None:
         self._prefix = log.topic_prefix
@@ -133,6 +136,7 @@ class _Source:
         self._moved = time.monotonic()
         self.ends: dict[PartitionKey, int] = {}
         self.targets: dict[PartitionKey, int] = {}
+        self.topic_ids: dict[str, str] = {} if manifest is None else dict(manifest.topic_ids)
         settings = {
             **log.client_options(),
             # The client requires a group id; nothing joins the group or commits to it.
@@ -164,11 +168,11 @@ class _Source:
 
     def refresh(self) -> None:
         """Assign partitions that appeared since the last call, at the archive's end or the beginning."""
-        topics = self._admin.partitions()
+        topics = self.check_topics()
         new = [
             (name, partition)
-            for name in recorded_topics(topics, self._prefix)
-            for partition in topics[name]
+            for name, partitions in topics.items()
+            for partition in partitions
             if (name, partition) not in self.targets
         ]
         first, ends = self._admin.first_offsets(new), self._admin.end_offsets(new, committed=True)
@@ -176,6 +180,22 @@ class _Source:
         if starts:
             with kafka_errors(self._servers):
                 self._consumer.incremental_assign(starts)
+
+    def check_topics(self) -> dict[str, list[int]]:
+        """Return the partitions of every topic to record.
+
+        Raises:
+            DataLossError: a topic was deleted and recreated: its offsets begin again.
+        """
+        found = self._admin.partitions()
+        topics = {name: found[name] for name in recorded_topics(found, self._prefix)}
+        for name, topic_id in self._admin.topic_ids(topics).items():
+            if self.topic_ids.setdefault(name, topic_id) != topic_id:
+                raise DataLossError(
+                    f"{name} was deleted and recreated: the archive has events of the earlier topic",
+                    "Record into another directory.",
+                )
+        return topics
 
     def _start(self, key: PartitionKey, low: int, high: int) -> TopicPartition:
         topic, partition = key
@@ -253,7 +273,10 @@ class _Recorder:
             encoding=encoding,
             max_events=max(1, self._segment_bytes // _LEAST_EVENT_BYTES),
             max_bytes=self._segment_bytes,
+            # Events that were read before the check are of the topics whose ids it compares.
+            before_flush=self._check_topics,
         ) as writer:
+            self._add_topics(writer)
             self._append(writer, first, until_caught_up)
             flushed = refreshed = time.monotonic()
             while not self._finished(until_caught_up, stop):
@@ -264,9 +287,17 @@ class _Recorder:
                     flushed = now
                 if not until_caught_up and now - refreshed > self._times.refresh:
                     self._source.refresh()
+                    self._add_topics(writer)
                     refreshed = now
             self._flush(writer, until_caught_up)
         return self._progress()
+
+    def _check_topics(self) -> None:
+        self._source.check_topics()
+
+    def _add_topics(self, writer: ArchiveWriter) -> None:
+        for topic, topic_id in self._source.topic_ids.items():
+            writer.add_topic(topic, topic_id)
 
     def _finished(self, until_caught_up: bool, stop: threading.Event) -> bool:
         return stop.is_set() or (until_caught_up and self._source.remaining() == 0)

@@ -20,6 +20,7 @@ from replicator.runner.archive_run import (
 )
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.connector_watch import watching
+from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.lock import only_one
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.scheduler import OnBatch, Scheduler
@@ -27,7 +28,6 @@ from replicator.runner.signals import stop_on_signals
 from replicator.runner.stream import KafkaStream, follow
 from replicator.runner.summary import RunSummary
 from replicator.sources.change_log import ChangeLog
-from replicator.sources.kafka import KafkaChangeLog
 
 
 def run(config: Config, *, until_caught_up: bool = False, on_batch: OnBatch | None = None) -> RunSummary:
@@ -48,7 +48,8 @@ def run(config: Config, *, until_caught_up: bool = False, on_batch: OnBatch | No
     lost = LostBinlog(config)
     with (
         watching(config, until_caught_up=until_caught_up, lost=lost) as goal,
-        _started(config, KafkaChangeLog(config.log), on_batch) as (context, scheduler),
+        open_kafka_log(config, config.log) as log,
+        _started(config, log, on_batch) as (context, scheduler),
     ):
         if scheduler.rereads is not None:
             scheduler.rereads.lost_binlog = lost
@@ -73,7 +74,8 @@ def reread_tables(
     lost = LostBinlog(config)
     with (
         watching(config, until_caught_up=False, lost=lost),
-        _started(config, KafkaChangeLog(config.log), None) as (_, scheduler),
+        open_kafka_log(config, config.log) as log,
+        _started(config, log, None) as (_, scheduler),
     ):
         scheduler.check_log()
         if (rereads := scheduler.rereads) is None:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import CheckFailed, LogUnavailable, ReplicatorError
+from replicator.errors import ArchiveError, CheckFailed, LogUnavailable, ReplicatorError
+from replicator.operations.check.archive import check_archive
 from replicator.operations.check.connector import check_connector, check_topics, losses
-from replicator.operations.check.log_facts import TopicFacts, read_connector, read_topics
+from replicator.operations.check.log_facts import TopicFacts, read_connector, read_live_topics, read_topics
 from replicator.operations.check.machine import check_machine
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
 from replicator.sources.archive import ArchiveReader, open_storage
+from replicator.sources.archive.reader import find_manifest
 from replicator.sources.schema_registry import Registry
 
 __all__ = ["CheckResult", "Status", "refuse_losses", "run_checks", "worst"]
@@ -110,9 +112,21 @@ def _log(config: Config) -> list[CheckResult]:
         return [
             ok("log: reachable", f"Kafka at {config.log.bootstrap_servers}"),
             *check_topics(topics, config),
+            *_archive(config, config.log),
         ]
     manifest = ArchiveReader(open_storage(config.log.path, config.lake.catalog_options)).manifest
     return [ok("log: reachable", f"{manifest.events:,} events in {config.log.path}")]
+
+
+def _archive(config: Config, log: KafkaLog) -> list[CheckResult]:
+    """Check the archive that Kafka continues, if there is one."""
+    if log.archive is None:
+        return []
+    try:
+        manifest = find_manifest(open_storage(log.archive, config.lake.catalog_options))
+    except ArchiveError as error:
+        return [fail("log: archive", error.message, error.hint or "check log.archive")]
+    return check_archive(log.archive, manifest, read_live_topics(log), config)
 
 
 def _connector(config: Config) -> list[CheckResult]:

@@ -1,7 +1,7 @@
 """Check that topics and connector deliver every change. Pure: from facts to results."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from replicator.config import Config
@@ -124,13 +124,8 @@ _LEAVING_OUT = (
 def check_topics(topics: tuple[TopicFacts, ...], config: Config) -> list[CheckResult]:
     """Run every check of the topics, in the order of the report."""
     prefix = config.log.topic_prefix
-    excluded = config.source.excludes
-    ours = re.compile(topic_pattern(prefix or "", config.source.tables, config.source.exclude))
-    tables = [
-        topic
-        for topic in topics
-        if ours.fullmatch(topic.name) and not excluded(topic.name.removeprefix(f"{prefix}."))
-    ]
+    is_mirrored = mirrored_topics(config)
+    tables = [topic for topic in topics if is_mirrored(topic.name)]
     if not tables:
         return [
             warn(
@@ -140,6 +135,14 @@ def check_topics(topics: tuple[TopicFacts, ...], config: Config) -> list[CheckRe
             )
         ]
     return [ok("log: topics", f"{len(tables)}: {listing(topic.name for topic in tables)}"), *_kept(tables)]
+
+
+def mirrored_topics(config: Config) -> Callable[[str], bool]:
+    """Return a function that tells whether a topic is that of a mirrored table, judged by its name."""
+    prefix = config.log.topic_prefix or ""
+    ours = re.compile(topic_pattern(prefix, config.source.tables, config.source.exclude))
+    excluded = config.source.excludes
+    return lambda topic: bool(ours.fullmatch(topic)) and not excluded(topic.removeprefix(f"{prefix}."))
 
 
 def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
