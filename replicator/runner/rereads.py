@@ -244,7 +244,7 @@ class Rereads:
 
     def _advance(self, table: TableId, reread: TableReread, first: Mapping[int, int]) -> None:
         try:
-            if not reread.has_begun and reread.is_published():
+            if reread.is_published():
                 reread.finish_published()
             elif self._is_read(reread) and reread.catch_up(
                 first, self._context.config.apply.max_events, Stopwatch()
