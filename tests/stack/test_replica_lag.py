@@ -53,6 +53,12 @@ def test_reading_waits_while_a_replica_of_the_source_is_behind(
     replica.catch_up()
     assert lag_of(source) is None
     until(lambda: lag_of(own) == ReplicaLag(0), seconds=60, doing="the replica has no lag")
+    as_source = minimal_config(
+        source={"url": replica.url, "password": {"env": PASSWORD_VARIABLE}, "tables": ["shop.*"]},
+        bootstrap={"max_replica_lag": "1 second"},
+    )
+    assert read_source_facts(as_source).is_replica
+    assert [r.status for r in check_replicas(read_replicas(as_source), as_source)] == ["ok"]
     replica.execute("STOP REPLICA SQL_THREAD", "CHANGE REPLICATION SOURCE TO SOURCE_DELAY = 3600")
     assert lag_of(own) == ReplicaLag(None)
     assert [r.status for r in check_replicas(read_replicas(config), config)] == ["warn"]
