@@ -48,7 +48,7 @@ class TableReread:
         self._record = record
         self._reading: Future[bool] | None = None
         self._cancelled = threading.Event()
-        self._rows = (0, 0)
+        self._rows = (request.rows, request.estimated)
         self._waits: str | None = None
         self._spoilt = 0
         self._may_be_published = True
