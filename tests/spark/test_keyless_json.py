@@ -1,10 +1,12 @@
 """Tables without a key that have JSON, which the log and the source write in different forms."""
 
+from replicator.lake.catalog import Lake
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event
 from tests.oracle.model import Record, SourceTable
 from tests.support.lake_harness import LakeHarness
+from tests.support.rebuilt_lake import assert_rebuilds_equal_mirrors
 from tests.support.reread_lake import LakeReread
 
 NOTES = "shop.shop.notes"
@@ -34,6 +36,9 @@ def test_rows_without_a_key_are_found_however_their_json_is_written(lake: LakeHa
     lake.write([note("d", 40, before='{"a":1,"b":2}'), note("d", 50, before="[1,2.5]")])
     assert lake.catch_up().summary().paused == {}
     assert notes(lake) == ['"x"']
+    config = lake.config()
+    with lake.catalog() as catalog:
+        assert assert_rebuilds_equal_mirrors(catalog, Lake(lake.session(config)), config) == 1
 
 
 def test_heal_of_a_table_without_a_key_compares_json_by_its_meaning(lake: LakeHarness) -> None:
