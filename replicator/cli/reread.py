@@ -38,8 +38,9 @@ def bootstrap(
     `replicator run`.
 
     It needs log.connect_url, because only Kafka Connect knows what the connector has read, and a connector that reads
-    no rows by itself: set by = "mirror" in [bootstrap], and run: replicator connect. Tables without a key cannot be
-    read. Exits with 1 if a table could not be read.
+    no rows by itself: set by = "mirror" in [bootstrap], and run: replicator connect. A table without a key is read
+    again if it changes meanwhile. [bootstrap] limits the load: rows per second, and the lag of replicas. Exits with 1
+    if a table could not be read.
 
     \b
     Examples:

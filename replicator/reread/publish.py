@@ -24,8 +24,8 @@ from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.lake.ledger import LakeRole
-from replicator.lake.write_strategies import MirrorChange, Split
-from replicator.model.changelog import change_column
+from replicator.lake.write_strategies import MirrorChange, Split, stage_by_identity
+from replicator.model.changelog import NET, change_column
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.identifiers import quoted
@@ -155,10 +155,14 @@ class Publication:
                 if not keeper.restate(mirror, plan, rows):
                     staged = self._staged_content(mirror, rows)
                 failpoints.reach("after-reread-schema")
-            elif changed > _REPLACE_ABOVE or (changed and not compared.identifies_rows(mirror)):
+            elif changed > _REPLACE_ABOVE or (
+                changed and compared.key and not compared.identifies_rows(mirror)
+            ):
                 staged = self._staged_content(mirror, compared.content(ours, theirs))
-            elif changed:
+            elif changed and compared.key:
                 staged = self._staged_differences(mirror, found, compared)
+            elif changed:
+                staged = self._staged_copies(mirror, found, compared)
             properties = {UNFILLED_KEY: None, **self._restatement()}
             staged = replace(staged, fills_done=True, properties=properties)
             base = self.context.ledger.progress(self.table).mirror
@@ -193,6 +197,21 @@ class Publication:
         rows = compared.rows(found.where(F.col("after").isNotNull()))
         return Split().stage(
             self.context.lake, mirror, MirrorChange(key, keys, rows, False, SPARK.stage_deletes)
+        )
+
+    def _staged_copies(self, mirror: LakeTable, found: DataFrame, compared: Comparison) -> Staged:
+        """Stage the differences of a table without a key; its other rows keep their JSON text."""
+        images = F.array(
+            F.struct(F.lit(-1).alias("n"), F.col("before").alias("row")),
+            F.struct(F.lit(1).alias("n"), F.col("after").alias("row")),
+        )
+        each = found.select(F.explode(images).alias("image")).where(F.col("image.row").isNotNull())
+        row = F.col("image").getField("row")
+        values = [row.getField(name).alias(f"k{i}") for i, name in enumerate(compared.names)]
+        counted = each.select(*values, F.col("image.n").alias("n"))
+        net = counted.groupBy(*[f"k{i}" for i in range(len(values))]).agg(F.sum("n").cast("int").alias(NET))
+        return stage_by_identity(
+            self.context.lake, mirror, compared.names, net.where(F.col(NET) != 0), compared.json, clear=False
         )
 
     def _keeper(self) -> TableKeeper:

@@ -48,9 +48,10 @@ class TableReread:
         self._record = record
         self._reading: Future[bool] | None = None
         self._cancelled = threading.Event()
-        self._rows = (0, 0)
+        self._rows = (request.rows, request.estimated)
         self._waits: str | None = None
         self._spoilt = 0
+        self._may_be_published = True
 
     def start(self, pool: Executor, stopping: threading.Event) -> bool:
         """Begin or continue to read, in a thread of `pool`. Return False if the table's definition is not known yet.
@@ -106,11 +107,6 @@ class TableReread:
                 f"{table} has no key, and is configured to have no mirror",
                 f'name a unique key: key = ["…"] under [[table]] name = "{table}"',
             )
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether this process has begun to read."""
-        return self._reading is not None
 
     @property
     def is_reading(self) -> bool:
@@ -245,10 +241,13 @@ class TableReread:
         )
 
     def is_published(self) -> bool:
-        """Return whether an earlier process published the staging table, but did not record that."""
-        table = self.request.table
-        mirror = self._context.lake.load(self._context.config.lake.namespace, table.name)
-        return mirror is not None and self._staging.state(mirror, self.request) is not None
+        """Return whether a new mirror was published, by an earlier process or before a failure, and not completed."""
+        if self._may_be_published:
+            mirror = self._context.lake.load(self._context.config.lake.namespace, self.request.table.name)
+            self._may_be_published = (
+                mirror is not None and self._staging.state(mirror, self.request) is not None
+            )
+        return self._may_be_published
 
     def finish_published(self) -> None:
         """Complete what `is_published` found.
@@ -282,6 +281,7 @@ class TableReread:
 
     def note(self, error: Exception) -> None:
         """Record why the re-read does not continue at the moment."""
+        self._may_be_published = True
         _LOG.warning("re-read is tried again", table=str(self.request.table), reason=first_line(error))
         self._note(first_line(error))
 

@@ -165,7 +165,7 @@ class Rereads:
         try:
             if self._reads_new_tables:
                 # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
-                self._replace(self._mirrored())
+                self._replace(new_request(table, REASON) for table in self._mirrored())
             lost.reset_connector()
         except (ConnectError, SourceError) as error:
             self._reset_at = time.monotonic() + _RESET_S
@@ -184,15 +184,14 @@ class Rereads:
         ledger = self._context.ledger
         return [t for t in included_tables(self._context.config) if ledger.progress(t).mirror is not None]
 
-    def _replace(self, tables: Iterable[TableId]) -> None:
-        """Request re-reads of tables instead of those that were requested before."""
-        for table in tables:
-            if (active := self._active.pop(table, None)) is not None:
+    def _replace(self, requests: Iterable[Request]) -> None:
+        """Carry out requests instead of those that were made before; their tables get no events meanwhile."""
+        for request in requests:
+            if (active := self._active.pop(request.table, None)) is not None:
                 active.cancel()
-            request = replace(new_request(table, REASON), held=True)
-            self._record(request)
-            self._waiting[table] = request
-            _LOG.info("re-read requested", table=str(table), reason=REASON)
+            self._waiting[request.table] = replace(request, held=True)
+            self._record(self._waiting[request.table])
+            _LOG.info("re-read requested", table=str(request.table), reason=request.reason)
 
     def close(self) -> None:
         """Stop reading, and wait for the threads, which end at their next part."""
@@ -209,8 +208,15 @@ class Rereads:
         return replace(request, held=held)
 
     def _table_paused(self, table: TableId, cause: Exception) -> None:
-        """Note that a table was paused, and request its re-read if that is due."""
+        """Note that a table was paused, and request its re-read if that is due.
+
+        A re-read that was under way would wait forever for the mirror to reach its position, so it begins again.
+        """
         self._healing.note(table, cause)
+        active = self._active.get(table)
+        known = self._waiting.get(table) if active is None else active.request
+        if known is not None and not known.held:
+            self._replace([new_request(table, known.reason, known.max_rows)])
         self._heal()
 
     def _heal(self) -> None:
@@ -244,7 +250,7 @@ class Rereads:
 
     def _advance(self, table: TableId, reread: TableReread, first: Mapping[int, int]) -> None:
         try:
-            if not reread.has_begun and reread.is_published():
+            if reread.is_published():
                 reread.finish_published()
             elif self._is_read(reread) and reread.catch_up(
                 first, self._context.config.apply.max_events, Stopwatch()

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import pytest
 
 from replicator import failpoints
-from replicator.errors import RowsChanged, UnsupportedChange
+from replicator.errors import RowsChanged, TablePaused, UnsupportedChange
 from replicator.lake.quarantine_reader import read_quarantine
 from replicator.model.quarantine import QuarantineFilter, Resolution
-from replicator.model.reread import Request, new_request
+from replicator.model.reread import Request, new_request, requests_in
 from replicator.model.table import TableId
 from replicator.operations.status import read_status
 from replicator.telemetry import Stopwatch
@@ -17,6 +17,7 @@ from tests.oracle.model import SourceTable
 from tests.spark.test_quarantine import CREATED, LARGE, NARROW, WIDENED, event, mirrored, replayed, row
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
+from tests.support.recreated_topic import with_topic_id
 from tests.support.reread_lake import LakeReread
 
 TABLE = TableId("shop", "orders")
@@ -112,3 +113,26 @@ def test_table_whose_new_events_can_never_be_decoded_is_not_read_for_ever(lake: 
         with pytest.raises(error, match="could not be decoded"):
             table.publish()
     assert states(lake) == [(1, None)]
+
+
+def test_reread_of_a_table_that_is_paused_meanwhile_begins_again(lake: LakeHarness) -> None:
+    with_topic_id(lake)
+    lake.write([CREATED, INSERTED])
+    mirror = lake.mirror()
+    first, ends = mirror.context.log.offsets()
+    mirror.advance(ends)
+    rereads = mirror.rereads
+    assert rereads is not None
+    try:
+        rereads.request([TABLE], "heal", 9)
+        rereads.step(first)
+        (before,) = rereads.requests()
+        assert not before.held
+        mirror.tables.pause(TABLE, TablePaused("bad events", None))
+        (after,) = rereads.requests()
+    finally:
+        rereads.close()
+    assert after.id != before.id
+    assert (after.held, after.reason, after.max_rows) == (True, "heal", 9)
+    properties = mirror.context.lake.namespace_properties(lake.config().lake.ops_namespace)
+    assert requests_in(properties) == [after]

@@ -8,6 +8,7 @@ from replicator.config import Config
 from replicator.errors import PrivilegeError
 from replicator.model.table import TableId
 from replicator.operations.check.replicas import check_replicas, read_replicas
+from replicator.operations.check.source_facts import read_source_facts
 from replicator.reread.stop_signal import StopSignal
 from replicator.reread.throttle import Throttle
 from replicator.sources.mysql.connection import MySqlServer, connect_to
@@ -52,9 +53,16 @@ def test_reading_waits_while_a_replica_of_the_source_is_behind(
     replica.catch_up()
     assert lag_of(source) is None
     until(lambda: lag_of(own) == ReplicaLag(0), seconds=60, doing="the replica has no lag")
+    as_source = minimal_config(
+        source={"url": replica.url, "password": {"env": PASSWORD_VARIABLE}, "tables": ["shop.*"]},
+        bootstrap={"max_replica_lag": "1 second"},
+    )
+    assert read_source_facts(as_source).is_replica
+    assert [r.status for r in check_replicas(read_replicas(as_source), as_source)] == ["ok"]
     replica.execute("STOP REPLICA SQL_THREAD", "CHANGE REPLICATION SOURCE TO SOURCE_DELAY = 3600")
     assert lag_of(own) == ReplicaLag(None)
     assert [r.status for r in check_replicas(read_replicas(config), config)] == ["warn"]
+    assert not read_source_facts(config).is_replica
     replica.execute("START REPLICA SQL_THREAD")
     source_database.execute("CREATE TABLE a (id INT PRIMARY KEY)")
     until(
