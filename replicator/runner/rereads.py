@@ -45,6 +45,9 @@ _DEFINITION_S: Final = 10.0
 """How long a new table may lack a definition in the log before the source is asked for it."""
 _RESET_S: Final = 10.0
 """Delay before the connector's reset is tried again."""
+_LEFT_OUT: Final = (
+    "the configuration of the running mirror leaves the table out; if it was changed, run: replicator reload"
+)
 _DISCOVERY_S: Final = 30.0
 """How often the source is asked for new tables."""
 
@@ -101,7 +104,7 @@ class Rereads:
         return [*self.ended, *active, *self._waiting.values()]
 
     def load(self) -> None:
-        """Read the requests in the lake that have not ended.
+        """Read the requests in the lake that have not ended. Give up those of tables that are not mirrored any more.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -113,8 +116,17 @@ class Rereads:
             known = self._active.get(request.table)
             if request.has_ended or (known is not None and known.request.id == request.id):
                 continue
-            if known is None:
+            if known is None and self._context.config.includes(str(request.table)):
                 self._waiting[request.table] = self._with_hold(request)
+            elif known is None:
+                self._give_up(request)
+
+    def _give_up(self, request: Request) -> None:
+        """End the request of a table that the configuration leaves out, and drop what was read of it."""
+        _LOG.warning("re-read given up, the table is left out", table=str(request.table))
+        topic = self._topic(request.table)
+        reread = TableReread(self._context, self._stage(), request, topic, self._record)
+        reread.end(Phase.FAILED, problem=_LEFT_OUT)
 
     def request(self, tables: Iterable[TableId], reason: str, max_rows: int | None = None) -> None:
         """Request re-reads of tables that have none yet.

@@ -23,7 +23,7 @@ from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.runner.log_check import lost_events, unmatched_patterns
 from replicator.runner.rereads import Rereads
-from replicator.runner.shares import Missing, Pace, Round, plan_round
+from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
 from replicator.runner.source_positions import SourcePositions
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.runner.table_policy import BatchDecision, TableOutcome, decide
@@ -74,8 +74,9 @@ class Scheduler:
         apply: ApplyTask | None = None,
         upkeep: Upkeep | None = None,
         source: SourcePositions | None = None,
+        totals: RunTotals | None = None,
     ) -> None:
-        """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`.
+        """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`. Continue `totals`.
 
         Without `source`, the positions of the source and its connector are unknown, and no table can be tagged.
         """
@@ -91,7 +92,7 @@ class Scheduler:
         self.rereads: Rereads | None = None
         self._log_start: Offsets = {}
         self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
-        self._totals = RunTotals(with_before=not context.config.log.flattened)
+        self._totals = totals or RunTotals(with_before=not context.config.log.flattened)
         self._bad_records: list[BadRecord] = []
         self._awaiting: set[TableId] = set()
         self._compiled: bool | None = None
@@ -315,6 +316,12 @@ class Scheduler:
         """Return what was done so far."""
         return self._totals.summary(self.tables.paused)
 
+    def close(self) -> None:
+        """Stop reading tables again, and end all threads. No batch may be running."""
+        if self.rereads is not None:
+            self.rereads.close()
+        self._pool.shutdown()
+
     def _unread(self, ends: Offsets) -> list[list[TableTask]]:
         """Return the tasks of each table with new events, of at most `max_events` each; the largest table first."""
         context, tables, plans = self.context, self.tables, []
@@ -371,7 +378,7 @@ class Scheduler:
         self._totals.batches += 1
         outcomes = [
             outcome
-            for group in _small_and_large(tasks)
+            for group in small_and_large(tasks)
             for outcome in self._apply_group(group, watch, on_events)
         ]
         for outcome in outcomes:
@@ -478,17 +485,6 @@ class Scheduler:
             # `check_log` has already counted the failure of a table that cannot be read any more.
             if self.context.ledger.knows(table):
                 self.tables.failed(table, failure)
-
-
-def _small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
-    """Divide the tasks of a batch into those for the driver, and those for Spark's executors if there are both.
-
-    The first ones are done first: few events do not wait for many ones, and their plans, of which each table has its
-    own, are not compiled because of the others.
-    """
-    small = [of_table for of_table in tasks if of_table[0].records is not None]
-    large = [of_table for of_table in tasks if of_table[0].records is None]
-    return [group for group in (small, large) if group]
 
 
 def _upkeep(context: MirrorContext) -> Upkeep:

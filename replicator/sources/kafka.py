@@ -131,6 +131,11 @@ class KafkaChangeLog:
             yield RawRecord(*place, message.key(), message.value())
         self._schema_offsets = {r.partition: r.end for r in ranges}
 
+    def close(self) -> None:
+        """Close the connections. The log cannot be read any more."""
+        if self._consumer is not None:
+            self._consumer.close()
+
     def _messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
         """Yield the records of `ranges`, in offset order within each partition."""
         if not ranges:
