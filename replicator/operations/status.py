@@ -370,7 +370,8 @@ class _Judge:
         )
 
     def _state(self, behind: int | None, sources: list[str], *, gone: bool) -> TableState:
-        if sources and not any(map(self._config.includes, sources)):
+        # Of older mirrors, the tables are known only if the prefix is: an unreadable archive has none.
+        if self._view.prefix and not any(map(self._config.includes, sources)):
             return "excluded"
         if not self._lake.paused.keys().isdisjoint(sources):
             return "paused"
@@ -384,6 +385,11 @@ class _Judge:
     def _reason(
         self, state: TableState, behind: int | None, sources: list[str]
     ) -> tuple[str | None, str | None]:
+        if state == "excluded":
+            step = (
+                f"replicator drop {sources[0]}; or include it again, and then: replicator heal {sources[0]}"
+            )
+            return "the configuration does not include it", step
         for troubles, said in (
             (self._lake.paused, "{}"),
             (self._lake.retrying, "failed and is being retried: {}"),
