@@ -386,10 +386,8 @@ class _Judge:
         self, state: TableState, behind: int | None, sources: list[str]
     ) -> tuple[str | None, str | None]:
         if state == "excluded":
-            step = (
-                f"replicator drop {sources[0]}; or include it again, and then: replicator heal {sources[0]}"
-            )
-            return "the configuration does not include it", step
+            again = f"include it again, and then: replicator heal {sources[0]}"
+            return "the configuration does not include it", f"replicator drop {sources[0]}; or {again}"
         for troubles, said in (
             (self._lake.paused, "{}"),
             (self._lake.retrying, "failed and is being retried: {}"),
@@ -398,11 +396,6 @@ class _Judge:
                 if trouble := troubles.get(source):
                     step = trouble.hint or "fix the cause, then restart replicator run"
                     return said.format(trouble.reason), step
-        if state == "excluded":
-            step = (
-                f"replicator drop {sources[0]}; or include it again, and then: replicator heal {sources[0]}"
-            )
-            return "the configuration does not include it", step
         if state == "unknown":
             return self._unknown()
         if state != "behind":

@@ -182,7 +182,7 @@ def test_running_mirror_gets_and_loses_tables_and_refuses_files_with_errors(
         assert kept.rows != first.rows
         assert mirror.holds(kept)()
 
-        # Without a signal from a service manager to one process only, Java continues too.
+        # A service manager may send the signal to every process that it finds.
         mirror.configure(second, first)
         java.send_signal(signal.SIGHUP)
         assert mirror.reload() == ("source.tables",)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -74,10 +75,10 @@ RELOADABLE = [
 
 def all_keys() -> Iterator[str]:
     for name, field in Config.model_fields.items():
-        kinds = [KafkaLog, ArchiveLog] if name == "log" else [field.annotation]
-        for kind in kinds:
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                yield from (f"{name}.{key}" for key in kind.model_fields)
+        for kind in [KafkaLog, ArchiveLog] if name == "log" else [field.annotation]:
+            section: Any = kind
+            if isinstance(section, type) and issubclass(section, BaseModel):
+                yield from (f"{name}.{key}" for key in section.model_fields)
 
 
 def is_fixed(key: str) -> bool:
