@@ -386,8 +386,8 @@ class _Judge:
         self, state: TableState, behind: int | None, sources: list[str]
     ) -> tuple[str | None, str | None]:
         if state == "excluded":
-            again = f"include it again, and then: replicator heal {sources[0]}"
-            return "the configuration does not include it", f"replicator drop {sources[0]}; or {again}"
+            step = f"none; or delete it: replicator drop {sources[0]}"
+            return "the configuration does not include it", step
         for troubles, said in (
             (self._lake.paused, "{}"),
             (self._lake.retrying, "failed and is being retried: {}"),

@@ -47,6 +47,7 @@ def open_scheduler(
     scheduler = Scheduler(context, on_batch, tables=tables, source=source, totals=totals)
     if context.log.grows:
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
+        scheduler.rereads.notice_returned()
     return scheduler
 
 

@@ -17,6 +17,7 @@ from replicator.batch import MirrorContext
 from replicator.errors import (
     ColumnsDiffer,
     ConnectError,
+    EventsLost,
     LakeUnavailable,
     ReplicatorError,
     SchemaError,
@@ -30,6 +31,7 @@ from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
 from replicator.runner.healing import Healing
+from replicator.runner.left_out import LEFT_OUT, LeftOutTables
 from replicator.runner.lost_binlog import REASON, LostBinlog
 from replicator.runner.retries import Retries
 from replicator.runner.table_states import TableStates
@@ -80,6 +82,7 @@ class Rereads:
         self._discovered = -_DISCOVERY_S
         self._reads_new_tables = self._must_discover = context.config.reads_new_tables
         self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
+        self._left_out = LeftOutTables(context)
         self._newest: dict[TableId, Request] | None = None
         tables.on_pause = self._table_paused
 
@@ -102,6 +105,25 @@ class Rereads:
         """Return the requests that this process carries out or has carried out."""
         active = [reread.request for reread in self._active.values()]
         return [*self.ended, *active, *self._waiting.values()]
+
+    def notice_returned(self) -> None:
+        """Read the tables again that the configuration includes again; they are paused until then.
+
+        It must be called before the first batch.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        config = self._context.config
+        for table in self._left_out.returned():
+            if not config.can_read_source:
+                _LOG.warning("a table may lack changes", table=str(table), reason=LEFT_OUT)
+                self._left_out.forget(table)
+                continue
+            self._tables.pause(table, EventsLost(LEFT_OUT, f"run: replicator heal {table}"))
+            if config.heal.mode == "auto":
+                # The interval between re-reads is for causes that come back by themselves.
+                self.request([table], LEFT_OUT, self._healing.max_rows)
 
     def load(self) -> None:
         """Read the requests in the lake that have not ended. Give up those of tables that are not mirrored any more.
@@ -151,6 +173,7 @@ class Rereads:
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
+        self._left_out.record()
         if time.monotonic() >= self._polled + _POLL_S:
             self.load()
         if (
@@ -373,6 +396,7 @@ class Rereads:
                     ),
                 )
         if request.phase is Phase.DONE:
+            self._left_out.forget(table)
             self._tables.resume(table)
             _LOG.info(
                 "re-read done",

@@ -17,13 +17,17 @@ import pytest
 
 from replicator.config import load
 from replicator.errors import CheckFailed
+from replicator.lake.properties import LEFT_OUT_KEY
 from replicator.model.reread import REREAD_KEY, Phase, new_request, requests_in
 from replicator.model.table import TableId
 from replicator.operations.reload import reload
+from replicator.runner.left_out import LeftOutTables
 from replicator.runner.rereads import Rereads
+from replicator.runner.scheduler import Scheduler
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import DATABASE, Source, SourceTable
 from tests.support.lake_harness import LakeHarness
+from tests.support.lake_schemas import validate_lake
 from tests.support.mirror import family, until
 
 CONFIG = """
@@ -220,3 +224,34 @@ def test_reread_of_a_table_that_was_taken_out_is_given_up(lake: LakeHarness) -> 
     recorded = {r.table: r for r in requests_in(mirror.context.lake.namespace_properties(ops))}
     assert (recorded[kept.table].phase, recorded[left.table].phase) == (Phase.REQUESTED, Phase.FAILED)
     assert "replicator reload" in (recorded[left.table].problem or "")
+
+
+def test_tables_that_return_to_the_configuration_are_known(lake: LakeHarness) -> None:
+    source = Source(3, with_schemas=True)
+    source.start(("bigint", "composite"), rows=3)
+    lake.write(source.records)
+    lake.catch_up()
+    left = TableId(DATABASE, source.tables[0].name)
+    without = lake.config(source={"tables": ["shop.*"], "exclude": [str(left)]})
+    ops = without.lake.ops_namespace
+
+    def recorded(mirror: Scheduler) -> list[str]:
+        properties = mirror.context.lake.namespace_properties(ops)
+        return [key for key in properties if key.startswith(LEFT_OUT_KEY)]
+
+    mirror = lake.mirror(without)
+    for _ in range(2):
+        LeftOutTables(mirror.context).record()
+        assert recorded(mirror) == [LEFT_OUT_KEY + str(left)]
+    assert LeftOutTables(mirror.context).returned() == []
+    with lake.catalog() as catalog:
+        validate_lake(catalog, "shop")
+
+    mirror = lake.mirror()
+    tables = LeftOutTables(mirror.context)
+    assert tables.returned() == [left]
+    tables.record()
+    assert recorded(mirror) == [LEFT_OUT_KEY + str(left)]
+    # An archive cannot be combined with the source, so nothing can be done for the table but a warning.
+    Rereads(mirror.context, mirror.tables, mirror.stopping).notice_returned()
+    assert (recorded(mirror), mirror.summary().paused) == ([], {})
