@@ -63,6 +63,7 @@ class Scheduler:
         stopping: if set, no further task is started.
         rereads: the re-reads of tables from the source; None if the log has no source that could be read.
         seconds: how long the tasks of each table took in the last call of `advance`.
+        totals: what was done so far, also by earlier schedulers of the process.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Scheduler:
         self.rereads: Rereads | None = None
         self._log_start: Offsets = {}
         self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
-        self._totals = totals or RunTotals(with_before=not context.config.log.flattened)
+        self.totals = totals or RunTotals(with_before=not context.config.log.flattened)
         self._bad_records: list[BadRecord] = []
         self._awaiting: set[TableId] = set()
         self._compiled: bool | None = None
@@ -183,7 +184,7 @@ class Scheduler:
         if not self._bad_records:
             return
         try:
-            added = self.context.quarantine.add_records(self._bad_records, self._totals.batches + 1)
+            added = self.context.quarantine.add_records(self._bad_records, self.totals.batches + 1)
         except (PySparkException, Py4JJavaError, LakeUnavailable) as error:
             self._probe_lake()
             # The lake answers, so only the quarantine table fails. The records are kept, and no table has to wait.
@@ -198,7 +199,7 @@ class Scheduler:
                 offset=record.offset,
                 reason=bad.reason,
             )
-            self._totals.quarantined += 1
+            self.totals.quarantined += 1
         self._bad_records = []
 
     def _probe_lake(self, failed: Collection[TableId] = ()) -> None:
@@ -297,7 +298,7 @@ class Scheduler:
     @property
     def events(self) -> int:
         """Number of events that were applied so far."""
-        return self._totals.events
+        return self.totals.events
 
     @property
     def failing(self) -> bool:
@@ -314,7 +315,7 @@ class Scheduler:
 
     def summary(self) -> RunSummary:
         """Return what was done so far."""
-        return self._totals.summary(self.tables.paused)
+        return self.totals.summary(self.tables.paused)
 
     def close(self) -> None:
         """Stop reading tables again, and end all threads. No batch may be running."""
@@ -353,7 +354,7 @@ class Scheduler:
         ]
 
     def _task(self, table: TableId, topic: str, ranges: tuple[OffsetRange, ...]) -> TableTask:
-        return TableTask(table, topic, self.context.log.topic_id(topic), ranges, self._totals.batches + 1)
+        return TableTask(table, topic, self.context.log.topic_id(topic), ranges, self.totals.batches + 1)
 
     def _runnable(self, ends: Offsets) -> Iterator[tuple[str, TableId]]:
         """Yield the tables that can be processed now, with their topics."""
@@ -375,7 +376,7 @@ class Scheduler:
         watch = Stopwatch()
         if not tasks:
             return None
-        self._totals.batches += 1
+        self.totals.batches += 1
         outcomes = [
             outcome
             for group in small_and_large(tasks)
@@ -386,7 +387,7 @@ class Scheduler:
         self._carry_out(decide(outcomes, log_grows=self.context.log.grows))
         done = [part for outcome in outcomes for part in outcome.done]
         self._upkeep.committed({task.table for task, _ in done})
-        report = replace(self._totals.add(done, watch, sorted(self.tables.paused)), backlog=backlog)
+        report = replace(self.totals.add(done, watch, sorted(self.tables.paused)), backlog=backlog)
         log_batch(report)
         if self._on_batch is not None:
             self._on_batch(report)
@@ -467,7 +468,7 @@ class Scheduler:
             self.tables.pause(table, error)
         if decision.error is not None:
             raise decision.error
-        self._totals.quarantined += decision.quarantined
+        self.totals.quarantined += decision.quarantined
         for table in decision.advanced:
             self.tables.succeeded(table)
         for table, failure in decision.retry:

@@ -80,6 +80,7 @@ class Sessions:
         self._until_caught_up = until_caught_up
         self._on_batch = on_batch
         self._spark: SparkSession | None = None
+        self._totals: RunTotals | None = None
         self._summary: RunSummary | None = None
 
     def run(self, first: NextSession) -> RunSummary:
@@ -88,22 +89,22 @@ class Sessions:
         Raises:
             ReplicatorError: as `process.run`.
         """
-        totals = RunTotals(with_before=not first.config.log.flattened)
         session: NextSession | None = first
         while session is not None:
             with contextlib.closing(session.log):
-                self._carry_out(session, totals)
+                self._carry_out(session)
             # The caches of the former session may be large, and its objects refer to each other.
             gc.collect()
             session = self._control.take()
-        return self._summary or totals.summary({})
+        return self._summary or RunTotals(with_before=True).summary({})
 
-    def _carry_out(self, session: NextSession, totals: RunTotals) -> None:
+    def _carry_out(self, session: NextSession) -> None:
         config, lost = session.config, LostBinlog(session.config)
         with watching(config, until_caught_up=self._until_caught_up, lost=lost) as goal:
             spark = self._start(session) if self._spark is None else self._spark
-            if (scheduler := self._open(session, spark, totals)) is None:
+            if (scheduler := self._open(session, spark)) is None:
                 return
+            self._totals = scheduler.totals
             with contextlib.closing(scheduler):
                 self._control.begin(scheduler.stopping)
                 if scheduler.rereads is not None:
@@ -122,13 +123,13 @@ class Sessions:
             self._process.enter_context(self._reloads.answering())
         return spark
 
-    def _open(self, session: NextSession, spark: SparkSession, totals: RunTotals) -> Scheduler | None:
+    def _open(self, session: NextSession, spark: SparkSession) -> Scheduler | None:
         """Open the mirror. After a reload, wait for the lake; return None if the run must end meanwhile."""
         ending = threading.Event()
         self._control.begin(ending)
         while not ending.is_set():
             try:
-                return open_mirror(session.config, session.log, spark, self._on_batch, totals=totals)
+                return open_mirror(session.config, session.log, spark, self._on_batch, totals=self._totals)
             except LakeUnavailable as error:
                 if session.reload is None:
                     raise
