@@ -9,7 +9,7 @@ from typing import Final
 from replicator.config import Config, KafkaLog
 from replicator.errors import CheckFailed, UsageError
 from replicator.runner.run_record import ReloadOutcome, RunRecord, read_record
-from replicator.sources.connector_settings import table_selection
+from replicator.sources.connector_settings import differing_selection
 from replicator.sources.kafka_connect import KafkaConnect
 
 _POLL_S: Final = 0.2
@@ -54,9 +54,7 @@ def check_connector(config: Config, pid: int) -> None:
     connector = KafkaConnect(log.connect_url).find(log.topic_prefix)
     if connector is None or connector.name != config.mirror.name:
         return
-    wanted = table_selection(config)
-    differing = [name for name, value in wanted.items() if connector.options.get(name, "") != value]
-    if differing:
+    if differing := differing_selection(config, connector.options):
         raise CheckFailed(
             f"the connector has not the tables of this configuration: {', '.join(differing)} differ",
             "run: replicator connect, and then reload; or send SIGHUP to process "

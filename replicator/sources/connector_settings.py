@@ -96,6 +96,12 @@ def table_selection(config: Config) -> dict[str, str]:
     }
 
 
+def differing_selection(config: Config, options: Mapping[str, str]) -> list[str]:
+    """Return the settings of `table_selection` that differ from a connector's `options`."""
+    wanted = table_selection(config)
+    return [name for name, value in wanted.items() if options.get(name, "") != value]
+
+
 def _converters(log: KafkaLog) -> dict[str, str]:
     """Return the settings that control how keys and values are encoded."""
     settings = json.loads(resource(_CONVERTERS).read_text())[_converter_name(log)]
