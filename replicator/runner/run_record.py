@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from replicator.config import Config
 
 _NAME: Final = "run.json"
-_TOLERANCE_S: Final = 2.0
-"""Start times are boot time plus ticks, and shift slightly when the clock is adjusted."""
+_STATE: Final = 0
+_STARTED: Final = 19
+"""Places of fields in /proc/PID/stat behind the name of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +40,26 @@ class RunRecord:
     """A process that runs a mirror.
 
     Attributes:
-        pid, started: its process id, and its start time in seconds since the epoch.
+        pid, started: its process id, and when it started, in ticks since the machine did. Unlike a time, that stays the
+            same if the clock is set.
         file: its configuration file.
         reloads: its last reloads, oldest first.
     """
 
     pid: int
-    started: float
+    started: int
     file: str
     reloads: tuple[ReloadOutcome, ...] = ()
 
     @classmethod
     def of_this_process(cls, file: Path) -> "RunRecord":
         """Return the record of this process, whose configuration is `file`."""
-        return cls(os.getpid(), psutil.Process().create_time(), str(file))
+        return cls(os.getpid(), _start_ticks(os.getpid()) or 0, str(file))
 
     @property
     def is_alive(self) -> bool:
         """Whether the process runs. Another process may have its id, also that of another container."""
-        try:
-            found = psutil.Process(self.pid)
-            same = abs(found.create_time() - self.started) <= _TOLERANCE_S
-            return same and found.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        return _start_ticks(self.pid) == self.started
 
 
 def write_record(config: Config, record: RunRecord) -> None:
@@ -98,4 +93,15 @@ def _from_json(found: Mapping[str, Any]) -> RunRecord:
         )
         for entry in found["reloads"]
     )
-    return RunRecord(int(found["pid"]), float(found["started"]), str(found["file"]), reloads)
+    return RunRecord(int(found["pid"]), int(found["started"]), str(found["file"]), reloads)
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Return when a process started, in ticks since the machine did; None if it does not run."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name may contain spaces and parentheses.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[_STATE] in ("Z", "X") else int(fields[_STARTED])
