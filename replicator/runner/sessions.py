@@ -93,9 +93,9 @@ class Sessions:
         while session is not None:
             with contextlib.closing(session.log):
                 self._carry_out(session)
-            # The caches of the former session may be large, and its objects refer to each other.
-            gc.collect()
-            session = self._control.take()
+            if (session := self._control.take()) is not None:
+                # The caches of the former session may be large, and its objects refer to each other.
+                gc.collect()
         return self._summary or RunTotals(with_before=True).summary({})
 
     def _carry_out(self, session: NextSession) -> None:
