@@ -19,7 +19,7 @@ from replicator.config import ArchiveLog, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.folder_reader import read_folders, table_folders
 from replicator.lake.folders import TableFolders, contains, local_path, overlapping
-from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
+from replicator.lake.properties import LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
 from replicator.lake.purge import Purge, open_purge, purge_errors
 from replicator.lake.purge_records import purge_record, recorded_purges
 from replicator.lake.quarantine_reader import count_quarantined
@@ -229,8 +229,8 @@ def _plan(config: Config, catalog: Catalog, source: str, *, purge: bool) -> Drop
         recorded=recorded_purges(properties).get(source, ()),
         notes=tuple(
             key
-            for key in (PAUSED_KEY + source, RETRYING_KEY + source, REREAD_KEY + source)
-            if key in properties
+            for prefix in (PAUSED_KEY, RETRYING_KEY, REREAD_KEY, LEFT_OUT_KEY)
+            if (key := prefix + source) in properties
         ),
     )
     if not plan:

@@ -157,5 +157,5 @@ def _log(config: Config) -> Iterator[ChangeLog]:
         with closing(open_archive(config)) as archive:
             yield archive
     else:
-        with open_kafka_log(config, config.log) as log:
+        with closing(open_kafka_log(config, config.log)) as log:
             yield log

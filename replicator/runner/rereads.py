@@ -17,6 +17,7 @@ from replicator.batch import MirrorContext
 from replicator.errors import (
     ColumnsDiffer,
     ConnectError,
+    EventsLost,
     LakeUnavailable,
     ReplicatorError,
     SchemaError,
@@ -30,6 +31,7 @@ from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
 from replicator.runner.healing import Healing
+from replicator.runner.left_out import LEFT_OUT, LeftOutTables
 from replicator.runner.lost_binlog import REASON, LostBinlog
 from replicator.runner.retries import Retries
 from replicator.runner.table_states import TableStates
@@ -45,6 +47,9 @@ _DEFINITION_S: Final = 10.0
 """How long a new table may lack a definition in the log before the source is asked for it."""
 _RESET_S: Final = 10.0
 """Delay before the connector's reset is tried again."""
+_LEFT_OUT: Final = (
+    "the configuration of the running mirror leaves the table out; if it was changed, run: replicator reload"
+)
 _DISCOVERY_S: Final = 30.0
 """How often the source is asked for new tables."""
 
@@ -77,6 +82,7 @@ class Rereads:
         self._discovered = -_DISCOVERY_S
         self._reads_new_tables = self._must_discover = context.config.reads_new_tables
         self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
+        self._left_out = LeftOutTables(context)
         self._newest: dict[TableId, Request] | None = None
         tables.on_pause = self._table_paused
 
@@ -100,8 +106,27 @@ class Rereads:
         active = [reread.request for reread in self._active.values()]
         return [*self.ended, *active, *self._waiting.values()]
 
+    def notice_returned(self) -> None:
+        """Read the tables again that the configuration includes again; they are paused until then.
+
+        It must be called before the first batch.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        config = self._context.config
+        for table in self._left_out.returned():
+            if not config.can_read_source:
+                _LOG.warning("a table may lack changes", table=str(table), reason=LEFT_OUT)
+                self._left_out.forget(table)
+                continue
+            self._tables.pause(table, EventsLost(LEFT_OUT, f"run: replicator heal {table}"))
+            if config.heal.mode == "auto":
+                # The interval between re-reads is for causes that come back by themselves.
+                self.request([table], LEFT_OUT, self._healing.max_rows)
+
     def load(self) -> None:
-        """Read the requests in the lake that have not ended.
+        """Read the requests in the lake that have not ended. Give up those of tables that are not mirrored any more.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -113,8 +138,17 @@ class Rereads:
             known = self._active.get(request.table)
             if request.has_ended or (known is not None and known.request.id == request.id):
                 continue
-            if known is None:
+            if known is None and self._context.config.includes(str(request.table)):
                 self._waiting[request.table] = self._with_hold(request)
+            elif known is None:
+                self._give_up(request)
+
+    def _give_up(self, request: Request) -> None:
+        """End the request of a table that the configuration leaves out, and drop what was read of it."""
+        _LOG.warning("re-read given up, the table is left out", table=str(request.table))
+        topic = self._topic(request.table)
+        reread = TableReread(self._context, self._stage(), request, topic, self._record)
+        reread.end(Phase.FAILED, problem=_LEFT_OUT)
 
     def request(self, tables: Iterable[TableId], reason: str, max_rows: int | None = None) -> None:
         """Request re-reads of tables that have none yet.
@@ -139,6 +173,7 @@ class Rereads:
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
+        self._left_out.record()
         if time.monotonic() >= self._polled + _POLL_S:
             self.load()
         if (
@@ -367,6 +402,7 @@ class Rereads:
                     ),
                 )
         if request.phase is Phase.DONE:
+            self._left_out.forget(table)
             self._tables.resume(table)
             _LOG.info(
                 "re-read done",

@@ -32,6 +32,10 @@ class LiveLog(ChangeLog, Protocol):
         """Yield the records of `ranges`, in offset order within each partition. Raises as `fetch`."""
         ...
 
+    def close(self) -> None:
+        """Close the connections. The log cannot be read any more."""
+        ...
+
 
 class JoinedLog:
     """Kafka and an archive of its topics.
@@ -107,7 +111,8 @@ class JoinedLog:
         self._schema_ends |= found.ends
 
     def close(self) -> None:
-        """Delete the files of the archive that were copied for Spark."""
+        """Close the connections, and delete the files of the archive that were copied for Spark."""
+        self._live.close()
         self._past.close()
 
     def _fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:

@@ -142,6 +142,11 @@ class KafkaChangeLog:
             place = (r.topic, r.partition, message.offset() or 0, timestamp)
             yield RawRecord(*place, message.key(), message.value())
 
+    def close(self) -> None:
+        """Close the connections. The log cannot be read any more."""
+        if self._consumer is not None:
+            self._consumer.close()
+
     def _messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
         """Yield the records of `ranges`, in offset order within each partition."""
         if not ranges:

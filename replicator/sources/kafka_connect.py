@@ -1,6 +1,7 @@
 """Call Kafka Connect's REST API: the state, settings and offsets of connectors."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ QUICK_S: Final = 5.0
 """Timeout of requests that change nothing."""
 _SLOW_S: Final = 60.0
 """Timeout of requests during which Connect queries the source database."""
+_POLL_S: Final = 0.2
 
 _NO_REASON: Final = "no reason given"
 
@@ -102,6 +104,12 @@ class KafkaConnect:
             answer = self._ask("GET", f"/connectors/{name}/status", missing_is_fine=True)
             return None if answer is None else self._state(name, answer)
 
+    def options(self, name: str) -> Mapping[str, str] | None:
+        """Return the settings of a connector, with passwords in plain text; None if no connector has this name."""
+        with self._understood():
+            answer = self._ask("GET", f"/connectors/{name}/config", missing_is_fine=True)
+            return None if answer is None else {str(key): str(value) for key, value in answer.items()}
+
     def offset(self, name: str) -> Mapping[str, Any] | None:
         """Return the source offset last committed by a connector with one source partition; None if there is none.
 
@@ -130,7 +138,7 @@ class KafkaConnect:
         self._ask("POST", "/connectors", body=body, timeout=_SLOW_S)
         offsets = [{"partition": dict(partition), "offset": dict(offset)}]
         self._ask("PATCH", f"/connectors/{name}/offsets", body={"offsets": offsets}, timeout=_SLOW_S)
-        self._ask("PUT", f"/connectors/{name}/resume")
+        self.resume(name)
 
     def check(self, name: str, settings: Mapping[str, str]) -> None:
         """Let the connector validate its settings. Raises ConnectError with all problems found."""
@@ -155,6 +163,21 @@ class KafkaConnect:
         """Restart the failed tasks of a connector, and the connector itself if it failed."""
         self._ask("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true")
 
+    def stop(self, name: str) -> None:
+        """Stop a connector, and wait until none of its tasks runs any more."""
+        self._ask("PUT", f"/connectors/{name}/stop")
+        deadline = time.monotonic() + self._patience
+        while (state := self.state(name)) is not None and (state.state != "STOPPED" or state.tasks):
+            if time.monotonic() > deadline:
+                raise ConnectError(
+                    f"the connector {name} does not stop", "see the log of the Kafka Connect worker"
+                )
+            time.sleep(_POLL_S)
+
+    def resume(self, name: str) -> None:
+        """Let a stopped connector run again."""
+        self._ask("PUT", f"/connectors/{name}/resume")
+
     def reset(self, name: str) -> None:
         """Let a connector forget what it has read, so that it begins as if it was new."""
         self._ask("PUT", f"/connectors/{name}/stop")
@@ -166,7 +189,7 @@ class KafkaConnect:
             reraise=True,
         )
         stopped(self._ask, "DELETE", f"/connectors/{name}/offsets", timeout=_SLOW_S)
-        self._ask("PUT", f"/connectors/{name}/resume")
+        self.resume(name)
 
     def clean(self, text: str) -> str:
         """Remove secrets from a text, in case a message contains one."""

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from replicator.config import Config, KafkaLog
 from replicator.errors import ArchiveError, CheckFailed, LogUnavailable, ReplicatorError
 from replicator.operations.check.archive import check_archive
-from replicator.operations.check.connector import check_connector, check_topics, losses
+from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
 from replicator.operations.check.log_facts import TopicFacts, read_connector, read_live_topics, read_topics
 from replicator.operations.check.machine import check_machine
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
@@ -152,6 +152,7 @@ def _connector(config: Config) -> list[CheckResult]:
             flattened=config.log.flattened,
             reads_rows=not config.reads_new_tables,
         ),
+        *check_selection(connector, config),
     ]
 
 

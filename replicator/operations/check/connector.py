@@ -8,6 +8,7 @@ from replicator.config import Config
 from replicator.model.debezium import ADD_FIELDS
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.sources.connector_settings import differing_selection
 from replicator.sources.kafka_connect import failure_hint
 from replicator.sources.topic_patterns import topic_pattern
 
@@ -196,6 +197,20 @@ def check_connector(
         *(_json(connector.options) if log_format == "json" else _avro(connector.options)),
         *_left_out(connector.options, allowed),
     ]
+
+
+def check_selection(connector: ConnectorFacts | None, config: Config) -> Iterator[CheckResult]:
+    """Check that a connector that `replicator connect` registered has the tables of the configuration."""
+    if connector is None or connector.name != config.mirror.name:
+        return
+    if differing := differing_selection(config, connector.options):
+        yield warn(
+            "connector: tables",
+            f"not those of the configuration: {', '.join(differing)} differ",
+            "run: replicator connect; if the mirror runs, then: replicator reload",
+        )
+    else:
+        yield ok("connector: tables", "those of the configuration")
 
 
 def losses(options: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:

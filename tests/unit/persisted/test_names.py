@@ -74,6 +74,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.pending-clear",
         "replicator.paused.",
         "replicator.retrying.",
+        "replicator.left-out.",
         "replicator.purging.",
         "replicator.reread",
         "replicator.reread-done",

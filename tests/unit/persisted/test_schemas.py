@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
+from replicator.lake.properties import LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
@@ -101,6 +101,7 @@ def test_every_property_is_described() -> None:
         {
             f"{PAUSED_KEY}shop.a": json.dumps(pause),
             f"{RETRYING_KEY}shop.a": json.dumps(retry),
+            f"{LEFT_OUT_KEY}shop.a": '{"database": "shop", "name": "a", "since_ms": 1}',
             f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
             "owner": "x",
         },

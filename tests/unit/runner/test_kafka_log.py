@@ -1,5 +1,6 @@
 """Which log a mirror that follows Kafka reads."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,13 @@ def config(folder: Path, **log: Any) -> tuple[Config, KafkaLog]:
 
 
 def test_log_is_joined_to_its_archive_if_it_has_one(tmp_path: Path) -> None:
-    with open_kafka_log(*config(tmp_path)) as log:
+    with contextlib.closing(open_kafka_log(*config(tmp_path))) as log:
         assert isinstance(log, KafkaChangeLog)
-    with open_kafka_log(*config(tmp_path, archive="past")) as log:
+    with contextlib.closing(open_kafka_log(*config(tmp_path, archive="past"))) as log:
         assert isinstance(log, JoinedLog)
         assert (log.topic_prefix, log.grows) == ("shop", True)
 
 
 def test_archive_in_an_unknown_kind_of_store_is_an_error_of_the_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="tape:"), open_kafka_log(*config(tmp_path, archive="tape://shop")):
-        pass
+    with pytest.raises(ArchiveError, match="tape:"):
+        open_kafka_log(*config(tmp_path, archive="tape://shop"))
