@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from replicator.config.values import STRICT, Duration
+from replicator.config.values import STRICT, Duration, SizeLimit
 
 
 class BootstrapConfig(BaseModel):
@@ -28,6 +28,8 @@ class HealConfig(BaseModel):
         mode: "auto" reads it again at once, "ask" waits for `replicator heal`.
         max_rows: a table with more rows is not read without a command; None for no limit.
         min_interval: seconds between two such re-reads of a table.
+        max_binlog: bytes of the source's binlogs that the connector may send again to restore events that the log
+            has lost; 0: the table is read again instead.
     """
 
     model_config = STRICT
@@ -35,3 +37,4 @@ class HealConfig(BaseModel):
     mode: Literal["auto", "ask"] = "auto"
     max_rows: Annotated[int, Field(ge=1)] | None = None
     min_interval: Duration = 3600.0
+    max_binlog: SizeLimit = 2_000_000_000

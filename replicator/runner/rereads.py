@@ -30,8 +30,9 @@ from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
 from replicator.runner.healing import Healing
-from replicator.runner.lost_binlog import REASON, LostBinlog
+from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.retries import Retries
+from replicator.runner.rewinds import Rewinds
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch, get_logger
@@ -55,6 +56,7 @@ class Rereads:
     Attributes:
         ended: the requests that this process has carried out.
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
+        rewinds: the lost events that the connector sends again, so that their tables need no re-read.
     """
 
     def __init__(self, context: MirrorContext, tables: TableStates, stopping: threading.Event) -> None:
@@ -78,13 +80,15 @@ class Rereads:
         self._reads_new_tables = self._must_discover = context.config.reads_new_tables
         self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
         self._newest: dict[TableId, Request] | None = None
+        self.rewinds = Rewinds(context, tables, stopping)
         tables.on_pause = self._table_paused
 
     @property
     def any_left(self) -> bool:
-        """Whether a request has not ended, or the source was not asked for new tables yet."""
+        """Whether a request or a rewind has not ended, or the source was not asked for new tables yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
-        return bool(self._active or self._waiting or self._must_discover or recovers)
+        requested = self._active or self._waiting or self.rewinds.any_left
+        return bool(requested or self._must_discover or recovers)
 
     def holds(self, table: TableId) -> bool:
         """Whether no events may be applied to a table: it is new, or was paused when it was requested."""
@@ -147,8 +151,10 @@ class Rereads:
             and not self._recover(self.lost_binlog)
         ):
             return
+        self.rewinds.lost_binlog = self.lost_binlog
+        self.rewinds.step()
         self._discover()
-        self._heal()
+        self._heal(first)
         self._start_some()
         for table, reread in list(self._active.items()):
             if not self._stopping.is_set() and not self._retries.must_wait(table):
@@ -165,8 +171,9 @@ class Rereads:
         try:
             if self._reads_new_tables:
                 # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
-                self._replace(self._mirrored())
+                self._replace(self._mirrored(), lost.reason)
             lost.reset_connector()
+            self.rewinds.abandon(lost.reason)
         except (ConnectError, SourceError) as error:
             self._reset_at = time.monotonic() + _RESET_S
             _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)
@@ -184,15 +191,15 @@ class Rereads:
         ledger = self._context.ledger
         return [t for t in included_tables(self._context.config) if ledger.progress(t).mirror is not None]
 
-    def _replace(self, tables: Iterable[TableId]) -> None:
+    def _replace(self, tables: Iterable[TableId], reason: str) -> None:
         """Request re-reads of tables instead of those that were requested before."""
         for table in tables:
             if (active := self._active.pop(table, None)) is not None:
                 active.cancel()
-            request = replace(new_request(table, REASON), held=True)
+            request = replace(new_request(table, reason), held=True)
             self._record(request)
             self._waiting[table] = request
-            _LOG.info("re-read requested", table=str(table), reason=REASON)
+            _LOG.info("re-read requested", table=str(table), reason=reason)
 
     def close(self) -> None:
         """Stop reading, and wait for the threads, which end at their next part."""
@@ -211,10 +218,13 @@ class Rereads:
     def _table_paused(self, table: TableId, cause: Exception) -> None:
         """Note that a table was paused, and request its re-read if that is due."""
         self._healing.note(table, cause)
+        self.rewinds.note(table, cause)
         self._heal()
 
-    def _heal(self) -> None:
-        """Request the re-reads of tables whose rows the log cannot tell.
+    def _heal(self, first: Offsets | None = None) -> None:
+        """Request the re-reads of tables whose rows the log cannot tell, except those whose events are sent again.
+
+        With `first`, the first offsets of the log, it is decided which these are.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -225,9 +235,13 @@ class Rereads:
         if self._newest is None:
             self.load()
         newest = self._newest or {}
-        for table, reason in self._healing.due(self._tables.paused, incomplete, newest.get, now_ms()).items():
-            if table not in self._failed:
+        due = self._healing.due(self._tables.paused, incomplete, newest.get, now_ms())
+        if first is not None:
+            self.rewinds.decide(due, first)
+        for table, reason in due.items():
+            if table not in self._failed and not self.rewinds.wants(table):
                 self.request([table], reason, self._healing.max_rows)
+                self.rewinds.replaced(table)
 
     def _start_some(self) -> None:
         reading = sum(reread.is_reading for reread in self._active.values())
@@ -361,6 +375,7 @@ class Rereads:
                     ),
                 )
         if request.phase is Phase.DONE:
+            self.rewinds.replaced(table)
             self._tables.resume(table)
             _LOG.info(
                 "re-read done",
