@@ -344,7 +344,7 @@ class Rewinds:
             topic = self._topic(rewind.table)
             marker = self._context.ledger.progress(rewind.table).resume_marker
             known = {} if marker is None else marker.progress.get(topic, {})
-            if any(at.next_offset < first.get(topic, {}).get(p, 0) for p, at in known.items()):
+            if not known or any(at.next_offset < first.get(topic, {}).get(p, 0) for p, at in known.items()):
                 self._give_up("the log has lost events again", rewind.table)
                 continue
             sent = sum(ends.get(topic, {}).get(p, 0) - at.next_offset for p, at in known.items())

@@ -230,9 +230,9 @@ class Comparison:
     ) -> int:
         """Assert that the changes of each key are a chain that ends in the source's row. Return the number of changes.
 
-        Tables without a key must be in `besides`, whose changelogs are not looked at. Each before-image equals the after-image of the preceding change, so no change is missing or duplicated.
+        Each before-image equals the after-image of the preceding change, so no change is missing or duplicated.
         `added` has, by table, the columns that were added in the meantime and the values that existing rows got:
-        earlier changes may have NULL there.
+        earlier changes may have NULL there. Tables in `besides` are left out, as those without a key must be.
         """
         changes = 0
         with open_catalog(self.config.lake) as catalog:
