@@ -52,6 +52,7 @@ _STOP_S: Final = 60.0
 _STUCK_S: Final = 300.0
 """After this time in which the connector has failed, it does not send the events any more."""
 _READ_TIMEOUT_S: Final = 60
+_NO_OFFSET: Final = "the connector has not exactly one source offset"
 _SIGNALS: Final = "signal.data.collection"
 
 
@@ -281,8 +282,11 @@ class Rewinds:
         partitions = source.client.source_partitions(source.name)
         with connect(self._context.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
             logs = read_binlogs(connection)
-            if file not in logs.sizes or len(partitions) != 1:
-                self._give_up(f"MySQL has deleted {file}" if partitions else "the connector has no offset")
+            if file not in logs.sizes:
+                self._give_up(f"MySQL has deleted {file}")
+                return
+            if len(partitions) != 1:
+                self._give_up(_NO_OFFSET)
                 return
             offset: dict[str, object] = {"file": file, "pos": _FILE_START}
             if logs.has_gtids:
@@ -436,10 +440,13 @@ def _obstacle(source: _Source) -> str | None:
     """Return why a connector cannot be set back; None if it can.
 
     Raises:
-        ConnectError: Kafka Connect does not answer.
+        ConnectError: Kafka Connect does not answer, or the connector was stopped, and must not be resumed by this.
     """
+    if (state := source.connector.state.state) in ("STOPPED", "PAUSED"):
+        hint = f"resume it in Kafka Connect: PUT /connectors/{source.name}/resume"
+        raise ConnectError(f"the connector {source.name} is {state}", hint)
     if source.connector.options.get(_SIGNALS):
         return "signals in the binlog would take effect again"
     if len(source.client.source_partitions(source.name)) != 1:
-        return "the connector has not exactly one source offset"
+        return _NO_OFFSET
     return None
