@@ -137,7 +137,8 @@ def _repeated_bad(numbers: Mapping[str, Longs], rows: Rows, before: HighWater | 
     newest = np.maximum(np.maximum.accumulate(np.where(is_change, times, 0)), latest)
     # A position that cannot be read is 0.
     earlier = (keys > 0) & (keys < furthest) & (times <= newest)
-    return rows[is_bad & earlier & (servers == next(iter(known)))]
+    repeated: Rows = rows[is_bad & earlier & (servers == next(iter(known)))]
+    return repeated
 
 
 def _are_later(
