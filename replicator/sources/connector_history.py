@@ -6,12 +6,18 @@ If its offset is before its snapshot, there are none, and it fails at the first 
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from replicator.config import KafkaLog
+from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import binlog_number
+from replicator.sources.change_log import TooLarge
 from replicator.sources.kafka import KafkaChangeLog
+from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 
-TOPIC_SETTING = "schema.history.internal.kafka.topic"
+TOPIC_SETTING: Final = "schema.history.internal.kafka.topic"
+_MAX_BYTES: Final = 512 << 20
+"""Size of a history that is read at most; of a larger one, nothing is known."""
 
 
 def first_known_file(log: KafkaLog, settings: Mapping[str, str]) -> int | None:
@@ -21,12 +27,19 @@ def first_known_file(log: KafkaLog, settings: Mapping[str, str]) -> int | None:
         settings: those of the connector.
 
     Raises:
-        LogUnavailable: Kafka does not answer.
+        LogError: Kafka does not answer, or refuses access to the topic.
     """
     topic = settings.get(TOPIC_SETTING)
     if topic is None:
         return None
-    newest = newest_snapshot(record.value for record in KafkaChangeLog(log).records(topic))
+    admin = KafkaAdmin(log, timeout_s=PATIENT_S)
+    partitions = [(topic, partition) for partition in admin.partitions().get(topic, [])]
+    first, ends = admin.first_offsets(partitions), admin.end_offsets(partitions)
+    ranges = [OffsetRange(topic, p, first[topic, p], ends[topic, p]) for _, p in partitions]
+    found = KafkaChangeLog(log, admin).fetch([r for r in ranges if r.count], _MAX_BYTES)
+    if isinstance(found, TooLarge) or topic not in found:
+        return None
+    newest = newest_snapshot(found[topic].column("value").to_pylist())
     return None if newest is None else newest + 1
 
 

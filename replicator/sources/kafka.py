@@ -116,35 +116,20 @@ class KafkaChangeLog:
         return found.tables()
 
     def schema_changes(self) -> Iterator[RawRecord]:
-        ranges = self._ranges(self.topic_prefix, self._schema_offsets)
-        yield from self._records(ranges)
-        if ranges:
-            self._schema_offsets = {r.partition: r.end for r in ranges}
-
-    def records(self, topic: str) -> Iterator[RawRecord]:
-        """Yield all records of any topic, oldest first in each partition; none if it does not exist.
-
-        Raises:
-            LogUnavailable: the log does not answer.
-        """
-        return self._records(self._ranges(topic, {}))
-
-    def _ranges(self, topic: str, starts: Mapping[int, int]) -> list[OffsetRange]:
-        """Return what a topic has now, from `starts` (partition → offset) or its beginning."""
+        topic = self.topic_prefix
         partitions = [(topic, p) for p in self._admin.partitions().get(topic, [])]
         if not partitions:
-            return []
+            return
         first, end = self._admin.first_offsets(partitions), self._admin.end_offsets(partitions)
-        return [
-            OffsetRange(topic, p, max(first[topic, p], starts.get(p, 0)), end[topic, p])
+        ranges = [
+            OffsetRange(topic, p, max(first[topic, p], self._schema_offsets.get(p, 0)), end[topic, p])
             for _, p in partitions
         ]
-
-    def _records(self, ranges: Sequence[OffsetRange]) -> Iterator[RawRecord]:
         for r, message in self._messages([r for r in ranges if r.count]):
             _, timestamp = message.timestamp()
             place = (r.topic, r.partition, message.offset() or 0, timestamp)
             yield RawRecord(*place, message.key(), message.value())
+        self._schema_offsets = {r.partition: r.end for r in ranges}
 
     def _messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
         """Yield the records of `ranges`, in offset order within each partition."""

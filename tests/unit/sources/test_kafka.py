@@ -54,10 +54,3 @@ def test_kafka_log_returns_only_new_schema_changes(log: KafkaChangeLog, broker: 
     broker.send("shop", b"c")
     assert [record.value for record in log.schema_changes()] == [b"c"]
     assert list(log.schema_changes()) == []
-
-
-def test_all_records_of_any_topic_are_read(log: KafkaChangeLog, broker: MockBroker) -> None:
-    assert list(log.records("history")) == []
-    broker.send("history", b"a", b"b")
-    for _ in range(2):
-        assert [record.value for record in log.records("history")] == [b"a", b"b"]
