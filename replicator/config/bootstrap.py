@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from replicator.config.secrets import Secret
-from replicator.config.values import STRICT, Duration, ReplicaUrl
+from replicator.config.values import STRICT, Duration, ReplicaUrl, SizeLimit
 
 
 class BootstrapConfig(BaseModel):
@@ -47,6 +47,8 @@ class HealConfig(BaseModel):
         mode: "auto" reads it again at once, "ask" waits for `replicator heal`.
         max_rows: a table with more rows is not read without a command; None for no limit.
         min_interval: seconds between two such re-reads of a table.
+        max_binlog: bytes of the source's binlogs that the connector may send again to restore events that the log
+            has lost; 0: the table is read again instead.
     """
 
     model_config = STRICT
@@ -54,3 +56,4 @@ class HealConfig(BaseModel):
     mode: Literal["auto", "ask"] = "auto"
     max_rows: Annotated[int, Field(ge=1)] | None = None
     min_interval: Duration = 3600.0
+    max_binlog: SizeLimit = 2_000_000_000

@@ -57,6 +57,7 @@ def _update(worker: KafkaConnect, before: ConnectorState, settings: Mapping[str,
     changes = known is not None and {**known, "name": name} != {**settings, "name": name}
     if changes:
         worker.stop(name)
+        worker.await_stopped(name)
     try:
         worker.put(name, settings)
     finally:

@@ -26,6 +26,7 @@ from replicator.lake.quarantine_reader import count_quarantined
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import total
 from replicator.model.reread import REREAD_KEY
+from replicator.model.rewind import REWIND_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.runner.lock import only_one
 
@@ -229,7 +230,7 @@ def _plan(config: Config, catalog: Catalog, source: str, *, purge: bool) -> Drop
         recorded=recorded_purges(properties).get(source, ()),
         notes=tuple(
             key
-            for prefix in (PAUSED_KEY, RETRYING_KEY, REREAD_KEY, LEFT_OUT_KEY)
+            for prefix in (PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY)
             if (key := prefix + source) in properties
         ),
     )

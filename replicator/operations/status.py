@@ -26,6 +26,7 @@ from replicator.maintenance.table_reader import (
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import Request, requests_in
+from replicator.model.rewind import Rewind, rewinds_in, values_of
 from replicator.model.table import SOURCE_KEY
 from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, ChangeNote, SchemaState
 from replicator.sources.source_view import Ends, SourceView, read_source
@@ -171,12 +172,15 @@ class MirrorStatus:
     """All lake tables of the mirror: mirrors, changelogs, and the quarantine."""
     rereads: tuple[Request, ...] = ()
     """The newest re-read of each table that was read again."""
+    rewinds: tuple[Rewind, ...] = ()
+    """The newest rewind for each table whose lost events were sent again."""
     tags: tuple[TagStatus, ...] = ()
     """The tags of all tables at one source position, oldest first."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
         value = {"version": 1, **asdict(self), "rereads": [request.values() for request in self.rereads]}
+        value["rewinds"] = values_of(self.rewinds)
         for table in value["tables"]:
             for note in table["schema_changes"]:
                 note["told"] = note.pop("declared")
@@ -214,6 +218,7 @@ class _Lake:
     retrying: Mapping[str, _Trouble] = field(default_factory=dict)
     maintenance: tuple[TableMaintenance, ...] = ()
     rereads: tuple[Request, ...] = ()
+    rewinds: tuple[Rewind, ...] = ()
     tags: tuple[TagStatus, ...] = ()
 
 
@@ -240,6 +245,7 @@ def _read_lake(config: Config) -> _Lake:
             _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
             tuple(requests_in(properties)),
+            tuple(rewinds_in(properties)),
             tag_status(tags_in(properties), mirrors.values()),
         )
 
@@ -280,6 +286,7 @@ def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
         retrying={source: trouble.reason for source, trouble in lake.retrying.items()},
         maintenance=lake.maintenance,
         rereads=lake.rereads,
+        rewinds=lake.rewinds,
         tags=lake.tags,
     )
 

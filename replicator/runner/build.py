@@ -47,6 +47,8 @@ def open_scheduler(
     scheduler = Scheduler(context, on_batch, tables=tables, source=source, totals=totals)
     if context.log.grows:
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
+        # Before the first batch: the tables must not continue without the events that are sent again.
+        scheduler.rereads.rewinds.load()
         scheduler.rereads.notice_returned()
     return scheduler
 

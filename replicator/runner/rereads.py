@@ -32,8 +32,9 @@ from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
 from replicator.runner.healing import Healing
 from replicator.runner.left_out import LEFT_OUT, LeftOutTables
-from replicator.runner.lost_binlog import REASON, LostBinlog
+from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.retries import Retries
+from replicator.runner.rewinds import Rewinds
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch, get_logger
@@ -60,6 +61,7 @@ class Rereads:
     Attributes:
         ended: the requests that this process has carried out.
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
+        rewinds: the lost events that the connector sends again, so that their tables need no re-read.
     """
 
     def __init__(self, context: MirrorContext, tables: TableStates, stopping: threading.Event) -> None:
@@ -84,13 +86,15 @@ class Rereads:
         self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
         self._left_out = LeftOutTables(context)
         self._newest: dict[TableId, Request] | None = None
+        self.rewinds = Rewinds(context, tables, stopping)
         tables.on_pause = self._table_paused
 
     @property
     def any_left(self) -> bool:
-        """Whether a request has not ended, or the source was not asked for new tables yet."""
+        """Whether a request or a rewind has not ended, or the source was not asked for new tables yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
-        return bool(self._active or self._waiting or self._must_discover or recovers)
+        requested = self._active or self._waiting or self.rewinds.any_left
+        return bool(requested or self._must_discover or recovers)
 
     def holds(self, table: TableId) -> bool:
         """Whether no events may be applied to a table: it is new, or was paused when it was requested."""
@@ -182,8 +186,10 @@ class Rereads:
             and not self._recover(self.lost_binlog)
         ):
             return
+        self.rewinds.lost_binlog = self.lost_binlog
+        self.rewinds.step()
         self._discover()
-        self._heal()
+        self._heal(first)
         self._start_some()
         for table, reread in list(self._active.items()):
             if not self._stopping.is_set() and not self._retries.must_wait(table):
@@ -200,8 +206,9 @@ class Rereads:
         try:
             if self._reads_new_tables:
                 # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
-                self._replace(new_request(table, REASON) for table in self._mirrored())
+                self._replace(new_request(table, lost.reason) for table in self._mirrored())
             lost.reset_connector()
+            self.rewinds.abandon(lost.reason)
         except (ConnectError, SourceError) as error:
             self._reset_at = time.monotonic() + _RESET_S
             _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)
@@ -250,12 +257,16 @@ class Rereads:
         self._healing.note(table, cause)
         active = self._active.get(table)
         known = self._waiting.get(table) if active is None else active.request
-        if known is not None and not known.held:
+        if known is None:
+            self.rewinds.note(table, cause)
+        elif not known.held:
             self._replace([new_request(table, known.reason, known.max_rows)])
         self._heal()
 
-    def _heal(self) -> None:
-        """Request the re-reads of tables whose rows the log cannot tell.
+    def _heal(self, first: Offsets | None = None) -> None:
+        """Request the re-reads of tables whose rows the log cannot tell, except those whose events are sent again.
+
+        With `first`, the first offsets of the log, it is decided which these are.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -266,9 +277,13 @@ class Rereads:
         if self._newest is None:
             self.load()
         newest = self._newest or {}
-        for table, reason in self._healing.due(self._tables.paused, incomplete, newest.get, now_ms()).items():
-            if table not in self._failed:
+        due = self._healing.due(self._tables.paused, incomplete, newest.get, now_ms())
+        if first is not None:
+            self.rewinds.decide(due, first)
+        for table, reason in due.items():
+            if table not in self._failed and not self.rewinds.wants(table):
                 self.request([table], reason, self._healing.max_rows)
+                self.rewinds.replaced(table)
 
     def _start_some(self) -> None:
         reading = sum(reread.is_reading for reread in self._active.values())
@@ -403,6 +418,7 @@ class Rereads:
                 )
         if request.phase is Phase.DONE:
             self._left_out.forget(table)
+            self.rewinds.replaced(table)
             self._tables.resume(table)
             _LOG.info(
                 "re-read done",

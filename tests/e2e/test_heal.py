@@ -1,5 +1,7 @@
 """Heal tables of a real mirror: read them again because the log cannot tell what their rows are."""
 
+import signal
+
 import requests
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -19,6 +21,7 @@ mode = "auto"
 min_interval = "1 second"
 {FAST_MIRROR}
 """
+REWIND_POINTS = ("after-rewind-stop", "after-rewind-offset", "after-rewind-skip", "after-rewind-record")
 UNKNOWN_TO_LOGS = (
     "ALTER TABLE moments MODIFY seen TIMESTAMP NULL",
     "ALTER TABLE labels MODIFY label INT",
@@ -137,7 +140,7 @@ def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
 def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
-    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirrored = mirror_database(tables=2, extra=AUTO.replace("[heal]", "[heal]\nmax_binlog = 0"))
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
@@ -201,6 +204,59 @@ def delete_topic(mirrored: MirroredDatabase, table: str) -> None:
         doing="the topic is gone",
     )
     requests.put(f"{connector}/resume", timeout=60).raise_for_status()
+
+
+def test_lost_events_are_sent_again_and_a_killed_mirror_continues_that(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    prepare = [
+        "CREATE TABLE notes (id INT PRIMARY KEY, text VARCHAR(20))",
+        "CREATE TABLE log (text VARCHAR(20), size INT)",
+        "INSERT INTO notes VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')",
+        "INSERT INTO log VALUES ('a', 1), ('a', 1), ('b', NULL)",
+    ]
+    mirrored = mirror_database(tables=1, extra=AUTO, prepare=prepare)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute(
+        "INSERT INTO notes VALUES (5, 'seen'), (6, 'seen')", "INSERT INTO log VALUES ('c', 3), ('c', 3)"
+    )
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute(
+        "INSERT INTO notes VALUES (7, 'lost')",
+        "UPDATE notes SET text = 'lost' WHERE id < 4",
+        "ALTER TABLE notes ADD COLUMN more INT DEFAULT 7",
+        "UPDATE notes SET more = 8 WHERE id > 5",
+        "DELETE FROM notes WHERE id = 4",
+        "INSERT INTO log VALUES ('c', 3)",
+        "DELETE FROM log WHERE text = 'a' LIMIT 1",
+    )
+    delete_events(mirrored, "notes", older_than=ends(mirrored, "notes") + 6)
+    delete_events(mirrored, "log", older_than=ends(mirrored, "log") + 2)
+    for point in REWIND_POINTS:
+        mirror.start(REPLICATOR_CRASH_AT=point)
+        assert mirror.wait(START_S) == -signal.SIGKILL, mirror.tail()
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror, mirrored.writers(1):
+        until(
+            lambda: [line for line in mirror.lines() if line["event"] == "lost events were sent again"][1:],
+            seconds=START_S,
+            doing="the events of both tables are sent again",
+        )
+        mirrored.database.execute("UPDATE notes SET text = 'after' WHERE id = 1")
+        mirrored.comparison.await_equal(mirror, START_S, besides=["t00"])
+        status = command(mirrored, "status")
+        assert mirror.stop() == 0, mirror.tail()
+    assert [(r["name"], r["phase"]) for r in status["rewinds"]] == [("log", "done"), ("notes", "done")]
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+    mirrored.comparison.assert_changelogs({"notes": {"more": 7}}, besides=["log"])
+    assert [changes(mirrored, table, "h") for table in ("notes", "log", "t00")] == [[], [], []]
+    assert [len(changes(mirrored, "notes", op)) for op in "cud"] == [3, 2 * (3 + 2 + 1), 1]
+    assert [len(changes(mirrored, "log", op)) for op in "cud"] == [3, 0, 1]
 
 
 def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(

@@ -22,6 +22,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import DONE_KEY, REREAD_KEY, STATE_KEY, StagingState, new_request
 from replicator.model.restatement import RESTATED_KEY, Restatement
+from replicator.model.rewind import REWIND_KEY, Rewind
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
 from replicator.schema.steps import STEPS_KEY, SchemaSteps
@@ -103,6 +104,7 @@ def test_every_property_is_described() -> None:
             f"{RETRYING_KEY}shop.a": json.dumps(retry),
             f"{LEFT_OUT_KEY}shop.a": '{"database": "shop", "name": "a", "since_ms": 1}',
             f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
+            f"{REWIND_KEY}shop.a": Rewind(TableId("shop", "a"), "lost", "binlog.000007", 9, 1).to_json(),
             "owner": "x",
         },
     )
