@@ -34,6 +34,7 @@ class Run:
         self.done: list[str] = []
         self.logs: list[Any] = []
         self.work: list[Callable[[], None]] = []
+        self.on_away: Callable[[], None] = lambda: None
         monkeypatch.setattr(sessions, "_RETRY_S", 0.01)
         monkeypatch.setattr(sessions, "sole_process", self._sole_process)
         monkeypatch.setattr(sessions, "check_java", lambda _spark: None)
@@ -49,6 +50,7 @@ class Run:
     def _open(self, config: Config, _log: Any, _spark: Any, _on_batch: Any, *, totals: Any) -> Any:
         if self.lake:
             self.done.append("away")
+            self.on_away()
             raise self.lake.pop(0)
         totals = totals or RunTotals(with_before=True)
         totals.batches += 1
