@@ -115,7 +115,7 @@ def test_run_that_must_end_does_not_wait_for_the_lake(run: Run) -> None:
     def offer() -> None:
         run.lake = [LakeUnavailable("away")] * 10_000
         run.offer()
-        threading.Timer(0.1, run.control.set).start()
+        run.on_away = run.control.set
 
     run.work = [offer]
     assert run.run().batches == 1
