@@ -72,7 +72,7 @@ class PartReader:
         """
         self._config = config
         self._staging = staging
-        self._table = table
+        self.table = table
         self._columns = columns
         self._query = table.rows_query([source for source, _ in columns])
         self.cores = staging.context.spark.sparkContext.defaultParallelism
@@ -107,7 +107,7 @@ class PartReader:
 
     @property
     def _rows_per_task(self) -> int:
-        return max(1, min(self._config.bootstrap.chunk_rows, _CHUNK_BYTES // self._table.bytes_per_row))
+        return max(1, min(self._config.bootstrap.chunk_rows, _CHUNK_BYTES // self.table.bytes_per_row))
 
     def _stage_range(self, condition: str) -> list[Any]:
         rows = DriverRows(self._config.source, self._query, self._columns)
@@ -124,4 +124,4 @@ class PartReader:
         return stage_data(self._staging.context.lake, target, cast_to_table(frame, target.columns()))
 
     def _target(self) -> LakeTable:
-        return self._staging.existing(self._table.table)
+        return self._staging.existing(self.table.table)

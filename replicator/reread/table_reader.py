@@ -24,6 +24,7 @@ from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId, TableSchema
+from replicator.reread.key_ranges import KeyRanges, first_row
 from replicator.reread.part_reader import Part, PartReader
 from replicator.reread.source_rows import matched_columns
 from replicator.reread.staging import Staging
@@ -121,12 +122,16 @@ class TableReader:
         """Read and commit one part after the other, until all are complete or reading must stop."""
         if self.throttle.wait(state.rows, self.stopping):
             return state
-        current = reader.start(self._next_part(connection, table, reader, state.after, state.last))
+        last = state.last
+        keys = None if last is None else KeyRanges.of(connection, table, last, reader.rows_per_range)
+        # Only a short walk of the index comes before the first rows. With a limit, the reader waits after each part.
+        current = reader.start(self._next_part(connection, keys, reader, state.after, 1))
         while True:
             part, following, upcoming = current.part, None, None
-            if part.upto != state.last:
+            if part.upto != last:
+                waves = 1 if self.throttle.is_limited else _WAVES
                 # The index is walked while this part is read, and no core waits for the commit.
-                upcoming = self._next_part(connection, table, reader, part.upto, state.last)
+                upcoming = self._next_part(connection, keys, reader, part.upto, waves)
                 following = None if self.throttle.is_limited else reader.start(upcoming)
             state = self._commit_part(connection, table, state, part, current.files())
             self.on_rows(state.rows, max(table.rows, state.rows))
@@ -156,7 +161,7 @@ class TableReader:
         end = self._topic_end()
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
-        last = _first_row(connection, table.last_query) if table.key else None
+        last = first_row(connection, table.last_query) if table.key else None
         state = StagingState(self.request.id, table.fingerprint, last, since=end.offsets)
         reached = HighWater(
             SourcePosition(low.file, _FILE_START, server_id=_server_id(connection)), 0, time_ms
@@ -218,27 +223,25 @@ class TableReader:
     def _next_part(
         self,
         connection: Connection,
-        table: SourceTable,
+        keys: KeyRanges | None,
         reader: PartReader,
         after: Boundary | None,
-        last: Boundary | None,
+        waves: int,
     ) -> Part:
-        """Return the next ranges of keys behind `after`, of which `last` is the greatest."""
-        if not table.key:
+        """Return the next ranges of keys behind `after`, `waves` of them for each core.
+
+        `keys` is None if the table is read as a whole, or has no rows.
+        """
+        if keys is None or after == keys.last:
             # Without an index that orders the rows, they are read in one statement.
-            return Part(("1 = 1",), None)
-        if last is None or after == last:
-            return Part((), last)
-        names = [f"k{i}" for i in range(len(table.key))]
+            return Part(("1 = 1",) if not reader.table.key else (), after)
+        names = [f"k{i}" for i in range(len(reader.table.key))]
         ranges: list[str] = []
-        # With a limit, the reader waits after each part.
-        waves = 1 if self.throttle.is_limited else _WAVES
         for _ in range(reader.cores * waves):
-            found = _first_row(connection, table.boundary_query(after, last, reader.rows_per_range))
-            upto = last if found is None else found
-            ranges.append(key_range(names, table.key, after, upto))
+            upto = keys.end(connection, after)
+            ranges.append(key_range(names, reader.table.key, after, upto))
             after = upto
-            if upto == last:
+            if upto == keys.last:
                 break
         return Part(tuple(ranges), after)
 
@@ -333,16 +336,6 @@ def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:
 
 def _server_id(connection: Connection) -> int:
     return int(connection.scalar(text("SELECT @@server_id")))
-
-
-def _first_row(connection: Connection, query: str) -> Boundary | None:
-    # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
-    row = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).first()
-    return None if row is None else tuple(_text(value) for value in row)
-
-
-def _text(value: object) -> str:
-    return value.decode("ascii") if isinstance(value, bytes) else str(value)
 
 
 def _time_ms(connection: Connection) -> int:

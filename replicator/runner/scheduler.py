@@ -35,7 +35,7 @@ from replicator.telemetry import BatchReport, Stopwatch, get_logger, log_batch
 
 _LOG: Final = get_logger("replicator.runner")
 _COMMIT_ATTEMPTS: Final = 3
-_REREAD_POLL_S: Final = 0.5
+_REREAD_POLL_S: Final = 0.2
 _INTERPRETED: Final = 5_000
 """Batches of at most this many events are not worth compiling plans; see `compile_plans`."""
 
