@@ -171,7 +171,7 @@ class Rereads:
         try:
             if self._reads_new_tables:
                 # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
-                self._replace(self._mirrored(), lost.reason)
+                self._replace(new_request(table, lost.reason) for table in self._mirrored())
             lost.reset_connector()
             self.rewinds.abandon(lost.reason)
         except (ConnectError, SourceError) as error:
@@ -191,15 +191,14 @@ class Rereads:
         ledger = self._context.ledger
         return [t for t in included_tables(self._context.config) if ledger.progress(t).mirror is not None]
 
-    def _replace(self, tables: Iterable[TableId], reason: str) -> None:
-        """Request re-reads of tables instead of those that were requested before."""
-        for table in tables:
-            if (active := self._active.pop(table, None)) is not None:
+    def _replace(self, requests: Iterable[Request]) -> None:
+        """Carry out requests instead of those that were made before; their tables get no events meanwhile."""
+        for request in requests:
+            if (active := self._active.pop(request.table, None)) is not None:
                 active.cancel()
-            request = replace(new_request(table, reason), held=True)
-            self._record(request)
-            self._waiting[table] = request
-            _LOG.info("re-read requested", table=str(table), reason=reason)
+            self._waiting[request.table] = replace(request, held=True)
+            self._record(self._waiting[request.table])
+            _LOG.info("re-read requested", table=str(request.table), reason=request.reason)
 
     def close(self) -> None:
         """Stop reading, and wait for the threads, which end at their next part."""
