@@ -9,8 +9,8 @@ from replicator.runner.stream import KafkaStream
 from replicator.sources.archive.change_log import ArchiveChangeLog
 
 
-def open_log(_log: Any) -> ArchiveChangeLog:
-    """Run in place of the constructor of `KafkaChangeLog`."""
+def open_log(_config: Any, _log: Any) -> ArchiveChangeLog:
+    """Run in place of `open_kafka_log`."""
     return ArchiveChangeLog(Path("archive"), "shop")
 
 
@@ -23,6 +23,6 @@ def follow(stream: KafkaStream, _goal: Any) -> None:
 
 if __name__ == "__main__":
     for module in (process, reloads):
-        setattr(module, "KafkaChangeLog", open_log)  # noqa: B010 - a type checker does not accept an assignment
+        setattr(module, "open_kafka_log", open_log)  # noqa: B010 - a type checker does not accept an assignment
     setattr(sessions, "follow", follow)  # noqa: B010
     main(["run", "-c", "replicator.toml"])
