@@ -21,7 +21,9 @@ from replicator.lake.driver_files import writable_rows, write_data
 from replicator.model.table import Column
 from replicator.model.types import LakeType
 from replicator.sources.mysql.table_rows import SourceColumn, SourceTable, Wire
+from replicator.telemetry import get_logger
 
+_LOG: Final = get_logger("replicator.reread")
 _MEMORY_BYTES: Final = 128_000_000
 """Estimated size of the rows that all threads of the mirror read at the same time."""
 _MOST_BYTES: Final = 256_000_000
@@ -88,6 +90,16 @@ def rows_per_range(config: Config, table: SourceTable, cores: int) -> int | None
 def may_be_plain(source: SourceConfig) -> bool:
     """Return whether rows may be read through a connection without TLS, the only one that connectorx makes."""
     return source.ssl_mode == "disabled" or _is_loopback(source.server().host)
+
+
+def connects(source: SourceConfig) -> bool:
+    """Return whether connectorx can log in: the server may require TLS of this user, or another kind of login."""
+    try:
+        _query(source, "SELECT 1 AS c0")
+    except SourceUnavailable as error:
+        _LOG.warning("Spark reads the rows, because the driver cannot connect", reason=error.message)
+        return False
+    return True
 
 
 def are_readable(columns: Sequence[tuple[SourceColumn, Column]]) -> bool:

@@ -83,6 +83,7 @@ class PartReader:
             and plain
             and driver_rows.are_readable(columns)
             and driver_rows.is_writable(self._target())
+            and driver_rows.connects(config.source)
         )
         self.rows_per_range = at_once if at_once is not None and self._on_driver else self._rows_per_task
         self._session: SparkSession | None = None

@@ -12,7 +12,14 @@ from replicator.errors import SourceUnavailable
 from replicator.model.column_rules import Blank
 from replicator.model.table import Column, TableId
 from replicator.model.types import BOOLEAN, DATE, INT, TIMESTAMP, TIMESTAMPTZ, VECTOR, LakeType
-from replicator.reread.driver_rows import DriverRows, _decoded, are_readable, may_be_plain, rows_per_range
+from replicator.reread.driver_rows import (
+    DriverRows,
+    _decoded,
+    are_readable,
+    connects,
+    may_be_plain,
+    rows_per_range,
+)
 from replicator.sources.mysql.table_rows import KeyColumn, KeyKind, SourceColumn, SourceTable, Wire
 from tests.support.config_files import GOOD, load_text
 
@@ -92,6 +99,22 @@ def test_numbers_become_the_values_that_they_stand_for(
     types = {"date": pa.date32(), "boolean": pa.bool_()}
     found = _decoded(pa.chunked_array([[sent, None]]), wire, kind)
     assert found.cast(types.get(kind.name, found.type)).to_pylist() == [value, None]
+
+
+def test_spark_reads_the_rows_if_the_driver_cannot_log_in(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_url: str, query: str, **_: object) -> pa.Table:
+        if refused:
+            raise RuntimeError("Access denied for user")
+        return pa.table({"c0": [1]})
+
+    monkeypatch.setenv("SHOP_PASSWORD", "s3cr/t")
+    monkeypatch.setattr(connectorx, "read_sql", refuse)
+    refused = False
+    assert connects(config.source)
+    refused = True
+    assert not connects(config.source)
 
 
 def test_no_password_is_in_an_error(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
