@@ -67,6 +67,7 @@ def record(
     stop: threading.Event | None = None,
     times: RecordTimes = _TIMES,
     segment_bytes: int = MAX_BYTES,
+    same_topics: bool = True,
 ) -> RecordProgress:
     """Append the events of the mirror's topics to the archive at `to`, a folder or a URL, from the archive's end.
 
@@ -74,7 +75,8 @@ def record(
     them, and topics that appear later, until `stop` is set. It reads committed events only, joins no
     consumer group and commits no offsets. A segment is completed when its keys and values have `segment_bytes` in all
     or after `times.segment` seconds. If the process is killed, the next one reads the events of incomplete segments
-    again.
+    again. With `same_topics`, the archive has the ids of the topics, which must not have been recreated; otherwise
+    topics that were made again must have the same events at the same offsets.
 
     Raises:
         ConfigError: the configuration names an archive as its log, or no topic has the prefix.
@@ -85,7 +87,7 @@ def record(
     if not isinstance(config.log, KafkaLog):
         raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
     storage = open_storage(to, config.lake.catalog_options)
-    with _Source(config.log, find_manifest(storage), times) as source:
+    with _Source(config.log, find_manifest(storage), times, same_topics=same_topics) as source:
         if until_caught_up and not source.targets:
             raise ConfigError(
                 f"no topic of {config.log.bootstrap_servers} starts with {config.log.topic_prefix!r}",
@@ -124,10 +126,13 @@ def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
 class _Source:
     """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks.
 
-    `topic_ids` are those of all topics that were found.
+    `topic_ids` are those of all topics that were found; empty if they may change.
     """
 
-    def __init__(self, log: KafkaLog, manifest: Manifest | None, times: RecordTimes) -> None:
+    def __init__(
+        self, log: KafkaLog, manifest: Manifest | None, times: RecordTimes, *, same_topics: bool
+    ) -> None:
+        self._same_topics = same_topics
         self._prefix = log.topic_prefix
         self._servers = log.bootstrap_servers
         self._manifest = manifest
@@ -189,7 +194,8 @@ class _Source:
         """
         found = self._admin.partitions()
         topics = {name: found[name] for name in recorded_topics(found, self._prefix)}
-        for name, topic_id in self._admin.topic_ids(topics).items():
+        ids = self._admin.topic_ids(topics) if self._same_topics else {}
+        for name, topic_id in ids.items():
             if self.topic_ids.setdefault(name, topic_id) != topic_id:
                 raise DataLossError(
                     f"{name} was deleted and recreated: the archive has events of the earlier topic",

@@ -251,10 +251,18 @@ def describe(connection: Connection, table: TableId, key: Sequence[str]) -> Sour
         {"database": table.database, "name": table.name},
     ).first()
     rows, length = (0, 0) if size is None else (int(size[0] or 0), int(size[1] or 0))
-    most = sum(_most_bytes(row) for row in found)
+    most = max(sum(_most_bytes(row) for row in found), 1)
+    # Of a table of few rows, the server divides the size of a page by their number.
+    usual = max(min(length, most), 1)
     integer = len(parts) == 1 and by_name[parts[0]]["kind"] in _INTEGERS
     return SourceTable(
-        table, columns, keys if len(keys) == len(parts) else (), rows, max(length, 1), most, integer
+        table,
+        columns,
+        keys if len(keys) == len(parts) else (),
+        rows,
+        usual,
+        most,
+        integer,
     )
 
 
