@@ -74,10 +74,12 @@ def test_property_names_are_unchanged() -> None:
         "replicator.pending-clear",
         "replicator.paused.",
         "replicator.retrying.",
+        "replicator.left-out.",
         "replicator.purging.",
         "replicator.reread",
         "replicator.reread-done",
         "replicator.reread.",
+        "replicator.rewind.",
         "replicator.restated",
         "replicator.tag.",
         "replicator.schema-steps",
@@ -98,11 +100,16 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-purge",
         "after-unregister",
         "after-reread-commit",
+        "after-reread-publish",
         "after-reread-rename",
         "after-reread-schema",
         "after-reread-start",
         "before-reread-commit",
         "between-reread-commits",
+        "after-rewind-offset",
+        "after-rewind-record",
+        "after-rewind-skip",
+        "after-rewind-stop",
         "before-unregister",
         "during-purge",
         "after-commit",
@@ -154,7 +161,7 @@ def test_quarantine_columns_are_unchanged() -> None:
         '{"id": 10, "name": "state", "required": false, "type": "string"}, '
         '{"id": 11, "name": "resolved_at", "required": false, "type": "timestamptz"}]}'
     )
-    assert [str(resolution) for resolution in Resolution] == ["replayed", "dropped"]
+    assert [str(resolution) for resolution in Resolution] == ["replayed", "dropped", "reread"]
 
 
 def test_changelog_columns_are_unchanged() -> None:
