@@ -52,8 +52,8 @@ test-long: setup  ## The tests that take hours: all kills, an hour of faults, a 
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py tests/spark/test_tag_law.py \
 	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py
 	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_snapshots.py \
-	  tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_renamed_tables.py \
-	  tests/spark/test_topics.py tests/spark/test_column_rules.py
+	  tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_keyless_json.py \
+	  tests/spark/test_renamed_tables.py tests/spark/test_topics.py tests/spark/test_column_rules.py
 	@failed=0; for mysql in "" 8.0.33; do \
 	  REPLICATOR_MYSQL=$$mysql REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q \
 	    -m "long or (stack and not spark)" --junitxml=$(REPORTS)/long$$mysql.xml tests/e2e tests/stack || failed=1; \

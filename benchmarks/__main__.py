@@ -75,13 +75,14 @@ def bootstrap(
     debezium_rows: Annotated[
         int, typer.Option(help="Rows for Debezium's snapshot; 0 leaves it out.")
     ] = 1_000_000,
+    dlt: Annotated[bool, typer.Option(help="Load the single table with dlt too.")] = True,
     runs: Annotated[int, typer.Option(min=1, help="Measured runs.")] = 3,
     changelog: Annotated[bool, typer.Option(help="Write a changelog too.")] = False,
     driver_memory: Memory = "2g",
     results: Results = _RESULTS,
 ) -> None:
-    """Fill a new mirror from MySQL, beside Debezium's snapshot and MySQL's own client."""
-    options = bootstrap_module.Options(rows, tpch, debezium_rows, runs, changelog, driver_memory)
+    """Fill a new mirror from MySQL, beside Debezium's snapshot, dlt and MySQL's own client."""
+    options = bootstrap_module.Options(rows, tpch, debezium_rows, dlt, runs, changelog, driver_memory)
     _end(right=bootstrap_module.bootstrap(options, results))
 
 

@@ -1,7 +1,7 @@
 """Measure how fast a new mirror is filled from MySQL: rows per second, CPU and memory.
 
-Beside it: Debezium's snapshot of the same table through Kafka, and the floor, which is MySQL's own client reading the
-same rows and discarding them. MySQL runs on the same cores.
+Beside it: Debezium's snapshot of the same table through Kafka; dlt, which loads the same table into Parquet files; and
+the floor, which is MySQL's own client reading the same rows and discarding them. MySQL runs on the same cores.
 """
 
 import json
@@ -14,14 +14,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pymysql
 import requests
+from pyarrow.parquet import ParquetFile
 from pymysql.cursors import Cursor
 
 from benchmarks.broker import cache_folder
 from benchmarks.engine import Target
+from benchmarks.peers.dlt import environment
 from benchmarks.processes import StealMeter, Usage, run_measured
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from replicator.config import load
@@ -81,6 +84,7 @@ class Options:
         rows: rows of the single table.
         tpch: scale of TPC-H's tables; 0 leaves them out.
         debezium_rows: rows of the table that Debezium's snapshot reads; 0 leaves it out.
+        dlt: whether dlt loads the single table too.
         runs: how often each bootstrap is measured.
         changelog: whether the mirror has a changelog too.
     """
@@ -88,6 +92,7 @@ class Options:
     rows: int = 10_000_000
     tpch: float = 1.0
     debezium_rows: int = 1_000_000
+    dlt: bool = True
     runs: int = 3
     changelog: bool = False
     driver_memory: str = "2g"
@@ -130,6 +135,8 @@ def _measure(options: Options, results: Path, stack: LocalStack, folder: Path) -
     steal = StealMeter()
     floor = bench.floor()
     runs += [bench.run("one table", options.rows, wrong) for _ in range(options.runs)]
+    if options.dlt:
+        runs.append(bench.dlt(options.rows, wrong))
     if options.tpch:
         rows = bench.load_tpch(options.tpch)
         runs += [bench.run(f"TPC-H {options.tpch:g}", rows, wrong) for _ in range(options.runs)]
@@ -288,6 +295,31 @@ class _Bench:
         self._drop_connector(config)
         self._check(config, rows, wrong)
         return self._result("Debezium", rows, usage, seconds, _cpu(mysql) - before)
+
+    def dlt(self, rows: int, wrong: list[str]) -> Run:
+        """Load the single table with dlt, which reads it in one query, into Parquet files."""
+        python, folder = environment.python(), self._folder / "dlt"
+        url = self._folder / "url"
+        url.touch(0o600)
+        url.write_text(
+            f"mysql://{self._at.mysql_user}:{quote(self._at.mysql_password, safe='')}@"
+            f"{self._at.mysql_host}:{self._at.mysql_port}/{_DATABASE}"
+        )
+        script = Path(__file__).parent / "peers/dlt/load.py"
+        mysql = self._mysql()
+        before = _cpu(mysql)
+        usage = run_measured(
+            [str(python), str(script), str(url), _TABLE, str(folder)], self._folder / "logs/dlt.log"
+        )
+        spent = _cpu(mysql) - before
+        found = sum(
+            ParquetFile(file).metadata.num_rows
+            for file in (folder / f"lake/loaded/{_TABLE}").glob("*.parquet")
+        )
+        if found != rows:
+            wrong.append(f"dlt: {found:,} rows instead of {rows:,}")
+        shutil.rmtree(folder)
+        return self._result("dlt", rows, usage, usage.seconds, spent)
 
     def _result(self, name: str, rows: int, usage: Usage, reading: float, mysql_cpu: float) -> Run:
         run = Run(name, rows, usage.seconds, reading, usage.cpu_seconds, mysql_cpu, usage.peak_rss)

@@ -145,6 +145,8 @@ def _statements(rows: int) -> Iterator[str]:
     table = f"lake.{_NAMESPACE}.orders"
     # The only row of the snapshot is replaced too.
     yield f"DELETE FROM {table}"
+    # These rows take hardly more than a byte in a file. So files of the usual size would have too many for an index.
+    yield f"ALTER TABLE {table} SET TBLPROPERTIES ('write.target-file-size-bytes' = '8000000')"
     yield (
         f"INSERT INTO {table} SELECT id, 0, cast(id % 1000 AS decimal(12, 2)), 'new', "
         f"concat('note of ', cast(id AS string)), timestamp_ntz '2023-01-01' FROM range(1, {rows + 1})"

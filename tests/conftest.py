@@ -13,6 +13,7 @@ from hypothesis import settings
 from replicator.errors import JavaMissing, StackError
 from replicator.operations.stack import PARTS, LocalStack, Options
 from tests.support.conformance import PAGE, ConformancePage
+from tests.support.replica import PASSWORD_VARIABLE, Replica, replica_of
 from tests.support.reports import MYSQL, NEEDS_STACK
 from tests.support.source import SourceDatabase
 
@@ -98,6 +99,24 @@ def source_database(
         cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
     yield database
     _remove(database)
+
+
+@pytest.fixture(scope="module")
+def replica_server(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Start a replica of the stack's MySQL server, for the tests of one module."""
+    with replica_of(local_stack.endpoints, tmp_path_factory.mktemp("replica")) as replica:
+        yield replica
+
+
+@pytest.fixture
+def replica(
+    running_stack: LocalStack, replica_server: Replica, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Replica]:
+    """Provide a replica of the stack's MySQL server that replicates without a delay."""
+    assert running_stack.endpoints == replica_server.source
+    monkeypatch.setenv(PASSWORD_VARIABLE, replica_server.server.mysql_password)
+    yield replica_server
+    replica_server.restore()
 
 
 def _remove(database: SourceDatabase) -> None:

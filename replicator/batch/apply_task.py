@@ -308,5 +308,5 @@ def _table_kind(
 def _cannot_replay(task: TableTask, lacks: str) -> UnsupportedChange:
     return UnsupportedChange(
         f"{task.table} has no {lacks}, so later changes of the rows of these events are not known",
-        "make a new snapshot of the table, then drop the events: replicator quarantine drop",
+        f"read the table again, which resolves these events: replicator heal {task.table}",
     )

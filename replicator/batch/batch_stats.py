@@ -3,6 +3,9 @@
 One narrow pass over the decoded frame brings a few numbers per event to the driver as Arrow columns. They are processed
 as whole arrays, so that redelivered events are found without a shuffle or a sort; `redelivery` defines which events
 these are. Snapshot reads (op r) have the position of their snapshot and are never redelivered ones.
+
+An event that cannot be decoded is a redelivered one if its position is before the furthest event: the lake has it, or
+it went to quarantine when it came first. Its schema may be older than all that later events can have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +18,7 @@ import pyarrow.compute as pc
 
 from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
+from replicator.batch.redelivery import is_later_transaction
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,
@@ -25,7 +29,7 @@ from replicator.model.batch_stats import (
     BatchStats,
     DuplicateRange,
 )
-from replicator.model.commit_marker import OffsetRange, PartitionProgress
+from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import PackedPosition
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
@@ -64,7 +68,7 @@ def collect_stats(
     return BatchStats(
         events=_events_by_op(codes[good]),
         duplicates=tuple(d for p in partitions for d in p.duplicates),
-        bad=int((codes == BAD_CODE).sum()),
+        bad=int((codes == BAD_CODE).sum()) - sum(p.repeated_bad for p in partitions),
         unknown_schema=int((codes == UNKNOWN_SCHEMA_CODE).sum()),
         truncates=_truncates(numbers, np.flatnonzero(good & (codes == OP_CODES["t"])), details),
         progress={r.partition: p.progress for r, p in zip(ranges, partitions, strict=True)},
@@ -83,10 +87,12 @@ class _PartitionStats:
 
     Attributes:
         repeated: row numbers of redelivered events in the arrays of the batch.
+        repeated_bad: how many of them cannot be decoded.
     """
 
     progress: PartitionProgress
     repeated: Rows
+    repeated_bad: int
     duplicates: list[DuplicateRange]
     begins_with_snapshot: bool
 
@@ -101,13 +107,46 @@ def _partition_stats(
     events = {name: values[changes] for name, values in numbers.items()}
     scan = PartitionScan(r.partition, events, before.high_water if before else None, details)
     flags, high_water = scan.run()
-    repeated = changes[flags]
+    bad = _repeated_bad(numbers, rows, before.high_water if before else None)
+    if len(bad) and high_water is not None and high_water.position.gtid is not None:
+        bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, r.partition, details)]
+    repeated = np.concatenate([changes[flags], bad])
     return _PartitionStats(
         PartitionProgress(r.end, high_water),
         repeated,
+        len(bad),
         duplicate_ranges(r.partition, numbers["offset"][rows], np.isin(rows, repeated)),
         len(rows) > 0 and int(codes[0]) in _SNAPSHOT_CODES,
     )
+
+
+def _repeated_bad(numbers: Mapping[str, Longs], rows: Rows, before: HighWater | None) -> Rows:
+    """Return the bad events of a partition that lie before the furthest event until then, and not later in time.
+
+    `rows` are the row numbers of all events of the partition, in offset order.
+    """
+    codes, servers = numbers["code"][rows], numbers["server_id"][rows]
+    is_bad, is_change = codes == BAD_CODE, (codes > OP_CODES["r"]) & (codes < MESSAGE_CODE)
+    known = set(servers[is_change].tolist()) | ({before.position.server_id} if before else set())
+    if not is_bad.any() or len(known) != 1:
+        return rows[:0]
+    reached = PackedPosition.pack(before.position).position_key if before else 0
+    latest = before.ts_ms if before else 0
+    keys, times = numbers["position_key"][rows], numbers["ts_ms"][rows]
+    furthest = np.maximum(np.maximum.accumulate(np.where(is_change, keys, 0)), reached)
+    newest = np.maximum(np.maximum.accumulate(np.where(is_change, times, 0)), latest)
+    # A position that cannot be read is 0.
+    earlier = (keys > 0) & (keys < furthest) & (times <= newest)
+    repeated: Rows = rows[is_bad & earlier & (servers == next(iter(known)))]
+    return repeated
+
+
+def _are_later(
+    offsets: Longs, than: str, partition: int, details: EventDetails
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Return which events are of a later transaction than another one; they are new, whatever their position is."""
+    found = details.fetched(partition, offsets)
+    return np.array([is_later_transaction(event.gtid, than) for event in found], dtype=bool)
 
 
 def _events_by_op(codes: Longs) -> dict[str, int]:

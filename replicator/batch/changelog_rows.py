@@ -47,6 +47,14 @@ def good_events(decoded: DataFrame, duplicates: Sequence[DuplicateRange]) -> Dat
     return decoded.where(good)
 
 
+def bad_events(decoded: DataFrame, duplicates: Sequence[DuplicateRange]) -> DataFrame:
+    """Return the events that cannot be applied, without redelivered ones."""
+    bad = F.col("bad").isNotNull()
+    for d in duplicates:
+        bad &= ~((F.col("partition") == d.partition) & F.col("offset").between(d.first, d.last))
+    return decoded.where(bad)
+
+
 def from_offset(events: DataFrame, next_offsets: dict[int, int]) -> DataFrame:
     """Remove the events that a table contains: those before `next_offsets` (partition → offset)."""
     for partition, offset in next_offsets.items():

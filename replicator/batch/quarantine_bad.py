@@ -1,7 +1,6 @@
 """Sends events that cannot be applied to quarantine."""
 
-from pyspark.sql import functions as F
-
+from replicator.batch.changelog_rows import bad_events
 from replicator.batch.context import column_rules
 from replicator.batch.table_batch import DecodedBatch
 from replicator.errors import TablePaused
@@ -13,12 +12,13 @@ def quarantine_bad(decoded: DecodedBatch) -> None:
     Raises:
         TablePaused: the table is configured to pause for bad events, and some were not dropped from quarantine.
     """
-    context, task, frame = decoded.context, decoded.task, decoded.events.frame
+    context, task = decoded.context, decoded.task
+    frame = bad_events(decoded.events.frame, decoded.stats.duplicates)
     redacted = bool(column_rules(context, task.table))
     context.quarantine.add(task.table, task.topic, frame, task.batch, redacted=redacted)
     if decoded.options.on_bad_event != "pause":
         return
-    bad = frame.where(F.col("bad").isNotNull()).select("partition", "offset", "timestamp").collect()
+    bad = frame.select("partition", "offset", "timestamp").collect()
     waiting = set(map(tuple, bad)) - context.quarantine.dropped(task.topic)
     if waiting:
         raise TablePaused(

@@ -180,7 +180,7 @@ class RedeliveryDetector:
         if event.server_id != last.server_id or event.ts_ms > self.latest_ms:
             return True
         if event.position_key < last.position_key:
-            return _is_later_transaction(event.gtid, last.gtid)
+            return is_later_transaction(event.gtid, last.gtid)
         return event.position_key > last.position_key
 
     def _observe_at_last_position(self, events: Sequence[EventPosition], i: int) -> bool:
@@ -290,7 +290,7 @@ def _ascending_runs(events: Sequence[EventPosition]) -> list[list[EventPosition]
     return runs
 
 
-def _is_later_transaction(gtid: str | None, than: str | None) -> bool:
+def is_later_transaction(gtid: str | None, than: str | None) -> bool:
     """Return whether one transaction was committed after another that was first committed on the same server."""
     if gtid is None or than is None:
         return False

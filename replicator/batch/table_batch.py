@@ -63,6 +63,12 @@ class BatchSchema:
         """The columns by which mirror rows are found: a table without a key has only the source's."""
         return self.decoded if self.decoded.key else self.source
 
+    @property
+    def json_columns(self) -> frozenset[str]:
+        """The columns that have JSON in the source, as far as its types are known."""
+        types = self.version.source_types
+        return frozenset(name for name, kind in types.items() if kind.upper() == "JSON")
+
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:

@@ -139,10 +139,10 @@ def _stage_of_driver(batch: TableBatch, table: LakeTable, change: LocatedChange)
 def _stage_by_identity(
     batch: TableBatch, table: LakeTable, reset: TableReset, events: MaterializedEvents
 ) -> Staged:
-    schema = batch.schema.mirror
+    schema, json = batch.schema.mirror, batch.schema.json_columns
     net = batch.task.executor.materialize(net_rows(events.frame, schema))
     try:
-        return stage_by_identity(batch.context.lake, table, schema.names, net.frame, clear=bool(reset))
+        return stage_by_identity(batch.context.lake, table, schema.names, net.frame, json, clear=bool(reset))
     finally:
         net.release()
 

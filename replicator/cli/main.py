@@ -14,6 +14,7 @@ from replicator.cli import (
     maintain,
     quarantine,
     rebuild,
+    reload,
     reread,
     run,
     setup,
@@ -79,6 +80,7 @@ app.command("init")(setup.init)
 app.command("check")(inspect.check)
 app.command("connect")(setup.connect)
 app.command("run")(run.run)
+app.command("reload")(reload.reload)
 app.command("status")(inspect.status)
 app.command("bootstrap")(reread.bootstrap)
 app.command("heal")(reread.heal)

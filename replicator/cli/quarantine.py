@@ -59,7 +59,8 @@ def show(  # noqa: PLR0917 typer's options
     ids: Ids = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of events to show, oldest first.")] = 100,
     everything: Annotated[
-        bool, typer.Option("--all", help="Include replayed and dropped events, whose payload is deleted.")
+        bool,
+        typer.Option("--all", help="Include resolved events: replayed, dropped, or contained in a re-read."),
     ] = False,
     payload: Annotated[bool, typer.Option("--payload", help="Show key and value of each event.")] = False,
     as_json: AsJson = False,

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from replicator.cli.output import COLOURS, coloured, duration, new_console, new_table, print_json
 from replicator.cli.render_rereads import noteworthy, reread_lines
+from replicator.cli.render_rewinds import rewind_lines
 from replicator.cli.render_tags import tag_notes, tag_table
 from replicator.cli.render_verify import verified_lines
 
@@ -97,6 +98,7 @@ def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[
     if status.connector is not None:
         parts.append(_connector_line(status.connector))
     parts += reread_lines(noteworthy(status.rereads))
+    parts += rewind_lines(status.rewinds)
     parts += verified_lines(status.verified)
     parts += [Text(note, style="yellow") for note in _notes(status)]
     return parts

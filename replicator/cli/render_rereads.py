@@ -32,13 +32,21 @@ def noteworthy(requests: Sequence[Request]) -> list[Request]:
     return [request for request in requests if request in newest or request.phase is not Phase.DONE]
 
 
+def progress_text(request: Request) -> str:
+    """Return what is done for a request now, for the progress bar."""
+    waits = f" ({request.problem})" if request.problem else ""
+    return f"{request.table} {request.phase}{waits}"
+
+
 def reread_lines(requests: Sequence[Request]) -> Iterator[Text]:
     """Yield a line for each re-read."""
     for request in requests:
         match request.phase:
             case Phase.DONE:
-                told = f"{request.rows:,} rows read, {request.changed or 0:,} differed"
-                yield Text(f"{request.table}: {told} ({request.reason})", style="green")
+                # A new table had no rows that could differ.
+                differed = "" if request.changed is None else f", {request.changed:,} differed"
+                text = f"{request.table}: {request.rows:,} rows read{differed} ({request.reason})"
+                yield Text(text, style="green")
             case Phase.FAILED:
                 yield Text(f"{request.table}: could not be read: {request.problem}", style="red")
             case phase:

@@ -38,8 +38,9 @@ def bootstrap(
     `replicator run`.
 
     It needs log.connect_url, because only Kafka Connect knows what the connector has read, and a connector that reads
-    no rows by itself: set by = "mirror" in [bootstrap], and run: replicator connect. Tables without a key cannot be
-    read. Exits with 1 if a table could not be read.
+    no rows by itself: set by = "mirror" in [bootstrap], and run: replicator connect. A table without a key is read
+    again if it changes meanwhile. [bootstrap] limits the load: rows per second, and the lag of replicas. Exits with 1
+    if a table could not be read.
 
     \b
     Examples:
@@ -82,7 +83,7 @@ def heal(
 
 def _read(settings: "Config", tables: "Sequence[TableId]", reason: str, *, as_json: bool) -> None:
     from replicator.cli.progress import progress_bar
-    from replicator.cli.render_rereads import print_rereads
+    from replicator.cli.render_rereads import print_rereads, progress_text
     from replicator.model.reread import Phase
     from replicator.operations.reread import reread
     from replicator.telemetry import setup_logging
@@ -95,7 +96,7 @@ def _read(settings: "Config", tables: "Sequence[TableId]", reason: str, *, as_js
 
             def report(requests: "Sequence[Request]") -> None:
                 running = [r for r in requests if not r.has_ended]
-                text = ", ".join(f"{r.table} {r.phase}" for r in running[:3]) or "done"
+                text = ", ".join(map(progress_text, running[:3])) or "done"
                 show(text, sum(r.rows for r in requests), sum(max(r.estimated, r.rows) for r in requests))
 
             ended = reread(settings, tables, reason, report)

@@ -51,7 +51,8 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
     unavailable are logged. With --until-caught-up it ends when the lake has everything that was in the source's
     binlog at its start, and exits with 1 if it cannot reach or verify that, or if a table is paused. Without
     log.connect_url it compares with the end of the topics instead. A connector whose settings lose data is refused
-    (exit code 1), unless log.allow_lossy names them.
+    (exit code 1), unless log.allow_lossy names them. SIGHUP lets the mirror read its configuration again, as
+    `replicator reload` does.
 
     \b
     Examples:
@@ -66,8 +67,20 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
     setup_logging()
     _look_at_connector(settings)
     from replicator.runner.process import run as run_mirror
+    from replicator.runner.reloads import ConfigFile
 
-    finish(run_mirror(settings, until_caught_up=until_caught_up), complete=until_caught_up)
+    # The path is not resolved: if it is a link, that may name another file later.
+    file = ConfigFile(config.absolute(), lambda: _load(config.absolute()))
+    finish(run_mirror(settings, until_caught_up=until_caught_up, file=file), complete=until_caught_up)
+
+
+def _load(config: Path) -> "Config":
+    """Read the configuration of a running mirror again, with the checks of a start."""
+    from replicator.config import load
+
+    settings = load(config)
+    _look_at_connector(settings)
+    return settings
 
 
 def _look_at_connector(settings: "Config") -> None:

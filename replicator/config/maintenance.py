@@ -12,7 +12,8 @@ _SHORTEST_ORPHAN_AGE: Final = 3600.0
 class MaintenanceConfig(BaseModel):
     """`[maintenance]`: when files are merged, and when snapshots and orphan files are deleted.
 
-    Times are in seconds, sizes in bytes.
+    Times are in seconds, sizes in bytes. `max_share` is the part of the time that it takes at most while batches follow
+    each other without a pause.
     """
 
     model_config = STRICT
@@ -26,6 +27,7 @@ class MaintenanceConfig(BaseModel):
     orphan_age: Duration = 3 * 86_400.0
     slice_time: Duration = 10.0
     slice_bytes: Size = 500_000_000
+    max_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     max_lag: Duration = 60.0
 
     @field_validator("orphan_age")

@@ -67,10 +67,14 @@ class MirrorConfig(Section):
 
 
 class SourceConfig(Section):
-    """`[source]`: the MySQL server, and the tables to mirror."""
+    """`[source]`: the MySQL server, and the tables to mirror.
+
+    `ssl_mode` is "preferred" to encrypt connections if the server can, or "disabled".
+    """
 
     url: Url | None = None
     password: Secret | None = None
+    ssl_mode: Literal["preferred", "disabled"] = "preferred"
     tables: Annotated[tuple[TablePattern, ...], Field(min_length=1)]
     exclude: tuple[TablePattern, ...] = ()
     helper_tables: bool = False
@@ -113,7 +117,8 @@ class KafkaLog(Section):
     Spark side receives their Java counterparts. `connect` uses `schemas`, `partitions`, `transactions` and
     `connect_url`. `allow_lossy` names options of the connector that may lose data. `registry_url` is a schema
     registry's Confluent-compatible API, for `format = "avro"`. With `flattened`, events are rows from
-    ExtractNewRecordState instead of envelopes.
+    ExtractNewRecordState instead of envelopes. `archive` is a recorded archive of the same topics: events that Kafka
+    has deleted are read from it.
     """
 
     kind: Literal["kafka"]
@@ -128,6 +133,7 @@ class KafkaLog(Section):
     partitions: Annotated[int, Field(ge=1)] = 1
     transactions: bool = False
     connect_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    archive: Location | None = None
     allow_lossy: tuple[str, ...] = ()
     options: dict[str, OptionValue] = {}
 

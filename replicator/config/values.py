@@ -54,6 +54,15 @@ def parse_source_url(value: object) -> SourceUrl:
 
     Errors never include the address: it may contain a password by mistake.
     """
+    return _parse_url(value, "password")
+
+
+def parse_replica_url(value: object) -> SourceUrl:
+    """Parse the address of a replica, as `parse_source_url`. Raises ValueError."""
+    return _parse_url(value, "replica_password")
+
+
+def _parse_url(value: object, password_key: str) -> SourceUrl:
     if isinstance(value, SourceUrl):
         return value
     wanted = 'write it as "mysql://user@host:3306/database"'
@@ -69,7 +78,7 @@ def parse_source_url(value: object) -> SourceUrl:
     if parts.password is not None:
         raise ValueError(
             "contains a password, which must not be written in this file; "
-            'remove it from the address and set password = { env = "NAME" }'
+            f'remove it from the address and set {password_key} = {{ env = "NAME" }}'
         )
     if not parts.hostname or not parts.username:
         raise ValueError(f"the {'host' if not parts.hostname else 'user'} is missing; {wanted}")
@@ -109,6 +118,11 @@ def parse_size(value: object) -> int:
     raise ValueError(f'{_shown(value)} is not a size; write "128 MB" or "1 GB"')
 
 
+def parse_limit(value: object) -> int:
+    """Parse a size in bytes of which 0 is none. Raises ValueError."""
+    return 0 if value == 0 and not isinstance(value, bool) else parse_size(value)
+
+
 def _shown(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
@@ -143,8 +157,10 @@ def _column_pattern(value: object) -> str:
 
 Duration = Annotated[float, PlainValidator(parse_duration)]
 Size = Annotated[int, PlainValidator(parse_size)]
+SizeLimit = Annotated[int, PlainValidator(parse_limit)]
 Trigger = Annotated[float, PlainValidator(parse_trigger)]
 Url = Annotated[SourceUrl, PlainValidator(parse_source_url)]
+ReplicaUrl = Annotated[SourceUrl, PlainValidator(parse_replica_url)]
 Partition = Annotated[PartitionField, PlainValidator(_partition)]
 TablePattern = Annotated[str, PlainValidator(_table_pattern)]
 TableName = Annotated[str, PlainValidator(_table_name)]

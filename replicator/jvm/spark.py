@@ -137,7 +137,8 @@ def _java(config: Config, conf: Mapping[str, str], java: Path) -> Any:
     gateway: Any = launch_java(early, config.mirror.state_dir)
     # A service manager sends signals to every process that it finds.
     signals = gateway.jvm.sun.misc
-    signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
+    for name in ("TERM", "HUP"):
+        signals.Signal.handle(signals.Signal(name), signals.SignalHandler.SIG_IGN)
     atexit.register(classes.keep, gateway.proc)
     return gateway
 

@@ -212,6 +212,11 @@ class Ledger:
         return table in self._progress
 
     @property
+    def tables(self) -> frozenset[TableId]:
+        """The source tables whose markers are known, whether or not they are in the lake."""
+        return frozenset(self._progress)
+
+    @property
     def is_empty(self) -> bool:
         """Whether no table's markers were read yet."""
         return not self._progress

@@ -8,5 +8,8 @@ PAUSED_KEY: Final = "replicator.paused."
 RETRYING_KEY: Final = "replicator.retrying."
 """Prefix of the properties that contain why a table failed, if it is retried, by source table."""
 
+LEFT_OUT_KEY: Final = "replicator.left-out."
+"""Prefix of the properties that contain since when the configuration leaves out a mirrored table, by source table."""
+
 PURGING_KEY: Final = "replicator.purging."
 """Prefix of the properties that each contain a folder of a dropped table whose files must still be deleted."""

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from replicator.lake.table_metadata import ENGINE_PROPERTIES
 from replicator.lake.write_strategies import MirrorChange, Split
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
-from replicator.model.quarantine import RESOLVED_FIELDS, LogCoordinate, Resolution
+from replicator.model.quarantine import RESOLVED_FIELDS, LogCoordinate, ReadRows, Resolution
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.model.types import LakeType, spark_sql_name
@@ -146,6 +146,34 @@ class Quarantine:
             if target.is_empty:
                 return set()
             return _in_log(self._known(target, topic).where(F.col("state") == Resolution.DROPPED))
+
+    def resolve_read(self, table: TableId, read: ReadRows) -> int:
+        """Resolve the events whose changes are in the rows that were read from the source. Idempotent.
+
+        Return the number of events that were unresolved.
+        """
+        found = self._events_of(table, read.topic)
+        places = [at for at, ms, state in found if state is None and read.contain(at, ms)]
+        return self.resolve(places, Resolution.REREAD)
+
+    def count_unread(self, table: TableId, read: ReadRows, until: Mapping[int, int]) -> int:
+        """Return the number of events before `until` whose changes may be missing in rows; see `ReadRows.may_lack`.
+
+        Dropped events do not count: the operator does not want their changes.
+        """
+        found = self._events_of(table, read.topic)
+        return sum(state != Resolution.DROPPED and read.may_lack(at, ms, until) for at, ms, state in found)
+
+    def _events_of(self, table: TableId, topic: str) -> list[tuple[LogCoordinate, int, str | None]]:
+        """Return the events of a table: where they are, when they were quarantined (ms), and their resolution."""
+        with self._lock:
+            present = self._lake.load(self._namespace, QUARANTINE)
+            if present is None or present.is_empty:
+                return []
+            own = (F.col("table") == str(table)) & (F.col("topic") == topic)
+            quarantined = F.unix_millis("quarantined_at").alias("ms")
+            rows = self._read(self._table()).where(own).select(*_KEY, quarantined, "state").collect()
+        return [(LogCoordinate(r.topic, r.partition, r.offset), r.ms, r.state) for r in rows]
 
     def watch(self, tables: Iterable[str]) -> None:
         """Note that `tables` were paused: events in quarantine that paused them may now be decoded."""

@@ -23,6 +23,8 @@ from replicator.telemetry import get_logger
 _LOG: Final = get_logger("replicator.lake")
 _READ_ROWS: Final = 4_000_000
 """About how many rows are read at once; it bounds the memory of a read."""
+_MOST_FILE_ROWS: Final = 16_000_000
+"""A file is read as a whole; the keys of more rows than this may not fit into Java's heap."""
 
 
 def locate(
@@ -58,13 +60,23 @@ def read_unread(lake: Lake, table: LakeTable, known: RowLocations) -> None:
 
 
 def read_all_keys(lake: Lake, table: LakeTable, known: RowLocations, cache: RowLocationCache) -> None:
-    """Put all keys of the current snapshot into a new index."""
-    began = time.monotonic()
-    known.index = cache.new_index()
-    with lake_errors(f"the keys of {table.namespace}.{table.name} cannot be read"):
-        read = _read(lake, table, known, _scanned_files(lake, table))
+    """Put all keys of the current snapshot into a new index, unless a file is too large for that."""
+    began, name = time.monotonic(), f"{table.namespace}.{table.name}"
+    with lake_errors(f"the keys of {name} cannot be read"):
+        files = _scanned_files(lake, table)
+        if (most := max((int(file.recordCount()) for file, _ in files), default=0)) > _MOST_FILE_ROWS:
+            _LOG.warning(
+                "no row index, because a data file has too many rows; every batch searches the table",
+                table=name,
+                rows=most,
+                next="rewrite the table into smaller files, as maintenance.target_file_size makes them",
+            )
+            known.searched_s = float("-inf")
+            return
+        known.index = cache.new_index()
+        read = _read(lake, table, known, files)
     known.index.compact()
-    name, seconds = f"{table.namespace}.{table.name}", round(time.monotonic() - began, 3)
+    seconds = round(time.monotonic() - began, 3)
     if len(known.index) == read:
         known.base = None
         _LOG.info(

@@ -6,17 +6,19 @@ which shuffles and sorts the whole target.
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from replicator import failpoints
 from replicator.errors import MissingRows
+from replicator.jvm.json_columns import json_meaning
 from replicator.lake import sql
 from replicator.lake.absorb import absorb
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
@@ -211,11 +213,12 @@ def stage_equality(lake: Lake, table: LakeTable, change: LocatedChange) -> Stage
 
 
 def stage_by_identity(
-    lake: Lake, table: LakeTable, source: Sequence[str], net: DataFrame, *, clear: bool
+    lake: Lake, table: LakeTable, source: Sequence[str], net: DataFrame, json: Collection[str], *, clear: bool
 ) -> Staged:
     """Stage the net changes of a table without a key: `net` has the number of rows to add or remove (`net_rows`).
 
-    `source` names the columns k0, k1, … of `net`.
+    `source` names the columns k0, k1, … of `net`. Those of `json` are compared by meaning: rows that were read from the
+    source may have their JSON in another form than events.
 
     Raises:
         MissingRows: the table has fewer rows than must be deleted.
@@ -231,7 +234,8 @@ def stage_by_identity(
     wanted = int(deleted.agg(F.coalesce(-F.sum(NET), F.lit(0)).alias("n")).collect()[0].n)
     deletes = StagedDeletes()
     if wanted:
-        positions = _equal_positions(lake, table, None if clear else snapshot_id, columns, source, deleted)
+        searched = None if clear else snapshot_id
+        positions = _equal_positions(lake, table, searched, columns, source, deleted, json)
         if positions is None or positions.num_rows < wanted or snapshot_id is None:
             found = 0 if positions is None else positions.num_rows
             raise MissingRows(
@@ -252,34 +256,59 @@ def _equal_positions(
     columns: Mapping[str, LakeType],
     source: Sequence[str],
     deleted: DataFrame,
+    json: Collection[str],
 ) -> pa.Table | None:
     """Return the positions of rows that equal those of `deleted`, each as often as it must be deleted.
 
-    Which of several equal rows is deleted does not matter. None if the table is empty.
+    Which of several equal rows is deleted does not matter; one with the same JSON text is preferred. None if the table
+    is empty.
     """
     if snapshot_id is None or table.is_empty:
         return None
     names = [f"k{i}" for i in range(len(source))]
+    given = {
+        column: F.col(name).cast(spark_sql_name(columns[column]))
+        for name, column in zip(names, source, strict=True)
+    }
+    stored = {column: F.col(quoted(column)) for column in source}
     rows = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
     rows = rows.select(
-        *[F.col(quoted(column)).alias(f"t{i}") for i, column in enumerate(source)],
+        *[_meaning(stored[column], column, json).alias(f"t{i}") for i, column in enumerate(source)],
+        _texts(stored, json).alias("text"),
         F.col("_file").alias("file_path"),
         F.col("_pos").alias("pos"),
     )
     unwanted = deleted.select(
-        *[
-            F.col(name).cast(spark_sql_name(columns[column])).alias(name)
-            for name, column in zip(names, source, strict=True)
-        ],
+        *[_meaning(given[column], column, json).alias(f"k{i}") for i, column in enumerate(source)],
+        _texts(given, json).alias("text"),
         (-F.col(NET)).alias("wanted"),
     )
+    if json:
+        unwanted = unwanted.groupBy(*names).agg(
+            F.sum("wanted").alias("wanted"), F.collect_set("text").alias("texts")
+        )
+    else:
+        unwanted = unwanted.withColumn("texts", F.array("text"))
     same = F.lit(True)
     for i in range(len(source)):
         same &= F.col(f"t{i}").eqNullSafe(F.col(f"k{i}"))
-    matches = rows.join(F.broadcast(unwanted), same).select(*names, "wanted", "file_path", "pos")
-    order = Window.partitionBy(*names).orderBy("file_path", "pos")
+    matches = rows.join(F.broadcast(unwanted.drop("text")), same).select(
+        *names, "wanted", F.array_contains("texts", F.col("text")).alias("same_text"), "file_path", "pos"
+    )
+    order = Window.partitionBy(*names).orderBy(F.col("same_text").desc(), "file_path", "pos")
     chosen = matches.withColumn("nth", F.row_number().over(order)).where(F.col("nth") <= F.col("wanted"))
     return chosen.select("file_path", "pos").toArrow().cast(POSITIONS)
+
+
+def _meaning(value: SparkColumn, column: str, json: Collection[str]) -> SparkColumn:
+    """Return the value by which rows without a key are compared."""
+    return json_meaning(value) if column in json else value
+
+
+def _texts(values: Mapping[str, SparkColumn], json: Collection[str]) -> SparkColumn:
+    """Return a hash of the JSON texts of a row; 0 if it has none."""
+    texts = [value for column, value in values.items() if column in json]
+    return F.xxhash64(*texts) if texts else F.lit(0).cast("long")
 
 
 class Merge:

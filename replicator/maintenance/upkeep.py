@@ -1,5 +1,6 @@
 """Maintain the tables of a mirror between its batches, within limits of time and size."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,35 @@ MaintainTable = Callable[[LakeTableId, MergedFiles, float], MergedFiles | None]
 """Maintains a table until a deadline, as `TableMaintainer` does."""
 
 
+class TimeShare:
+    """Limits maintenance to a part of the time, so that batches which follow each other without a pause keep the rest.
+
+    Time that is not used is kept, up to `most` seconds. The last step may take longer; later slices are shorter then.
+    """
+
+    def __init__(self, share: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with `most` seconds."""
+        self._earned_per_second = share / (1 - share) if share < 1 else math.inf
+        self._most = most
+        self._clock = clock
+        self._left = most
+        self._ended = clock()
+
+    def begin(self) -> float:
+        """Begin to use the time, and return the deadline, by the clock; it has passed if nothing is left."""
+        now = self._clock()
+        if (elapsed := now - self._ended) > 0:
+            self._left = min(self._most, self._left + elapsed * self._earned_per_second)
+        self._ended = now
+        return now + self._left
+
+    def end(self) -> None:
+        """End what `begin` began."""
+        now = self._clock()
+        self._left -= now - self._ended
+        self._ended = now
+
+
 class Upkeep:
     """Decides when each table of a mirror is maintained, by the process that writes them.
 
@@ -60,6 +90,7 @@ class Upkeep:
         self._maintain = maintain
         self._tables: dict[LakeTableId, TableUpkeep] = {}
         self._slices = 0
+        self._time = TimeShare(config.maintenance.max_share, config.maintenance.slice_time)
 
     def committed(self, tables: Iterable[TableId]) -> None:
         """Record that a batch committed to the lake tables of these source tables."""
@@ -69,16 +100,22 @@ class Upkeep:
             for role in LakeRole:
                 self._tables.setdefault((source, role), TableUpkeep()).commits += 1
 
-    def run_slice(self, lag_seconds: float | None) -> None:
-        """Maintain the tables that may need it. Start none after `maintenance.slice_time`.
+    def run_slice(self, lag_seconds: float | None, *, has_backlog: bool = False) -> None:
+        """Maintain the tables that may need it, within `maintenance.slice_time` and `maintenance.max_share`.
 
-        Tables that are not reached come first in the next slice. A failure is logged; it stops no batch.
+        Tables that are not reached come first in the next slice. A failure is logged; it stops no batch. A mirror that
+        is behind, or `has_backlog`, maintains fewer tables.
         """
         self._slices += 1
-        settings = self._config.maintenance
-        behind = lag_seconds is not None and lag_seconds > settings.max_lag
-        deadline = time.monotonic() + settings.slice_time
-        for table in self._waiting(BEHIND if behind else 1):
+        behind = has_backlog or (lag_seconds is not None and lag_seconds > self._config.maintenance.max_lag)
+        deadline = self._time.begin()
+        try:
+            self._maintain_some(self._waiting(BEHIND if behind else 1), deadline)
+        finally:
+            self._time.end()
+
+    def _maintain_some(self, tables: Sequence[LakeTableId], deadline: float) -> None:
+        for table in tables:
             if time.monotonic() > deadline:
                 return
             state = self._tables[table]

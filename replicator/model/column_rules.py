@@ -266,7 +266,7 @@ class ColumnRules:
                 f"no column rule of {table} lists {', '.join(unlisted)}, "
                 'and unlisted = "pause" pauses the table in that case',
                 f"add {'them' if len(unlisted) > 1 else 'it'} to include (mirrored unchanged), exclude, hash or mask, "
-                f'in columns of [[table]] name = "{table}" or in [columns], and restart the mirror',
+                f'in columns of [[table]] name = "{table}" or in [columns], and run: replicator reload',
             )
 
     def _check_renamed(self, schema: TableSchema, table: str, histories: Mapping[str, ColumnHistory]) -> None:

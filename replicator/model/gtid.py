@@ -4,6 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+NO_GTIDS = "ffffffff-ffff-ffff-ffff-ffffffffffff:1"
+"""A set of transactions that no server has. With an empty set, the connector's binlog client fails (Debezium 3.6.1)."""
+
 _INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
 
 

@@ -1,6 +1,6 @@
 """Quarantined events, filters that select them, and results of a replay."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -16,6 +16,8 @@ class Resolution(StrEnum):
     """The event was applied to the lake."""
     DROPPED = "dropped"
     """The operator dropped the event: a table that pauses for bad events skips it."""
+    REREAD = "reread"
+    """The rows of the table were read from the source after the event, so they contain its change."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,6 +70,32 @@ class QuarantinedEvent:
     value: bytes | None
     resolution: Resolution | None = None
     resolved_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """Which events of a table are in the rows that a re-read has read from the source.
+
+    Attributes:
+        topic: the topic of the table.
+        since: partition → offset: the rows contain the changes of all earlier events; those of later events may be in
+            some rows.
+        requested_ms: when the re-read was requested, milliseconds since the epoch. An event that was in quarantine by
+            then was in the log before the rows were read, whatever its offset: the topic may have been recreated.
+    """
+
+    topic: str
+    since: Mapping[int, int]
+    requested_ms: int
+
+    def contain(self, place: LogCoordinate, quarantined_ms: int) -> bool:
+        """Return whether the rows contain the change of an event that was quarantined at `quarantined_ms`."""
+        return quarantined_ms < self.requested_ms or place.offset < self.since.get(place.partition, 0)
+
+    def may_lack(self, place: LogCoordinate, quarantined_ms: int, until: Mapping[int, int]) -> bool:
+        """Return whether rows to which all good events before `until` were applied may lack the change of this one."""
+        ended = place.offset >= until.get(place.partition, 0)
+        return not ended and not self.contain(place, quarantined_ms)
 
 
 @dataclass(frozen=True, slots=True)

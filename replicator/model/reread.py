@@ -45,7 +45,8 @@ class Request:
         rows: number of rows read so far.
         estimated: the source's estimate of the table's rows.
         ended_ms: when it was done or failed; None before.
-        changed: number of rows of the mirror that differed from the source; None before it is done.
+        changed: number of rows of the mirror that differed from the source; None before it is done, and if the table is
+            new.
         problem: why it failed, or what it waits for.
         held: whether no events are applied to the table meanwhile, because it was paused.
         max_rows: the table is not read if it has more rows; None for no limit.
@@ -147,6 +148,7 @@ class StagingState:
         file, pos, gtids: the end of the source's binlog after that.
         watermark_ms: the source's time then, milliseconds since the epoch.
         until: partition → offset: the staging table must contain all earlier events; None if not known yet.
+        since: partition → offset: all rows were read after all earlier events; None if that is not known.
     """
 
     request: str
@@ -160,6 +162,7 @@ class StagingState:
     gtids: str | None = None
     watermark_ms: int | None = None
     until: Mapping[int, int] | None = None
+    since: Mapping[int, int] | None = None
 
     def advanced(self, after: tuple[str, ...] | None, rows: int) -> "StagingState":
         """Return the state after `rows` more rows, up to the key `after`."""
@@ -179,7 +182,8 @@ class StagingState:
             "pos": self.pos,
             "gtids": self.gtids,
             "watermark_ms": self.watermark_ms,
-            "until": None if self.until is None else {str(p): offset for p, offset in self.until.items()},
+            "until": _offsets_to_json(self.until),
+            "since": _offsets_to_json(self.since),
         }
         return json.dumps(value)
 
@@ -193,7 +197,6 @@ class StagingState:
         value = json.loads(text)
         if value.get("version") != 1:
             raise ValueError(f"staging table: unknown version {value.get('version')!r}")
-        until = value["until"]
         return cls(
             request=value["request"],
             fingerprint=value["fingerprint"],
@@ -205,8 +208,17 @@ class StagingState:
             pos=value["pos"],
             gtids=value["gtids"],
             watermark_ms=value["watermark_ms"],
-            until=None if until is None else {int(p): offset for p, offset in until.items()},
+            until=_offsets_from_json(value["until"]),
+            since=_offsets_from_json(value.get("since")),
         )
+
+
+def _offsets_to_json(offsets: Mapping[int, int] | None) -> dict[str, int] | None:
+    return None if offsets is None else {str(p): offset for p, offset in offsets.items()}
+
+
+def _offsets_from_json(offsets: Mapping[str, int] | None) -> dict[int, int] | None:
+    return None if offsets is None else {int(p): offset for p, offset in offsets.items()}
 
 
 def _key(value: list[str] | None) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from replicator.config import Config
 from replicator.errors import ConfigError, ConnectError
 from replicator.sources.connector_settings import connector_config, kafka_log, secrets_in
-from replicator.sources.kafka_connect import KafkaConnect, failure_hint
+from replicator.sources.kafka_connect import ConnectorState, KafkaConnect, failure_hint
 
 _WAITING = ("driver.autoReconnect",)
 """Options that make the connector wait for a MySQL server that does not respond."""
@@ -37,11 +37,33 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
     before = worker.state(name)
     # With the options to wait for MySQL, a wrong address or password would be reported only after half a minute.
     worker.check(name, {option: value for option, value in settings.items() if option not in _WAITING})
-    worker.put(name, settings)
+    if before is None:
+        worker.put(name, settings)
+    else:
+        _update(worker, before, settings)
     if before and before.failures:
         # New settings alone do not restart a failed task, and its cause may have been fixed elsewhere.
         worker.restart(name)
     return Registered(name, before is not None, _wait(worker, name, seconds))
+
+
+def _update(worker: KafkaConnect, before: ConnectorState, settings: Mapping[str, str]) -> None:
+    """Give a connector other settings. Afterwards, no task works with the earlier ones any more.
+
+    Otherwise, changes of a table that is added could still be left out after the mirror has begun to read it.
+    """
+    name = before.name
+    known = worker.options(name)
+    changes = known is not None and {**known, "name": name} != {**settings, "name": name}
+    if changes:
+        worker.stop(name)
+        worker.await_stopped(name)
+    try:
+        worker.put(name, settings)
+    finally:
+        # It may also have been stopped by an earlier call that was interrupted.
+        if changes or before.state == "STOPPED":
+            worker.resume(name)
 
 
 def _wait(worker: KafkaConnect, name: str, seconds: float) -> Mapping[int, str]:

@@ -19,13 +19,14 @@ from replicator.config import ArchiveLog, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.folder_reader import read_folders, table_folders
 from replicator.lake.folders import TableFolders, contains, local_path, overlapping
-from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
+from replicator.lake.properties import LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
 from replicator.lake.purge import Purge, open_purge, purge_errors
 from replicator.lake.purge_records import purge_record, recorded_purges
 from replicator.lake.quarantine_reader import count_quarantined
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import total
 from replicator.model.reread import REREAD_KEY
+from replicator.model.rewind import REWIND_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.runner.lock import only_one
 
@@ -229,8 +230,8 @@ def _plan(config: Config, catalog: Catalog, source: str, *, purge: bool) -> Drop
         recorded=recorded_purges(properties).get(source, ()),
         notes=tuple(
             key
-            for key in (PAUSED_KEY + source, RETRYING_KEY + source, REREAD_KEY + source)
-            if key in properties
+            for prefix in (PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY)
+            if (key := prefix + source) in properties
         ),
     )
     if not plan:
@@ -338,8 +339,9 @@ def _kept(config: Config) -> Iterator[str]:
     if lake.catalog_file is not None:
         yield str(lake.catalog_file.absolute())
     yield str(config.mirror.state_dir)
-    if isinstance(log, ArchiveLog):
-        yield str(log.path)
+    archive = log.path if isinstance(log, ArchiveLog) else log.archive
+    if archive is not None:
+        yield archive
 
 
 def _prepare(config: Config, catalog: Catalog, plan: DropPlan, records: Mapping[str, str]) -> None:

@@ -26,10 +26,10 @@ from replicator.model.quarantine import (
 from replicator.model.table import TableId
 from replicator.runner.archive_run import open_archive
 from replicator.runner.build import open_context
+from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.lock import only_one
 from replicator.runner.topic_tables import TopicTables
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
-from replicator.sources.kafka import KafkaChangeLog
 from replicator.telemetry import Stopwatch
 
 _FETCH_BYTES = 1 << 30
@@ -157,4 +157,5 @@ def _log(config: Config) -> Iterator[ChangeLog]:
         with closing(open_archive(config)) as archive:
             yield archive
     else:
-        yield KafkaChangeLog(config.log)
+        with closing(open_kafka_log(config, config.log)) as log:
+            yield log

@@ -67,6 +67,7 @@ def record(
     stop: threading.Event | None = None,
     times: RecordTimes = _TIMES,
     segment_bytes: int = MAX_BYTES,
+    same_topics: bool = True,
 ) -> RecordProgress:
     """Append the events of the mirror's topics to the archive at `to`, a folder or a URL, from the archive's end.
 
@@ -74,18 +75,19 @@ def record(
     them, and topics that appear later, until `stop` is set. It reads committed events only, joins no
     consumer group and commits no offsets. A segment is completed when its keys and values have `segment_bytes` in all
     or after `times.segment` seconds. If the process is killed, the next one reads the events of incomplete segments
-    again.
+    again. With `same_topics`, the archive has the ids of the topics, which must not have been recreated; otherwise
+    topics that were made again must have the same events at the same offsets.
 
     Raises:
         ConfigError: the configuration names an archive as its log, or no topic has the prefix.
         LogUnavailable: the broker or the schema registry cannot be reached or refuses the request.
-        DataLossError: the broker no longer has the events after the archive's end.
+        DataLossError: the broker no longer has the events after the archive's end, or a topic was recreated.
         ArchiveError: the archive cannot be written, or another process is writing it.
     """
     if not isinstance(config.log, KafkaLog):
         raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
     storage = open_storage(to, config.lake.catalog_options)
-    with _Source(config.log, find_manifest(storage), times) as source:
+    with _Source(config.log, find_manifest(storage), times, same_topics=same_topics) as source:
         if until_caught_up and not source.targets:
             raise ConfigError(
                 f"no topic of {config.log.bootstrap_servers} starts with {config.log.topic_prefix!r}",
@@ -122,9 +124,15 @@ def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
 
 
 class _Source:
-    """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks."""
+    """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks.
 
-    def __init__(self, log: KafkaLog, manifest: Manifest | None, times: RecordTimes) -> None:
+    `topic_ids` are those of all topics that were found; empty if they may change.
+    """
+
+    def __init__(
+        self, log: KafkaLog, manifest: Manifest | None, times: RecordTimes, *, same_topics: bool
+    ) -> None:
+        self._same_topics = same_topics
         self._prefix = log.topic_prefix
         self._servers = log.bootstrap_servers
         self._manifest = manifest
@@ -133,6 +141,7 @@ class _Source:
         self._moved = time.monotonic()
         self.ends: dict[PartitionKey, int] = {}
         self.targets: dict[PartitionKey, int] = {}
+        self.topic_ids: dict[str, str] = {} if manifest is None else dict(manifest.topic_ids)
         settings = {
             **log.client_options(),
             # The client requires a group id; nothing joins the group or commits to it.
@@ -164,11 +173,11 @@ class _Source:
 
     def refresh(self) -> None:
         """Assign partitions that appeared since the last call, at the archive's end or the beginning."""
-        topics = self._admin.partitions()
+        topics = self.check_topics()
         new = [
             (name, partition)
-            for name in recorded_topics(topics, self._prefix)
-            for partition in topics[name]
+            for name, partitions in topics.items()
+            for partition in partitions
             if (name, partition) not in self.targets
         ]
         first, ends = self._admin.first_offsets(new), self._admin.end_offsets(new, committed=True)
@@ -176,6 +185,23 @@ class _Source:
         if starts:
             with kafka_errors(self._servers):
                 self._consumer.incremental_assign(starts)
+
+    def check_topics(self) -> dict[str, list[int]]:
+        """Return the partitions of every topic to record.
+
+        Raises:
+            DataLossError: a topic was deleted and recreated: its offsets begin again.
+        """
+        found = self._admin.partitions()
+        topics = {name: found[name] for name in recorded_topics(found, self._prefix)}
+        ids = self._admin.topic_ids(topics) if self._same_topics else {}
+        for name, topic_id in ids.items():
+            if self.topic_ids.setdefault(name, topic_id) != topic_id:
+                raise DataLossError(
+                    f"{name} was deleted and recreated: the archive has events of the earlier topic",
+                    "Record into another directory.",
+                )
+        return topics
 
     def _start(self, key: PartitionKey, low: int, high: int) -> TopicPartition:
         topic, partition = key
@@ -253,7 +279,10 @@ class _Recorder:
             encoding=encoding,
             max_events=max(1, self._segment_bytes // _LEAST_EVENT_BYTES),
             max_bytes=self._segment_bytes,
+            # Events that were read before the check are of the topics whose ids it compares.
+            before_flush=self._check_topics,
         ) as writer:
+            self._add_topics(writer)
             self._append(writer, first, until_caught_up)
             flushed = refreshed = time.monotonic()
             while not self._finished(until_caught_up, stop):
@@ -264,9 +293,17 @@ class _Recorder:
                     flushed = now
                 if not until_caught_up and now - refreshed > self._times.refresh:
                     self._source.refresh()
+                    self._add_topics(writer)
                     refreshed = now
             self._flush(writer, until_caught_up)
         return self._progress()
+
+    def _check_topics(self) -> None:
+        self._source.check_topics()
+
+    def _add_topics(self, writer: ArchiveWriter) -> None:
+        for topic, topic_id in self._source.topic_ids.items():
+            writer.add_topic(topic, topic_id)
 
     def _finished(self, until_caught_up: bool, stop: threading.Event) -> bool:
         return stop.is_set() or (until_caught_up and self._source.remaining() == 0)

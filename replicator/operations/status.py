@@ -26,13 +26,14 @@ from replicator.maintenance.table_reader import (
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import Request, requests_in
+from replicator.model.rewind import Rewind, rewinds_in, values_of
 from replicator.model.table import SOURCE_KEY
 from replicator.model.verified import VerifiedTable, verified_in
 from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, ChangeNote, SchemaState
 from replicator.sources.source_view import Ends, SourceView, read_source
 from replicator.sources.topic_patterns import topic_pattern
 
-TableState = Literal["current", "behind", "paused", "gone", "unknown"]
+TableState = Literal["current", "behind", "paused", "gone", "excluded", "unknown"]
 
 _WAIT = "replicator run applies them; start it if it is not running"
 
@@ -46,7 +47,8 @@ class TableStatus:
         source: the source table, `database.table`.
         state: current (has everything that the source had at the time of the query; if the source is not queried, all
             of the log), behind, paused, gone (the source's table was dropped or renamed, and all its changes are in the
-            lake), or unknown (the log, the source or the connector cannot be reached).
+            lake), excluded (the configuration does not include it, so it gets no changes), or unknown (the log, the
+            source or the connector cannot be reached).
         rows: number of rows of the mirror; None if that is unknown, because it has equality deletes.
         changes: number of rows of the changelog; None if there is no changelog.
         events_behind: number of offsets in the log that the mirror does not contain; None if unknown.
@@ -171,6 +173,8 @@ class MirrorStatus:
     """All lake tables of the mirror: mirrors, changelogs, and the quarantine."""
     rereads: tuple[Request, ...] = ()
     """The newest re-read of each table that was read again."""
+    rewinds: tuple[Rewind, ...] = ()
+    """The newest rewind for each table whose lost events were sent again."""
     tags: tuple[TagStatus, ...] = ()
     """The tags of all tables at one source position, oldest first."""
     verified: tuple[VerifiedTable, ...] = ()
@@ -178,12 +182,9 @@ class MirrorStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
-        value = {
-            "version": 1,
-            **asdict(self),
-            "rereads": [request.values() for request in self.rereads],
-            "verified": [check.values() for check in self.verified],
-        }
+        value = {"version": 1, **asdict(self), "rereads": [request.values() for request in self.rereads]}
+        value["rewinds"] = values_of(self.rewinds)
+        value["verified"] = [check.values() for check in self.verified]
         for table in value["tables"]:
             for note in table["schema_changes"]:
                 note["told"] = note.pop("declared")
@@ -221,6 +222,7 @@ class _Lake:
     retrying: Mapping[str, _Trouble] = field(default_factory=dict)
     maintenance: tuple[TableMaintenance, ...] = ()
     rereads: tuple[Request, ...] = ()
+    rewinds: tuple[Rewind, ...] = ()
     tags: tuple[TagStatus, ...] = ()
     verified: tuple[VerifiedTable, ...] = ()
 
@@ -248,6 +250,7 @@ def _read_lake(config: Config) -> _Lake:
             _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
             tuple(requests_in(properties)),
+            tuple(rewinds_in(properties)),
             tag_status(tags_in(properties), mirrors.values()),
             tuple(verified_in(properties)),
         )
@@ -262,7 +265,8 @@ def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
     waiting = sorted(
         {topic for (topic, _), end in (view.ends or {}).items() if end > 0 and topic not in started}
     )
-    judge = _Judge(lake, view, [m.watermark_ms for m in markers.values() if m.watermark_ms is not None])
+    watermarks = [m.watermark_ms for m in markers.values() if m.watermark_ms is not None]
+    judge = _Judge(config, lake, view, watermarks)
     sources = {
         source
         for name, marker in markers.items()
@@ -288,6 +292,7 @@ def _assemble(config: Config, lake: _Lake, view: SourceView) -> MirrorStatus:
         retrying={source: trouble.reason for source, trouble in lake.retrying.items()},
         maintenance=lake.maintenance,
         rereads=lake.rereads,
+        rewinds=lake.rewinds,
         tags=lake.tags,
         verified=lake.verified,
     )
@@ -331,7 +336,8 @@ def _connector(view: SourceView) -> ConnectorStatus | None:
 class _Judge:
     """Determine the state of each table relative to the source."""
 
-    def __init__(self, lake: _Lake, view: SourceView, watermarks: list[int]) -> None:
+    def __init__(self, config: Config, lake: _Lake, view: SourceView, watermarks: list[int]) -> None:
+        self._config = config
         self._lake = lake
         self._view = view
         self._now_ms = now_ms()
@@ -378,6 +384,9 @@ class _Judge:
         )
 
     def _state(self, behind: int | None, sources: list[str], *, gone: bool) -> TableState:
+        # Of older mirrors, the tables are known only if the prefix is: an unreadable archive has none.
+        if self._view.prefix and not any(map(self._config.includes, sources)):
+            return "excluded"
         if not self._lake.paused.keys().isdisjoint(sources):
             return "paused"
         complete = self._view.log_is_complete
@@ -390,6 +399,9 @@ class _Judge:
     def _reason(
         self, state: TableState, behind: int | None, sources: list[str]
     ) -> tuple[str | None, str | None]:
+        if state == "excluded":
+            step = f"none; or delete it: replicator drop {sources[0]}"
+            return "the configuration does not include it", step
         for troubles, said in (
             (self._lake.paused, "{}"),
             (self._lake.retrying, "failed and is being retried: {}"),
@@ -439,7 +451,7 @@ class _Judge:
         if state in ("current", "gone"):
             return 0.0
         known = watermark_ms if behind else self._read_ms
-        if behind is None or state == "unknown" or not known:
+        if behind is None or state in ("unknown", "excluded") or not known:
             return None
         return max(0.0, (self._now_ms - known) / 1000)
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.batch.table_batch import BatchSchema
+from replicator.jvm.json_columns import json_meaning
 from replicator.lake.catalog import LakeTable
 from replicator.lake.schema_evolution import is_temporary, names_before
 from replicator.model.identifiers import quoted
@@ -28,7 +29,7 @@ class Comparison:
         kept: column that only the mirror has, after the changes of its schema → its value, in SQL.
         ignored: columns of the staging table that the mirror does not get.
         key: the columns that identify a row; empty for a table without a key.
-        json: the columns with JSON. It is compared by meaning: the source shows it with other spaces than the binlog.
+        json: the columns with JSON. It is compared by meaning: the source may write it otherwise than the binlog.
     """
 
     columns: Mapping[str, LakeType]
@@ -60,7 +61,7 @@ class Comparison:
             old, new = (F.col(image).getField(name) for image in ("before", "after"))
             same = old.eqNullSafe(new)
             if name in self.json:
-                same |= F.coalesce(_meaning(old).eqNullSafe(_meaning(new)), F.lit(False))
+                same |= json_meaning(old).eqNullSafe(json_meaning(new))
             equal &= same
         both = F.col("before").isNotNull() & F.col("after").isNotNull()
         return self._joined(mirror, source).where(~(both & equal))
@@ -87,16 +88,33 @@ class Comparison:
         return ours.join(theirs, keys, "full_outer").select("before", "after", "kept")
 
     def _keyless_differences(self, mirror: DataFrame, source: DataFrame) -> DataFrame:
-        """Count equal rows on both sides; each image stands for one row."""
+        """Count equal rows on both sides; each image stands for one row, with its JSON as that side has it."""
         ours = mirror.select(self._image_of_mirror().alias("image"), F.lit(-1).alias(_COUNT))
         theirs = source.select(self._image_of_source().alias("image"), F.lit(1).alias(_COUNT))
-        count = F.col(_COUNT)
-        counted = ours.unionByName(theirs).groupBy("image").agg(F.sum(count).alias(_COUNT)).where(count != 0)
+        count, image = F.col(_COUNT), F.col("image")
+        counted = (
+            ours.unionByName(theirs)
+            .groupBy(self._meaning_of(image).alias("meaning"))
+            .agg(
+                F.max(F.when(count < 0, image)).alias("before"),
+                F.max(F.when(count > 0, image)).alias("after"),
+                F.sum(count).alias(_COUNT),
+            )
+        )
         copies = F.explode(F.array_repeat(F.lit(0), F.abs(count).cast("int"))).alias("copy")
-        images = counted.select("image", _COUNT, copies)
+        images = counted.where(count != 0).select("before", "after", _COUNT, copies)
         return images.select(
-            F.when(count < 0, F.col("image")).alias("before"),
-            F.when(count > 0, F.col("image")).alias("after"),
+            F.when(count < 0, F.col("before")).alias("before"),
+            F.when(count > 0, F.col("after")).alias("after"),
+        )
+
+    def _meaning_of(self, image: SparkColumn) -> SparkColumn:
+        """Return an image that is the same for rows that differ only in how their JSON is written."""
+        if not self.json:
+            return image
+        fields = [(image.getField(name), name) for name in self.columns]
+        return F.struct(
+            *((json_meaning(field) if name in self.json else field).alias(name) for field, name in fields)
         )
 
     def _image_of_mirror(self) -> SparkColumn:
@@ -137,16 +155,5 @@ def compare(
         kept={name: quoted(names.get(name, name)) for name in final if name not in columns},
         ignored=frozenset(columns) - frozenset(final),
         key=tuple(schema.mirror.key),
-        json=json_columns(schema),
+        json=schema.json_columns,
     )
-
-
-def json_columns(schema: BatchSchema) -> frozenset[str]:
-    """Return the columns that have JSON in the source."""
-    types = schema.version.source_types
-    return frozenset(name for name, kind in types.items() if kind.upper() == "JSON")
-
-
-def _meaning(text: SparkColumn) -> SparkColumn:
-    """Return JSON without insignificant spaces, with its keys in order; null if it is no JSON."""
-    return F.to_json(F.try_parse_json(text))

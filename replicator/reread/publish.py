@@ -24,19 +24,22 @@ from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.lake.ledger import LakeRole
-from replicator.lake.write_strategies import MirrorChange, Split
-from replicator.model.changelog import change_column
+from replicator.lake.write_strategies import MirrorChange, Split, stage_by_identity
+from replicator.model.changelog import NET, change_column
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition, binlog_number
+from replicator.model.quarantine import ReadRows
 from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
 from replicator.model.restatement import RESTATED_KEY, next_restatement
 from replicator.model.table import TableId
 from replicator.reread.differences import Comparison, compare
 from replicator.reread.staging import Staging
 from replicator.schema.changes import UNFILLED_KEY
+from replicator.telemetry import get_logger
 
+_LOG: Final = get_logger("replicator.reread")
 RECONCILED: Final = "h"
 """`op` of changelog rows that a re-read found: differences between mirror and source. The log has no event for them."""
 SNAPSHOT_READ: Final = "r"
@@ -68,8 +71,13 @@ class Publication:
         """The source table."""
         return self.request.table
 
-    def publish(self) -> int:
-        """Publish the staging table; return the number of rows in which the mirror differed.
+    @property
+    def read_rows(self) -> ReadRows:
+        """Which events are in the rows that were read."""
+        return ReadRows(self.topic, self.state.since or {}, self.request.requested_ms)
+
+    def publish(self) -> int | None:
+        """Publish the staging table; return the number of rows in which the mirror differed, None if it is new.
 
         Raises:
             SchemaError: the mirror cannot take the columns of the source.
@@ -83,7 +91,8 @@ class Publication:
         marker = replace(marker, position=self._position(marker))
         mirror = self.context.lake.load(self.context.config.lake.namespace, self.table.name)
         if mirror is None:
-            return self._publish_new(source, marker)
+            self._publish_new(source, marker)
+            return None
         return self._reconcile(mirror, source, marker)
 
     def _staged_marker(self) -> CommitMarker | None:
@@ -94,7 +103,7 @@ class Publication:
         read = SourcePosition(self.state.file, self.state.pos)
         return read if marker.position is None else max(read, marker.position)
 
-    def _publish_new(self, source: LakeTable, marker: CommitMarker) -> int:
+    def _publish_new(self, source: LakeTable, marker: CommitMarker) -> None:
         """Write the rows to the changelog, and make the staging table the mirror."""
         rows = self.context.lake.spark.read.table(source.sql_name)
         names = list(source.columns())
@@ -106,10 +115,9 @@ class Publication:
             self.staging.namespace, self.table.name, self.table.name, into=self.context.config.lake.namespace
         )
         failpoints.reach("after-reread-rename")
-        self.complete_rename(marker.position)
-        return self.state.rows
+        self.complete_rename()
 
-    def complete_rename(self, position: SourcePosition | None = None) -> None:
+    def complete_rename(self) -> None:
         """Complete a staging table that has become the mirror: it is no staging table any more.
 
         Raises:
@@ -120,9 +128,10 @@ class Publication:
         base = self.context.ledger.progress(self.table).mirror
         if mirror is None or base is None:
             return
-        marker = replace(base, sequence=base.sequence + 1, committed_ms=now_ms())
-        if position is not None:
-            marker = replace(marker, position=position)
+        self._resolve_quarantined()
+        marker = replace(
+            base, sequence=base.sequence + 1, position=self._position(base), committed_ms=now_ms()
+        )
         target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
         self.context.writer.commit(
             target, Staged(properties={STATE_KEY: None, **self._restatement()}), marker
@@ -146,10 +155,14 @@ class Publication:
                 if not keeper.restate(mirror, plan, rows):
                     staged = self._staged_content(mirror, rows)
                 failpoints.reach("after-reread-schema")
-            elif changed > _REPLACE_ABOVE or (changed and not compared.identifies_rows(mirror)):
+            elif changed > _REPLACE_ABOVE or (
+                changed and compared.key and not compared.identifies_rows(mirror)
+            ):
                 staged = self._staged_content(mirror, compared.content(ours, theirs))
-            elif changed:
+            elif changed and compared.key:
                 staged = self._staged_differences(mirror, found, compared)
+            elif changed:
+                staged = self._staged_copies(mirror, found, compared)
             properties = {UNFILLED_KEY: None, **self._restatement()}
             staged = replace(staged, fills_done=True, properties=properties)
             base = self.context.ledger.progress(self.table).mirror
@@ -158,10 +171,19 @@ class Publication:
             self.context.writer.commit(
                 target, staged, replace(marker, sequence=sequence, committed_ms=now_ms())
             )
+            failpoints.reach("after-reread-publish")
         finally:
             found.unpersist()
         self._forget()
+        # If the process is killed before this, the staging table is still there, and is published again.
+        self._resolve_quarantined()
         return changed
+
+    def _resolve_quarantined(self) -> None:
+        """Resolve the quarantined events whose changes are in the rows that were read."""
+        resolved = self.context.quarantine.resolve_read(self.table, self.read_rows)
+        if resolved:
+            _LOG.info("quarantined events resolved by a re-read", table=str(self.table), events=resolved)
 
     def _staged_content(self, mirror: LakeTable, rows: DataFrame) -> Staged:
         """Stage the whole content of the mirror."""
@@ -175,6 +197,21 @@ class Publication:
         rows = compared.rows(found.where(F.col("after").isNotNull()))
         return Split().stage(
             self.context.lake, mirror, MirrorChange(key, keys, rows, False, SPARK.stage_deletes)
+        )
+
+    def _staged_copies(self, mirror: LakeTable, found: DataFrame, compared: Comparison) -> Staged:
+        """Stage the differences of a table without a key; its other rows keep their JSON text."""
+        images = F.array(
+            F.struct(F.lit(-1).alias("n"), F.col("before").alias("row")),
+            F.struct(F.lit(1).alias("n"), F.col("after").alias("row")),
+        )
+        each = found.select(F.explode(images).alias("image")).where(F.col("image.row").isNotNull())
+        row = F.col("image").getField("row")
+        values = [row.getField(name).alias(f"k{i}") for i, name in enumerate(compared.names)]
+        counted = each.select(*values, F.col("image.n").alias("n"))
+        net = counted.groupBy(*[f"k{i}" for i in range(len(values))]).agg(F.sum("n").cast("int").alias(NET))
+        return stage_by_identity(
+            self.context.lake, mirror, compared.names, net.where(F.col(NET) != 0), compared.json, clear=False
         )
 
     def _keeper(self) -> TableKeeper:

@@ -11,6 +11,7 @@ from replicator.config import SourceConfig
 from replicator.decode.masking import transformed
 from replicator.decode.values import spark_type
 from replicator.errors import ColumnsDiffer
+from replicator.jvm.json_columns import compact_json
 from replicator.model.table import Column, TableSchema
 from replicator.sources.mysql.table_rows import SourceColumn, SourceTable, Wire
 
@@ -66,6 +67,7 @@ def read_rows(
             "user": server.user,
             "password": password,
             "fetchsize": _ROW_BY_ROW,
+            "sslMode": source.ssl_mode.upper(),
             **_OPTIONS,
         },
     )
@@ -76,6 +78,8 @@ def _value(value: SparkColumn, source: SourceColumn, column: Column) -> SparkCol
     """Return a value in the type of its column in the lake, after the column's rule."""
     kind = source.column.type
     decoded = _decoded(value, source.wire, kind.name).cast(spark_type(kind))
+    if source.declared == "json":
+        decoded = compact_json(decoded)
     changed = transformed(decoded, kind, column.transform)
     return changed.cast(spark_type(column.type)).alias(column.name)
 

@@ -26,12 +26,16 @@ def staging_namespace(config: Config) -> str:
 
 
 def staging_config(config: Config) -> Config:
-    """Return the configuration under which staging tables are mirrors: another namespace, and no changelogs."""
+    """Return the configuration under which staging tables are mirrors: another namespace, and no changelogs.
+
+    Bad events are quarantined, in the quarantine of the mirror; the table is then read again: see `TableReread`.
+    """
+    table = {"changelog": False, "on_bad_event": "quarantine"}
     return config.model_copy(
         update={
             "lake": config.lake.model_copy(update={"namespace": staging_namespace(config)}),
-            "apply": config.apply.model_copy(update={"changelog": False}),
-            "tables": tuple(table.model_copy(update={"changelog": False}) for table in config.tables),
+            "apply": config.apply.model_copy(update=table),
+            "tables": tuple(section.model_copy(update=table) for section in config.tables),
         }
     )
 
@@ -67,6 +71,17 @@ class Staging:
     def load(self, table: TableId) -> LakeTable | None:
         """Return the staging table of a source table; None if there is none."""
         return self.context.lake.load(self.namespace, table.name)
+
+    def existing(self, table: TableId) -> LakeTable:
+        """Return the staging table of a source table.
+
+        Raises:
+            LakeUnavailable: it was dropped meanwhile, or the catalog does not answer.
+        """
+        staging = self.load(table)
+        if staging is None:
+            raise LakeUnavailable(f"the staging table of {table} does not exist any more")
+        return staging
 
     def state(self, staging: LakeTable | None, request: Request) -> StagingState | None:
         """Return the state of a staging table; None if it belongs to another request, or contains nothing yet."""
@@ -107,9 +122,7 @@ class Staging:
         Raises:
             LakeError: as `TableWriter.commit`; nothing was committed.
         """
-        staging = self.load(table)
-        if staging is None:
-            raise LakeUnavailable(f"the staging table of {table} does not exist any more")
+        staging = self.existing(table)
         target = self.context.writer.target(table, LakeRole.MIRROR, staging)
         whole = replace(staged, properties={STATE_KEY: state.to_json()})
         self.context.writer.commit(target, whole, marker)

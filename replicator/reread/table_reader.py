@@ -7,21 +7,16 @@ log, and a change contains the whole row.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from replicator import failpoints
 from replicator.config import Config, KafkaLog
 from replicator.errors import ColumnsDiffer, ConnectError, RowsChanged, SourceError, UsageError
-from replicator.jvm.spark import compile_plans, own_session
-from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
@@ -29,9 +24,12 @@ from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId, TableSchema
-from replicator.reread.source_rows import matched_columns, read_rows
+from replicator.reread.key_ranges import KeyRanges, first_row
+from replicator.reread.part_reader import Part, PartReader
+from replicator.reread.source_rows import matched_columns
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
+from replicator.reread.throttle import Throttle
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
@@ -40,8 +38,6 @@ from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe,
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")
-_CHUNK_BYTES: Final = 64_000_000
-"""Estimated size of the rows that a task reads at most."""
 _WAVES: Final = 4
 """Number of ranges for each core between two commits."""
 _FILE_START: Final = 4
@@ -68,25 +64,13 @@ class TopicEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Rows that are committed together.
-
-    Attributes:
-        ranges: the conditions of its ranges of keys; each is read by one task.
-        upto: the greatest key of the last range.
-    """
-
-    ranges: tuple[str, ...]
-    upto: Boundary | None
-
-
-@dataclass(frozen=True, slots=True)
 class TableReader:
     """Reads one table; runs in a thread of its own.
 
     Attributes:
         columns: the columns of the staging table.
         on_rows: called with the number of rows read so far and the estimated number.
+        throttle: decides when the next part is read.
         stopping: if set, reading ends at the next part.
     """
 
@@ -97,6 +81,7 @@ class TableReader:
     columns: TableSchema
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
+    throttle: Throttle
     stopping: StopSignal
 
     def run(self) -> bool:
@@ -110,19 +95,14 @@ class TableReader:
         """
         state = self._state()
         if state is None or not state.complete:
-            # The scheduler changes settings of the other session.
-            session = own_session(self.staging.context.spark)
-            compile_plans(session, self.config, worth_it=True)
             with connect(self.config.source) as connection:
-                state = self._read(session, connection, state)
+                state = self._read(connection, state)
         return state.complete and (state.until is not None or self._find_end(state))
 
     def _state(self) -> StagingState | None:
         return self.staging.state(self.staging.load(self.request.table), self.request)
 
-    def _read(
-        self, session: SparkSession, connection: Connection, state: StagingState | None
-    ) -> StagingState:
+    def _read(self, connection: Connection, state: StagingState | None) -> StagingState:
         connection.execution_options(isolation_level="AUTOCOMMIT")
         connection.execute(text("SET SESSION time_zone = '+00:00', sql_mode = ''"))
         table = self._described(connection)
@@ -130,19 +110,34 @@ class TableReader:
             state = self._begin(connection, table)
         elif state.fingerprint != table.fingerprint:
             raise _changed(self.request.table)
-        pace = _Pace(self.config.bootstrap.max_rows_per_second)
-        with ThreadPoolExecutor(1, "ranges") as ahead:
-            part = self._next_part(connection, table, state.after, state.last)
-            while not state.complete and not self.stopping.is_set():
-                # The index is walked for the next part while this one is read.
-                following = ahead.submit(self._next_part, connection, table, part.upto, state.last)
-                files = self._stage_part(session, table, part)
-                upcoming = following.result()
-                state = self._commit_part(connection, table, state, part, files)
-                part = upcoming
-                self.on_rows(state.rows, max(table.rows, state.rows))
-                pace.wait(state.rows, self.stopping)
-        return state
+        columns = matched_columns(table, self.columns)
+        plain = not connection.scalar(text("SELECT @@require_secure_transport"))
+        self.on_rows(state.rows, max(table.rows, state.rows))
+        with PartReader(self.config, self.staging, table, columns, may_be_plain=plain) as reader:
+            return self._read_parts(connection, table, reader, state)
+
+    def _read_parts(
+        self, connection: Connection, table: SourceTable, reader: PartReader, state: StagingState
+    ) -> StagingState:
+        """Read and commit one part after the other, until all are complete or reading must stop."""
+        if self.throttle.wait(state.rows, self.stopping):
+            return state
+        last = state.last
+        keys = None if last is None else KeyRanges.of(connection, table, last, reader.rows_per_range)
+        # Only a short walk of the index comes before the first rows. With a limit, the reader waits after each part.
+        current = reader.start(self._next_part(connection, keys, reader, state.after, 1))
+        while True:
+            part, following, upcoming = current.part, None, None
+            if part.upto != last:
+                waves = 1 if self.throttle.is_limited else _WAVES
+                # The index is walked while this part is read, and no core waits for the commit.
+                upcoming = self._next_part(connection, keys, reader, part.upto, waves)
+                following = None if self.throttle.is_limited else reader.start(upcoming)
+            state = self._commit_part(connection, table, state, part, current.files())
+            self.on_rows(state.rows, max(table.rows, state.rows))
+            if state.complete or upcoming is None or self.throttle.wait(state.rows, self.stopping):
+                return state
+            current = reader.start(upcoming) if following is None else following
 
     def _described(self, connection: Connection) -> SourceTable:
         table = describe(connection, self.request.table, self.key)
@@ -166,8 +161,8 @@ class TableReader:
         end = self._topic_end()
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
-        last = _first_row(connection, table.last_query) if table.key else None
-        state = StagingState(self.request.id, table.fingerprint, last)
+        last = first_row(connection, table.last_query) if table.key else None
+        state = StagingState(self.request.id, table.fingerprint, last, since=end.offsets)
         reached = HighWater(
             SourcePosition(low.file, _FILE_START, server_id=_server_id(connection)), 0, time_ms
         )
@@ -200,22 +195,12 @@ class TableReader:
         ends = admin.end_offsets([(self.topic, p) for p in partitions], committed=True)
         return TopicEnd(self.topic, topic_id, {p: offset for (_, p), offset in ends.items()})
 
-    def _stage_part(self, session: SparkSession, table: SourceTable, part: _Part) -> list[Any]:
-        """Read the rows of a part, and return the data files."""
-        if not part.ranges:
-            return []
-        pairs = matched_columns(table, self.columns)
-        query = table.rows_query([source for source, _ in pairs])
-        frame = read_rows(session, self.config.source, query, part.ranges, pairs)
-        staging = self._staging_table()
-        return stage_data(self.staging.context.lake, staging, cast_to_table(frame, staging.columns()))
-
     def _commit_part(
         self,
         connection: Connection,
         table: SourceTable,
         state: StagingState,
-        part: _Part,
+        part: Part,
         files: Sequence[Any],
     ) -> StagingState:
         """Commit a part with the state after it, and return that."""
@@ -229,12 +214,6 @@ class TableReader:
         failpoints.reach("after-reread-commit")
         return state
 
-    def _staging_table(self) -> LakeTable:
-        staging = self.staging.load(self.request.table)
-        if staging is None:
-            raise SourceError(f"the staging table of {self.request.table} was dropped")
-        return staging
-
     def _next_marker(self) -> CommitMarker:
         marker = self.staging.context.ledger.progress(self.request.table).mirror
         if marker is None:
@@ -242,27 +221,29 @@ class TableReader:
         return replace(marker, sequence=marker.sequence + 1, committed_ms=now_ms())
 
     def _next_part(
-        self, connection: Connection, table: SourceTable, after: Boundary | None, last: Boundary | None
-    ) -> _Part:
-        """Return the next ranges of keys behind `after`, of which `last` is the greatest."""
-        if not table.key:
+        self,
+        connection: Connection,
+        keys: KeyRanges | None,
+        reader: PartReader,
+        after: Boundary | None,
+        waves: int,
+    ) -> Part:
+        """Return the next ranges of keys behind `after`, `waves` of them for each core.
+
+        `keys` is None if the table is read as a whole, or has no rows.
+        """
+        if keys is None or after == keys.last:
             # Without an index that orders the rows, they are read in one statement.
-            return _Part(("1 = 1",), None)
-        if last is None or after == last:
-            return _Part((), last)
-        names = [f"k{i}" for i in range(len(table.key))]
-        count = max(1, min(self.config.bootstrap.chunk_rows, _CHUNK_BYTES // table.bytes_per_row))
-        cores = self.staging.context.spark.sparkContext.defaultParallelism
+            return Part(("1 = 1",) if not reader.table.key else (), after)
+        names = [f"k{i}" for i in range(len(reader.table.key))]
         ranges: list[str] = []
-        # With a limit, the reader waits after each part.
-        for _ in range(cores if self.config.bootstrap.max_rows_per_second else cores * _WAVES):
-            found = _first_row(connection, table.boundary_query(after, last, count))
-            upto = last if found is None else found
-            ranges.append(key_range(names, table.key, after, upto))
+        for _ in range(reader.cores * waves):
+            upto = keys.end(connection, after)
+            ranges.append(key_range(names, reader.table.key, after, upto))
             after = upto
-            if upto == last:
+            if upto == keys.last:
                 break
-        return _Part(tuple(ranges), after)
+        return Part(tuple(ranges), after)
 
     def _find_end(self, state: StagingState) -> bool:
         """Wait until the log has all changes that reading may have seen, and note where it ends then.
@@ -297,23 +278,6 @@ class TableReader:
         """Return the end of the topic when reading began."""
         partitions = self._next_marker().progress.get(self.topic, {})
         return _with_events({partition: known.next_offset for partition, known in partitions.items()})
-
-
-class _Pace:
-    """Limits the rows that are read in a second."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._began = time.monotonic()
-        self._rows: int | None = None
-
-    def wait(self, rows: int, stopping: StopSignal) -> None:
-        """Wait until `rows` rows may have been read, or `stopping` is set."""
-        if self._limit is None:
-            return
-        self._rows = rows if self._rows is None else self._rows
-        due = self._began + (rows - self._rows) / self._limit
-        stopping.wait(max(0.0, due - time.monotonic()))
 
 
 def _with_events(ends: Mapping[int, int]) -> dict[int, int]:
@@ -372,16 +336,6 @@ def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:
 
 def _server_id(connection: Connection) -> int:
     return int(connection.scalar(text("SELECT @@server_id")))
-
-
-def _first_row(connection: Connection, query: str) -> Boundary | None:
-    # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
-    row = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).first()
-    return None if row is None else tuple(_text(value) for value in row)
-
-
-def _text(value: object) -> str:
-    return value.decode("ascii") if isinstance(value, bytes) else str(value)
 
 
 def _time_ms(connection: Connection) -> int:

@@ -14,14 +14,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask, apply_task
-from replicator.batch.table_batch import BatchSchema
 from replicator.errors import ColumnsDiffer, ReplicatorError, RowsChanged, UnknownSurvivors, UnsupportedChange
 from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress, chunks, ranges_to_read
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.reread import Phase, Request, StagingState
-from replicator.reread.differences import json_columns
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
@@ -29,6 +27,8 @@ from replicator.schema.history import binlog_key
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
+_MOST_SPOILT: Final = 3
+"""How often a table is read if events that arrive meanwhile cannot be decoded."""
 
 Record = Callable[[Request], None]
 """Records a request in the lake."""
@@ -48,7 +48,10 @@ class TableReread:
         self._record = record
         self._reading: Future[bool] | None = None
         self._cancelled = threading.Event()
-        self._rows = (0, 0)
+        self._rows = (request.rows, request.estimated)
+        self._waits: str | None = None
+        self._spoilt = 0
+        self._may_be_published = True
 
     def start(self, pool: Executor, stopping: threading.Event) -> bool:
         """Begin or continue to read, in a thread of `pool`. Return False if the table's definition is not known yet.
@@ -59,6 +62,7 @@ class TableReread:
         """
         # It imports SQLAlchemy, which takes a second, and most mirrors do not need it.
         from replicator.reread.table_reader import TableReader  # noqa: PLC0415
+        from replicator.reread.throttle import Throttle  # noqa: PLC0415
 
         table = self.request.table
         if not self._context.schemas.history(table).versions:
@@ -66,7 +70,7 @@ class TableReread:
             return False
         schema = self._staging.schema(self.task(()))
         if not schema.mirror.key:
-            self._check_keyless(schema)
+            self._check_keyless()
         staging = self._staging.load(table)
         if staging is None or self._staging.state(staging, self.request) is None:
             staging = self._staging.create(table, schema)
@@ -79,6 +83,7 @@ class TableReread:
             schema.source,
             schema.mirror.key,
             self._on_rows,
+            Throttle.of(self._context.config, table, self._on_wait),
             StopSignal(stopping, self._cancelled),
         )
         self._reading = pool.submit(reader.run)
@@ -90,21 +95,17 @@ class TableReread:
         if self._reading is not None:
             wait([self._reading])
 
-    def _check_keyless(self, schema: BatchSchema) -> None:
+    def _check_keyless(self) -> None:
         """Check that a table without a key can be read again.
 
         Raises:
-            UnsupportedChange: it has no mirror, or its rows could not be identified afterwards.
+            UnsupportedChange: it has no mirror.
         """
         table = self.request.table
-        named = f'name a unique key: key = ["…"] under [[table]] name = "{table}"'
         if self._context.config.table(str(table)).keyless != "identity":
-            raise UnsupportedChange(f"{table} has no key, and is configured to have no mirror", named)
-        if self._progress().mirror is not None and json_columns(schema):
             raise UnsupportedChange(
-                f"{table} has no key, and the JSON in its rows is written otherwise in the source than in the log, so "
-                "later changes would not find the rows",
-                named,
+                f"{table} has no key, and is configured to have no mirror",
+                f'name a unique key: key = ["…"] under [[table]] name = "{table}"',
             )
 
     @property
@@ -139,10 +140,10 @@ class TableReread:
         return error
 
     def show_progress(self) -> None:
-        """Record the number of rows read so far, if it changed."""
-        rows, estimated = self._rows
-        if self.is_reading and rows != self.request.rows:
-            self.request = replace(self.request, rows=rows, estimated=max(estimated, rows), problem=None)
+        """Record the number of rows read so far, and what reading waits for, if that changed."""
+        (rows, estimated), waits = self._rows, self._waits
+        if self.is_reading and (rows, waits) != (self.request.rows, self.request.problem):
+            self.request = replace(self.request, rows=rows, estimated=max(estimated, rows), problem=waits)
             self._record(self.request)
 
     def catch_up(self, first: Mapping[int, int], most_events: int, watch: Stopwatch) -> bool:
@@ -200,6 +201,7 @@ class TableReread:
         """Make the staging table the content of the mirror.
 
         Raises:
+            RowsChanged: some events could not be applied to the rows; the table must be read from the beginning.
             SchemaError: the mirror cannot take it.
             LakeError: as `TableWriter.commit`.
         """
@@ -208,15 +210,44 @@ class TableReread:
             return
         schema = self._staging.schema(self.task(()))
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
+        self._check_complete(done)
         changed = done.publish()
         self.request = replace(self.request, rows=state.rows)
         self.end(Phase.DONE, changed=changed)
 
+    def _check_complete(self, done: Publication) -> None:
+        """Check that no event was quarantined that arrived while the table was read.
+
+        The rows may have been read before or after its change. If the table is read again, it is after it.
+
+        Raises:
+            RowsChanged: there is such an event.
+            UnsupportedChange: there was one each time.
+        """
+        marker, table = self._marker(), self.request.table
+        known = {} if marker is None else marker.progress.get(self._topic, {})
+        until = {partition: progress.next_offset for partition, progress in known.items()}
+        count = self._context.quarantine.count_unread(table, done.read_rows, until)
+        if not count:
+            return
+        self._start_again()
+        self._spoilt += 1
+        told = f"{count} events of {table} that arrived while it was read could not be decoded"
+        if self._spoilt < _MOST_SPOILT:
+            raise RowsChanged(told)
+        raise UnsupportedChange(
+            f"{told}, {_MOST_SPOILT} times in a row",
+            f"see why: replicator quarantine list; remove the cause; then run: replicator heal {table}",
+        )
+
     def is_published(self) -> bool:
-        """Return whether an earlier process published the staging table, but did not record that."""
-        table = self.request.table
-        mirror = self._context.lake.load(self._context.config.lake.namespace, table.name)
-        return mirror is not None and self._staging.state(mirror, self.request) is not None
+        """Return whether a new mirror was published, by an earlier process or before a failure, and not completed."""
+        if self._may_be_published:
+            mirror = self._context.lake.load(self._context.config.lake.namespace, self.request.table.name)
+            self._may_be_published = (
+                mirror is not None and self._staging.state(mirror, self.request) is not None
+            )
+        return self._may_be_published
 
     def finish_published(self) -> None:
         """Complete what `is_published` found.
@@ -230,7 +261,7 @@ class TableReread:
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
         done.complete_rename()
         self.request = replace(self.request, rows=state.rows)
-        self.end(Phase.DONE, changed=state.rows)
+        self.end(Phase.DONE)
 
     def end(self, phase: Phase, *, changed: int | None = None, problem: str | None = None) -> None:
         """Record that the request has ended, and drop the staging table.
@@ -250,6 +281,7 @@ class TableReread:
 
     def note(self, error: Exception) -> None:
         """Record why the re-read does not continue at the moment."""
+        self._may_be_published = True
         _LOG.warning("re-read is tried again", table=str(self.request.table), reason=first_line(error))
         self._note(first_line(error))
 
@@ -300,3 +332,6 @@ class TableReread:
 
     def _on_rows(self, rows: int, estimated: int) -> None:
         self._rows = (rows, estimated)
+
+    def _on_wait(self, reason: str | None) -> None:
+        self._waits = reason

@@ -37,10 +37,15 @@ def open_archive(config: Config, location: str | Path | None = None) -> ArchiveC
         if not isinstance(config.log, ArchiveLog):
             raise UsageError("the configured log is not an archive", "name an archive")
         location = config.log.path
-    storage = open_storage(location, config.lake.catalog_options)
+    return ArchiveChangeLog(
+        open_storage(location, config.lake.catalog_options), config.log.topic_prefix, staging_folder(config)
+    )
+
+
+def staging_folder(config: Config) -> Path | None:
+    """Return the folder for copies of an archive's files in an object store; None if Spark reads the store itself."""
     # The executors of a cluster cannot read files of this machine.
-    staging = config.mirror.state_dir / "archive" if config.spark.is_local else None
-    return ArchiveChangeLog(storage, config.log.topic_prefix, staging)
+    return config.mirror.state_dir / "archive" if config.spark.is_local else None
 
 
 def limit_archive(log: ArchiveChangeLog, wanted: ReplayRange) -> Mapping[PartitionKey, int]:

@@ -20,6 +20,7 @@ from replicator.lake.small_files import SmallFileLog
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.source_positions import source_positions
+from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
@@ -27,18 +28,28 @@ from replicator.sources.schema_registry import GivenSchemas, Registry, WriterSch
 
 
 def open_scheduler(
-    context: MirrorContext, on_batch: OnBatch | None = None, *, only: Collection[str] = ()
+    context: MirrorContext,
+    on_batch: OnBatch | None = None,
+    *,
+    only: Collection[str] = (),
+    totals: RunTotals | None = None,
 ) -> Scheduler:
     """Create the scheduler of a mirror, and resume its paused tables. With `only`, see `TableStates`.
+
+    With `totals`, continue those of an earlier scheduler of the process.
 
     Raises:
         LakeUnavailable: the catalog does not answer.
     """
     context.quarantine.watch(context.ledger.resume_all())
     tables = TableStates(context, only=only)
-    scheduler = Scheduler(context, on_batch, tables=tables, source=source_positions(context.config))
+    source = source_positions(context.config)
+    scheduler = Scheduler(context, on_batch, tables=tables, source=source, totals=totals)
     if context.log.grows:
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
+        # Before the first batch: the tables must not continue without the events that are sent again.
+        scheduler.rereads.rewinds.load()
+        scheduler.rereads.notice_returned()
     return scheduler
 
 

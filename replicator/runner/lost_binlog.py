@@ -18,16 +18,22 @@ _LOG: Final = get_logger("replicator.runner")
 
 
 class LostBinlog:
-    """Whether the connector lacks binlogs; a monitoring thread notices it, and the scheduler's thread recovers."""
+    """Whether the connector lacks binlogs; a monitoring thread notices it, and the scheduler's thread recovers.
+
+    Attributes:
+        reason: why the connector must begin again.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._noticed = threading.Event()
+        self.reason = REASON
         self._enabled = config.can_read_source and config.heal.mode == "auto"
 
-    def note(self) -> bool:
-        """Note that the connector lacks binlogs. Return whether the mirror recovers from that."""
-        if self._enabled:
+    def note(self, reason: str = REASON) -> bool:
+        """Note that the connector must begin again. Return whether the mirror recovers from that."""
+        if self._enabled and not self.is_noticed:
+            self.reason = reason
             self._noticed.set()
         return self._enabled
 
@@ -49,7 +55,7 @@ class LostBinlog:
         if found is None:
             raise ConnectError("no connector has the topic prefix of the mirror", "run: replicator connect")
         _LOG.warning(
-            "the connector begins again at the end of the binlog", connector=found.name, reason=REASON
+            "the connector begins again at the end of the binlog", connector=found.name, reason=self.reason
         )
         client.reset(found.name)
         self._noticed.clear()

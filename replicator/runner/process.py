@@ -1,13 +1,11 @@
-"""The mirror process: it holds the mirror's lock, has its own Spark session, and stops on signals."""
+"""The mirror process: it holds the mirror's lock, has its own Spark session, and reacts to signals."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from replicator.batch import MirrorContext
-from replicator.config import ArchiveLog, ColumnRuleBook, Config, KafkaLog
+from replicator.config import ArchiveLog, Config, KafkaLog
 from replicator.errors import UsageError
-from replicator.jvm.spark import running_session
 from replicator.model.replay_range import ReplayRange
 from replicator.model.reread import Request
 from replicator.model.table import TableId
@@ -18,23 +16,28 @@ from replicator.runner.archive_run import (
     limit_archive,
     open_archive,
 )
-from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.connector_watch import watching
-from replicator.runner.lock import only_one
+from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.lost_binlog import LostBinlog
+from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
 from replicator.runner.scheduler import OnBatch, Scheduler
-from replicator.runner.signals import stop_on_signals
-from replicator.runner.stream import KafkaStream, follow
+from replicator.runner.sessions import Sessions, open_mirror, sole_process
+from replicator.runner.signals import reload_on_hangup, stop_on_signals
 from replicator.runner.summary import RunSummary
 from replicator.sources.change_log import ChangeLog
-from replicator.sources.kafka import KafkaChangeLog
 
 
-def run(config: Config, *, until_caught_up: bool = False, on_batch: OnBatch | None = None) -> RunSummary:
+def run(
+    config: Config,
+    *,
+    until_caught_up: bool = False,
+    on_batch: OnBatch | None = None,
+    file: ConfigFile | None = None,
+) -> RunSummary:
     """Apply current and future changes until SIGTERM or Ctrl-C, or `until_caught_up` with the source's present state.
 
     Waits for a broker that does not answer, and restarts a failed connector. Of an archive, applies all events and
-    returns.
+    returns. SIGHUP lets it continue with the present content of `file`, if there is one; see `reloads`.
 
     Raises:
         NotCaughtUp: the source's position at the start was not reached, or it is unknown whether it was.
@@ -45,15 +48,13 @@ def run(config: Config, *, until_caught_up: bool = False, on_batch: OnBatch | No
     """
     if isinstance(config.log, ArchiveLog):
         return replay(config, on_batch=on_batch)
-    lost = LostBinlog(config)
-    with (
-        watching(config, until_caught_up=until_caught_up, lost=lost) as goal,
-        _started(config, KafkaChangeLog(config.log), on_batch) as (context, scheduler),
-    ):
-        if scheduler.rereads is not None:
-            scheduler.rereads.lost_binlog = lost
-        follow(KafkaStream(context, config.log, scheduler, until_caught_up), goal)
-        return scheduler.summary()
+    control = SessionControl()
+    reloads = None if file is None else Reloads(config, file, control)
+    with contextlib.ExitStack() as process:
+        if reloads is not None:
+            process.enter_context(reload_on_hangup(reloads.request, control))
+        sessions = Sessions(process, control, reloads, until_caught_up=until_caught_up, on_batch=on_batch)
+        return sessions.run(NextSession(config, open_kafka_log(config, config.log)))
 
 
 def reread_tables(
@@ -73,7 +74,8 @@ def reread_tables(
     lost = LostBinlog(config)
     with (
         watching(config, until_caught_up=False, lost=lost),
-        _started(config, KafkaChangeLog(config.log), None) as (_, scheduler),
+        contextlib.closing(open_kafka_log(config, config.log)) as log,
+        _started(config, log, None) as scheduler,
     ):
         scheduler.check_log()
         if (rereads := scheduler.rereads) is None:
@@ -105,7 +107,7 @@ def replay(
     log = open_archive(config, archive)
     with contextlib.closing(log):
         starts = {} if wanted is None else limit_archive(log, wanted)
-        with _started(config, log, on_batch, () if wanted is None else wanted.tables) as (_, scheduler):
+        with _started(config, log, on_batch, () if wanted is None else wanted.tables) as scheduler:
             if wanted is not None:
                 check_range(scheduler, log, wanted, starts)
             apply_archive(scheduler, on_progress)
@@ -115,17 +117,11 @@ def replay(
 @contextlib.contextmanager
 def _started(
     config: Config, log: ChangeLog, on_batch: OnBatch | None, only: Collection[str] = ()
-) -> Iterator[tuple[MirrorContext, Scheduler]]:
+) -> Iterator[Scheduler]:
     """Provide the only mirror of this configuration on this machine; SIGTERM and Ctrl-C stop its scheduler."""
-    ColumnRuleBook(config)  # Report a missing key before the JVM starts.
-    with only_one(config):
-        log.offsets()  # Report a log that cannot be reached before the JVM starts.
-        with running_session(config) as spark:
-            context = open_context(config, log, spark)
-            scheduler = open_scheduler(context, on_batch, only=only)
-            try:
-                with stop_on_signals(scheduler.stopping):
-                    yield context, scheduler
-            finally:
-                if scheduler.rereads is not None:
-                    scheduler.rereads.close()
+    with (
+        sole_process(config, log) as spark,
+        contextlib.closing(open_mirror(config, log, spark, on_batch, only=only)) as scheduler,
+        stop_on_signals(scheduler.stopping),
+    ):
+        yield scheduler

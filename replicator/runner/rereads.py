@@ -17,6 +17,7 @@ from replicator.batch import MirrorContext
 from replicator.errors import (
     ColumnsDiffer,
     ConnectError,
+    EventsLost,
     LakeUnavailable,
     ReplicatorError,
     SchemaError,
@@ -30,8 +31,10 @@ from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
 from replicator.runner.healing import Healing
-from replicator.runner.lost_binlog import REASON, LostBinlog
+from replicator.runner.left_out import LEFT_OUT, LeftOutTables
+from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.retries import Retries
+from replicator.runner.rewinds import Rewinds
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch, get_logger
@@ -45,6 +48,9 @@ _DEFINITION_S: Final = 10.0
 """How long a new table may lack a definition in the log before the source is asked for it."""
 _RESET_S: Final = 10.0
 """Delay before the connector's reset is tried again."""
+_LEFT_OUT: Final = (
+    "the configuration of the running mirror leaves the table out; if it was changed, run: replicator reload"
+)
 _DISCOVERY_S: Final = 30.0
 """How often the source is asked for new tables."""
 
@@ -55,6 +61,7 @@ class Rereads:
     Attributes:
         ended: the requests that this process has carried out.
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
+        rewinds: the lost events that the connector sends again, so that their tables need no re-read.
     """
 
     def __init__(self, context: MirrorContext, tables: TableStates, stopping: threading.Event) -> None:
@@ -77,14 +84,17 @@ class Rereads:
         self._discovered = -_DISCOVERY_S
         self._reads_new_tables = self._must_discover = context.config.reads_new_tables
         self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
+        self._left_out = LeftOutTables(context)
         self._newest: dict[TableId, Request] | None = None
+        self.rewinds = Rewinds(context, tables, stopping)
         tables.on_pause = self._table_paused
 
     @property
     def any_left(self) -> bool:
-        """Whether a request has not ended, or the source was not asked for new tables yet."""
+        """Whether a request or a rewind has not ended, or the source was not asked for new tables yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
-        return bool(self._active or self._waiting or self._must_discover or recovers)
+        requested = self._active or self._waiting or self.rewinds.any_left
+        return bool(requested or self._must_discover or recovers)
 
     def holds(self, table: TableId) -> bool:
         """Whether no events may be applied to a table: it is new, or was paused when it was requested."""
@@ -100,8 +110,27 @@ class Rereads:
         active = [reread.request for reread in self._active.values()]
         return [*self.ended, *active, *self._waiting.values()]
 
+    def notice_returned(self) -> None:
+        """Read the tables again that the configuration includes again; they are paused until then.
+
+        It must be called before the first batch.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        config = self._context.config
+        for table in self._left_out.returned():
+            if not config.can_read_source:
+                _LOG.warning("a table may lack changes", table=str(table), reason=LEFT_OUT)
+                self._left_out.forget(table)
+                continue
+            self._tables.pause(table, EventsLost(LEFT_OUT, f"run: replicator heal {table}"))
+            if config.heal.mode == "auto":
+                # The interval between re-reads is for causes that come back by themselves.
+                self.request([table], LEFT_OUT, self._healing.max_rows)
+
     def load(self) -> None:
-        """Read the requests in the lake that have not ended.
+        """Read the requests in the lake that have not ended. Give up those of tables that are not mirrored any more.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -113,8 +142,17 @@ class Rereads:
             known = self._active.get(request.table)
             if request.has_ended or (known is not None and known.request.id == request.id):
                 continue
-            if known is None:
+            if known is None and self._context.config.includes(str(request.table)):
                 self._waiting[request.table] = self._with_hold(request)
+            elif known is None:
+                self._give_up(request)
+
+    def _give_up(self, request: Request) -> None:
+        """End the request of a table that the configuration leaves out, and drop what was read of it."""
+        _LOG.warning("re-read given up, the table is left out", table=str(request.table))
+        topic = self._topic(request.table)
+        reread = TableReread(self._context, self._stage(), request, topic, self._record)
+        reread.end(Phase.FAILED, problem=_LEFT_OUT)
 
     def request(self, tables: Iterable[TableId], reason: str, max_rows: int | None = None) -> None:
         """Request re-reads of tables that have none yet.
@@ -139,6 +177,7 @@ class Rereads:
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
+        self._left_out.record()
         if time.monotonic() >= self._polled + _POLL_S:
             self.load()
         if (
@@ -147,8 +186,10 @@ class Rereads:
             and not self._recover(self.lost_binlog)
         ):
             return
+        self.rewinds.lost_binlog = self.lost_binlog
+        self.rewinds.step()
         self._discover()
-        self._heal()
+        self._heal(first)
         self._start_some()
         for table, reread in list(self._active.items()):
             if not self._stopping.is_set() and not self._retries.must_wait(table):
@@ -165,8 +206,9 @@ class Rereads:
         try:
             if self._reads_new_tables:
                 # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
-                self._replace(self._mirrored())
+                self._replace(new_request(table, lost.reason) for table in self._mirrored())
             lost.reset_connector()
+            self.rewinds.abandon(lost.reason)
         except (ConnectError, SourceError) as error:
             self._reset_at = time.monotonic() + _RESET_S
             _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)
@@ -184,15 +226,14 @@ class Rereads:
         ledger = self._context.ledger
         return [t for t in included_tables(self._context.config) if ledger.progress(t).mirror is not None]
 
-    def _replace(self, tables: Iterable[TableId]) -> None:
-        """Request re-reads of tables instead of those that were requested before."""
-        for table in tables:
-            if (active := self._active.pop(table, None)) is not None:
+    def _replace(self, requests: Iterable[Request]) -> None:
+        """Carry out requests instead of those that were made before; their tables get no events meanwhile."""
+        for request in requests:
+            if (active := self._active.pop(request.table, None)) is not None:
                 active.cancel()
-            request = replace(new_request(table, REASON), held=True)
-            self._record(request)
-            self._waiting[table] = request
-            _LOG.info("re-read requested", table=str(table), reason=REASON)
+            self._waiting[request.table] = replace(request, held=True)
+            self._record(self._waiting[request.table])
+            _LOG.info("re-read requested", table=str(request.table), reason=request.reason)
 
     def close(self) -> None:
         """Stop reading, and wait for the threads, which end at their next part."""
@@ -209,12 +250,23 @@ class Rereads:
         return replace(request, held=held)
 
     def _table_paused(self, table: TableId, cause: Exception) -> None:
-        """Note that a table was paused, and request its re-read if that is due."""
+        """Note that a table was paused, and request its re-read if that is due.
+
+        A re-read that was under way would wait forever for the mirror to reach its position, so it begins again.
+        """
         self._healing.note(table, cause)
+        active = self._active.get(table)
+        known = self._waiting.get(table) if active is None else active.request
+        if known is None:
+            self.rewinds.note(table, cause)
+        elif not known.held:
+            self._replace([new_request(table, known.reason, known.max_rows)])
         self._heal()
 
-    def _heal(self) -> None:
-        """Request the re-reads of tables whose rows the log cannot tell.
+    def _heal(self, first: Offsets | None = None) -> None:
+        """Request the re-reads of tables whose rows the log cannot tell, except those whose events are sent again.
+
+        With `first`, the first offsets of the log, it is decided which these are.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -225,9 +277,13 @@ class Rereads:
         if self._newest is None:
             self.load()
         newest = self._newest or {}
-        for table, reason in self._healing.due(self._tables.paused, incomplete, newest.get, now_ms()).items():
-            if table not in self._failed:
+        due = self._healing.due(self._tables.paused, incomplete, newest.get, now_ms())
+        if first is not None:
+            self.rewinds.decide(due, first)
+        for table, reason in due.items():
+            if table not in self._failed and not self.rewinds.wants(table):
                 self.request([table], reason, self._healing.max_rows)
+                self.rewinds.replaced(table)
 
     def _start_some(self) -> None:
         reading = sum(reread.is_reading for reread in self._active.values())
@@ -244,7 +300,7 @@ class Rereads:
 
     def _advance(self, table: TableId, reread: TableReread, first: Mapping[int, int]) -> None:
         try:
-            if reread.request.phase is Phase.REQUESTED and reread.is_published():
+            if reread.is_published():
                 reread.finish_published()
             elif self._is_read(reread) and reread.catch_up(
                 first, self._context.config.apply.max_events, Stopwatch()
@@ -361,6 +417,8 @@ class Rereads:
                     ),
                 )
         if request.phase is Phase.DONE:
+            self._left_out.forget(table)
+            self.rewinds.replaced(table)
             self._tables.resume(table)
             _LOG.info(
                 "re-read done",

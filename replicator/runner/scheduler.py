@@ -23,7 +23,7 @@ from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.runner.log_check import lost_events, unmatched_patterns
 from replicator.runner.rereads import Rereads
-from replicator.runner.shares import Missing, Pace, Round, plan_round
+from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
 from replicator.runner.source_positions import SourcePositions
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.runner.table_policy import BatchDecision, TableOutcome, decide
@@ -35,7 +35,7 @@ from replicator.telemetry import BatchReport, Stopwatch, get_logger, log_batch
 
 _LOG: Final = get_logger("replicator.runner")
 _COMMIT_ATTEMPTS: Final = 3
-_REREAD_POLL_S: Final = 0.5
+_REREAD_POLL_S: Final = 0.2
 _INTERPRETED: Final = 5_000
 """Batches of at most this many events are not worth compiling plans; see `compile_plans`."""
 
@@ -63,6 +63,7 @@ class Scheduler:
         stopping: if set, no further task is started.
         rereads: the re-reads of tables from the source; None if the log has no source that could be read.
         seconds: how long the tasks of each table took in the last call of `advance`.
+        totals: what was done so far, also by earlier schedulers of the process.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class Scheduler:
         apply: ApplyTask | None = None,
         upkeep: Upkeep | None = None,
         source: SourcePositions | None = None,
+        totals: RunTotals | None = None,
     ) -> None:
-        """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`.
+        """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`. Continue `totals`.
 
         Without `source`, the positions of the source and its connector are unknown, and no table can be tagged.
         """
@@ -91,7 +93,7 @@ class Scheduler:
         self.rereads: Rereads | None = None
         self._log_start: Offsets = {}
         self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
-        self._totals = RunTotals(with_before=not context.config.log.flattened)
+        self.totals = totals or RunTotals(with_before=not context.config.log.flattened)
         self._bad_records: list[BadRecord] = []
         self._awaiting: set[TableId] = set()
         self._compiled: bool | None = None
@@ -182,7 +184,7 @@ class Scheduler:
         if not self._bad_records:
             return
         try:
-            added = self.context.quarantine.add_records(self._bad_records, self._totals.batches + 1)
+            added = self.context.quarantine.add_records(self._bad_records, self.totals.batches + 1)
         except (PySparkException, Py4JJavaError, LakeUnavailable) as error:
             self._probe_lake()
             # The lake answers, so only the quarantine table fails. The records are kept, and no table has to wait.
@@ -197,7 +199,7 @@ class Scheduler:
                 offset=record.offset,
                 reason=bad.reason,
             )
-            self._totals.quarantined += 1
+            self.totals.quarantined += 1
         self._bad_records = []
 
     def _probe_lake(self, failed: Collection[TableId] = ()) -> None:
@@ -264,7 +266,7 @@ class Scheduler:
             report = apply(self._schema_only(ends)) or report
         self.tags.finish()
         if report is not None and not self.stopping.is_set():
-            self._upkeep.run_slice(report.lag_seconds)
+            self._upkeep.run_slice(report.lag_seconds, has_backlog=backlog > 0)
         self.step_rereads()
         return report
 
@@ -296,7 +298,7 @@ class Scheduler:
     @property
     def events(self) -> int:
         """Number of events that were applied so far."""
-        return self._totals.events
+        return self.totals.events
 
     @property
     def failing(self) -> bool:
@@ -313,7 +315,13 @@ class Scheduler:
 
     def summary(self) -> RunSummary:
         """Return what was done so far."""
-        return self._totals.summary(self.tables.paused)
+        return self.totals.summary(self.tables.paused)
+
+    def close(self) -> None:
+        """Stop reading tables again, and end all threads. No batch may be running."""
+        if self.rereads is not None:
+            self.rereads.close()
+        self._pool.shutdown()
 
     def _unread(self, ends: Offsets) -> list[list[TableTask]]:
         """Return the tasks of each table with new events, of at most `max_events` each; the largest table first."""
@@ -346,7 +354,7 @@ class Scheduler:
         ]
 
     def _task(self, table: TableId, topic: str, ranges: tuple[OffsetRange, ...]) -> TableTask:
-        return TableTask(table, topic, self.context.log.topic_id(topic), ranges, self._totals.batches + 1)
+        return TableTask(table, topic, self.context.log.topic_id(topic), ranges, self.totals.batches + 1)
 
     def _runnable(self, ends: Offsets) -> Iterator[tuple[str, TableId]]:
         """Yield the tables that can be processed now, with their topics."""
@@ -368,10 +376,10 @@ class Scheduler:
         watch = Stopwatch()
         if not tasks:
             return None
-        self._totals.batches += 1
+        self.totals.batches += 1
         outcomes = [
             outcome
-            for group in _small_and_large(tasks)
+            for group in small_and_large(tasks)
             for outcome in self._apply_group(group, watch, on_events)
         ]
         for outcome in outcomes:
@@ -379,7 +387,7 @@ class Scheduler:
         self._carry_out(decide(outcomes, log_grows=self.context.log.grows))
         done = [part for outcome in outcomes for part in outcome.done]
         self._upkeep.committed({task.table for task, _ in done})
-        report = replace(self._totals.add(done, watch, sorted(self.tables.paused)), backlog=backlog)
+        report = replace(self.totals.add(done, watch, sorted(self.tables.paused)), backlog=backlog)
         log_batch(report)
         if self._on_batch is not None:
             self._on_batch(report)
@@ -460,7 +468,7 @@ class Scheduler:
             self.tables.pause(table, error)
         if decision.error is not None:
             raise decision.error
-        self._totals.quarantined += decision.quarantined
+        self.totals.quarantined += decision.quarantined
         for table in decision.advanced:
             self.tables.succeeded(table)
         for table, failure in decision.retry:
@@ -478,17 +486,6 @@ class Scheduler:
             # `check_log` has already counted the failure of a table that cannot be read any more.
             if self.context.ledger.knows(table):
                 self.tables.failed(table, failure)
-
-
-def _small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
-    """Divide the tasks of a batch into those for the driver, and those for Spark's executors if there are both.
-
-    The first ones are done first: few events do not wait for many ones, and their plans, of which each table has its
-    own, are not compiled because of the others.
-    """
-    small = [of_table for of_table in tasks if of_table[0].records is not None]
-    large = [of_table for of_table in tasks if of_table[0].records is None]
-    return [group for group in (small, large) if group]
 
 
 def _upkeep(context: MirrorContext) -> Upkeep:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from replicator.batch import TableTask
 from replicator.model.commit_marker import OffsetRange
 
 T = TypeVar("T")
@@ -125,3 +126,14 @@ def plan_round(
     sliced = {topic: shares[topic] for topic, count in backlogs.items() if shares[topic] < count}
     left = sum(goal[t][p] - end for t in shares for p, end in ends[t].items())
     return Round(ends, sliced, left)
+
+
+def small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
+    """Divide the tasks of a batch into those for the driver, and those for Spark's executors if there are both.
+
+    The first ones are done first: few events do not wait for many ones, and their plans, of which each table has its
+    own, are not compiled because of the others.
+    """
+    small = [of_table for of_table in tasks if of_table[0].records is not None]
+    large = [of_table for of_table in tasks if of_table[0].records is None]
+    return [group for group in (small, large) if group]

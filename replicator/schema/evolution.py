@@ -182,7 +182,7 @@ class _Planner:
                     raise UnsupportedChange(
                         f'schema change in the source: {change}; the policy for {change.kind} is "fail"',
                         f'to apply it, set schema_changes = {{ {change.kind} = "evolve" }} for the table '
-                        "and restart the mirror",
+                        "and run: replicator reload",
                     )
                 case "ignore" if not isinstance(change, WidenType):
                     self.ignored.append(change)

@@ -46,7 +46,7 @@ def connector_config(config: Config) -> dict[str, str]:
     log = kafka_log(config)
     server = config.source.server()
     password = config.source.password.reveal().get_secret_value() if config.source.password else ""
-    patterns = config.source.tables
+    selection = table_selection(config)
     values = {
         "topic_prefix": log.topic_prefix,
         "topic_prefix_pattern": f"^{literal_regex(log.topic_prefix)}$",
@@ -57,30 +57,51 @@ def connector_config(config: Config) -> dict[str, str]:
         "user": server.user,
         "password": password,
         "server_id": str(_server_id(log.topic_prefix)),
-        "databases": ",".join(dict.fromkeys(to_regex(name) for p in patterns for name in _databases(p))),
-        "tables": table_patterns(patterns, config.source.exclude),
+        "databases": selection["database.include.list"],
+        "tables": selection["table.include.list"],
         "partitions": str(log.partitions),
         "bootstrap_servers": log.bootstrap_servers,
     }
     template: dict[str, str] = json.loads(resource(TEMPLATE).read_text())
     settings = {name: Template(value).substitute(values) for name, value in template.items()}
+    if config.source.ssl_mode != "preferred":
+        settings["database.ssl.mode"] = config.source.ssl_mode
     if config.reads_new_tables:
         settings["snapshot.mode"] = "no_data"
     if log.transactions:
         settings["provide.transaction.metadata"] = "true"
     if table := config.source.signal_table:
         settings["signal.data.collection"] = table
-        # A signal is a row of a table that the connector reads.
-        settings["table.include.list"] += "," + literal_regex(table)
-        if (database := literal_regex(table.split(".", 1)[0])) not in settings["database.include.list"].split(
-            ","
-        ):
-            settings["database.include.list"] += "," + database
-    if keys := _message_keys(config):
+    if keys := selection["message.key.columns"]:
         settings["message.key.columns"] = keys
     if log.flattened:
         settings |= json.loads(resource(_FLATTENED).read_text())
     return settings | _converters(log) | _history_clients(log)
+
+
+def table_selection(config: Config) -> dict[str, str]:
+    """Return the settings that tell which tables the connector reads, and their keys; "" for one that is not set.
+
+    They contain no secret, and need none.
+    """
+    patterns, signals = config.source.tables, config.source.signal_table
+    databases = dict.fromkeys(to_regex(name) for p in patterns for name in _databases(p))
+    tables = table_patterns(patterns, config.source.exclude)
+    if signals:
+        # A signal is a row of a table that the connector reads.
+        tables += "," + literal_regex(signals)
+        databases[literal_regex(signals.split(".", 1)[0])] = None
+    return {
+        "database.include.list": ",".join(databases),
+        "table.include.list": tables,
+        "message.key.columns": _message_keys(config),
+    }
+
+
+def differing_selection(config: Config, options: Mapping[str, str]) -> list[str]:
+    """Return the settings of `table_selection` that differ from a connector's `options`."""
+    wanted = table_selection(config)
+    return [name for name, value in wanted.items() if options.get(name, "") != value]
 
 
 def _converters(log: KafkaLog) -> dict[str, str]:

@@ -14,6 +14,7 @@ from replicator.config import KafkaLog
 from replicator.errors import DataLossError, LogUnavailable
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import RawRecord
+from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
 from replicator.sources.kafka_admin import PATIENT_S, QUIET, KafkaAdmin
 from replicator.sources.kafka_errors import kafka_errors, translated
@@ -116,20 +117,35 @@ class KafkaChangeLog:
         return found.tables()
 
     def schema_changes(self) -> Iterator[RawRecord]:
+        found = self.schema_topic()
+        starts = {p: max(first, self._schema_offsets.get(p, 0)) for p, first in found.first.items()}
+        yield from self.records(
+            [OffsetRange(self.topic_prefix, p, starts[p], end) for p, end in found.ends.items()]
+        )
+        self._schema_offsets |= found.ends
+
+    def schema_topic(self) -> LiveTopic:
+        """Return the offsets of the schema-change topic, without its id. Raises LogUnavailable."""
         topic = self.topic_prefix
         partitions = [(topic, p) for p in self._admin.partitions().get(topic, [])]
-        if not partitions:
-            return
-        first, end = self._admin.first_offsets(partitions), self._admin.end_offsets(partitions)
-        ranges = [
-            OffsetRange(topic, p, max(first[topic, p], self._schema_offsets.get(p, 0)), end[topic, p])
-            for _, p in partitions
-        ]
+        first = _by_topic(self._admin.first_offsets(partitions)).get(topic, {})
+        return LiveTopic(None, first, _by_topic(self._admin.end_offsets(partitions)).get(topic, {}))
+
+    def schema_topic_id(self) -> str | None:
+        """Return the id of the schema-change topic; None if Kafka has no ids. Raises LogUnavailable."""
+        return self._admin.topic_ids([self.topic_prefix]).get(self.topic_prefix)
+
+    def records(self, ranges: Sequence[OffsetRange]) -> Iterator[RawRecord]:
+        """Yield the records of `ranges`, in offset order within each partition. Raises as `fetch`."""
         for r, message in self._messages([r for r in ranges if r.count]):
             _, timestamp = message.timestamp()
             place = (r.topic, r.partition, message.offset() or 0, timestamp)
             yield RawRecord(*place, message.key(), message.value())
-        self._schema_offsets = {r.partition: r.end for r in ranges}
+
+    def close(self) -> None:
+        """Close the connections. The log cannot be read any more."""
+        if self._consumer is not None:
+            self._consumer.close()
 
     def _messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
         """Yield the records of `ranges`, in offset order within each partition."""

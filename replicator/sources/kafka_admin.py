@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
@@ -32,6 +32,7 @@ _PASSING: Final = frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
     }
 )
+_NO_ID: Final = str(Uuid(0, 0))
 _REMEMBERED: Final = 16
 """Maximum number of failed connection attempts remembered for a message."""
 
@@ -65,14 +66,15 @@ class KafkaAdmin:
         return {name: sorted(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the ids of `topics`."""
+        """Return the ids of `topics`, without those that have none because the broker is too old."""
         if not topics:
             return {}
         with self._errors():
             asked = self._client.describe_topics(
                 TopicCollection(list(topics)), request_timeout=self._timeout_s
             )
-            return {topic: str(answer.result().topic_id) for topic, answer in asked.items()}
+            found = {topic: str(answer.result().topic_id) for topic, answer in asked.items()}
+        return {topic: topic_id for topic, topic_id in found.items() if topic_id != _NO_ID}
 
     def first_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Return the offset of the first record of each partition, given as (topic, partition)."""

@@ -1,6 +1,7 @@
 """Call Kafka Connect's REST API: the state, settings and offsets of connectors."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +16,19 @@ from tenacity import (
     wait_fixed,
 )
 
-from replicator.errors import ConnectError
+from replicator.errors import ConnectError, ConnectRefused
 
 QUICK_S: Final = 5.0
 """Timeout of requests that change nothing."""
 _SLOW_S: Final = 60.0
 """Timeout of requests during which Connect queries the source database."""
+_POLL_S: Final = 0.2
+
+_SERVER_ERRORS: Final = 500
+"""The first status of an answer by which a server reports a failure of its own, which may pass."""
+
+_NOT_STOPPED: Final = r".*STOPPED state"
+"""What Connect answers if offsets are to be changed and the tasks of the connector have not stopped yet."""
 
 _NO_REASON: Final = "no reason given"
 
@@ -102,6 +110,12 @@ class KafkaConnect:
             answer = self._ask("GET", f"/connectors/{name}/status", missing_is_fine=True)
             return None if answer is None else self._state(name, answer)
 
+    def options(self, name: str) -> Mapping[str, str] | None:
+        """Return the settings of a connector, with passwords in plain text; None if no connector has this name."""
+        with self._understood():
+            answer = self._ask("GET", f"/connectors/{name}/config", missing_is_fine=True)
+            return None if answer is None else {str(key): str(value) for key, value in answer.items()}
+
     def offset(self, name: str) -> Mapping[str, Any] | None:
         """Return the source offset last committed by a connector with one source partition; None if there is none.
 
@@ -112,6 +126,12 @@ class KafkaConnect:
             answer = self._ask("GET", f"/connectors/{name}/offsets", missing_is_fine=True) or {}
             offsets = [entry.get("offset") for entry in answer.get("offsets", [])]
             return next((dict(offset) for offset in offsets if offset), None)
+
+    def source_partitions(self, name: str) -> list[Mapping[str, Any]]:
+        """Return the source partitions for which a connector has committed offsets."""
+        with self._understood():
+            answer = self._ask("GET", f"/connectors/{name}/offsets", missing_is_fine=True) or {}
+            return [dict(entry["partition"]) for entry in answer.get("offsets", [])]
 
     def put(self, name: str, settings: Mapping[str, str]) -> None:
         """Create or update a connector."""
@@ -130,7 +150,7 @@ class KafkaConnect:
         self._ask("POST", "/connectors", body=body, timeout=_SLOW_S)
         offsets = [{"partition": dict(partition), "offset": dict(offset)}]
         self._ask("PATCH", f"/connectors/{name}/offsets", body={"offsets": offsets}, timeout=_SLOW_S)
-        self._ask("PUT", f"/connectors/{name}/resume")
+        self.resume(name)
 
     def check(self, name: str, settings: Mapping[str, str]) -> None:
         """Let the connector validate its settings. Raises ConnectError with all problems found."""
@@ -157,16 +177,54 @@ class KafkaConnect:
 
     def reset(self, name: str) -> None:
         """Let a connector forget what it has read, so that it begins as if it was new."""
+        self.stop(name)
+        self._once_stopped("DELETE", f"/connectors/{name}/offsets")
+        self.resume(name)
+
+    def stop(self, name: str) -> None:
+        """Tell a connector to stop; its tasks may stop later."""
         self._ask("PUT", f"/connectors/{name}/stop")
-        # Its tasks stop later than Connect answers, and until then Connect refuses to delete offsets.
+
+    def has_stopped(self, name: str) -> bool:
+        """Return whether a connector that was told to stop has no task left, so that it writes nothing more."""
+        state = self.state(name)
+        return state is not None and state.state == "STOPPED" and not state.tasks
+
+    def await_stopped(self, name: str) -> None:
+        """Wait until none of the tasks of a connector that was told to stop runs any more.
+
+        Raises:
+            ConnectError: it does not stop, or Kafka Connect does not answer.
+        """
+        deadline = time.monotonic() + self._patience
+        while not self.has_stopped(name):
+            if time.monotonic() > deadline:
+                raise ConnectError(
+                    f"the connector {name} does not stop", "see the log of the Kafka Connect worker"
+                )
+            time.sleep(_POLL_S)
+
+    def resume(self, name: str) -> None:
+        """Let a stopped connector continue from its offset."""
+        self._ask("PUT", f"/connectors/{name}/resume")
+
+    def set_offset(self, name: str, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
+        """Wait until a connector that was told to stop has stopped, and replace its source offset.
+
+        Raises ConnectRefused if Connect is older than 3.6, or the connector does not accept the offset.
+        """
+        offsets = [{"partition": dict(partition), "offset": dict(offset)}]
+        self._once_stopped("PATCH", f"/connectors/{name}/offsets", {"offsets": offsets})
+
+    def _once_stopped(self, method: str, path: str, body: object = None) -> None:
+        """Change offsets once the tasks of the connector have stopped; until then Connect refuses to."""
         stopped = Retrying(
-            retry=retry_if_exception_message(match=r".*STOPPED state"),
+            retry=retry_if_exception_message(match=_NOT_STOPPED),
             stop=stop_after_delay(self._patience),
             wait=wait_fixed(0.5),
             reraise=True,
         )
-        stopped(self._ask, "DELETE", f"/connectors/{name}/offsets", timeout=_SLOW_S)
-        self._ask("PUT", f"/connectors/{name}/resume")
+        stopped(self._ask, method, path, body=body, timeout=_SLOW_S)
 
     def clean(self, text: str) -> str:
         """Remove secrets from a text, in case a message contains one."""
@@ -227,7 +285,9 @@ class KafkaConnect:
             )
         if method == "GET":
             raise ConnectError(f"Kafka Connect at {self.url} answered {answer.status_code}: {reason}")
-        raise ConnectError(f"Kafka Connect refused the connector: {reason}", failure_hint(reason))
+        passes = answer.status_code >= _SERVER_ERRORS or re.match(_NOT_STOPPED, reason)
+        kind = ConnectError if passes else ConnectRefused
+        raise kind(f"Kafka Connect refused the connector: {reason}", failure_hint(reason))
 
     @contextmanager
     def _understood(self) -> Iterator[None]:

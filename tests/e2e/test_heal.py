@@ -1,5 +1,7 @@
 """Heal tables of a real mirror: read them again because the log cannot tell what their rows are."""
 
+import signal
+
 import requests
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -9,7 +11,7 @@ from replicator.model.changelog import RowKind
 from tests.support import topics
 from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.rereads import await_rereads, changes, command
+from tests.support.rereads import await_rereads, changes, command, shown_rereads
 
 AUTO = f"""
 [bootstrap]
@@ -19,6 +21,7 @@ mode = "auto"
 min_interval = "1 second"
 {FAST_MIRROR}
 """
+REWIND_POINTS = ("after-rewind-stop", "after-rewind-offset", "after-rewind-skip", "after-rewind-record")
 UNKNOWN_TO_LOGS = (
     "ALTER TABLE moments MODIFY seen TIMESTAMP NULL",
     "ALTER TABLE labels MODIFY label INT",
@@ -26,6 +29,8 @@ UNKNOWN_TO_LOGS = (
     "ALTER TABLE doubled ADD COLUMN twice INT DEFAULT (id * 2), ADD COLUMN sum INT AS (id + 1) STORED",
 )
 """Changes whose results in existing rows no event contains."""
+DOCUMENT = '{"numbers": [1, 1.0, 0.00001, 1e20], "text": "a, b: c"}'
+"""JSON that MySQL, the binlog and Java write in different forms."""
 
 
 def test_heal_applies_changes_that_no_log_has(mirror_database: MirroredDatabaseBuilder) -> None:
@@ -80,14 +85,20 @@ def ends(mirrored: MirroredDatabase, table: str) -> int:
     return marker.next_offset(mirrored.topic(table), 0) or 0
 
 
-def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) -> None:
-    """Delete the events before an offset from the topic of a table, once it has them."""
+def await_events(mirrored: MirroredDatabase, table: str, count: int) -> None:
+    """Wait until the topic of a table has, or had, a number of events."""
     servers, topic = mirrored.database.endpoints.bootstrap_servers, mirrored.topic(table)
     until(
-        lambda: topics.ends(servers, mirrored.database.prefix).get(topic, 0) >= older_than,
+        lambda: topics.ends(servers, mirrored.database.prefix).get(topic, 0) >= count,
         seconds=START_S,
         doing="events are in the topic",
     )
+
+
+def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) -> None:
+    """Delete the events before an offset from the topic of a table, once it has them."""
+    servers, topic = mirrored.database.endpoints.bootstrap_servers, mirrored.topic(table)
+    await_events(mirrored, table, older_than)
     # Without a reference to the client, its answers would never arrive.
     client = AdminClient({"bootstrap.servers": servers})
     for future in client.delete_records([TopicPartition(topic, 0, older_than)]).values():
@@ -129,7 +140,7 @@ def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
 def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
-    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirrored = mirror_database(tables=2, extra=AUTO.replace("[heal]", "[heal]\nmax_binlog = 0"))
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
@@ -144,6 +155,108 @@ def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
     assert mirror.wait(START_S) == 0, mirror.tail()
     assert mirrored.comparison.differences() == {}
     assert changes(mirrored, "t00", "h")
+
+
+def test_a_table_whose_topic_was_recreated_is_read_again_without_a_command(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute("UPDATE t00 SET label = 'seen' LIMIT 5")
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute("UPDATE t00 SET label = 'lost' LIMIT 5", "DELETE FROM t00 LIMIT 1")
+    await_events(mirrored, "t00", ends(mirrored, "t00") + 6)
+    delete_topic(mirrored, "t00")
+    mirrored.database.execute("UPDATE t00 SET label = 'later' LIMIT 2")
+    await_events(mirrored, "t00", 2)
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+    reasons = {request["name"]: request["reason"] for request in shown_rereads(mirrored)}
+    assert "was deleted and recreated" in reasons["t00"]
+    assert reasons["t01"] == "new table"
+    assert changes(mirrored, "t00", "h")
+    mirrored.database.execute("UPDATE t00 SET label = 'after' LIMIT 5")
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+
+
+def delete_topic(mirrored: MirroredDatabase, table: str) -> None:
+    """Delete the topic of a table while the connector is stopped."""
+    endpoints, topic = mirrored.database.endpoints, mirrored.topic(table)
+    connector = f"{endpoints.connect_url}/connectors/{mirrored.database.prefix}"
+    requests.put(f"{connector}/stop", timeout=60).raise_for_status()
+    until(
+        lambda: requests.get(f"{connector}/status", timeout=60).json()["connector"]["state"] == "STOPPED",
+        seconds=START_S,
+        doing="the connector stops",
+    )
+    client = AdminClient({"bootstrap.servers": endpoints.bootstrap_servers})
+    for future in client.delete_topics([topic]).values():
+        future.result(timeout=60)
+    until(
+        lambda: topic not in topics.ends(endpoints.bootstrap_servers, mirrored.database.prefix),
+        seconds=START_S,
+        doing="the topic is gone",
+    )
+    requests.put(f"{connector}/resume", timeout=60).raise_for_status()
+
+
+def test_lost_events_are_sent_again_and_a_killed_mirror_continues_that(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    prepare = [
+        "CREATE TABLE notes (id INT PRIMARY KEY, text VARCHAR(20))",
+        "CREATE TABLE log (text VARCHAR(20), size INT)",
+        "INSERT INTO notes VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')",
+        "INSERT INTO log VALUES ('a', 1), ('a', 1), ('b', NULL)",
+    ]
+    mirrored = mirror_database(tables=1, extra=AUTO, prepare=prepare)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute(
+        "INSERT INTO notes VALUES (5, 'seen'), (6, 'seen')", "INSERT INTO log VALUES ('c', 3), ('c', 3)"
+    )
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    mirrored.database.execute(
+        "INSERT INTO notes VALUES (7, 'lost')",
+        "UPDATE notes SET text = 'lost' WHERE id < 4",
+        "ALTER TABLE notes ADD COLUMN more INT DEFAULT 7",
+        "UPDATE notes SET more = 8 WHERE id > 5",
+        "DELETE FROM notes WHERE id = 4",
+        "INSERT INTO log VALUES ('c', 3)",
+        "DELETE FROM log WHERE text = 'a' LIMIT 1",
+    )
+    delete_events(mirrored, "notes", older_than=ends(mirrored, "notes") + 6)
+    delete_events(mirrored, "log", older_than=ends(mirrored, "log") + 2)
+    for point in REWIND_POINTS:
+        mirror.start(REPLICATOR_CRASH_AT=point)
+        assert mirror.wait(START_S) == -signal.SIGKILL, mirror.tail()
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror, mirrored.writers(1):
+        until(
+            lambda: [line for line in mirror.lines() if line["event"] == "lost events were sent again"][1:],
+            seconds=START_S,
+            doing="the events of both tables are sent again",
+        )
+        mirrored.database.execute("UPDATE notes SET text = 'after' WHERE id = 1")
+        mirrored.comparison.await_equal(mirror, START_S, besides=["t00"])
+        status = command(mirrored, "status")
+        assert mirror.stop() == 0, mirror.tail()
+    assert [(r["name"], r["phase"]) for r in status["rewinds"]] == [("log", "done"), ("notes", "done")]
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+    mirrored.comparison.assert_changelogs({"notes": {"more": 7}}, besides=["log"])
+    assert [changes(mirrored, table, "h") for table in ("notes", "log", "t00")] == [[], [], []]
+    assert [len(changes(mirrored, "notes", op)) for op in "cud"] == [3, 2 * (3 + 2 + 1), 1]
+    assert [len(changes(mirrored, "log", op)) for op in "cud"] == [3, 0, 1]
 
 
 def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
@@ -176,20 +289,23 @@ def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
 
 def test_a_table_without_a_key_is_read_again(mirror_database: MirroredDatabaseBuilder) -> None:
     prepare = [
-        "CREATE TABLE log (at DATETIME(3), text VARCHAR(20), size DECIMAL(9, 3))",
-        "INSERT INTO log VALUES ('2024-01-01 00:00:00.123', 'a', 1.5), ('2024-01-01 00:00:00.123', 'a', 1.5)",
-        "INSERT INTO log VALUES (NULL, NULL, NULL), (NULL, 'b', 2)",
+        "CREATE TABLE log (at DATETIME(3), text VARCHAR(20), size DECIMAL(9, 3), doc JSON)",
+        f"INSERT INTO log VALUES ('2024-01-01 00:00:00.123', 'a', 1.5, '{DOCUMENT}')",
+        "INSERT INTO log SELECT * FROM log",
+        f"INSERT INTO log VALUES (NULL, NULL, NULL, NULL), (NULL, 'b', 2, '{DOCUMENT}')",
     ]
     mirrored = mirror_database(tables=1, extra=AUTO, prepare=prepare)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         await_rereads(mirror, 2)
         mirrored.database.execute(
-            "DELETE FROM log WHERE text = 'a' LIMIT 1", "INSERT INTO log VALUES (NULL, 'c', 3)"
+            "DELETE FROM log WHERE text = 'a' LIMIT 1",
+            f"INSERT INTO log VALUES (NULL, 'c', 3, '{DOCUMENT}')",
         )
         mirrored.comparison.await_equal(mirror, START_S)
         with mirrored.database.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION sql_log_bin = 0")
-            cursor.execute("INSERT INTO log VALUES (NULL, 'b', 2), (NULL, 'silent', 4)")
+            silent = f"(NULL, 'b', 2, '{DOCUMENT}'), (NULL, 'silent', 4, '[0.0001]')"
+            cursor.execute(f"INSERT INTO log VALUES {silent}")
             cursor.execute("DELETE FROM log WHERE text = 'c'")
         # Its row is not in the mirror, so the table pauses and is read again.
         mirrored.database.execute("DELETE FROM log WHERE text = 'silent'")

@@ -19,6 +19,7 @@ CONNECT_TYPES: Mapping[str, Mapping[str, Any]] = {
     },
     "datetime": {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
     "timestamp": {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1},
+    "json": {"type": "string", "name": "io.debezium.data.Json", "version": 1},
 }
 """Column type → its schema in Kafka Connect."""
 
@@ -31,6 +32,7 @@ COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
     "decimal": {"jdbcType": 3, "typeName": "DECIMAL", "length": 12, "scale": 2},
     "datetime": {"jdbcType": 93, "typeName": "DATETIME", "length": 6},
     "timestamp": {"jdbcType": 2014, "typeName": "TIMESTAMP", "length": 6},
+    "json": {"jdbcType": 1111, "typeName": "JSON"},
 }
 
 

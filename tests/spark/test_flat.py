@@ -134,7 +134,7 @@ def test_flattened_events_without_required_fields_are_quarantined(
 ) -> None:
     bad = flat("c", 100, {"id": 1, "name": "a"}, encoding=encoding, without=(*LEAST, without))
     good = flat("c", 101, {"id": 2, "name": "b"}, encoding=encoding)
-    write(lake, [good, bad], encoding)
+    write(lake, [bad, good], encoding)
     lake.catch_up(config(lake))
     assert lake.rows("orders") == [{"id": 2, "name": "b"}]
     (found,) = lake.rows("quarantine", "shop_ops")

@@ -11,6 +11,7 @@ import pytest
 from replicator.batch.context import MirrorContext
 from replicator.config import Config
 from replicator.errors import LakeUnavailable
+from replicator.lake import row_search
 from replicator.lake.row_locations import ReadCost, RowLocationCache, RowLocations
 from replicator.lake.row_search import locate, read_unread
 from replicator.runner.scheduler import Scheduler
@@ -151,6 +152,24 @@ def test_index_is_not_built_when_it_would_be_larger_than_configured(lake: LakeHa
         mirror.advance({ORDERS: {0: end}})
         assert not known_locations(mirror).is_complete
     assert_exact(lake, batches)
+
+
+def test_index_is_not_built_when_a_file_has_too_many_rows(
+    indexed: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_search, "_MOST_FILE_ROWS", 10)
+    batches = changes(15, keys=90, batches=1, size=90)
+    indexed.write([DEFINITION, *batches[0]])
+    mirror = indexed.mirror(config(indexed, maintenance={"enabled": False}))
+    mirror.advance({ORDERS: {0: 80}})
+    # A restart, so that nothing is known of the rows.
+    mirror = indexed.mirror(config(indexed, maintenance={"enabled": False}))
+    with captured_logs() as logs:
+        for end in (85, 90):
+            mirror.advance({ORDERS: {0: end}})
+            assert not known_locations(mirror).is_complete
+    assert len([line for line in logs if "too many rows" in line["event"]]) == 1
+    assert_exact(indexed, batches)
 
 
 def test_large_batch_writes_one_delete_file_when_the_table_is_indexed(indexed: LakeHarness) -> None:

@@ -43,7 +43,7 @@ def serving() -> Iterator[Connect]:
             self.end_headers()
             self.wfile.write(text)
 
-        do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815
+        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
 
         def log_message(self, *_: object) -> None: ...
 

@@ -19,6 +19,7 @@ from replicator.runner.scheduler import Scheduler
 from replicator.sources.archive import ArchiveWriter, Event
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import Encoding
+from replicator.sources.change_log import ChangeLog
 from tests.oracle.avro import AvroTopics
 from tests.oracle.compare import rows_of
 from tests.oracle.model import Record
@@ -61,7 +62,7 @@ class LakeHarness:
     folder: Path
     driver_max_events: int | None = None
     format_version: int | None = None
-    open_log: Callable[[Path], ArchiveChangeLog] = ArchiveChangeLog
+    open_log: Callable[[Path], ChangeLog] = ArchiveChangeLog
     adapt: Callable[[MirrorContext], MirrorContext] = lambda context: context
     schedule: Callable[[MirrorContext], Scheduler] = open_scheduler
 

@@ -16,6 +16,7 @@ NAMES = (
     "lake-properties-v1.json",
     "maintained-v1.json",
     "reread-v1.json",
+    "rewind-v1.json",
     "schema-state-v1.json",
     "schema-steps-v1.json",
     "tag-v1.json",

@@ -11,6 +11,7 @@ from replicator.config import load
 from replicator.lake.reader import open_catalog
 from replicator.operations.connector import register
 from tests.support.mirror import Comparison
+from tests.support.replica import Replica
 from tests.support.source import SourceDatabase
 from tests.workload.random_writer import RandomTable, RandomWriter, create_tables, random_tables
 
@@ -73,10 +74,12 @@ class MirroredDatabaseBuilder:
         seed_rows: bool = True,
         source: str = "",
         prepare: Sequence[str] = (),
+        replica: Replica | None = None,
     ) -> MirroredDatabase:
         """Create the tables, run the statements in `prepare`, write the configuration and register the connector.
 
-        `log`, `source` and `extra` are lines of the configuration, in which {name} stands for the database's name.
+        `log`, `source` and `extra` are lines of the configuration, in which {name} stands for the database's name. With
+        `replica`, connector and mirror read from that server.
         """
         generated = random_tables(tables)
         with self._database.connect() as connection:
@@ -87,6 +90,8 @@ class MirroredDatabaseBuilder:
         text = text.replace("[lake]", f"{log}\n[lake]").replace(
             "[log]", f"{source}\n[log]".replace("{name}", name)
         )
+        if replica is not None:
+            text = replica.as_source(text)
         mirrored = MirroredDatabase(self._database, generated, self._folder / "mirror.toml", self._folder)
         mirrored.config.write_text(text)
         if seed_rows:
@@ -96,6 +101,8 @@ class MirroredDatabaseBuilder:
                 os.sched_yield()
             writer.stop()
             writer.join()
+        if replica is not None:
+            replica.catch_up()
         register(load(mirrored.config))
         return mirrored
 

@@ -22,6 +22,7 @@ from typer.main import get_command
 import replicator.config.template
 from replicator import errors
 from replicator.cli import app
+from replicator.config.changes import FIXED
 from replicator.config.models import ArchiveLog, Config, KafkaLog
 
 ROOT: Final = Path(__file__).parents[2]
@@ -179,6 +180,7 @@ SECTIONS: Final = (
     "lake",
     "apply",
     "bootstrap",
+    "heal",
     "columns",
     "schema_changes",
     "maintenance",
@@ -224,7 +226,10 @@ def configuration_page() -> str:
         "the line number. Relative paths start at the folder of the file.\n\n"
         'A *secret* is `{ env = "NAME" }` for an environment variable or `{ file = "PATH" }` for a file; the file '
         "never contains the secret itself. A *pattern* matches names: `*` matches any text, `?` matches one character, "
-        "and every other character stands for itself.",
+        "and every other character stands for itself.\n\n"
+        "`replicator reload` lets a running mirror read the file again. Changes of these keys need a restart: "
+        + ", ".join(f"`{key}`" if "." in key else f"`[{key}]`" for key, _ in FIXED)
+        + ". See [Change the configuration of a running mirror](../how-to/change-configuration.md).",
         *parts,
     )
 
@@ -249,6 +254,7 @@ _VALIDATORS: Final = {
     "parse_trigger": "interval, or `continuous`",
     "parse_duration": "time, as in `5 days`",
     "parse_size": "size, as in `128 MB`",
+    "parse_limit": "size, as in `128 MB`, or `0`",
     "parse_source_url": "URL",
     "_table_pattern": "table pattern",
     "_table_name": "`database.table`",

@@ -57,12 +57,16 @@ class LakeReread:
         staging = Staging.of(self.mirror.context)
         return TableReread(self.mirror.context, staging, self.request, self.table.topic, lambda _: None)
 
-    def read(self, parts: Sequence[SourceTable]) -> None:
-        """Fill the staging table: part number i of the keys is read from `parts[i]`."""
+    def read(self, parts: Sequence[SourceTable], *, ends: Mapping[int, int] | None = None) -> None:
+        """Fill the staging table: part number i of the keys is read from `parts[i]`.
+
+        `ends` is where the log ended when that began, if that is not where it ends now.
+        """
         context, table = self.mirror.context, self.request.table
         reread, staging = self.reread, Staging.of(self.mirror.context)
         staging.create(table, staging.schema(reread.task(())))
-        ends, (file, pos, ts_ms) = self.ends(), self.began
+        ends = self.ends() if ends is None else ends
+        file, pos, ts_ms = self.began
         reached = HighWater(SourcePosition(file, pos, server_id=1), 1, ts_ms)
         marker = CommitMarker(
             mirror=context.config.mirror.name,
@@ -73,7 +77,7 @@ class LakeReread:
             watermark_ms=1,
             committed_ms=1,
         )
-        state = StagingState(self.request.id, "", None)
+        state = StagingState(self.request.id, "", None, since=ends)
         staging.commit(table, Staged(), marker, state)
         for number, part in enumerate(parts):
             rows = [row for key, row in part.rows.items() if _part_of(key, len(parts)) == number]

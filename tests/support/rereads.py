@@ -38,3 +38,12 @@ def changes(mirrored: MirroredDatabase, table: str, op: str) -> list[str]:
     with open_catalog(lake) as catalog:
         rows = catalog.load_table((lake.changes_namespace, table)).scan(row_filter=f"_change.op = '{op}'")
         return sorted(row["_change"]["kind"] for row in rows.to_arrow().to_pylist())
+
+
+def shown_rereads(mirrored: MirroredDatabase) -> list[dict[str, Any]]:
+    """Return the re-reads that `status` shows."""
+    done = subprocess.run(
+        [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr[-3000:]
+    return list(json.loads(done.stdout)["rereads"])

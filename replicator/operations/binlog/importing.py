@@ -165,6 +165,8 @@ class _Import:
             stop=self._stop,
             times=RecordTimes(segment=self._request.segment_seconds),
             segment_bytes=self._request.segment_bytes,
+            # Debezium writes the same events again, from the first file on, into the topics of another broker.
+            same_topics=False,
         )
         self._events += done.events
 

@@ -14,6 +14,7 @@ from pymysql.connections import Connection
 from replicator.config import ArchiveLog, Config, KafkaLog, SourceUrl
 from replicator.errors import BinlogError, StackError
 from replicator.model.binlog import ConnectorOffset
+from replicator.model.gtid import NO_GTIDS
 from replicator.model.position import binlog_number
 from replicator.operations.binlog.definitions import Definitions
 from replicator.operations.stack import Endpoints, LocalStack, Options
@@ -28,8 +29,6 @@ STUCK_S: Final = 300.0
 """How long the connector may take for one transaction."""
 _POLL_S: Final = 0.5
 _FIRST_POSITION: Final = 4
-_NO_GTID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff:1"
-"""A set of transactions that no server has. With an empty set, the connector's binlog client fails (Debezium 3.6.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class Scratch:
         settings = connector_settings(config, self.endpoints)
         beginning: dict[str, Any] = {"file": self._files[0].name, "pos": _FIRST_POSITION}
         if any(file.gtids for file in self._files):
-            beginning["gtids"] = _NO_GTID
+            beginning["gtids"] = NO_GTIDS
         self._connect_client(settings).create_at(
             CONNECTOR, settings, {"server": settings["topic.prefix"]}, beginning
         )

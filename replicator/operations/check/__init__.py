@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import CheckFailed, LogUnavailable, ReplicatorError
-from replicator.operations.check.connector import check_connector, check_topics, losses
-from replicator.operations.check.log_facts import TopicFacts, read_connector, read_topics
+from replicator.errors import ArchiveError, CheckFailed, LogUnavailable, ReplicatorError
+from replicator.operations.check.archive import check_archive
+from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
+from replicator.operations.check.log_facts import TopicFacts, read_connector, read_live_topics, read_topics
 from replicator.operations.check.machine import check_machine
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
 from replicator.sources.archive import ArchiveReader, open_storage
+from replicator.sources.archive.reader import find_manifest
 from replicator.sources.schema_registry import Registry
 
 __all__ = ["CheckResult", "Status", "refuse_losses", "run_checks", "worst"]
@@ -23,6 +25,7 @@ def run_checks(config: Config) -> list[CheckResult]:
     """Run every check, in the order of the report. A server that cannot be reached is a failed check, not an error."""
     areas: tuple[tuple[str, Callable[[Config], Iterable[CheckResult]]], ...] = (
         ("source: reachable", _source),
+        ("replicas: reachable", _replicas),
         ("log: reachable", _log),
         ("connector: reachable", _connector),
         ("registry: reachable", _registry),
@@ -81,6 +84,14 @@ def _source(config: Config) -> list[CheckResult]:
     ]
 
 
+def _replicas(config: Config) -> Iterable[CheckResult]:
+    if config.bootstrap.max_replica_lag is None:
+        return []
+    from replicator.operations.check.replicas import check_replicas, read_replicas  # noqa: PLC0415 - heavy
+
+    return check_replicas(read_replicas(config), config)
+
+
 def _topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
     """Return the existing topics; empty if Kafka does not respond, which the check of the log reports."""
     try:
@@ -101,9 +112,21 @@ def _log(config: Config) -> list[CheckResult]:
         return [
             ok("log: reachable", f"Kafka at {config.log.bootstrap_servers}"),
             *check_topics(topics, config),
+            *_archive(config, config.log),
         ]
     manifest = ArchiveReader(open_storage(config.log.path, config.lake.catalog_options)).manifest
     return [ok("log: reachable", f"{manifest.events:,} events in {config.log.path}")]
+
+
+def _archive(config: Config, log: KafkaLog) -> list[CheckResult]:
+    """Check the archive that Kafka continues, if there is one."""
+    if log.archive is None:
+        return []
+    try:
+        manifest = find_manifest(open_storage(log.archive, config.lake.catalog_options))
+    except ArchiveError as error:
+        return [fail("log: archive", error.message, error.hint or "check log.archive")]
+    return check_archive(log.archive, manifest, read_live_topics(log), config)
 
 
 def _connector(config: Config) -> list[CheckResult]:
@@ -129,6 +152,7 @@ def _connector(config: Config) -> list[CheckResult]:
             flattened=config.log.flattened,
             reads_rows=not config.reads_new_tables,
         ),
+        *check_selection(connector, config),
     ]
 
 

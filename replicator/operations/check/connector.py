@@ -1,13 +1,14 @@
 """Check that topics and connector deliver every change. Pure: from facts to results."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from replicator.config import Config
 from replicator.model.debezium import ADD_FIELDS
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.sources.connector_settings import differing_selection
 from replicator.sources.kafka_connect import failure_hint
 from replicator.sources.topic_patterns import topic_pattern
 
@@ -124,13 +125,8 @@ _LEAVING_OUT = (
 def check_topics(topics: tuple[TopicFacts, ...], config: Config) -> list[CheckResult]:
     """Run every check of the topics, in the order of the report."""
     prefix = config.log.topic_prefix
-    excluded = config.source.excludes
-    ours = re.compile(topic_pattern(prefix or "", config.source.tables, config.source.exclude))
-    tables = [
-        topic
-        for topic in topics
-        if ours.fullmatch(topic.name) and not excluded(topic.name.removeprefix(f"{prefix}."))
-    ]
+    is_mirrored = mirrored_topics(config)
+    tables = [topic for topic in topics if is_mirrored(topic.name)]
     if not tables:
         return [
             warn(
@@ -140,6 +136,14 @@ def check_topics(topics: tuple[TopicFacts, ...], config: Config) -> list[CheckRe
             )
         ]
     return [ok("log: topics", f"{len(tables)}: {listing(topic.name for topic in tables)}"), *_kept(tables)]
+
+
+def mirrored_topics(config: Config) -> Callable[[str], bool]:
+    """Return a function that tells whether a topic is that of a mirrored table, judged by its name."""
+    prefix = config.log.topic_prefix or ""
+    ours = re.compile(topic_pattern(prefix, config.source.tables, config.source.exclude))
+    excluded = config.source.excludes
+    return lambda topic: bool(ours.fullmatch(topic)) and not excluded(topic.removeprefix(f"{prefix}."))
 
 
 def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
@@ -193,6 +197,20 @@ def check_connector(
         *(_json(connector.options) if log_format == "json" else _avro(connector.options)),
         *_left_out(connector.options, allowed),
     ]
+
+
+def check_selection(connector: ConnectorFacts | None, config: Config) -> Iterator[CheckResult]:
+    """Check that a connector that `replicator connect` registered has the tables of the configuration."""
+    if connector is None or connector.name != config.mirror.name:
+        return
+    if differing := differing_selection(config, connector.options):
+        yield warn(
+            "connector: tables",
+            f"not those of the configuration: {', '.join(differing)} differ",
+            "run: replicator connect; if the mirror runs, then: replicator reload",
+        )
+    else:
+        yield ok("connector: tables", "those of the configuration")
 
 
 def losses(options: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:

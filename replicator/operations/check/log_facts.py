@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from replicator.config import KafkaLog
+from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.kafka_admin import QUICK_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
 
@@ -46,6 +47,24 @@ def read_topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
         )
         for name in names
     )
+
+
+def read_live_topics(log: KafkaLog) -> dict[str, LiveTopic]:
+    """Return the ids and offsets of the topics under `log.topic_prefix`. Raises what `kafka_errors` raises."""
+    admin = KafkaAdmin(log, timeout_s=QUICK_S)
+    found = {
+        name: partitions
+        for name, partitions in admin.partitions().items()
+        if name == log.topic_prefix or name.startswith(log.topic_prefix + ".")
+    }
+    every = [(name, partition) for name, partitions in found.items() for partition in partitions]
+    ids, first, ends = admin.topic_ids(found), admin.first_offsets(every), admin.end_offsets(every)
+    return {
+        name: LiveTopic(
+            ids.get(name), {p: first[name, p] for p in partitions}, {p: ends[name, p] for p in partitions}
+        )
+        for name, partitions in found.items()
+    }
 
 
 def read_connector(log: KafkaLog) -> ConnectorFacts | None:

@@ -56,6 +56,18 @@ def _binlog(facts: SourceFacts) -> Iterator[CheckResult]:
             "source: log_bin", get("log_bin", "OFF"), "start mysqld with --log-bin and a --server-id above 0"
         )
     )
+    if facts.is_replica:
+        # Before MySQL 8.0.26, the variable had another name.
+        logs = get("log_replica_updates", get("log_slave_updates", "ON"))
+        yield (
+            ok("source: log_replica_updates", logs)
+            if logs.upper() in ("ON", "1")
+            else fail(
+                "source: log_replica_updates",
+                logs,
+                "start this replica with --log-replica-updates=ON: its binlog lacks what it replicates",
+            )
+        )
     # The variable does not exist on servers that only support row format.
     yield _must_be(facts, "binlog_format", "ROW", "statements alone do not identify the changed rows")
     yield _must_be(facts, "binlog_row_image", "FULL", "other images leave out unchanged columns")

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from replicator.config import Config
 from replicator.model.table import TableId
 from replicator.operations.check.grants import Grants, parse_grants
 from replicator.sources.mysql.connection import connect
+from replicator.sources.mysql.replication import read_replica_lag
 
 VARIABLES = (
     "version",
@@ -25,6 +27,8 @@ VARIABLES = (
     "binlog_expire_logs_seconds",
     "binlog_expire_logs_auto_purge",
     "gtid_mode",
+    "log_replica_updates",
+    "log_slave_updates",
     "time_zone",
     "system_time_zone",
 )
@@ -70,6 +74,7 @@ class SourceFacts:
         tables: the mirrored tables.
         clock_ahead: the server's clock minus this machine's, in seconds.
         excluded: the other tables, as `database.table`.
+        is_replica: whether the server is a replica; False if the user may not know.
     """
 
     user: str
@@ -78,6 +83,7 @@ class SourceFacts:
     tables: tuple[TableFacts, ...]
     clock_ahead: float = 0.0
     excluded: tuple[str, ...] = ()
+    is_replica: bool = False
 
 
 def read_source_facts(config: Config) -> SourceFacts:
@@ -91,7 +97,16 @@ def read_source_facts(config: Config) -> SourceFacts:
             tables=_tables(connection, [pair for pair in names if config.includes(".".join(pair))]),
             clock_ahead=float(connection.scalar(text("SELECT UNIX_TIMESTAMP(NOW(6))")) or 0) - time.time(),
             excluded=tuple(name for pair in names if not config.includes(name := ".".join(pair))),
+            is_replica=_is_replica(connection),
         )
+
+
+def _is_replica(connection: Connection) -> bool:
+    try:
+        return read_replica_lag(connection) is not None
+    except DBAPIError:
+        # It needs REPLICATION CLIENT, which another check reports.
+        return False
 
 
 def _variables(connection: Connection) -> dict[str, str]:

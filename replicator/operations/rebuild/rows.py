@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Final
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+from pyspark.sql.window import Window
 
+from replicator.jvm.json_columns import json_meaning
 from replicator.model.changelog import RowKind
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
@@ -68,16 +72,35 @@ def _of_keys(before: DataFrame | None, events: DataFrame, key: Sequence[str]) ->
 
 
 def _of_copies(before: DataFrame | None, events: DataFrame) -> DataFrame:
-    """Return each row as often as `before` has it and `events` add it, less their removals."""
+    """Return each row as often as `before` has it and `events` add it, less their removals.
+
+    A removal may have its JSON in another form than the row: then it removes the first row with the same meaning.
+    """
     removes = F.col("kind").isin(str(RowKind.DELETE), str(RowKind.UPDATE_BEFORE))
     counted = events.select("row", F.when(removes, F.lit(-1)).otherwise(F.lit(1)).alias("n"))
     if before is not None:
         counted = before.select("row", F.lit(1).alias("n")).unionByName(counted)
     copies = counted.groupBy("row").agg(F.sum("n").alias("n"))
+    alike = Window.partitionBy(_meaning(copies))
+    upto = alike.orderBy("row").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    added, removed = (F.greatest(sign * F.col("n"), F.lit(0)) for sign in (F.lit(1), F.lit(-1)))
+    unclaimed = F.greatest(F.sum(added).over(upto) - F.sum(removed).over(alike), F.lit(0))
     lacking = F.raise_error(F.lit(LACKS_CHANGES))
-    checked = F.when(F.col("n") < 0, lacking.cast("long")).otherwise(F.col("n"))
+    checked = F.when(F.sum("n").over(alike) < 0, lacking.cast("long")).otherwise(F.least(added, unclaimed))
     repeated = F.array_repeat(F.col("row"), F.col("n").cast("int"))
     return copies.select("row", checked.alias("n")).where("n > 0").select(F.explode(repeated).alias("row"))
+
+
+def _meaning(rows: DataFrame) -> SparkColumn:
+    """Return a value that is the same for rows that differ only in the form of their JSON documents."""
+    kind = rows.schema["row"].dataType
+    values = []
+    for field in kind.fields:  # type: ignore[attr-defined]  # a struct
+        value = F.col("row").getField(field.name)
+        if isinstance(field.dataType, StringType):
+            value = F.when(value.rlike(r"^[\[{]"), json_meaning(value)).otherwise(value)
+        values.append(value.alias(field.name))
+    return F.struct(*values)
 
 
 def _key_names(number: int, era: KeyEra) -> list[str]:

@@ -52,7 +52,7 @@ def request_tag(config: Config, name: str, *, skip_paused: bool = False) -> None
             others = f" (and {len(paused) - 1} more tables)" if len(paused) > 1 else ""
             raise CheckFailed(
                 f"{table} is paused{others}: {reason}",
-                "fix the cause and restart the mirror; or leave paused tables out with --skip-paused",
+                "fix the cause and run: replicator reload; or leave paused tables out with --skip-paused",
             )
         catalog.create_namespace_if_not_exists(config.lake.ops_namespace)
         record = TagRecord(name, TagState.REQUESTED, now_ms(), skip_paused=skip_paused)
@@ -104,7 +104,7 @@ def _check_configuration(config: Config) -> None:
     if config.log.connect_url is None:
         raise UsageError(
             "log.connect_url is not set: only the connector's position proves that no change is missing in a table",
-            "set connect_url in [log] to the REST address of Kafka Connect, and restart the mirror",
+            "set connect_url in [log] to the REST address of Kafka Connect, and run: replicator reload",
         )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from replicator.errors import ArchiveError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import RawRecord
 from replicator.sources.archive.format import EVENT_SCHEMA, PartitionKey
@@ -23,7 +24,7 @@ _AVRO_SCHEMA: Final = json.dumps(EVENT_SCHEMA)
 
 
 class ArchiveChangeLog:
-    """The topics in an archive, as listed by the manifest when this object was created.
+    """The topics in an archive, as listed by the manifest when this object was created or last refreshed.
 
     The checksum of each file is verified before Spark reads it. Spark gets the files of an object store from `staging`,
     a folder of this machine. Without it, Spark reads the store itself, for which it needs Hadoop's client.
@@ -35,9 +36,16 @@ class ArchiveChangeLog:
     grows = False
 
     def __init__(
-        self, path: Path | str | Storage, topic_prefix: str | None = None, staging: Path | None = None
+        self,
+        path: Path | str | Storage,
+        topic_prefix: str | None = None,
+        staging: Path | None = None,
+        *,
+        check_sizes: bool = True,
     ) -> None:
-        self.reader = ArchiveReader(path)
+        """With `check_sizes`, report files that are missing or have another size at once, not when they are read."""
+        self._check_sizes = check_sizes
+        self.reader = ArchiveReader(path, check_sizes=check_sizes)
         self.topic_prefix = topic_prefix or self.reader.manifest.topic_prefix
         self._origin = load_origin(self.reader.storage)
         self._schema_read = False
@@ -47,6 +55,22 @@ class ArchiveChangeLog:
         self._verifying = threading.Lock()
         is_local = isinstance(self.reader.storage, LocalStorage)
         self._staged = None if is_local or staging is None else StagedFiles(self.reader, staging)
+
+    def refresh(self) -> None:
+        """Read the manifest again, because the archive has grown.
+
+        Raises:
+            ArchiveError: the archive cannot be read, or a file that it had was replaced.
+        """
+        reader = ArchiveReader(self.reader.storage, check_sizes=self._check_sizes)
+        if any(reader.entries.get(name) != entry for name, entry in self.reader.entries.items()):
+            raise ArchiveError(
+                f"{self.reader.storage.location} was replaced by another archive while it was read",
+                "start the mirror again",
+            )
+        self.reader = reader
+        if self._staged is not None:
+            self._staged.follow(reader)
 
     def begin_at(self, starts: Mapping[PartitionKey, int]) -> None:
         """Hide the events of these partitions that are before an offset; schema changes are not hidden."""
@@ -115,6 +139,11 @@ class ArchiveChangeLog:
             for e in self.reader.events(topic, partition, end=self._ends.get((topic, partition))):
                 yield RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
         self._schema_read = True
+
+    def verify(self, ranges: Sequence[OffsetRange]) -> None:
+        """Read the files that contain `ranges`. Raises ArchiveError if one is missing or damaged."""
+        for name in self._names(ranges):
+            self.reader.content(name)
 
     def writer_schemas(self) -> Mapping[int, str] | None:
         """Return id → Avro schema of the archive's events; None if they are in JSON. Raises ArchiveError."""

@@ -42,7 +42,7 @@ def manifest_json(manifest: Manifest) -> str:
         numbers = {"first": entry.first, "last": entry.last, "count": entry.count, "end": entry.end}
         topics.setdefault(topic, {})[str(partition)] = numbers
     pages = manifest.pages
-    document = {
+    document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "topic_prefix": manifest.topic_prefix,
@@ -61,6 +61,8 @@ def manifest_json(manifest: Manifest) -> str:
         "topics": topics,
         "schemas": {str(writer): _ref_json(ref) for writer, ref in sorted(manifest.schemas.items())},
     }
+    if manifest.topic_ids:
+        document["topic_ids"] = dict(sorted(manifest.topic_ids.items()))
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -129,6 +131,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
             for partition, entry in partitions.items()
         },
         schemas={int(writer): _ref(ref) for writer, ref in document["schemas"].items()},
+        topic_ids={topic: _text(given) for topic, given in document.get("topic_ids", {}).items()},
     )
     for entry in found.files:
         for segment in entry.segments:

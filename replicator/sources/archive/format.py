@@ -159,6 +159,8 @@ class Manifest:
         pages: the older files; None if there are none.
         partitions: (topic, partition) → what the archive has of it, in all files.
         schemas: writer schemas of events in Avro, by the id in the headers of events.
+        topic_ids: topic → Kafka's id of the topic that all of its events are of; without topics of which that is
+            unknown, because an earlier version recorded their first events, or because they are not from Kafka.
     """
 
     topic_prefix: str
@@ -168,6 +170,7 @@ class Manifest:
     pages: Pages | None = None
     partitions: Mapping[PartitionKey, PartitionEntry] = field(default_factory=dict)
     schemas: Mapping[int, FileRef] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def events(self) -> int:

@@ -40,6 +40,11 @@ class StagedFiles:
             self._delete_unused(set(names))
             return [str(self._folder / name) for name in names]
 
+    def follow(self, reader: ArchiveReader) -> None:
+        """Copy later files from `reader`, of the same archive after it has grown."""
+        with self._lock:
+            self._reader = reader
+
     def close(self) -> None:
         """Delete all copies."""
         self._sizes.clear()

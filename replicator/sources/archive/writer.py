@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,8 @@ class ArchiveWriter:
 
     Events are kept in memory until `max_events` or `max_bytes` (of keys and values) are reached, or until `flush`.
     Flushed events survive a crash; the rest must be appended again, from `end_offset` on.
+
+    `before_flush` is called before events are written; if it raises, they are not.
     """
 
     def __init__(
@@ -54,15 +56,18 @@ class ArchiveWriter:
         encoding: Encoding,
         max_events: int = MAX_EVENTS,
         max_bytes: int = MAX_BYTES,
+        before_flush: Callable[[], None] = lambda: None,
     ) -> None:
         self._storage = open_storage(path) if isinstance(path, Path | str) else path
         self._max_events = max_events
         self._max_bytes = max_bytes
+        self._before_flush = before_flush
         self._pending: dict[PartitionKey, list[Event]] = {}
         self._pending_events = 0
         self._pending_bytes = 0
         self._ends: dict[PartitionKey, int] = {}
         self._schemas: dict[int, str] = {}
+        self._topic_ids: dict[str, str] = {}
         self._positions = PositionReader(self._schema)
         self._text: str | None = None
         """The manifest as it is in the archive; None if there is none."""
@@ -121,13 +126,22 @@ class ArchiveWriter:
         """Return whether the schema is in the archive or pending."""
         return writer in self.manifest.schemas or writer in self._schemas
 
+    def add_topic(self, topic: str, topic_id: str) -> None:
+        """Note the id of a topic before its events are appended.
+
+        If the archive has events of the topic without an id, it stays unknown which topic these are of.
+        """
+        self._topic_ids[topic] = topic_id
+
     def advance(self, topic: str, partition: int, end: int) -> None:
         """Record that the log has no event of this partition between the last appended one and `end`."""
         self._ends[(topic, partition)] = end
 
     def flush(self) -> None:
         """Make everything appended so far durable: events and schemas first, the manifest last."""
-        manifest = self._write_schemas(self.manifest)
+        if self._pending:
+            self._before_flush()
+        manifest = self._with_topic_ids(self._write_schemas(self.manifest))
         for keys in self._groups():
             manifest = self._write_file(manifest, keys)
         for (topic, partition), end in self._ends.items():
@@ -155,6 +169,16 @@ class ArchiveWriter:
         for key in sorted(self._pending):
             groups.setdefault(key[0] if sizes[key[0]] >= OWN_FILE_BYTES else "", []).append(key)
         return list(groups.values())
+
+    def _with_topic_ids(self, manifest: Manifest) -> Manifest:
+        """Return the manifest plus the ids of the topics of which it gets the first events."""
+        held = {topic for topic, _ in manifest.partitions}
+        new = {
+            topic: self._topic_ids[topic]
+            for topic, _ in self._pending
+            if topic in self._topic_ids and topic not in held
+        }
+        return replace(manifest, topic_ids={**manifest.topic_ids, **new}) if new else manifest
 
     def _write_schemas(self, manifest: Manifest) -> Manifest:
         if not self._schemas:

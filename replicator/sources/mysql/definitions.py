@@ -20,7 +20,7 @@ from replicator.sources.mysql.connection import connect
 _COLUMNS: Final = text(
     "SELECT column_name AS name, data_type AS kind, column_type AS whole, character_set_name AS charset, "
     "is_nullable AS nullable, numeric_precision AS digits, numeric_scale AS scale, datetime_precision AS fraction, "
-    "character_maximum_length AS size FROM information_schema.columns "
+    "character_maximum_length AS size, character_octet_length AS octets FROM information_schema.columns "
     "WHERE table_schema = :database AND table_name = :name ORDER BY ordinal_position"
 )
 _KEY: Final = text(

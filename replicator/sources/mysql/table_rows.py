@@ -101,8 +101,9 @@ _KEY_TEXTS: Final = {
     KeyKind.TEXT: re.compile(r"([0-9A-F]{2})*"),
     KeyKind.BYTES: re.compile(r"([0-9A-F]{2})*"),
 }
+_INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _KEY_KINDS: Final[Mapping[str, KeyKind]] = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"), KeyKind.NUMBER),
+    **dict.fromkeys((*_INTEGERS, "decimal", "year"), KeyKind.NUMBER),
     **dict.fromkeys(("date", "datetime", "timestamp", "time"), KeyKind.TIME),
     **dict.fromkeys(("char", "varchar"), KeyKind.TEXT),
     **dict.fromkeys(("binary", "varbinary"), KeyKind.BYTES),
@@ -116,7 +117,7 @@ _GEOMETRIES: Final = frozenset(
     }
 )
 _CASTS: Final[Mapping[str, Wire]] = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), Wire.LONG),
+    **dict.fromkeys((*_INTEGERS, "year"), Wire.LONG),
     **dict.fromkeys(("decimal", "enum", "set", "json"), Wire.TEXT),
     **dict.fromkeys(("float", "double"), Wire.DOUBLE),
     "vector": Wire.FLOATS,
@@ -130,6 +131,17 @@ _CAST_TO: Final = {
 }
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 
+_SMALL: Final = frozenset(
+    {
+        *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit"),
+        *("year", "date", "datetime", "timestamp", "time"),
+    }
+)
+_SMALL_BYTES: Final = 70
+"""A DECIMAL has up to 65 digits."""
+_LARGE_BYTES: Final = 1 << 32
+"""JSON and geometries have the limit of LONGBLOB."""
+
 Boundary = tuple[str, ...]
 """The key of a row: the text of each key column."""
 
@@ -141,8 +153,10 @@ class SourceTable:
     Attributes:
         columns: all columns, in order.
         key: the columns of the index by which the table is read in parts; empty if it can only be read as a whole.
+        has_integer_key: whether the key is one column of integers.
         rows: estimated number of rows.
         bytes_per_row: estimated size of a row.
+        most_bytes_per_row: size of the largest row that its declaration allows.
     """
 
     table: TableId
@@ -150,6 +164,8 @@ class SourceTable:
     key: tuple[KeyColumn, ...]
     rows: int
     bytes_per_row: int
+    most_bytes_per_row: int
+    has_integer_key: bool = False
 
     @property
     def name(self) -> str:
@@ -176,9 +192,17 @@ class SourceTable:
         return f"SELECT {read} FROM {self.name} WHERE {where} ORDER BY {', '.join(names)} LIMIT 1 OFFSET {count - 1}"
 
     @property
+    def first_query(self) -> str:
+        """The query for the smallest key."""
+        return self._end_query("ASC")
+
+    @property
     def last_query(self) -> str:
         """The query for the greatest key."""
-        order = ", ".join(f"{quoted(k.name)} DESC" for k in self.key)
+        return self._end_query("DESC")
+
+    def _end_query(self, direction: str) -> str:
+        order = ", ".join(f"{quoted(k.name)} {direction}" for k in self.key)
         return f"SELECT {', '.join(k.expression for k in self.key)} FROM {self.name} ORDER BY {order} LIMIT 1"
 
 
@@ -190,13 +214,21 @@ def key_range(
     If `upto` is None, the range ends with the last key. `names` are the key columns in SQL.
     """
     conditions = []
-    if upto is not None:
-        upper = [k.literal(value) for k, value in zip(key, upto, strict=True)]
-        conditions += [f"{names[0]} <= {upper[0]}", _beside(names, upper, "<", "<=")]
     if after is not None:
-        lower = [k.literal(value) for k, value in zip(key, after, strict=True)]
-        conditions += [f"{names[0]} >= {lower[0]}", _beside(names, lower, ">", ">")]
+        conditions.append(_bounded(names, key, after, ">", ">"))
+    if upto is not None:
+        conditions.append(_bounded(names, key, upto, "<", "<="))
     return " AND ".join(conditions) or "TRUE"
+
+
+def _bounded(
+    names: Sequence[str], key: Sequence[KeyColumn], bound: Boundary, strictly: str, at_last: str
+) -> str:
+    """Return a comparison of a key with a bound."""
+    values = [k.literal(value) for k, value in zip(key, bound, strict=True)]
+    if len(key) == 1:
+        return f"{names[0]} {at_last} {values[0]}"
+    return f"{names[0]} {strictly[0]}= {values[0]} AND {_beside(names, values, strictly, at_last)}"
 
 
 def _beside(names: Sequence[str], values: Sequence[str], strictly: str, at_last: str) -> str:
@@ -230,7 +262,26 @@ def describe(connection: Connection, table: TableId, key: Sequence[str]) -> Sour
         {"database": table.database, "name": table.name},
     ).first()
     rows, length = (0, 0) if size is None else (int(size[0] or 0), int(size[1] or 0))
-    return SourceTable(table, columns, keys if len(keys) == len(parts) else (), rows, max(length, 1))
+    most = max(sum(_most_bytes(row) for row in found), 1)
+    # Of a table of few rows, the server divides the size of a page by their number.
+    usual = max(min(length, most), 1)
+    integer = len(parts) == 1 and by_name[parts[0]]["kind"] in _INTEGERS
+    return SourceTable(
+        table,
+        columns,
+        keys if len(keys) == len(parts) else (),
+        rows,
+        usual,
+        most,
+        integer,
+    )
+
+
+def _most_bytes(row: Mapping[str, object]) -> int:
+    """Return the size of the largest value of a column, as text or as MySQL sends it."""
+    if row["octets"] is not None:
+        return int(str(row["octets"]))
+    return _SMALL_BYTES if str(row["kind"]) in _SMALL else _LARGE_BYTES
 
 
 def _index(connection: Connection, table: TableId, key: Sequence[str]) -> tuple[str, ...]:

@@ -412,3 +412,28 @@ def again(progress: PartitionProgress) -> HighWater | None:
     """Return the high-water mark after a round trip through a marker."""
     high = progress.high_water
     return None if high is None else HighWater.from_json(json.loads(json.dumps(high.to_json())))
+
+
+def test_bad_events_before_the_furthest_one_are_redelivered_ones() -> None:
+    reached = run([DecodedEvent("c", 1, 10), DecodedEvent("c", 1, 50, ts_ms=1005)]).progress
+    events = [
+        DecodedEvent("bad", 1, 20),
+        DecodedEvent("bad", 1, 50),
+        DecodedEvent("bad", 1, 20, ts_ms=1006),
+        DecodedEvent("bad", 1, 20, server_id=2),
+        DecodedEvent("bad", 0, 0),
+        DecodedEvent("c", 1, 60),
+        DecodedEvent("bad", 1, 55),
+        DecodedEvent("bad", 1, 70),
+    ]
+    found = run(events, dict(reached))
+    assert found.bad == 5
+    assert found.duplicates == (DuplicateRange(0, 2, 2), DuplicateRange(0, 8, 8))
+    assert run(events[:1]).bad == 1
+
+
+def test_bad_event_of_a_later_transaction_is_new_although_its_position_is_earlier() -> None:
+    reached = run([DecodedEvent("c", 1, 50, gtid="a:7")]).progress
+    events = [DecodedEvent("bad", 1, 20, gtid="a:7"), DecodedEvent("bad", 1, 20, gtid="a:8")]
+    found = run(events, dict(reached))
+    assert (found.bad, found.duplicates) == (1, (DuplicateRange(0, 1, 1),))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from replicator.cli.render_rereads import noteworthy, reread_lines
+from replicator.cli.render_rereads import noteworthy, progress_text, reread_lines
 from replicator.model.reread import Phase, Request, new_request
 from replicator.model.table import TableId
 
@@ -19,11 +19,20 @@ def test_status_shows_unfinished_rereads_and_the_newest_of_the_others() -> None:
 
 
 def test_line_of_a_reread_says_what_happened_or_what_it_waits_for() -> None:
-    done = replace(request("a", Phase.DONE, 5), rows=1_000, changed=3)
+    done = replace(request("a", Phase.DONE, 5), rows=1_000, changed=3, reason="heal")
     failed = replace(request("b", Phase.FAILED, 5), problem="no key")
     reading = replace(request("c", Phase.READING), rows=5, estimated=1_000, problem="MySQL is unavailable")
-    assert [line.plain for line in reread_lines([done, failed, reading])] == [
-        "shop.a: 1,000 rows read, 3 differed (new table)",
+    new = replace(request("d", Phase.DONE, 5), rows=2)
+    assert [line.plain for line in reread_lines([done, failed, reading, new])] == [
+        "shop.a: 1,000 rows read, 3 differed (heal)",
         "shop.b: could not be read: no key",
         "shop.c: reading, 5 of about 1,000 rows (new table); MySQL is unavailable",
+        "shop.d: 2 rows read (new table)",
     ]
+
+
+def test_progress_says_what_a_reread_waits_for() -> None:
+    reading = request("a", Phase.READING)
+    assert progress_text(reading) == "shop.a reading"
+    waiting = replace(reading, problem="db2:3306 is more than 5 s behind")
+    assert progress_text(waiting) == "shop.a reading (db2:3306 is more than 5 s behind)"

@@ -25,6 +25,14 @@ ORPHAN_AGE = (
 )
 
 
+REPLICA_URLS = (
+    "21: bootstrap: replica_urls has no effect without max_replica_lag; set it, as in "
+    'max_replica_lag = "5 seconds"'
+)
+REPLICA_LOGIN = (
+    "23: bootstrap.replica_urls[0]: contains a password, which must not be written in this file; "
+    'remove it from the address and set replica_password = { env = "NAME" }'
+)
 BUKKET = (
     '26: table[0].partition[0]: "bukket(16, id)": unknown transform "bukket"; '
     "known are identity, bucket, truncate, years, months, days, hours"
@@ -109,6 +117,21 @@ BUKKET = (
             "changelog = false",
             "changlog = false",
             '31: table[1].changlog: unknown key; did you mean "changelog"?',
+        ),
+        (
+            "[apply]",
+            '[bootstrap]\nreplica_urls = ["mysql://u@r"]\n[apply]',
+            REPLICA_URLS,
+        ),
+        (
+            "[apply]",
+            '[bootstrap]\nmax_replica_lag = "5 s"\nreplica_urls = ["mysql://u:pw@r"]\n[apply]',
+            REPLICA_LOGIN,
+        ),
+        (
+            "[apply]",
+            '[bootstrap]\nreplica_password = { env = "X" }\n[apply]',
+            "21: bootstrap: replica_password has no effect without replica_urls; remove it",
         ),
         ('uri = "jdbc:sqlite:lake/catalog.db"\n', "", '15: lake: uri is required with catalog = "jdbc"'),
     ],

@@ -86,3 +86,15 @@ def test_kafka_options_are_translated_for_both_clients(file: Path, monkeypatch: 
         ' username="replicator" password="a\\"b";'
     )
     assert "kafka.sasl.password" not in spark
+
+
+@pytest.mark.parametrize(
+    ("archive", "location"), [("past", "{folder}/past"), ("s3://backups/shop", "s3://backups/shop")]
+)
+def test_archive_of_the_log_is_a_folder_beside_the_file_or_a_url(
+    file: Path, archive: str, location: str
+) -> None:
+    text = GOOD.replace('topic_prefix = "shop"\n', f'topic_prefix = "shop"\narchive = "{archive}"\n')
+    log = load_text(file, text).log
+    assert isinstance(log, KafkaLog)
+    assert log.archive == location.format(folder=file.parent)

@@ -8,7 +8,7 @@ import pytest
 from replicator.errors import CommitConflict
 from replicator.lake.ledger import LakeRole
 from replicator.maintenance.plan import MergedFiles
-from replicator.maintenance.upkeep import LakeTableId, Upkeep
+from replicator.maintenance.upkeep import LakeTableId, TimeShare, Upkeep
 from replicator.model.table import TableId
 from tests.support.config import minimal_config
 
@@ -115,6 +115,74 @@ def test_upkeep_waits_longer_when_the_mirror_is_behind(tmp_path: Path, maintaine
     assert maintainer.names() == []
     run(tables, ORDERS, lag_seconds=61)
     assert maintainer.names() == ["orders"]
+
+
+def test_upkeep_waits_longer_while_a_backlog_is_worked_off(tmp_path: Path, maintainer: Maintainer) -> None:
+    tables = upkeep(tmp_path, maintainer)
+    for _ in range(29):
+        tables.committed([ORDERS])
+        tables.run_slice(0.5, has_backlog=True)
+    assert maintainer.names() == []
+    run(tables, ORDERS)
+    assert maintainer.names() == ["orders"]
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def slice_of(share: TimeShare, clock: Clock, seconds: float) -> float:
+    """Use some time, and return how much there was."""
+    began = clock.now
+    deadline = share.begin()
+    clock.now += seconds
+    share.end()
+    return deadline - began
+
+
+def test_maintenance_takes_at_most_its_share_of_the_time() -> None:
+    clock = Clock()
+    share = TimeShare(0.25, 10, clock)
+    assert slice_of(share, clock, 10) == 10
+    used = 0.0
+    for _ in range(100):
+        clock.now += 6
+        left = slice_of(share, clock, 2)
+        assert left == pytest.approx(2)
+        used += 2
+    assert used / (clock.now - 110) == pytest.approx(0.25)
+
+
+def test_time_beyond_the_share_is_missing_later() -> None:
+    clock = Clock()
+    share = TimeShare(0.25, 10, clock)
+    slice_of(share, clock, 13)
+    clock.now += 6
+    assert slice_of(share, clock, 0) == pytest.approx(-1)
+    clock.now += 9
+    assert slice_of(share, clock, 0) == pytest.approx(2)
+
+
+def test_unused_time_is_kept_up_to_the_time_of_a_slice() -> None:
+    clock = Clock()
+    share = TimeShare(0.25, 10, clock)
+    clock.now += 1_000
+    assert slice_of(share, clock, 4) == 10
+    assert slice_of(share, clock, 0) == pytest.approx(6)
+
+
+def test_maintenance_may_take_all_of_the_time() -> None:
+    clock = Clock()
+    share = TimeShare(1, 10, clock)
+    slice_of(share, clock, 30)
+    clock.now += 0.001
+    assert slice_of(share, clock, 0) == 10
 
 
 def test_upkeep_tries_again_after_further_commits_when_maintenance_failed(

@@ -4,6 +4,7 @@ from replicator.model.quarantine import (
     LogCoordinate,
     QuarantinedEvent,
     QuarantineFilter,
+    ReadRows,
     ReplayResult,
     Resolution,
 )
@@ -46,3 +47,20 @@ def test_replay_result_sum_contains_the_events_of_both() -> None:
     assert (done.taken, done.ahead, done.complete) == ([place], [place], True)
     assert not (done + ReplayResult(gone=[place])).complete
     assert not ReplayResult(bad=[(place, "why")]).complete
+
+
+def test_read_rows_contain_earlier_events_and_those_of_a_former_topic() -> None:
+    read = ReadRows("shop.shop.orders", {0: 10, 1: 0}, requested_ms=1000)
+    until = {0: 20, 1: 5, 2: 1}
+
+    def judged(partition: int, offset: int, quarantined_ms: int) -> tuple[bool, bool]:
+        place = LogCoordinate(read.topic, partition, offset)
+        return read.contain(place, quarantined_ms), read.may_lack(place, quarantined_ms, until)
+
+    assert judged(0, 9, 5000) == (True, False)
+    assert judged(0, 10, 5000) == (False, True)
+    assert judged(0, 20, 5000) == (False, False), "the rows do not have later events at all"
+    assert judged(1, 0, 5000) == (False, True)
+    assert judged(2, 0, 5000) == (False, True), "a new partition"
+    assert judged(3, 0, 5000) == (False, False)
+    assert judged(0, 99, 999) == (True, False), "of a topic that was deleted since"

@@ -45,7 +45,7 @@ def test_requests_that_this_version_cannot_read_are_left_out() -> None:
     "state",
     [
         StagingState("1a", "id", None),
-        StagingState("1a", "id", ("9",), ("5",), 5, True, "bin.000001", 7, "a:1-5", 3, {0: 3, 1: 0}),
+        StagingState("1a", "id", ("9",), ("5",), 5, True, "bin.000001", 7, "a:1-5", 3, {0: 3, 1: 0}, {0: 2}),
     ],
 )
 def test_staging_state_is_read_as_it_was_written(state: StagingState) -> None:

@@ -236,6 +236,65 @@ def test_connector_reads_rows_only_if_the_mirror_does_not(log: str, bootstrap: s
     assert connector_config(config(log=log, extra=bootstrap))["snapshot.mode"] == mode
 
 
+CONFIG, STOP, RESUME = (
+    "GET /connectors/shop/config",
+    "PUT /connectors/shop/stop",
+    "PUT /connectors/shop/resume",
+)
+STOPPED: dict[str, Any] = {"connector": {"state": "STOPPED"}, "tasks": []}
+
+
+def order(connect: Connect, *requests: str) -> list[str]:
+    """Return these requests in the order in which they arrived."""
+    return [request for request, _ in connect.asked if request in requests]
+
+
+def test_register_stops_a_connector_before_it_changes_its_settings(connect: Connect) -> None:
+    connect.reply(
+        CONFIG, 200, connector_config(there(connect)) | {"table.include.list": "crm", "name": "shop"}
+    )
+    still = {"connector": {"state": "STOPPED"}, "tasks": [{"id": 0, "state": "RUNNING"}]}
+    for status in (state("RUNNING"), still, STOPPED, state("RUNNING")):
+        connect.reply(STATUS, 200, status)
+    for request in (STOP, PUT, RESUME):
+        connect.reply(request, 200, {})
+    assert register(there(connect)).existed
+    assert order(connect, STOP, PUT, RESUME) == [STOP, PUT, RESUME]
+    before = [request for request, _ in connect.asked]
+    # Its task had stopped.
+    assert before[: before.index(PUT)].count(STATUS) == 3
+
+
+def test_register_does_not_stop_a_connector_that_has_the_settings(connect: Connect) -> None:
+    connect.reply(CONFIG, 200, connector_config(there(connect)) | {"name": "shop"})
+    connect.reply(STATUS, 200, state("RUNNING"))
+    connect.reply(PUT, 200, {})
+    register(there(connect))
+    assert order(connect, STOP, PUT, RESUME) == [PUT]
+
+
+def test_register_resumes_a_connector_even_if_its_settings_are_refused(connect: Connect) -> None:
+    connect.reply(CONFIG, 200, {"name": "shop"})
+    connect.reply(STATUS, 200, state("RUNNING"))
+    connect.reply(STATUS, 200, STOPPED)
+    connect.reply(STOP, 204)
+    connect.reply(RESUME, 202)
+    connect.reply(PUT, 400, {"message": "no"})
+    with pytest.raises(ConnectError, match="refused the connector: no"):
+        register(there(connect))
+    assert order(connect, STOP, PUT, RESUME) == [STOP, PUT, RESUME]
+
+
+def test_register_resumes_a_connector_that_an_interrupted_call_has_stopped(connect: Connect) -> None:
+    connect.reply(CONFIG, 200, connector_config(there(connect)))
+    connect.reply(STATUS, 200, STOPPED)
+    connect.reply(STATUS, 200, state("RUNNING"))
+    connect.reply(PUT, 200, {})
+    connect.reply(RESUME, 202)
+    register(there(connect))
+    assert order(connect, STOP, PUT, RESUME) == [PUT, RESUME]
+
+
 def test_register_restarts_a_task_that_failed_before(connect: Connect) -> None:
     connect.reply(STATUS, 200, state("FAILED", "org.apache.X: gone"))
     connect.reply(STATUS, 200, state("RUNNING"))

@@ -283,6 +283,16 @@ def test_purge_is_refused_when_the_folder_has_the_catalog(
     assert (tmp_path / "lake" / "catalog.db").exists()
 
 
+def test_purge_is_refused_when_the_folder_has_the_archive_that_kafka_continues(
+    config: Config, lake: SqlCatalog
+) -> None:
+    folder = folder_of(config, "shop", "orders")
+    log = {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "p", "archive": str(folder / "past")}
+    source = {"url": "mysql://u@h/shop", "tables": ["shop.*"]}
+    base = folder.parents[2]
+    assert f"contains {folder}/past" in refused(minimal_config(base, source=source, log=log))
+
+
 def test_purge_is_refused_when_the_folder_is_a_link(config: Config, lake: SqlCatalog, tmp_path: Path) -> None:
     folder = folder_of(config, "shop", "orders")
     folder.rename(tmp_path / "moved")

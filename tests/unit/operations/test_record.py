@@ -2,20 +2,33 @@
 
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from replicator.config import Config
-from replicator.errors import ConfigError, LogUnavailable
-from replicator.operations.record import RecordTimes, encoding_of, record, recorded_topics
+from replicator.errors import ConfigError, DataLossError, LogUnavailable
+from replicator.operations.record import RecordProgress, RecordTimes, encoding_of, record, recorded_topics
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, open_storage
+from replicator.sources.kafka_admin import KafkaAdmin
 from tests.support.config import minimal_config
 from tests.support.mirror import until
 from tests.support.mock_broker import MockBroker
 from tests.support.s3 import s3_bucket
+
+
+@pytest.fixture(autouse=True)
+def topic_ids(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return topic → id, as the broker inside the client library cannot be asked; other topics have an invented one."""
+    ids: dict[str, str] = {}
+
+    def ask(_admin: KafkaAdmin, topics: Collection[str]) -> dict[str, str]:
+        return {topic: ids.get(topic, f"id of {topic}") for topic in topics}
+
+    monkeypatch.setattr(KafkaAdmin, "topic_ids", ask)
+    return ids
 
 
 def config(tmp_path: Path, log: Mapping[str, object]) -> Config:
@@ -91,6 +104,36 @@ def test_record_stores_each_event_of_the_broker_once(tmp_path: Path) -> None:
     broker.send("shop.shop.t", b'{"a":3}', partition=3)
     assert record(config(tmp_path, log), tmp_path / "to", until_caught_up=True).events == 1
     assert ArchiveReader(tmp_path / "to").end_offsets()["shop.shop.t", 3] == 3
+
+
+def test_record_notes_the_ids_of_topics_and_refuses_recreated_ones(
+    tmp_path: Path, topic_ids: dict[str, str]
+) -> None:
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    broker.send("shop.shop.t", b'{"a":1}')
+    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+    assert ArchiveReader(tmp_path / "to").manifest.topic_ids == {"shop.shop.t": "id of shop.shop.t"}
+    broker.send("shop.shop.t", b'{"a":2}')
+    topic_ids["shop.shop.t"] = "another"
+    with pytest.raises(DataLossError, match=r"shop\.shop\.t was deleted and recreated"):
+        record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+    assert ArchiveReader(tmp_path / "to").manifest.events == 1
+
+
+def test_record_archives_nothing_of_a_topic_that_is_recreated_meanwhile(
+    tmp_path: Path, topic_ids: dict[str, str]
+) -> None:
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    broker.send("shop.shop.t", b'{"a":1}')
+
+    def recreate(_: RecordProgress) -> None:
+        topic_ids["shop.shop.t"] = "another"
+
+    with pytest.raises(DataLossError, match="recreated"):
+        record(config(tmp_path, log), tmp_path / "to", until_caught_up=True, on_progress=recreate)
+    assert not (tmp_path / "to" / "manifest.json").exists()
 
 
 def test_record_completes_segments_by_size(tmp_path: Path) -> None:

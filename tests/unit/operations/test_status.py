@@ -63,6 +63,17 @@ def test_status_ignores_a_maintenance_commit_without_marker(config: Config, lake
     assert read_status(config).tables[0].state == "current"
 
 
+def test_status_of_a_table_that_the_configuration_leaves_out(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(7))
+    pause = {"reason": "no key", "hint": None, "since_ms": 1}
+    lake.update_namespace_properties("shop_ops", updates={f"{PAUSED_KEY}shop.orders": json.dumps(pause)})
+    source = config.source.model_copy(update={"exclude": ("shop.orders",)})
+    [table] = read_status(config.model_copy(update={"source": source})).tables
+    assert (table.state, table.events_behind, table.lag_seconds) == ("excluded", 3, None)
+    assert table.reason == "the configuration does not include it"
+    assert "replicator drop shop.orders" in (table.next_step or "")
+
+
 def test_status_excludes_tables_without_a_marker(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "by_hand"), {"id": [1]}, None)
     assert read_status(config).tables == ()

@@ -4,6 +4,7 @@ If a test fails, existing archives can no longer be read: change the code, not t
 """
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -256,6 +257,13 @@ SOURCE_TEXT = """\
 def test_manifest_text_is_unchanged() -> None:
     assert manifest_json(MANIFEST) == MANIFEST_V3
     assert parse_manifest(MANIFEST_V3, "manifest.json") == MANIFEST
+
+
+def test_manifest_text_with_topic_ids_is_unchanged() -> None:
+    manifest = replace(MANIFEST, topic_ids={"shop.shop.orders": "uuid"})
+    text = MANIFEST_V3.removesuffix("\n}\n") + ',\n "topic_ids": {\n  "shop.shop.orders": "uuid"\n }\n}\n'
+    assert manifest_json(manifest) == text
+    assert parse_manifest(text, "manifest.json") == manifest
 
 
 def test_index_page_text_is_unchanged() -> None:

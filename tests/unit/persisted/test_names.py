@@ -74,16 +74,18 @@ def test_property_names_are_unchanged() -> None:
         "replicator.pending-clear",
         "replicator.paused.",
         "replicator.retrying.",
+        "replicator.left-out.",
         "replicator.purging.",
         "replicator.reread",
         "replicator.reread-done",
         "replicator.reread.",
-        "replicator.verified.",
+        "replicator.rewind.",
         "replicator.restated",
         "replicator.tag.",
         "replicator.schema-steps",
         "replicator.rebuilt",
         "replicator.unfilled-columns",
+        "replicator.verified.",
     }
 
 
@@ -99,11 +101,16 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-purge",
         "after-unregister",
         "after-reread-commit",
+        "after-reread-publish",
         "after-reread-rename",
         "after-reread-schema",
         "after-reread-start",
         "before-reread-commit",
         "between-reread-commits",
+        "after-rewind-offset",
+        "after-rewind-record",
+        "after-rewind-skip",
+        "after-rewind-stop",
         "before-unregister",
         "during-purge",
         "after-commit",
@@ -155,7 +162,7 @@ def test_quarantine_columns_are_unchanged() -> None:
         '{"id": 10, "name": "state", "required": false, "type": "string"}, '
         '{"id": 11, "name": "resolved_at", "required": false, "type": "timestamptz"}]}'
     )
-    assert [str(resolution) for resolution in Resolution] == ["replayed", "dropped"]
+    assert [str(resolution) for resolution in Resolution] == ["replayed", "dropped", "reread"]
 
 
 def test_changelog_columns_are_unchanged() -> None:

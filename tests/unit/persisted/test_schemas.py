@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
+from replicator.lake.properties import LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
@@ -22,6 +22,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import DONE_KEY, REREAD_KEY, STATE_KEY, StagingState, new_request
 from replicator.model.restatement import RESTATED_KEY, Restatement
+from replicator.model.rewind import REWIND_KEY, Rewind
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VERIFIED_KEY, VerifiedTable
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
@@ -43,7 +44,9 @@ FULL = {
     STEPS_KEY: SchemaSteps(("id",)).to_json(),
     REBUILT_KEY: Provenance("shop.a", "shop_changes.a", 1, None, "b.000001:4", 5).to_json(),
     MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step is not Step.ORPHANS}),
-    STATE_KEY: StagingState("1a", "id bigint False; id", ("7",), ("5",), 5, until={0: 3}).to_json(),
+    STATE_KEY: StagingState(
+        "1a", "id bigint False; id", ("7",), ("5",), 5, until={0: 3}, since={0: 1}
+    ).to_json(),
     DONE_KEY: "1a",
     RESTATED_KEY: Restatement("reread-1a", 7, "topic@1", 1, 2).to_json(),
     "format-version": "2",
@@ -100,7 +103,9 @@ def test_every_property_is_described() -> None:
         {
             f"{PAUSED_KEY}shop.a": json.dumps(pause),
             f"{RETRYING_KEY}shop.a": json.dumps(retry),
+            f"{LEFT_OUT_KEY}shop.a": '{"database": "shop", "name": "a", "since_ms": 1}',
             f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
+            f"{REWIND_KEY}shop.a": Rewind(TableId("shop", "a"), "lost", "binlog.000007", 9, 1).to_json(),
             f"{VERIFIED_KEY}shop.a": VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 6, 0).to_json(),
             "owner": "x",
         },

@@ -5,6 +5,7 @@ from collections.abc import Collection
 import pytest
 
 from replicator.config import KafkaLog
+from replicator.model.commit_marker import OffsetRange
 from replicator.sources.kafka import KafkaChangeLog
 from replicator.sources.kafka_admin import KafkaAdmin
 from tests.support.mock_broker import MockBroker
@@ -54,3 +55,12 @@ def test_kafka_log_returns_only_new_schema_changes(log: KafkaChangeLog, broker: 
     broker.send("shop", b"c")
     assert [record.value for record in log.schema_changes()] == [b"c"]
     assert list(log.schema_changes()) == []
+
+
+def test_kafka_log_is_closed(log: KafkaChangeLog, broker: MockBroker) -> None:
+    log.close()
+    broker.send("shop", b"a")
+    assert len(list(log.schema_changes())) == 1
+    log.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        log.fetch([OffsetRange("shop", 0, 0, 1)], 1)

@@ -2,15 +2,17 @@
 
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 
 from replicator.config import Config, KafkaLog
 from replicator.config.resources import resource
 from replicator.errors import LogUnavailable
-from replicator.operations.check.connector import check_connector, check_topics, losses
+from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts, read_topics
 from replicator.operations.check.result import CheckResult
+from replicator.sources.connector_settings import table_selection
 from replicator.sources.kafka_connect import failure_hint
 from tests.support.config import minimal_config
 
@@ -94,6 +96,16 @@ def test_check_topics_warns_of_compaction_and_short_retention(config: Config) ->
 
 def test_check_connector_passes_when_the_connector_is_safe() -> None:
     assert trouble(check_connector(connector(SAFE))) == {}
+
+
+def test_check_selection_warns_when_the_tables_have_changed_since_connect(config: Config) -> None:
+    selection = {name: value for name, value in table_selection(config).items() if value}
+    assert [r.status for r in check_selection(connector(SAFE | selection), config)] == ["ok"]
+    [result] = check_selection(connector(SAFE | selection | {"table.include.list": "crm"}), config)
+    assert (result.status, "table.include.list" in result.found) == ("warn", True)
+    assert "replicator connect" in result.next_step
+    assert list(check_selection(None, config)) == []
+    assert list(check_selection(replace(connector(SAFE), name="theirs"), config)) == []
 
 
 def test_check_connector_reports_a_missing_paused_or_failed_connector() -> None:

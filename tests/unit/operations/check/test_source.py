@@ -52,10 +52,10 @@ def facts(
     tables: tuple[TableFacts, ...] = (TableFacts("shop", "orders"),),
     clock_ahead: float = 0.0,
     excluded: tuple[str, ...] = (),
+    is_replica: bool = False,
 ) -> SourceFacts:
-    return SourceFacts(
-        "u@%", VARIABLES | (variables or {}), grants or granted(ALL_NEEDED), tables, clock_ahead, excluded
-    )
+    known = VARIABLES | (variables or {})
+    return SourceFacts("u@%", known, grants or granted(ALL_NEEDED), tables, clock_ahead, excluded, is_replica)
 
 
 def trouble(what: SourceFacts, config: Config | None = None) -> dict[str, CheckResult]:
@@ -289,3 +289,18 @@ def test_check_source_reports_nulls_that_a_converter_loses(
     found = trouble(facts(tables=tables), configured(log=log)).get("source: nullable columns with defaults")
     assert (found and found.status) == status
     assert found is None or "shop.orders.state" in found.found
+
+
+@pytest.mark.parametrize(
+    ("variables", "status"),
+    [
+        ({"log_replica_updates": "ON"}, "ok"),
+        ({"log_replica_updates": "OFF"}, "fail"),
+        ({"log_slave_updates": "OFF"}, "fail"),
+    ],
+)
+def test_replica_must_log_what_it_replicates(variables: dict[str, str], status: str) -> None:
+    name = "source: log_replica_updates"
+    results = {r.name: r.status for r in check_source(facts(variables, is_replica=True), configured())}
+    assert results[name] == status
+    assert name not in {r.name for r in check_source(facts(variables), configured())}

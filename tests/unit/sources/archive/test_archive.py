@@ -33,7 +33,7 @@ def event(offset: int, topic: str = "shop.shop.orders", partition: int = 0, **fi
     return Event(topic, partition, offset, **values)  # type: ignore[arg-type]
 
 
-def write(path: Path, events: list[Event], *, encoding: Encoding = "json", **options: int) -> None:
+def write(path: Path, events: list[Event], *, encoding: Encoding = "json", **options: Any) -> None:
     with ArchiveWriter(path, topic_prefix="shop", encoding=encoding, **options) as writer:
         for each in events:
             writer.append(each)
@@ -261,6 +261,26 @@ def test_archive_keeps_the_schemas_of_avro_events(tmp_path: Path) -> None:
         ArchiveReader(tmp_path)
 
 
+def test_archive_has_the_ids_of_topics_that_it_has_from_their_first_event_on(tmp_path: Path) -> None:
+    write(tmp_path, [event(0)])
+    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
+        for topic in ("shop", "shop.shop.orders", "shop.shop.empty"):
+            writer.add_topic(topic, f"id of {topic}")
+        writer.append(event(0, "shop"))
+        writer.append(event(1))
+    assert ArchiveReader(tmp_path).manifest.topic_ids == {"shop": "id of shop"}
+
+
+def test_writer_writes_no_events_when_the_check_before_them_fails(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise ArchiveError("recreated")
+
+    write(tmp_path, [event(0)])
+    with pytest.raises(ArchiveError, match="recreated"):
+        write(tmp_path, [event(1)], before_flush=refuse)
+    assert read(tmp_path) == [event(0)]
+
+
 def test_archive_of_json_events_has_no_schemas_and_refuses_avro(tmp_path: Path) -> None:
     write(tmp_path, [event(0)])
     assert ArchiveReader(tmp_path).writer_schemas() is None
@@ -310,7 +330,9 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("manifest")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("replicator.sources.archive.format.PAGE_SEGMENTS", 1)
-        write(folder, [event(0)], encoding="avro")
+        with ArchiveWriter(folder, topic_prefix="shop", encoding="avro") as writer:
+            writer.add_topic("shop.shop.orders", "uuid")
+            writer.append(event(0))
     with ArchiveWriter(folder, topic_prefix="shop", encoding="avro") as writer:
         writer.add_schema(7, '"string"')
         writer.append(event(1, value=source_block(40, "u:7")))

@@ -12,6 +12,7 @@ import pytest
 from replicator.errors import ArchiveError
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
 from replicator.sources.archive.positions import SourceSpan
+from replicator.sources.archive.reader import decode_events
 from replicator.sources.archive.staging import StagedFiles
 from replicator.sources.archive.writer import OWN_FILE_BYTES
 
@@ -136,3 +137,14 @@ def test_staged_files_are_verified_copies_and_limited(tmp_path: Path) -> None:
         staged.paths([two])
     staged.close()
     assert not (tmp_path / "copies").exists()
+
+
+def test_staged_files_follow_an_archive_that_grows(tmp_path: Path) -> None:
+    write(tmp_path / "archive", [event(n) for n in range(10)])
+    staged = StagedFiles(first := ArchiveReader(tmp_path / "archive"), tmp_path / "staged")
+    (known,) = staged.paths(list(first.entries))
+    write(tmp_path / "archive", [event(n) for n in range(10, 20)])
+    staged.follow(grown := ArchiveReader(tmp_path / "archive"))
+    old, new = staged.paths(list(grown.entries))
+    assert old == known
+    assert [e.offset for e in decode_events(Path(new).read_bytes(), new)] == [*range(10, 20)]

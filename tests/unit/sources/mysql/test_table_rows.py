@@ -12,6 +12,7 @@ from replicator.sources.mysql.table_rows import (
     SourceTable,
     Wire,
     _column,
+    _most_bytes,
     key_range,
 )
 
@@ -21,18 +22,18 @@ NAME = KeyColumn("na`me", "HEX(CONVERT(`na``me` USING utf8mb4))", KeyKind.TEXT)
 
 def row(kind: str, whole: str = "", **values: Any) -> dict[str, object]:
     """Return a row of information_schema.columns."""
-    empty = dict.fromkeys(("charset", "digits", "scale", "fraction", "size"))
+    empty = dict.fromkeys(("charset", "digits", "scale", "fraction", "size", "octets"))
     return {"name": "c", "kind": kind, "whole": whole or kind, "nullable": "YES", **empty, **values}
 
 
 def table(*key: KeyColumn) -> SourceTable:
     columns = (_column(row("int", name="id")), _column(row("varchar", charset="utf8mb4", name="na`me")))
-    return SourceTable(TableId("shop", "or`ders"), columns, key, 10, 100)
+    return SourceTable(TableId("shop", "or`ders"), columns, key, 10, 100, 200)
 
 
 def test_key_range_of_one_column_excludes_the_lower_end() -> None:
-    assert key_range(["k0"], [ID], ("5",), ("9",)) == "k0 <= 9 AND ((k0 <= 9)) AND k0 >= 5 AND ((k0 > 5))"
-    assert key_range(["k0"], [ID], None, ("9",)) == "k0 <= 9 AND ((k0 <= 9))"
+    assert key_range(["k0"], [ID], ("5",), ("9",)) == "k0 > 5 AND k0 <= 9"
+    assert key_range(["k0"], [ID], None, ("9",)) == "k0 <= 9"
 
 
 def test_key_range_of_two_columns_compares_them_in_order() -> None:
@@ -102,3 +103,9 @@ def test_column_of_an_unknown_type_is_refused() -> None:
 
 def test_fingerprint_depends_on_columns_and_key() -> None:
     assert len({table(ID).fingerprint, table().fingerprint, table(ID, NAME).fingerprint}) == 3
+
+
+def test_largest_row_follows_from_the_declaration() -> None:
+    assert _most_bytes(row("varchar", charset="utf8mb4", octets=240)) == 240
+    assert _most_bytes(row("decimal", digits=65)) >= len("-" + "9" * 65 + ".")
+    assert _most_bytes(row("json")) == 1 << 32

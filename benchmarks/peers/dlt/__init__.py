@@ -1,0 +1,1 @@
+"""dlt, which loads tables of MySQL into Parquet files; for comparison."""

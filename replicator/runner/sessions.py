@@ -1,0 +1,139 @@
+"""The sessions of a run. Each has one configuration, and ends between two batches.
+
+All sessions of a process share its lock and Java. Nothing else survives a session: the next one reads the lake, as
+after a restart.
+"""
+
+import contextlib
+import gc
+import threading
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from replicator.config import ColumnRuleBook, Config
+from replicator.errors import LakeUnavailable
+from replicator.jvm.spark import check_java, running_session
+from replicator.runner.build import open_context, open_scheduler
+from replicator.runner.connector_watch import watching
+from replicator.runner.lock import only_one
+from replicator.runner.lost_binlog import LostBinlog
+from replicator.runner.reloads import NextSession, Reloads, SessionControl
+from replicator.runner.scheduler import OnBatch, Scheduler
+from replicator.runner.signals import stop_on_signals
+from replicator.runner.stream import KafkaStream, follow
+from replicator.runner.summary import RunSummary, RunTotals
+from replicator.sources.change_log import ChangeLog
+from replicator.sources.connector_settings import kafka_log
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.runner")
+_RETRY_S: Final = 2.0
+
+
+@contextlib.contextmanager
+def sole_process(config: Config, log: ChangeLog) -> Iterator[SparkSession]:
+    """Hold the mirror's lock on this machine, and provide Spark, while the block runs.
+
+    Raises:
+        MirrorRuns: another process holds the lock.
+        LogUnavailable: the log cannot be reached.
+        ConfigError: the key for hashing is missing.
+    """
+    ColumnRuleBook(config)  # Report a missing key before the JVM starts.
+    with only_one(config):
+        log.offsets()  # Report a log that cannot be reached before the JVM starts.
+        with running_session(config) as spark:
+            yield spark
+
+
+def open_mirror(
+    config: Config,
+    log: ChangeLog,
+    spark: SparkSession,
+    on_batch: OnBatch | None = None,
+    *,
+    only: Collection[str] = (),
+    totals: RunTotals | None = None,
+) -> Scheduler:
+    """Return the scheduler of a mirror, which must be closed. See `open_context` and `open_scheduler`."""
+    return open_scheduler(open_context(config, log, spark), on_batch, only=only, totals=totals)
+
+
+class Sessions:
+    """Carries out the sessions of one run."""
+
+    def __init__(
+        self,
+        process: contextlib.ExitStack,
+        control: SessionControl,
+        reloads: Reloads | None,
+        *,
+        until_caught_up: bool,
+        on_batch: OnBatch | None,
+    ) -> None:
+        """Leave what all sessions share to `process`, which must be closed after them."""
+        self._process = process
+        self._control = control
+        self._reloads = reloads
+        self._until_caught_up = until_caught_up
+        self._on_batch = on_batch
+        self._spark: SparkSession | None = None
+        self._totals: RunTotals | None = None
+        self._summary: RunSummary | None = None
+
+    def run(self, first: NextSession) -> RunSummary:
+        """Carry out the first session, and those that follow it. Return the summary of all.
+
+        Raises:
+            ReplicatorError: as `process.run`.
+        """
+        session: NextSession | None = first
+        while session is not None:
+            with contextlib.closing(session.log):
+                self._carry_out(session)
+            if (session := self._control.take()) is not None:
+                # The caches of the former session may be large, and its objects refer to each other.
+                gc.collect()
+        return self._summary or RunTotals(with_before=True).summary({})
+
+    def _carry_out(self, session: NextSession) -> None:
+        config, lost = session.config, LostBinlog(session.config)
+        with watching(config, until_caught_up=self._until_caught_up, lost=lost) as goal:
+            spark = self._start(session) if self._spark is None else self._spark
+            if (scheduler := self._open(session, spark)) is None:
+                return
+            self._totals = scheduler.totals
+            with contextlib.closing(scheduler):
+                self._control.begin(scheduler.stopping)
+                if scheduler.rereads is not None:
+                    scheduler.rereads.lost_binlog = lost
+                if session.reload is not None and self._reloads is not None:
+                    self._reloads.applied(session.reload)
+                stream = KafkaStream(scheduler.context, kafka_log(config), scheduler, self._until_caught_up)
+                follow(stream, goal)
+                self._summary = scheduler.summary()
+
+    def _start(self, session: NextSession) -> SparkSession:
+        """Start what all sessions share."""
+        spark = self._spark = self._process.enter_context(sole_process(session.config, session.log))
+        self._process.enter_context(stop_on_signals(self._control))
+        if self._reloads is not None:
+            self._process.enter_context(self._reloads.answering())
+        return spark
+
+    def _open(self, session: NextSession, spark: SparkSession) -> Scheduler | None:
+        """Open the mirror. After a reload, wait for the lake; return None if the run must end meanwhile."""
+        ending = threading.Event()
+        self._control.begin(ending)
+        while not ending.is_set():
+            try:
+                return open_mirror(session.config, session.log, spark, self._on_batch, totals=self._totals)
+            except LakeUnavailable as error:
+                if session.reload is None:
+                    raise
+                check_java(spark)
+                _LOG.warning("the lake does not answer, retrying", reason=error.message, in_seconds=_RETRY_S)
+                ending.wait(_RETRY_S)
+        return None

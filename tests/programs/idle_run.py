@@ -1,0 +1,30 @@
+"""A run of the configuration file given, whose sessions do nothing. It reloads the file on SIGHUP, as a mirror does."""
+
+import sys
+import threading
+from pathlib import Path
+
+from replicator.config import load
+from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
+from replicator.runner.signals import reload_on_hangup, stop_on_signals
+
+
+def main(file: Path) -> None:
+    config, control = load(file), SessionControl()
+    config.mirror.state_dir.mkdir(parents=True, exist_ok=True)
+    reloads = Reloads(config, ConfigFile(file, lambda: load(file)), control)
+    with reload_on_hangup(reloads.request, control), stop_on_signals(control), reloads.answering():
+        print("ready", flush=True)
+        session: NextSession | None = None
+        while True:
+            stopping = threading.Event()
+            control.begin(stopping)
+            if session is not None and session.reload is not None:
+                reloads.applied(session.reload)
+            stopping.wait()
+            if (session := control.take()) is None:
+                return
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
