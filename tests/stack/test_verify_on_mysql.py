@@ -147,6 +147,16 @@ def test_json_is_written_as_mysql_shows_it(source_database: SourceDatabase, tmp_
         run()
 
 
+def test_forms_beside_doubles_are_not_converted(source_database: SourceDatabase, tmp_path: Path) -> None:
+    source_database.execute(
+        "CREATE TABLE mixed (id INT PRIMARY KEY, t VARCHAR(9) CHARACTER SET latin1, f DOUBLE, u VARCHAR(9)) "
+        "CHARACTER SET utf8mb4",
+        "INSERT INTO mixed VALUES (1, 'é', -1e-300, 'é'), (2, NULL, NULL, NULL), (3, '', 1.1, '|')",
+    )
+    with compared(source_database, tmp_path, "mixed") as (connection, table):
+        assert_equal_on_both_sides(connection, table)
+
+
 def test_checksums_of_many_rows(source_database: SourceDatabase, tmp_path: Path) -> None:
     source_database.execute(CREATE)
     generator = random.Random(7)

@@ -26,7 +26,7 @@ def described(columns: Mapping[str, Mapping[str, Any]], key: Sequence[str] = ())
     ]
     found = tuple(_column(row) for row in rows)
     keys = tuple(_key_column(row) for name in key for row in rows if row["name"] == name)
-    source = SourceTable(TableId("shop", "t"), found, keys, 10, 100)
+    source = SourceTable(TableId("shop", "t"), found, keys, 10, 100, 200)
     compared = {c.column.name: compared_column(c, c.column.name) for c in found}
     return ComparedTable(
         source, tuple(compared.values()), tuple(compared[name] for name in key), _ranges(source, compared)

@@ -162,8 +162,8 @@ def row_text(columns: Sequence[ComparedColumn]) -> str:
     nullable = [column.null_test for column in columns if column.nullable]
     if nullable:
         parts.append(nullable[0] if len(nullable) == 1 else f"CONCAT({', '.join(nullable)})")
-    # A binary separator: the texts are joined as bytes, whatever their character sets.
-    return f"CONCAT_WS(_binary'|', {', '.join(parts)})"
+    # A separator of this type makes MySQL join bytes, whatever the character sets of the texts. A literal would not.
+    return f"CONCAT_WS(CAST('|' AS BINARY), {', '.join(parts)})"
 
 
 def row_hash(columns: Sequence[ComparedColumn]) -> str:
