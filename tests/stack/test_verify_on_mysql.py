@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -14,9 +15,10 @@ from sqlalchemy import Connection
 from replicator.config import Config, load
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.model.table import TableId
-from replicator.operations.verify.canonical import Form, row_hash, row_text
+from replicator.operations.verify.canonical import Form, combined_hash, row_hash, row_text
+from replicator.operations.verify.chunks import ChunkSums
 from replicator.operations.verify.compared_table import ComparedTable, compared_table
-from replicator.operations.verify.lake_rows import forms, hashes, row_texts
+from replicator.operations.verify.lake_rows import Checksum, forms, hashes, row_texts
 from replicator.operations.verify.mysql_json import mysql_json, same_json
 from replicator.sources.mysql.connection import connect
 from tests.support.compared_rows import lake_rows, source_forms, use_session
@@ -64,7 +66,13 @@ def assert_equal_on_both_sides(connection: Connection, table: ComparedTable) -> 
     )
     found = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
     assert texts.to_pylist() == [text for text, _ in found]
-    assert hashes(texts).tolist() == [int(number) for _, number in found]
+    assert hashes(texts).tolist() == [int.from_bytes(found_hash, "big") for _, found_hash in found]
+    for distinct in (True, False):
+        sums = ChunkSums(1, distinct=distinct)
+        sums.add(np.zeros(len(texts), np.int64), hashes(texts))
+        query = f"SELECT COUNT(*), {combined_hash(table.columns, distinct=distinct)} FROM {table.source.name}"
+        row = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).one()
+        assert Checksum.of_source(*row) == sums[0]
 
 
 @pytest.mark.parametrize("cases", TABLES, ids=lambda t: t.name)

@@ -9,10 +9,19 @@ import pyarrow as pa
 
 from replicator.model.table import TableId
 from replicator.operations.verify.canonical import compared_column
-from replicator.operations.verify.chunks import BucketChunks, Chunks, ChunkSums, KeyRange, RangeChunks
+from replicator.operations.verify.chunks import (
+    BucketChunks,
+    ChosenKeys,
+    Chunks,
+    ChunkSums,
+    KeyRange,
+    RangeChunks,
+)
 from replicator.operations.verify.compared_table import ComparedTable, _ranges
-from replicator.operations.verify.lake_rows import Checksum, Row, checksum, forms, hash_rows
+from replicator.operations.verify.differing_keys import RowHashes
+from replicator.operations.verify.lake_rows import Checksum, Row, forms, hash_rows
 from replicator.operations.verify.later_changes import LaterChanges
+from replicator.operations.verify.ordered_keys import Numbers
 from replicator.sources.mysql.table_rows import SourceTable, _column, _key_column
 from tests.support.compared_rows import arrow_type
 
@@ -82,14 +91,29 @@ def no_changes(table: ComparedTable) -> LaterChanges:
     return LaterChanges(table, rows_of(table, ()), none, none, none)
 
 
+def checksum_of(table: ComparedTable, rows: pa.Table) -> Checksum:
+    """Return the checksum of rows."""
+    sums = ChunkSums(1, distinct=table.is_distinct)
+    sums.add(np.zeros(rows.num_rows, np.int64), hash_rows(rows, table.columns))
+    return sums[0]
+
+
+def hashes_of(table: ComparedTable, rows: pa.Table) -> RowHashes:
+    """Return the hashes of the keys and of the columns of rows."""
+    return RowHashes(hash_rows(rows, table.key), hash_rows(rows, table.columns))
+
+
 @dataclass
 class MemorySource:
     """The source, in memory. `asked` counts the rows that were fetched."""
 
     table: ComparedTable
     content: pa.Table
-    chunk_rows: int = 7
+    rows_of_chunk: int = 7
     asked: int = 0
+
+    def chunk_rows(self, _: KeyRange) -> int:
+        return self.rows_of_chunk
 
     def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
         columns = [self.content.column(c.lake).to_pylist() for c in self.table.ranges]
@@ -104,19 +128,27 @@ class MemorySource:
         return (KeyRange(*pair) for pair in zip(afters, [*ends, within.upto], strict=True))
 
     def checksum(self, chunk: KeyRange) -> Checksum:
-        return checksum(hash_rows(self._inside(chunk), self.table.columns))
+        return self._checksum(self._inside(chunk))
 
     def bucket_checksums(self, chunks: BucketChunks) -> dict[int, Checksum]:
         numbers = chunks.numbers(self.content)
         return {
-            int(n): checksum(hash_rows(self.content.filter(pa.array(numbers == n)), self.table.columns))
-            for n in np.unique(numbers)
+            int(n): self._checksum(self.content.filter(pa.array(numbers == n))) for n in np.unique(numbers)
         }
 
-    def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
-        for row in zip(*(a.to_pylist() for a in forms(self._inside(chunk), self.table.columns)), strict=True):
+    def row_hashes(self, chunk: KeyRange | BucketChunks) -> RowHashes:
+        return hashes_of(self.table, self._inside(chunk))
+
+    def rows(self, chunk: KeyRange | BucketChunks, keys: Numbers | None = None) -> Iterator[Row]:
+        inside = self._inside(chunk)
+        if keys is not None:
+            inside = inside.filter(pa.array(ChosenKeys(self.table, keys).numbers(inside) >= 0))
+        for row in zip(*(a.to_pylist() for a in forms(inside, self.table.columns)), strict=True):
             self.asked += 1
             yield row
+
+    def _checksum(self, rows: pa.Table) -> Checksum:
+        return checksum_of(self.table, rows)
 
     def _inside(self, chunk: KeyRange | BucketChunks) -> pa.Table:
         chunks: Chunks = RangeChunks(self.table, (chunk,)) if isinstance(chunk, KeyRange) else chunk
@@ -134,6 +166,9 @@ class MemoryLake:
         rows = self._within(within)
         sums.add(chunks.numbers(rows), hash_rows(rows, self.table.columns))
         return int(rows.num_rows)
+
+    def row_hashes(self, chunks: Chunks, within: KeyRange | None = None) -> RowHashes:
+        return hashes_of(self.table, self.rows_in(chunks, within))
 
     def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
         rows = self._within(within)

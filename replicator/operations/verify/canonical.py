@@ -17,8 +17,10 @@ A row text is the forms of all columns that are not NULL, then the length of eac
 each nullable column (1 is NULL), with `|` between the parts. It is unambiguous: the parts at the end have only digits,
 and of the others only those with a known length may contain `|`. JSON ends where its text ends.
 
-The hash of a row is the first 64 bits of SHA-256 of its text. The checksum of a set of rows is their number and the sum
-of their hashes modulo 2^64, so their order does not matter and equal rows count.
+The hash of a row is the first 64 bits of SHA-256 of its text. The checksum of a set of rows is their number and their
+combined hashes, so their order does not matter. The hashes of rows that are told apart by a key are combined by
+exclusive or, which MySQL does fastest: rows of the source all differ, so one that is twice in the mirror changes the
+number. Those of other rows are summed modulo 2^64, so that equal rows count.
 """
 
 import re
@@ -167,8 +169,19 @@ def row_text(columns: Sequence[ComparedColumn]) -> str:
 
 
 def row_hash(columns: Sequence[ComparedColumn]) -> str:
-    """Return the SQL expression of the hash of a row, an unsigned 64-bit number.
+    """Return the SQL expression of the hash of a row, as eight bytes, big-endian.
 
-    A row text above `max_allowed_packet` is NULL in MySQL; such a row has the hash 0 there, and differs.
+    A row text above `max_allowed_packet` is NULL in MySQL; such a row has no hash there, and differs.
     """
-    return f"IFNULL(CAST(CONV(LEFT(SHA2({row_text(columns)}, 256), 16), 16, 10) AS UNSIGNED), 0)"
+    return f"UNHEX({_digits_of_hash(columns)})"
+
+
+def combined_hash(columns: Sequence[ComparedColumn], *, distinct: bool) -> str:
+    """Return the SQL expression of the combined hashes of rows: eight bytes if they are `distinct`, else a number."""
+    if distinct:
+        return f"BIT_XOR({row_hash(columns)})"
+    return f"SUM(IFNULL(CAST(CONV({_digits_of_hash(columns)}, 16, 10) AS UNSIGNED), 0))"
+
+
+def _digits_of_hash(columns: Sequence[ComparedColumn]) -> str:
+    return f"LEFT(SHA2({row_text(columns)}, 256), 16)"

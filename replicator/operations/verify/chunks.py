@@ -15,7 +15,7 @@ import pyarrow as pa
 from replicator.model.identifiers import quoted
 from replicator.operations.verify.canonical import row_text
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Checksum, forms, row_texts
+from replicator.operations.verify.lake_rows import Checksum, forms, hash_rows, row_texts
 from replicator.operations.verify.ordered_keys import Key, Numbers, encoded_keys, key_text, keys_of_rows
 from replicator.sources.mysql.table_rows import key_range
 
@@ -109,12 +109,36 @@ class BucketChunks:
         return place[found]
 
 
-class ChunkSums:
-    """The checksum of each of some chunks, from rows in any order."""
+@dataclass(frozen=True, slots=True)
+class ChosenKeys:
+    """One chunk: the rows of a table with a key whose key is one of some.
 
-    def __init__(self, count: int) -> None:
+    Attributes:
+        hashes: the hashes of the keys, in order.
+    """
+
+    table: ComparedTable
+    hashes: Numbers
+
+    def __len__(self) -> int:
+        return 1
+
+    def numbers(self, rows: pa.Table) -> Numbers:
+        """Return 0 for each row with such a key, -1 for the others."""
+        found: Numbers = np.isin(hash_rows(rows, self.table.key), self.hashes).astype(np.int64) - 1
+        return found
+
+
+class ChunkSums:
+    """The checksum of each of some chunks, from rows in any order.
+
+    `distinct` tells how hashes are combined: whether the rows of the source all differ.
+    """
+
+    def __init__(self, count: int, *, distinct: bool) -> None:
+        self._distinct = distinct
         self._rows = np.zeros(count, np.int64)
-        self._sums = np.zeros(count, np.uint64)
+        self._hashes = np.zeros(count, np.uint64)
 
     def add(self, numbers: Numbers, hashes: Numbers, sign: int = 1) -> None:
         """Add rows, or subtract them if `sign` is -1. `numbers` are their chunks; rows in none are left out."""
@@ -122,8 +146,11 @@ class ChunkSums:
         if not inside.all():
             numbers, hashes = numbers[inside], hashes[inside]
         self._rows += sign * np.bincount(numbers, minlength=len(self._rows)).astype(np.int64)
+        if self._distinct:
+            np.bitwise_xor.at(self._hashes, numbers, hashes)
+            return
         with np.errstate(over="ignore"):
-            np.add.at(self._sums, numbers, hashes if sign > 0 else np.uint64(0) - hashes)
+            np.add.at(self._hashes, numbers, hashes if sign > 0 else np.uint64(0) - hashes)
 
     def __getitem__(self, number: int) -> Checksum:
-        return Checksum(int(self._rows[number]), int(self._sums[number]))
+        return Checksum(int(self._rows[number]), int(self._hashes[number]))

@@ -46,6 +46,11 @@ class ComparedTable:
         """The columns `ranges` in the source."""
         return self.source.key[: len(self.ranges)]
 
+    @property
+    def is_distinct(self) -> bool:
+        """Whether all rows of the source differ, because a key that is compared tells them apart."""
+        return bool(self.key)
+
     def in_lake(self, names: Collection[str]) -> "ComparedTable":
         """Return the table with only those columns that the lake has; `names` are all columns there.
 

@@ -33,16 +33,18 @@ Row = tuple[bytes | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """Number of some rows, and the sum of their hashes."""
+    """Number of some rows, and their combined hashes."""
 
     rows: int = 0
-    sum: int = 0
+    hash: int = 0
 
-    def __add__(self, other: "Checksum") -> "Checksum":
-        return Checksum(self.rows + other.rows, (self.sum + other.sum) % MODULUS)
-
-    def __sub__(self, other: "Checksum") -> "Checksum":
-        return Checksum(self.rows - other.rows, (self.sum - other.sum) % MODULUS)
+    @classmethod
+    def of_source(cls, rows: Any, combined: Any) -> "Checksum":
+        """Return what MySQL's driver returns for COUNT and `combined_hash`."""
+        number = (
+            int.from_bytes(combined, "big") if isinstance(combined, bytes) else int(combined or 0) % MODULUS
+        )
+        return cls(int(rows), number)
 
 
 def no_rows(mirror: Table, columns: Sequence[ComparedColumn]) -> pa.Table:
@@ -197,8 +199,3 @@ def hashes(texts: pa.Array) -> "np.ndarray[Any, np.dtype[np.uint64]]":
 def hash_rows(rows: pa.Table, columns: Sequence[ComparedColumn]) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     """Return the hash of each row. Raises SchemaError as `forms`."""
     return hashes(row_texts(forms(rows, columns), columns))
-
-
-def checksum(row_hashes: "np.ndarray[Any, np.dtype[np.uint64]]") -> Checksum:
-    """Return the checksum of rows with these hashes."""
-    return Checksum(len(row_hashes), int(np.sum(row_hashes, dtype=np.uint64)))

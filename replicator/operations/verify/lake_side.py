@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,12 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from replicator.consumer.files import FileReader, FilesGone
 from replicator.errors import LakeError, UnsupportedChange
+from replicator.operations.verify.ahead import ahead
 from replicator.operations.verify.chunks import Chunks, ChunkSums, KeyRange
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import hash_rows
+from replicator.operations.verify.differing_keys import RowHashes
+from replicator.operations.verify.lake_rows import forms, hash_rows, hashes, row_texts
+from replicator.operations.verify.ordered_keys import Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,30 @@ class LakeSide:
             SchemaError: a column is missing, or has a type that cannot be compared.
         """
         read = 0
-        for rows in self.batches(within):
-            read += rows.num_rows
-            sums.add(chunks.numbers(rows), hash_rows(rows, self.table.columns))
+        with closing(ahead(self._texts(chunks, within))) as parts:
+            for rows, numbers, texts in parts:
+                read += rows
+                sums.add(numbers, hashes(texts))
         return read
+
+    def _texts(self, chunks: Chunks, within: KeyRange | None) -> Iterator[tuple[int, Numbers, pa.Array]]:
+        """Yield the number of rows read, and the chunk and the row text of those that are in a chunk."""
+        columns = self.table.columns
+        for rows in self.batches(within):
+            numbers = chunks.numbers(rows)
+            inside = numbers >= 0
+            kept = rows if inside.all() else rows.filter(pa.array(inside))
+            yield rows.num_rows, numbers[inside], row_texts(forms(kept, columns), columns)
+
+    def row_hashes(self, chunks: Chunks, within: KeyRange | None = None) -> RowHashes:
+        """Return the hashes of the keys and of the rows in some chunks.
+
+        Raises:
+            LakeError, SchemaError: as `add_checksums`.
+        """
+        key, columns = self.table.key, self.table.columns
+        parts = self._inside(chunks, within)
+        return RowHashes.joined([RowHashes(hash_rows(rows, key), hash_rows(rows, columns)) for rows in parts])
 
     def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
         """Return the rows of some chunks.
@@ -51,12 +75,14 @@ class LakeSide:
         Raises:
             LakeError, SchemaError: as `add_checksums`.
         """
-        found = []
+        found = list(self._inside(chunks, within))
+        return pa.concat_tables(found) if found else self._reader().arrow_schema.empty_table()
+
+    def _inside(self, chunks: Chunks, within: KeyRange | None) -> Iterator[pa.Table]:
         for rows in self.batches(within):
             inside = chunks.numbers(rows) >= 0
             if inside.any():
-                found.append(rows.filter(pa.array(inside)))
-        return pa.concat_tables(found) if found else self._reader().arrow_schema.empty_table()
+                yield rows if inside.all() else rows.filter(pa.array(inside))
 
     def batches(self, within: KeyRange | None = None) -> Iterator[pa.Table]:
         """Yield all rows, with the compared columns.

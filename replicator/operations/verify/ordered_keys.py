@@ -16,7 +16,7 @@ from replicator.operations.verify.canonical import ComparedColumn
 
 Key = tuple[int | bytes, ...]
 """The values of the key columns: numbers, or bytes of the column's length."""
-Numbers: TypeAlias = "np.ndarray[Any, Any]"
+Numbers: TypeAlias = np.ndarray[Any, Any]
 _SIGN: Final = np.uint64(1 << 63)
 _MODULUS: Final = 1 << 64
 

@@ -32,24 +32,9 @@ class RowComparison:
         """Yield the rows that differ; `source` and `lake` are all rows of `chunks`."""
         ours = _rows(lake, self.table.columns)
         if self.table.key:
-            yield from self._keyed(self._states(chunks), source, ours)
+            yield from self._keyed(self.later.inside(chunks).states(), source, ours)
         else:
             yield from self._keyless(chunks, source, ours)
-
-    def _states(self, chunks: Chunks) -> Mapping[Row, KeyStates]:
-        return self._inside(chunks).states() if self.later.count else {}
-
-    def _inside(self, chunks: Chunks) -> LaterChanges:
-        """Return the later changes of rows in `chunks`."""
-        inside = chunks.numbers(self.later.images) >= 0
-        later = self.later
-        return LaterChanges(
-            self.table,
-            later.images.filter(pa.array(inside)),
-            later.after[inside],
-            later.deletes[inside],
-            later.unsure[inside],
-        )
 
     def _keyed(
         self, states: Mapping[Row, KeyStates], source: Iterable[Row], lake: Iterable[Row]
@@ -126,12 +111,9 @@ class RowComparison:
 
         count(source, 1)
         count(lake, -1)
-        if self.later.count:
-            inside = self._inside(chunks)
-            for is_after, row in zip(
-                inside.after.tolist(), _rows(inside.images, self.table.columns), strict=True
-            ):
-                count((row,), 1 if is_after else -1)
+        later = self.later.inside(chunks)
+        for is_after, row in zip(later.after.tolist(), _rows(later.images, self.table.columns), strict=True):
+            count((row,), 1 if is_after else -1)
         for plain, number in counts.items():
             row = examples[plain]
             for _ in range(abs(number)):

@@ -19,11 +19,12 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.identifiers import quoted
 from replicator.model.table import TableId
-from replicator.operations.verify.canonical import MODULUS, row_hash
+from replicator.operations.verify.canonical import combined_hash, row_hash
 from replicator.operations.verify.chunks import BucketChunks, KeyRange
 from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.differing_keys import RowHashes
 from replicator.operations.verify.lake_rows import Checksum, Row
-from replicator.operations.verify.ordered_keys import Key, key_value
+from replicator.operations.verify.ordered_keys import Key, Numbers, key_value
 from replicator.sources.mysql.connection import connect, read_binlog_end
 
 _LACKS_PRIVILEGE: Final = 1227
@@ -37,6 +38,9 @@ _ENOUGH: Final = 2
 _CHUNK_BYTES: Final = 16_000_000
 """Estimated size of the rows of a chunk at most."""
 _CHUNK_ROWS: Final = 20_000
+_PROBED_ROWS: Final = 500
+_CHUNK_S: Final = 0.25
+"""The source should need no longer for the checksum of a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +131,14 @@ class SourceSide:
     connection: Connection
     table: ComparedTable
 
-    @property
-    def chunk_rows(self) -> int:
-        """Number of rows of a chunk."""
-        return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // self.table.source.bytes_per_row))
+    def chunk_rows(self, within: KeyRange) -> int:
+        """Return the number of rows of a chunk, by their size and by how long the first of them take."""
+        most = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // self.table.source.bytes_per_row))
+        first = next(self.ranges(within, min(_PROBED_ROWS, most)))
+        began = time.monotonic()
+        rows = self.checksum(first).rows
+        seconds = time.monotonic() - began
+        return most if seconds == 0 else max(1, min(most, int(rows / seconds * _CHUNK_S) or most))
 
     def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
         """Divide a range into ranges of about `rows` rows each, by walking along the index."""
@@ -156,27 +164,48 @@ class SourceSide:
     def checksum(self, chunk: KeyRange) -> Checksum:
         """Return the checksum of the rows of a range."""
         query = (
-            f"SELECT COUNT(*), SUM({row_hash(self.table.columns)}) FROM {self.table.source.name} "
+            f"SELECT COUNT(*), {self._combined} FROM {self.table.source.name} "
             f"WHERE {chunk.condition(self.table)}"
         )
-        rows, total = self._rows(query)[0]
-        return Checksum(int(rows), int(total or 0) % MODULUS)
+        return Checksum.of_source(*self._rows(query)[0])
 
     def bucket_checksums(self, chunks: BucketChunks) -> dict[int, Checksum]:
         """Return bucket → checksum for the buckets that have rows; all of one statement."""
         query = (
-            f"SELECT {chunks.bucket} AS replicator_bucket, COUNT(*), SUM({row_hash(self.table.columns)}) "
+            f"SELECT {chunks.bucket} AS replicator_bucket, COUNT(*), {self._combined} "
             f"FROM {self.table.source.name} GROUP BY replicator_bucket ORDER BY NULL"
         )
-        return {int(b): Checksum(int(rows), int(total) % MODULUS) for b, rows, total in self._rows(query)}
+        return {int(b): Checksum.of_source(rows, combined) for b, rows, combined in self._rows(query)}
 
-    def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
-        """Yield the rows of a range, or of buckets, as canonical forms."""
-        condition = chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
+    def row_hashes(self, chunk: KeyRange | BucketChunks) -> RowHashes:
+        """Return the hashes of the keys and of the rows of a range, or of buckets."""
+        # A row that is too long has no hash.
+        query = (
+            f"SELECT CONCAT({row_hash(self.table.key)}, IFNULL({row_hash(self.table.columns)}, x'{'00' * 8}')) "
+            f"FROM {self.table.source.name} WHERE {self._condition(chunk)}"
+        )
+        return RowHashes.of_source(found for (found,) in self._rows(query))
+
+    def rows(self, chunk: KeyRange | BucketChunks, keys: Numbers | None = None) -> Iterator[Row]:
+        """Yield the rows of a range, or of buckets, as canonical forms; only those with `keys`, if these are given.
+
+        `keys` are hashes of keys.
+        """
+        condition = self._condition(chunk)
+        if keys is not None:
+            wanted = ", ".join(f"x'{key:016x}'" for key in keys.tolist())
+            condition += f" AND {row_hash(self.table.key)} IN ({wanted})"
         read = ", ".join(f"CAST({c.expression} AS BINARY)" for c in self.table.columns)
         query = f"SELECT {read} FROM {self.table.source.name} WHERE {condition}"
         for row in self._rows(query):
             yield tuple(row)
+
+    @property
+    def _combined(self) -> str:
+        return combined_hash(self.table.columns, distinct=self.table.is_distinct)
+
+    def _condition(self, chunk: KeyRange | BucketChunks) -> str:
+        return chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
 
     def _rows(self, query: str) -> Sequence[Any]:
         # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.

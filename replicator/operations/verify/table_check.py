@@ -1,7 +1,10 @@
-"""Check one table: checksums of chunks, then of smaller chunks where they differ, then rows.
+"""Check one table: checksums of chunks, then hashes of single rows where they differ, then rows.
+
+The hashes of rows tell which keys have rows that differ, so only their rows are fetched. A table without a key has
+nothing by which to find a row again: all rows of chunks that differ are fetched.
 
 Both sides read at the same time: the source in the thread of the caller, the lake in another one. Memory is bounded by
-the number of chunks, and by the rows of the chunks that are compared row by row at once.
+the number of chunks, and by the hashes and rows that are compared at once.
 """
 
 import random
@@ -11,13 +14,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from replicator.operations.verify.chunks import BucketChunks, Chunks, ChunkSums, KeyRange, RangeChunks
+from replicator.operations.verify.chunks import (
+    BucketChunks,
+    ChosenKeys,
+    Chunks,
+    ChunkSums,
+    KeyRange,
+    RangeChunks,
+)
 from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.differing_keys import RowHashes, differing_keys
 from replicator.operations.verify.lake_rows import Checksum, Row
 from replicator.operations.verify.later_changes import LaterChanges
-from replicator.operations.verify.ordered_keys import Key, key_text
+from replicator.operations.verify.ordered_keys import Key, Numbers, key_text
 from replicator.operations.verify.results import (
     ChunkResult,
     Kind,
@@ -29,11 +41,13 @@ from replicator.operations.verify.results import (
 )
 from replicator.operations.verify.row_comparison import RowComparison
 
-_SMALL_ROWS: Final = 500
-"""Rows of the chunks into which one that differs is divided."""
+_BUCKET_ROWS: Final = 500
+"""Rows of a bucket."""
+_HASHES_AT_ONCE: Final = 2_000_000
+"""Rows of the source whose hashes are compared at once, at most."""
 _ROWS_AT_ONCE: Final = 50_000
 _BYTES_AT_ONCE: Final = 64_000_000
-"""Rows of the source, and their estimated size, that are compared row by row at once, at most."""
+"""Rows of the source, and their estimated size, that are compared column by column at once, at most."""
 _MOST_BUCKETS: Final = 50_000
 _ALL: Final = KeyRange(None, None)
 
@@ -41,9 +55,8 @@ _ALL: Final = KeyRange(None, None)
 class SourceRows(Protocol):
     """What is asked of the source; see `SourceSide`."""
 
-    @property
-    def chunk_rows(self) -> int:
-        """Number of rows of a chunk."""
+    def chunk_rows(self, within: KeyRange, /) -> int:
+        """Return the number of rows of a chunk."""
         ...
 
     def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
@@ -58,8 +71,12 @@ class SourceRows(Protocol):
         """Return the checksums of all buckets that have rows."""
         ...
 
-    def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
-        """Yield the rows of a range, or of buckets."""
+    def row_hashes(self, chunk: KeyRange | BucketChunks) -> RowHashes:
+        """Return the hashes of the rows of a range, or of buckets."""
+        ...
+
+    def rows(self, chunk: KeyRange | BucketChunks, keys: Numbers | None = None) -> Iterator[Row]:
+        """Yield the rows of a range, or of buckets; only those with `keys`, if these are given."""
         ...
 
 
@@ -68,6 +85,10 @@ class LakeRows(Protocol):
 
     def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
         """Add all rows to the checksums of their chunks."""
+        ...
+
+    def row_hashes(self, chunks: Chunks, within: KeyRange | None = None) -> RowHashes:
+        """Return the hashes of the rows of some chunks."""
         ...
 
     def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
@@ -158,17 +179,17 @@ class TableCheck:
 
     @property
     def _rows_at_once(self) -> int:
-        return min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // self.table.source.bytes_per_row)
+        return max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // self.table.source.bytes_per_row))
 
     def _by_ranges(self) -> tuple[list[ChunkResult], list[RowDifference]]:
-        ranges = self._sampled(list(self.source.ranges(_ALL, self.source.chunk_rows)))
+        ranges = self._sampled(list(self.source.ranges(_ALL, self.source.chunk_rows(_ALL))))
         results = self._compare_ranges(ranges)
-        suspicious = [r for r, result in zip(ranges, results, strict=True) if not result.equal]
-        small = [part for r in suspicious for part in self.source.ranges(r, _SMALL_ROWS)]
-        if len(small) > len(suspicious):
-            parts = self._compare_ranges(small)
-            small = [r for r, result in zip(small, parts, strict=True) if not result.equal]
-        return results, self._rows_of_ranges(small)
+        found: list[RowDifference] = []
+        for places in self._groups(results):
+            group = [ranges[place] for place in places]
+            if not self._add_differences(found, RangeChunks(self.table, tuple(group)), group, hull(group)):
+                break
+        return results, found
 
     def _sampled(self, ranges: list[KeyRange]) -> list[KeyRange]:
         if self.limits.sample >= 1:
@@ -179,7 +200,8 @@ class TableCheck:
 
     def _compare_ranges(self, ranges: Sequence[KeyRange]) -> list[ChunkResult]:
         """Compare the checksums of ranges."""
-        chunks, sums = RangeChunks(self.table, tuple(ranges)), ChunkSums(len(ranges))
+        chunks = RangeChunks(self.table, tuple(ranges))
+        sums = ChunkSums(len(ranges), distinct=self.table.is_distinct)
         with ThreadPoolExecutor(1, "lake") as pool:
             reading = pool.submit(self.lake.add_checksums, chunks, sums, hull(ranges))
             theirs = list(self._checksums(ranges, reading))
@@ -206,20 +228,9 @@ class TableCheck:
             if self.limits.rows_per_second:
                 time.sleep(max(0.0, began + rows / self.limits.rows_per_second - time.monotonic()))
 
-    def _rows_of_ranges(self, ranges: Sequence[KeyRange]) -> list[RowDifference]:
-        found: list[RowDifference] = []
-        at_once = max(1, self._rows_at_once // _SMALL_ROWS)
-        for start in range(0, len(ranges), at_once):
-            group = ranges[start : start + at_once]
-            chunks = RangeChunks(self.table, tuple(group))
-            source = (row for chunk in group for row in self.source.rows(chunk))
-            if not self._add_differences(found, chunks, source, hull(group)):
-                break
-        return found
-
     def _by_buckets(self) -> tuple[list[ChunkResult], list[RowDifference]]:
-        buckets = BucketChunks(self.table, min(_MOST_BUCKETS, 1 + self.table.source.rows // _SMALL_ROWS))
-        sums = ChunkSums(len(buckets))
+        buckets = BucketChunks(self.table, min(_MOST_BUCKETS, 1 + self.table.source.rows // _BUCKET_ROWS))
+        sums = ChunkSums(len(buckets), distinct=self.table.is_distinct)
         with ThreadPoolExecutor(1, "lake") as pool:
             reading = pool.submit(self.lake.add_checksums, buckets, sums)
             began = time.monotonic()
@@ -233,26 +244,66 @@ class TableCheck:
         ]
         rows = sum(result.source_rows for result in results)
         self.on_rows(rows, rows)
-        return results, self._rows_of_buckets(buckets, results)
-
-    def _rows_of_buckets(self, buckets: BucketChunks, results: Sequence[ChunkResult]) -> list[RowDifference]:
         found: list[RowDifference] = []
-        left = [number for number, result in enumerate(results) if not result.equal]
-        while left:
-            group = [left.pop(0)]
-            rows = results[group[0]].source_rows
-            while left and rows + results[left[0]].source_rows <= self._rows_at_once:
-                rows += results[left[0]].source_rows
-                group.append(left.pop(0))
-            chunks = BucketChunks(self.table, buckets.buckets, tuple(group))
-            if not self._add_differences(found, chunks, self.source.rows(chunks), None):
+        for places in self._groups(results):
+            chunks = BucketChunks(self.table, buckets.buckets, tuple(places))
+            if not self._add_differences(found, chunks, [chunks], None):
                 break
-        return found
+        return results, found
+
+    def _groups(self, results: Sequence[ChunkResult]) -> Iterator[list[int]]:
+        """Yield the places of chunks that differ, in groups of so many rows as are compared at once."""
+        most = _HASHES_AT_ONCE if self.table.key else self._rows_at_once
+        group: list[int] = []
+        rows = 0
+        for place, result in enumerate(results):
+            if result.equal:
+                continue
+            if group and rows + result.source_rows > most:
+                yield group
+                group, rows = [], 0
+            group.append(place)
+            rows += result.source_rows
+        if group:
+            yield group
 
     def _add_differences(
+        self,
+        found: list[RowDifference],
+        chunks: Chunks,
+        asked: Sequence[KeyRange | BucketChunks],
+        within: KeyRange | None,
+    ) -> bool:
+        """Add the rows of some chunks that differ; `asked` are the same chunks. Return False if there are too many."""
+        if not self.table.key:
+            rows = (row for chunk in asked for row in self.source.rows(chunk))
+            return self._add(found, chunks, rows, within)
+        with ThreadPoolExecutor(1, "lake") as pool:
+            reading = pool.submit(self.lake.row_hashes, chunks, within)
+            theirs = [self.source.row_hashes(chunk) for chunk in asked]
+            before, after = self.later.inside(chunks).hashes()
+            keys = differing_keys(RowHashes.joined(theirs), reading.result(), before, after)
+        # JSON of the same meaning may have another hash, so there may be many keys whose rows do not differ.
+        for start in range(0, len(keys), self._rows_at_once):
+            wanted = keys[start : start + self._rows_at_once]
+            source = self._rows_with(wanted, list(zip(asked, theirs, strict=True)))
+            if not self._add(found, ChosenKeys(self.table, wanted), source, within):
+                return False
+        return True
+
+    def _rows_with(
+        self, keys: Numbers, asked: Sequence[tuple[KeyRange | BucketChunks, RowHashes]]
+    ) -> Iterator[Row]:
+        """Yield the rows of the source with some keys."""
+        for chunk, known in asked:
+            inside = np.intersect1d(known.keys, keys)
+            if len(inside):
+                yield from self.source.rows(chunk, inside)
+
+    def _add(
         self, found: list[RowDifference], chunks: Chunks, source: Iterator[Row], within: KeyRange | None
     ) -> bool:
-        """Add the rows of some chunks that differ. Return False if there are too many."""
+        """Add the rows of some chunks that differ; `source` are all their rows. Return False if there are too many."""
         lake = self.lake.rows_in(chunks, within)
         for difference in RowComparison(self.table, self.later).differences(
             chunks, self._counted(source), lake

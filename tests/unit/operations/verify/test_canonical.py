@@ -40,7 +40,8 @@ def test_expressions(values: dict[str, Any], form: Form, expression: str) -> Non
 
 def test_row_text_has_lengths_and_null_flags() -> None:
     assert row_text(NAMES.columns) == (
-        "CONCAT_WS(CAST('|' AS BINARY), `name`, SUBSTRING(POINT(`size` + 0e0, 0), 10, 8), LENGTH(`name`), (`size` IS NULL))"
+        "CONCAT_WS(CAST('|' AS BINARY), `name`, SUBSTRING(POINT(`size` + 0e0, 0), 10, 8), "
+        "LENGTH(`name`), (`size` IS NULL))"
     )
     assert row_text(KEYLESS.columns).endswith(
         "LENGTH(CONVERT(`note` USING utf8mb4)), CONCAT((`at` IS NULL), (`note` IS NULL)))"
@@ -49,7 +50,7 @@ def test_row_text_has_lengths_and_null_flags() -> None:
 
 def test_hash_of_a_row_is_the_beginning_of_its_sha256() -> None:
     assert row_hash(ORDERS.columns).startswith(
-        "IFNULL(CAST(CONV(LEFT(SHA2(CONCAT_WS(CAST('|' AS BINARY), `id`, `line`, "
+        "UNHEX(LEFT(SHA2(CONCAT_WS(CAST('|' AS BINARY), `id`, `line`, "
     )
 
 

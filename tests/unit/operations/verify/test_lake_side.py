@@ -16,14 +16,14 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.gtid import GtidSet
 from replicator.operations.verify.chunks import ChunkSums, KeyRange, RangeChunks
-from replicator.operations.verify.lake_rows import Checksum, checksum, hash_rows
+from replicator.operations.verify.lake_rows import Checksum
 from replicator.operations.verify.lake_side import LakeSide
 from replicator.operations.verify.later_changes import KeyStates, later_changes
 from replicator.operations.verify.results import Severity
 from replicator.operations.verify.schema_comparison import compare_schema
 from replicator.operations.verify.source_side import Fence
 from tests.support.small_changelog import _CHANGE
-from tests.support.verified_tables import described, rows_of
+from tests.support.verified_tables import checksum_of, described, rows_of
 
 TABLE = described(
     {
@@ -60,11 +60,11 @@ def test_checksums_and_rows_of_a_mirror(catalog: SqlCatalog) -> None:
     mirror = mirror_of(catalog, [(1, "a"), (5, None)], [(9, "c"), (12, "d")])
     lake = LakeSide(TABLE, mirror)
     chunks = RangeChunks(TABLE, (KeyRange(None, (5,)), KeyRange((5,), (9,)), KeyRange((9,), None)))
-    sums = ChunkSums(3)
+    sums = ChunkSums(3, distinct=True)
     assert lake.add_checksums(chunks, sums) == 4
     wanted: list[list[tuple[int, str | None]]] = [[(1, "a"), (5, None)], [(9, "c")], [(12, "d")]]
     for number, rows in enumerate(wanted):
-        assert sums[number] == checksum(hash_rows(rows_of(TABLE, rows), TABLE.columns))
+        assert sums[number] == checksum_of(TABLE, rows_of(TABLE, rows))
     found = lake.rows_in(RangeChunks(TABLE, (KeyRange((5,), (9,)),)), KeyRange((5,), (9,)))
     assert found.to_pylist() == [{"id": 9, "note": "c"}]
 
@@ -72,12 +72,12 @@ def test_checksums_and_rows_of_a_mirror(catalog: SqlCatalog) -> None:
 def test_files_without_keys_of_a_range_are_not_read(catalog: SqlCatalog) -> None:
     lake = LakeSide(TABLE, mirror_of(catalog, [(1, "a"), (5, None)], [(9, "c"), (12, "d")]))
     chunks = RangeChunks(TABLE, (KeyRange((9,), (20,)),))
-    assert lake.add_checksums(chunks, ChunkSums(1), KeyRange((9,), (20,))) == 2
-    assert lake.add_checksums(chunks, ChunkSums(1), KeyRange((20,), None)) == 0
+    assert lake.add_checksums(chunks, ChunkSums(1, distinct=True), KeyRange((9,), (20,))) == 2
+    assert lake.add_checksums(chunks, ChunkSums(1, distinct=True), KeyRange((20,), None)) == 0
 
 
 def test_a_mirror_without_rows_has_an_empty_checksum(catalog: SqlCatalog) -> None:
-    lake, sums = LakeSide(TABLE, mirror_of(catalog)), ChunkSums(1)
+    lake, sums = LakeSide(TABLE, mirror_of(catalog)), ChunkSums(1, distinct=True)
     assert lake.add_checksums(RangeChunks(TABLE, (KeyRange(None, None),)), sums) == 0
     assert sums[0] == Checksum()
 
@@ -86,7 +86,9 @@ def test_a_column_of_another_type_cannot_be_compared(catalog: SqlCatalog) -> Non
     mirror = catalog.create_table("shop.t", Schema(COLUMNS[0], NestedField(2, "note", LongType(), False)))
     mirror.append(pa.Table.from_pylist([{"id": 1, "note": 7}], mirror.schema().as_arrow()))
     with pytest.raises(SchemaError, match="note"):
-        LakeSide(TABLE, mirror).add_checksums(RangeChunks(TABLE, (KeyRange(None, None),)), ChunkSums(1))
+        LakeSide(TABLE, mirror).add_checksums(
+            RangeChunks(TABLE, (KeyRange(None, None),)), ChunkSums(1, distinct=True)
+        )
     (finding,) = compare_schema(TABLE, mirror)
     assert (finding.severity, "note is varchar" in finding.text) == (Severity.DIFFERENT, True)
 
@@ -95,7 +97,9 @@ def test_a_key_of_another_type_cannot_be_compared(catalog: SqlCatalog) -> None:
     mirror = catalog.create_table("shop.t", Schema(NestedField(1, "id", StringType(), True), COLUMNS[1]))
     mirror.append(pa.Table.from_pylist([{"id": "x", "note": "a"}], mirror.schema().as_arrow()))
     with pytest.raises(SchemaError, match="no keys of type bigint"):
-        LakeSide(TABLE, mirror).add_checksums(RangeChunks(TABLE, (KeyRange(None, None),)), ChunkSums(1))
+        LakeSide(TABLE, mirror).add_checksums(
+            RangeChunks(TABLE, (KeyRange(None, None),)), ChunkSums(1, distinct=True)
+        )
 
 
 def test_columns_that_one_side_lacks_are_found(catalog: SqlCatalog) -> None:
