@@ -18,6 +18,7 @@ from benchmarks import many as many_module
 from benchmarks import replay as replay_module
 from benchmarks import size as size_module
 from benchmarks import start as start_module
+from benchmarks import verify as verify_module
 from benchmarks import versions as versions_module
 from benchmarks.engine import STRATEGIES
 
@@ -30,6 +31,7 @@ Bootstrap = Annotated[
 ]
 _STRATEGIES = list(STRATEGIES)
 _LAYOUTS = ["one", "many"]
+_DIFFERENCES = [0, 1, 100, 10_000]
 _RESULTS = Path(__file__).parent / "results"
 
 
@@ -66,6 +68,22 @@ def drain(  # noqa: PLR0917 - typer calls it, by name
         tuple(strategy), tuple(layout), flink, cold, warm_runs, small, driver_memory, bootstrap
     )
     _end(right=drain_module.drain(options, results))
+
+
+@app.command()
+def verify(
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 10_000_000,
+    differences: Annotated[
+        list[int], typer.Option(min=0, help="Rows that differ; each number is measured in turn.")
+    ] = _DIFFERENCES,
+    reladiff: Annotated[bool, typer.Option(help="Compare with reladiff too.")] = True,
+    runs: Annotated[int, typer.Option(min=1, help="Measured runs.")] = 3,
+    driver_memory: Memory = "2g",
+    results: Results = _RESULTS,
+) -> None:
+    """Compare a mirror with its source, equal and with differences, beside reladiff."""
+    options = verify_module.Options(rows, tuple(differences), reladiff, runs, driver_memory)
+    _end(right=verify_module.verify(options, results))
 
 
 @app.command()

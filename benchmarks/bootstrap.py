@@ -10,40 +10,26 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import psutil
-import pymysql
 import requests
 from pyarrow.parquet import ParquetFile
-from pymysql.cursors import Cursor
 
 from benchmarks.broker import cache_folder
 from benchmarks.engine import Target
 from benchmarks.peers.dlt import environment
 from benchmarks.processes import StealMeter, Usage, run_measured
+from benchmarks.readings import DATABASE, TABLE, cpu_seconds, load_readings, mysql_process, root_cursor
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from replicator.config import load
 from replicator.lake.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.operations.stack import Endpoints, LocalStack
 
-_DATABASE = "shop"
-_TABLE = "readings"
-_LOAD = 1_000_000
-_COLUMNS = (
-    "id BIGINT NOT NULL PRIMARY KEY, customer INT NOT NULL, name VARCHAR(60) NOT NULL, "
-    "amount DECIMAL(12,2) NOT NULL, weight DOUBLE NOT NULL, created DATETIME(3) NOT NULL, note VARCHAR(120), "
-    "active TINYINT NOT NULL"
-)
-_ROW = (
-    "n, n * 7919 % 1000003, CONCAT('customer number ', n * 31 % 999983), n * 37 % 1000000 / 100, n / 7, "
-    "TIMESTAMPADD(SECOND, n % 100000000, '2021-01-01'), IF(n % 10 = 0, NULL, CONCAT('note ', SHA2(n, 224))), n % 2"
-)
 _TPCH = {
     "region": "r_regionkey INT PRIMARY KEY, r_name CHAR(25), r_comment VARCHAR(152)",
     "nation": "n_nationkey INT PRIMARY KEY, n_name CHAR(25), n_regionkey INT, n_comment VARCHAR(152)",
@@ -197,33 +183,9 @@ class _Bench:
         self._folder = folder
         self._number = 0
 
-    @contextmanager
-    def _cursor(self) -> Iterator[Cursor]:
-        connection = pymysql.connect(
-            host=self._at.mysql_host, port=self._at.mysql_port, user="root",
-            password=self._at.mysql_root_password, autocommit=True, local_infile=True,
-        )  # fmt: skip
-        with connection, connection.cursor() as cursor:
-            cursor.execute("SET SESSION cte_max_recursion_depth = 10000000")
-            yield cursor
-
     def load_single(self, rows: int) -> None:
         """Create the database with the single table."""
-        with self._cursor() as cursor:
-            cursor.execute(f"DROP DATABASE IF EXISTS {_DATABASE}")
-            cursor.execute(f"CREATE DATABASE {_DATABASE}")
-            cursor.execute(f"USE {_DATABASE}")
-            cursor.execute(f"CREATE TABLE {_DATABASE}.{_TABLE} ({_COLUMNS})")
-            # The rows are not to be read from the binlog.
-            cursor.execute("SET SESSION sql_log_bin = 0")
-            for start in range(0, rows, _LOAD):
-                count = min(_LOAD, rows - start)
-                cursor.execute(
-                    f"INSERT INTO {_DATABASE}.{_TABLE} WITH RECURSIVE numbers (n) AS "
-                    f"(SELECT {start + 1} UNION ALL SELECT n + 1 FROM numbers WHERE n < {start + count}) "
-                    f"SELECT {_ROW} FROM numbers"
-                )
-            cursor.execute(f"ANALYZE TABLE {_DATABASE}.{_TABLE}")
+        load_readings(self._at, rows)
 
     def load_tpch(self, scale: float) -> int:
         """Create the database with the tables of TPC-H. Return the number of their rows."""
@@ -231,19 +193,19 @@ class _Bench:
         program = str(Path(sys.executable).parent / "tpchgen-cli")
         subprocess.run([program, "-s", f"{scale:g}", "--output-dir", str(files)], check=True)
         rows = 0
-        with self._cursor() as cursor:
+        with root_cursor(self._at) as cursor:
             cursor.execute("SET GLOBAL local_infile = 1")
-            cursor.execute(f"DROP DATABASE IF EXISTS {_DATABASE}")
-            cursor.execute(f"CREATE DATABASE {_DATABASE}")
+            cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
+            cursor.execute(f"CREATE DATABASE {DATABASE}")
             for table, columns in _TPCH.items():
-                cursor.execute(f"CREATE TABLE {_DATABASE}.{table} ({columns})")
+                cursor.execute(f"CREATE TABLE {DATABASE}.{table} ({columns})")
             cursor.execute("SET SESSION sql_log_bin = 0")
             for table in _TPCH:
                 rows += cursor.execute(
-                    f"LOAD DATA LOCAL INFILE '{files / table}.tbl' INTO TABLE {_DATABASE}.{table} "
+                    f"LOAD DATA LOCAL INFILE '{files / table}.tbl' INTO TABLE {DATABASE}.{table} "
                     "FIELDS TERMINATED BY '|'"
                 )
-                cursor.execute(f"ANALYZE TABLE {_DATABASE}.{table}")
+                cursor.execute(f"ANALYZE TABLE {DATABASE}.{table}")
         shutil.rmtree(files)
         return rows
 
@@ -254,7 +216,7 @@ class _Bench:
             return None
         command = [
             *client, "--protocol=tcp", f"--host={self._at.mysql_host}", f"--port={self._at.mysql_port}", "--user=root",
-            "--quick", "--batch", "--skip-column-names", f"--execute=SELECT * FROM {_DATABASE}.{_TABLE}",
+            "--quick", "--batch", "--skip-column-names", f"--execute=SELECT * FROM {DATABASE}.{TABLE}",
         ]  # fmt: skip
         times = []
         for _ in range(3):
@@ -271,13 +233,13 @@ class _Bench:
         config = self._config("mirror")
         register(load(config))
         mysql = self._mysql()
-        before = _cpu(mysql)
+        before = cpu_seconds(mysql)
         program = str(Path(sys.executable).parent / "replicator")
         log, lines = self._folder / "logs" / f"{config.stem}.log", list[str]()
         usage = run_measured(
             [program, "bootstrap", "-c", str(config), "--json"], log, lambda line, _: lines.append(line)
         )
-        spent = _cpu(mysql) - before
+        spent = cpu_seconds(mysql) - before
         self._drop_connector(config)
         self._check(config, rows, wrong)
         return self._result(name, rows, usage, _reading("".join(lines)), spent)
@@ -286,7 +248,7 @@ class _Bench:
         """Fill a new mirror from Debezium's snapshot, from the connector's registration to the lake."""
         config = self._config("connector")
         mysql = self._mysql()
-        before, began = _cpu(mysql), time.monotonic()
+        before, began = cpu_seconds(mysql), time.monotonic()
         register(load(config))
         program = str(Path(sys.executable).parent / "replicator")
         log = self._folder / "logs" / f"{config.stem}.log"
@@ -294,7 +256,7 @@ class _Bench:
         seconds = time.monotonic() - began
         self._drop_connector(config)
         self._check(config, rows, wrong)
-        return self._result("Debezium", rows, usage, seconds, _cpu(mysql) - before)
+        return self._result("Debezium", rows, usage, seconds, cpu_seconds(mysql) - before)
 
     def dlt(self, rows: int, wrong: list[str]) -> Run:
         """Load the single table with dlt, which reads it in one query, into Parquet files."""
@@ -303,18 +265,18 @@ class _Bench:
         url.touch(0o600)
         url.write_text(
             f"mysql://{self._at.mysql_user}:{quote(self._at.mysql_password, safe='')}@"
-            f"{self._at.mysql_host}:{self._at.mysql_port}/{_DATABASE}"
+            f"{self._at.mysql_host}:{self._at.mysql_port}/{DATABASE}"
         )
         script = Path(__file__).parent / "peers/dlt/load.py"
         mysql = self._mysql()
-        before = _cpu(mysql)
+        before = cpu_seconds(mysql)
         usage = run_measured(
-            [str(python), str(script), str(url), _TABLE, str(folder)], self._folder / "logs/dlt.log"
+            [str(python), str(script), str(url), TABLE, str(folder)], self._folder / "logs/dlt.log"
         )
-        spent = _cpu(mysql) - before
+        spent = cpu_seconds(mysql) - before
         found = sum(
             ParquetFile(file).metadata.num_rows
-            for file in (folder / f"lake/loaded/{_TABLE}").glob("*.parquet")
+            for file in (folder / f"lake/loaded/{TABLE}").glob("*.parquet")
         )
         if found != rows:
             wrong.append(f"dlt: {found:,} rows instead of {rows:,}")
@@ -335,7 +297,7 @@ class _Bench:
         secret.write_text(self._at.mysql_password)
         path = target.config(
             name, name, changelog=self._options.changelog,
-            source=f"mysql://{self._at.mysql_user}@{self._at.mysql_host}:{self._at.mysql_port}/{_DATABASE}",
+            source=f"mysql://{self._at.mysql_user}@{self._at.mysql_host}:{self._at.mysql_port}/{DATABASE}",
             password_file=secret, connect_url=self._at.connect_url,
         )  # fmt: skip
         with path.open("a") as file:
@@ -343,10 +305,7 @@ class _Bench:
         return path
 
     def _mysql(self) -> psutil.Process:
-        pid = next(part.pid for part in self._stack.status() if part.part == "mysql")
-        if pid is None:
-            raise RuntimeError("MySQL does not run")
-        return psutil.Process(pid)
+        return mysql_process(self._stack)
 
     def _drop_connector(self, config: Path) -> None:
         requests.delete(f"{self._at.connect_url}/connectors/{config.stem}", timeout=60).raise_for_status()
@@ -378,8 +337,3 @@ def _client() -> list[str] | None:
     if (root / "usr/bin/mysql").exists() and os.geteuid() == 0:
         return ["chroot", str(root), "mysql"]
     return None
-
-
-def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)

@@ -59,6 +59,12 @@ def verify(  # noqa: PLR0917 - options are passed by name
             help="Read the source at this rate at most, tables whose key begins with an integer or BINARY.",
         ),
     ] = None,
+    connections: Annotated[
+        int,
+        typer.Option(
+            "--connections", metavar="N", min=1, max=64, help="Read the source with so many connections."
+        ),
+    ] = 2,
     max_differences: Annotated[
         int,
         typer.Option(
@@ -110,7 +116,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
 
     setup_logging(level=logging.WARNING)
     # Each check has another sample.
-    limits = Limits(max_rows_per_second, max_differences, sample / 100, now_ms())
+    limits = Limits(max_rows_per_second, max_differences, sample / 100, now_ms(), connections)
     settings = load(config)
     wanted = Wanted(tuple(table or ()), wait, limits)
     with progress_bar("reading the lake") as show:

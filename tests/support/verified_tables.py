@@ -94,13 +94,13 @@ def no_changes(table: ComparedTable) -> LaterChanges:
 def checksum_of(table: ComparedTable, rows: pa.Table) -> Checksum:
     """Return the checksum of rows."""
     sums = ChunkSums(1, distinct=table.is_distinct)
-    sums.add(np.zeros(rows.num_rows, np.int64), hash_rows(rows, table.columns))
+    sums.add(np.zeros(rows.num_rows, np.int64), hash_rows(rows, table.hashed))
     return sums[0]
 
 
 def hashes_of(table: ComparedTable, rows: pa.Table) -> RowHashes:
     """Return the hashes of the keys and of the columns of rows."""
-    return RowHashes(hash_rows(rows, table.key), hash_rows(rows, table.columns))
+    return RowHashes(hash_rows(rows, table.key), hash_rows(rows, table.hashed))
 
 
 @dataclass
@@ -164,7 +164,7 @@ class MemoryLake:
 
     def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
         rows = self._within(within)
-        sums.add(chunks.numbers(rows), hash_rows(rows, self.table.columns))
+        sums.add(chunks.numbers(rows), hash_rows(rows, self.table.hashed))
         return int(rows.num_rows)
 
     def row_hashes(self, chunks: Chunks, within: KeyRange | None = None) -> RowHashes:

@@ -12,10 +12,15 @@
 | BYTES  | the bytes                                                                    | BINARY, BLOB, BIT, spatial  |
 | JSON   | the text that MySQL shows (`mysql_json`)                                     | JSON                        |
 | FLOATS | the elements as 32-bit floats, little-endian, in upper-case hexadecimal      | VECTOR                      |
+| CLOCK  | the text that MySQL shows, in UTC; only in hashes of rows with a key         | DATE, DATETIME, TIMESTAMP   |
 
 A row text is the forms of all columns that are not NULL, then the length of each TEXT and BYTES value, then a digit for
 each nullable column (1 is NULL), with `|` between the parts. It is unambiguous: the parts at the end have only digits,
 and of the others only those with a known length may contain `|`. JSON ends where its text ends.
+
+Rows whose hashes differ are compared form by form if they have a key. So their hashes may use what MySQL computes
+faster than the form, as long as equal texts are equal values: a zero date, which is NULL or 1970-01-01 in the lake, has
+no text in common with it.
 
 The hash of a row is the first 64 bits of SHA-256 of its text. The checksum of a set of rows is their number and their
 combined hashes, so their order does not matter. The hashes of rows that are told apart by a key are combined by
@@ -25,7 +30,7 @@ number. Those of other rows are summed modulo 2^64, so that equal rows count.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -51,6 +56,7 @@ class Form(StrEnum):
     BYTES = "bytes"
     JSON = "json"
     FLOATS = "floats"
+    CLOCK = "clock"
 
 
 _MEASURED: Final = frozenset({Form.TEXT, Form.BYTES})
@@ -98,6 +104,11 @@ class ComparedColumn:
         return "unsigned" in self.declared
 
     @property
+    def fraction(self) -> int:
+        """Number of digits of seconds behind the point, of a time."""
+        return int((re.findall(r"\((\d)\)", self.declared) or ["0"])[0])
+
+    @property
     def null_test(self) -> str:
         """The SQL condition that its form is NULL; that of a zero date is, although the value is not."""
         value = self.expression if self.form in (Form.DAYS, Form.MICROS) else quoted(self.source)
@@ -125,6 +136,13 @@ def compared_column(source: SourceColumn, lake: str) -> ComparedColumn:
         is_ordered=kind in _INTEGERS or kind == "binary",
         width=int(re.findall(r"\d+", declared)[0]) if kind == "binary" else None,
     )
+
+
+def hashed_column(column: ComparedColumn) -> ComparedColumn:
+    """Return the form that is faster to hash and tells different values apart; see the module."""
+    if column.type.name not in ("date", "timestamp", "timestamptz"):
+        return column
+    return replace(column, form=Form.CLOCK, expression=quoted(column.source))
 
 
 def _form(kind: str, wire: Wire) -> Form:

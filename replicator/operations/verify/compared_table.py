@@ -11,7 +11,12 @@ from replicator.config.column_rules import ColumnRuleBook
 from replicator.errors import SchemaError, SourceError
 from replicator.model.column_rules import Exclude
 from replicator.model.table import SourceName, TableId, lake_names
-from replicator.operations.verify.canonical import ComparedColumn, Form, compared_column
+from replicator.operations.verify.canonical import (
+    ComparedColumn,
+    Form,
+    compared_column,
+    hashed_column,
+)
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, describe
 
@@ -46,6 +51,15 @@ class ComparedTable:
         """The columns `ranges` in the source."""
         return self.source.key[: len(self.ranges)]
 
+    def last_key(self, first: int) -> tuple[int | bytes, ...]:
+        """Return the greatest possible key of `ranges` that begins with the integer `first`."""
+        return (first, *(_greatest(column) for column in self.ranges[1:]))
+
+    @property
+    def hashed(self) -> tuple[ComparedColumn, ...]:
+        """The columns by which rows are hashed: in faster forms if the rows have a key."""
+        return tuple(map(hashed_column, self.columns)) if self.key else self.columns
+
     @property
     def is_distinct(self) -> bool:
         """Whether all rows of the source differ, because a key that is compared tells them apart."""
@@ -71,6 +85,12 @@ class ComparedTable:
         """The columns by which rows are told from others: the key, or else all whose equal values have equal forms."""
         exact = tuple(column for column in self.columns if column.form is not Form.JSON)
         return self.key or exact or self.columns
+
+
+def _greatest(column: ComparedColumn) -> int | bytes:
+    if column.width is not None:
+        return b"\xff" * column.width
+    return (1 << 64) - 1 if column.is_unsigned else (1 << 63) - 1
 
 
 def compared_table(

@@ -5,6 +5,7 @@ The results are those of the SQL expressions in `canonical`.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +26,9 @@ _DOUBLE_BYTES: Final = 8
 _DIGEST_WORDS: Final = 4
 """Number of 64-bit words of a SHA-256."""
 _PRINTED_SCALE: Final = 6
+_MICRO_DIGITS: Final = 6
+_CUT_FRACTIONS: Final = (1, 2, 4, 5)
+"""Numbers of digits that no unit of Arrow has."""
 """Arrow writes decimals of a larger scale with an exponent."""
 
 Row = tuple[bytes | None, ...]
@@ -67,6 +71,8 @@ def _form_of(rows: pa.Table, column: ComparedColumn) -> pa.Array:
         raise SchemaError(f"the lake has no column {column.lake}")
     values = rows.column(column.lake).combine_chunks()
     try:
+        if column.form is Form.CLOCK:
+            return _clock(values, column.fraction)
         return _FORMS[column.form](values)
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         raise SchemaError(
@@ -130,6 +136,30 @@ def _micros(values: pa.Array) -> pa.Array:
     elif not pa.types.is_integer(kind):
         raise TypeError("not a time")
     return values.cast(pa.large_string()).cast(pa.large_binary())
+
+
+def _clock(values: pa.Array, fraction: int) -> pa.Array:
+    """Return dates and times as MySQL shows them, with `fraction` digits behind the point."""
+    if pa.types.is_timestamp(values.type):
+        # Without its zone, which is UTC.
+        values = values.cast(pa.timestamp("us", values.type.tz)).view(pa.int64()).view(pa.timestamp("us"))
+        unit = {0: "s", 3: "ms"}.get(fraction, "us")
+        # A value with more digits differs from all of MySQL.
+        with suppress(pa.ArrowInvalid):
+            values = values.cast(pa.timestamp(unit))
+    elif not pa.types.is_date(values.type):
+        raise TypeError("not a time")
+    texts = values.cast(pa.large_string())
+    if fraction in _CUT_FRACTIONS:
+        texts = _cut(texts, _MICRO_DIGITS - fraction)
+    return texts.cast(pa.large_binary())
+
+
+def _cut(texts: pa.Array, digits: int) -> pa.Array:
+    """Return texts without their last digits, if these are zeros."""
+    if not pc.all(pc.ends_with(texts, "0" * digits)).as_py():
+        return texts
+    return pc.utf8_slice_codeunits(texts, 0, -digits)
 
 
 def _doubles(values: pa.Array) -> pa.Array:

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
@@ -20,6 +20,8 @@ from replicator.operations.verify.compared_table import ComparedTable
 from replicator.operations.verify.differing_keys import RowHashes
 from replicator.operations.verify.lake_rows import forms, hash_rows, hashes, row_texts
 from replicator.operations.verify.ordered_keys import Numbers
+
+_SLICE_ROWS: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,15 @@ class LakeSide:
 
     def _texts(self, chunks: Chunks, within: KeyRange | None) -> Iterator[tuple[int, Numbers, pa.Array]]:
         """Yield the number of rows read, and the chunk and the row text of those that are in a chunk."""
-        columns = self.table.columns
-        for rows in self.batches(within):
-            numbers = chunks.numbers(rows)
-            inside = numbers >= 0
-            kept = rows if inside.all() else rows.filter(pa.array(inside))
-            yield rows.num_rows, numbers[inside], row_texts(forms(kept, columns), columns)
+        columns = self.table.hashed
+        for batch in self.batches(within):
+            # Arrays of this size are reused by the allocator, and stay in the cache of the processor.
+            for start in range(0, batch.num_rows, _SLICE_ROWS):
+                rows = batch.slice(start, _SLICE_ROWS)
+                numbers = chunks.numbers(rows)
+                inside = numbers >= 0
+                kept = rows if inside.all() else rows.filter(pa.array(inside))
+                yield rows.num_rows, numbers[inside], row_texts(forms(kept, columns), columns)
 
     def row_hashes(self, chunks: Chunks, within: KeyRange | None = None) -> RowHashes:
         """Return the hashes of the keys and of the rows in some chunks.
@@ -65,7 +70,7 @@ class LakeSide:
         Raises:
             LakeError, SchemaError: as `add_checksums`.
         """
-        key, columns = self.table.key, self.table.columns
+        key, columns = self.table.key, self.table.hashed
         parts = self._inside(chunks, within)
         return RowHashes.joined([RowHashes(hash_rows(rows, key), hash_rows(rows, columns)) for rows in parts])
 

@@ -77,7 +77,7 @@ class LaterChanges:
         """Undo the changes in the checksums of chunks."""
         if not self.count:
             return
-        numbers, hashes = chunks.numbers(self.images), hash_rows(self.images, self.table.columns)
+        numbers, hashes = chunks.numbers(self.images), hash_rows(self.images, self.table.hashed)
         sums.add(numbers[self.after], hashes[self.after], -1)
         sums.add(numbers[~self.after], hashes[~self.after], 1)
 
@@ -91,7 +91,7 @@ class LaterChanges:
 
     def hashes(self) -> tuple[RowHashes, RowHashes]:
         """Return the hashes of the images before changes, and of those after them, for a table with a key."""
-        keys, rows = hash_rows(self.images, self.table.key), hash_rows(self.images, self.table.columns)
+        keys, rows = hash_rows(self.images, self.table.key), hash_rows(self.images, self.table.hashed)
         return RowHashes(keys[~self.after], rows[~self.after]), RowHashes(keys[self.after], rows[self.after])
 
     def states(self) -> dict[Row, KeyStates]:

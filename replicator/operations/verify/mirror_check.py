@@ -118,11 +118,11 @@ def _check_config(config: Config) -> None:
 def _check(
     config: Config, wanted: Wanted, catalog: Catalog, tables: Sequence[TableId], on_progress: OnProgress
 ) -> tuple[Fence, dict[TableId, TableResult]]:
-    """Check tables in one transaction of the source."""
+    """Check tables at one position of the source."""
     on_progress("the lake is read", 0, 0)
     before = lake_tables(catalog, config, tables)
-    with open_source(config) as (connection, fence):
-        found = _Check(config, wanted, catalog, connection, fence, on_progress).run(tables, before)
+    with open_source(config, wanted.limits.connections) as (connections, fence):
+        found = _Check(config, wanted, catalog, connections, fence, on_progress).run(tables, before)
     return fence, {table: replace(result, position=str(fence.before)) for table, result in found.items()}
 
 
@@ -149,12 +149,12 @@ def _options(wanted: Wanted) -> dict[str, str | int | float | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """The check of some tables in one transaction."""
+    """The check of some tables at one position."""
 
     config: Config
     wanted: Wanted
     catalog: Catalog
-    connection: Connection
+    connections: Sequence[Connection]
     fence: Fence
     on_progress: OnProgress
 
@@ -180,7 +180,7 @@ class _Check:
         return results
 
     def _without_mirror(self, table: TableId) -> TableResult:
-        if not has_rows(self.connection, table):
+        if not has_rows(self.connections[0], table):
             return TableResult(str(table), Verdict.EQUAL, schema=[_note("it is empty and not in the lake")])
         return TableResult(str(table), Verdict.DIFFERENT, schema=[_wrong("the lake has no mirror of it")])
 
@@ -204,7 +204,7 @@ class _Check:
     def _table(
         self, table: TableId, rules: ColumnRuleBook, before: LakeTable, lake: LakeTable
     ) -> TableResult:
-        compared = compared_table(self.connection, self.config, rules, table)
+        compared = compared_table(self.connections[0], self.config, rules, table)
         schema = list(compare_schema(compared, lake.mirror))
         compared = compared.in_lake({field.name for field in lake.mirror.schema().fields})
         if before.marker.topic_ids.get(before.topic) != lake.marker.topic_ids.get(lake.topic):
@@ -213,7 +213,7 @@ class _Check:
         try:
             result = TableCheck(
                 compared,
-                SourceSide(self.connection, compared),
+                SourceSide.of(self.connections, compared),
                 LakeSide(compared, lake.mirror),
                 later,
                 self.wanted.limits,

@@ -7,8 +7,9 @@ the changelog; a row that changed there may be any of its versions.
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from queue import LifoQueue
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
@@ -30,6 +31,11 @@ from replicator.sources.mysql.connection import connect, read_binlog_end
 _LACKS_PRIVILEGE: Final = 1227
 _SAVEPOINT: Final = "replicator_verify"
 _RELEASE: Final = text(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+_SESSION: Final = text(
+    "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, "
+    "transaction_isolation = 'REPEATABLE-READ'"
+)
+_BEGIN: Final = text("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 _SETTLE_S: Final = 2.0
 """How long a transaction may take from the binlog to the storage engine, if nothing better is known."""
 _NUMBERED_S: Final = 0.25
@@ -38,6 +44,10 @@ _ENOUGH: Final = 2
 _CHUNK_BYTES: Final = 16_000_000
 """Estimated size of the rows of a chunk at most."""
 _CHUNK_ROWS: Final = 20_000
+_UNEVEN: Final = 2
+"""A chunk may have so many times the rows that are wanted."""
+_MOST_DIVISIONS: Final = 3
+"""How often a range is divided further because of estimates."""
 _PROBED_ROWS: Final = 500
 _CHUNK_S: Final = 0.25
 """The source should need no longer for the checksum of a chunk."""
@@ -64,32 +74,33 @@ class Fence:
 
 
 @contextmanager
-def open_source(config: Config) -> Iterator[tuple[Connection, Fence]]:
-    """Begin a consistent transaction of the source, and keep it open during the block.
+def open_source(config: Config, connections: int = 1) -> Iterator[tuple[Sequence[Connection], Fence]]:
+    """Begin consistent transactions of the source, and keep them open during the block.
 
+    They may see different versions of a row that changes while they begin; the position is one of all of them.
     Needs SELECT and REPLICATION CLIENT; on a server without GTIDs also RELOAD, to begin a new binlog file.
 
     Raises:
         SourceError: the source does not answer, or writes no binlog.
     """
-    with connect(config.source) as connection:
-        connection.execution_options(isolation_level="AUTOCOMMIT")
-        connection.execute(
-            text(
-                "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, "
-                "transaction_isolation = 'REPEATABLE-READ'"
-            )
-        )
-        seen = _settled_end(connection)
-        connection.execute(text("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"))
-        before = read_binlog_end(connection)
-        connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
-        version = str(connection.scalar(text("SELECT VERSION()")))
+    with ExitStack() as stack:
+        opened = [stack.enter_context(connect(config.source)) for _ in range(connections)]
+        for connection in opened:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.execute(_SESSION)
+        seen = _settled_end(opened[0])
+        for connection in opened:
+            connection.execute(_BEGIN)
+        before = read_binlog_end(opened[0])
+        for connection in opened:
+            connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
+        version = str(opened[0].scalar(text("SELECT VERSION()")))
         # A transaction that is visible is among the executed GTIDs only some microseconds later.
         time.sleep(_NUMBERED_S)
-        awaited = read_binlog_end(connection)
-        yield connection, Fence(seen.gtids, seen.file, seen.pos, before, awaited, version)
-        connection.execute(text("ROLLBACK"))
+        awaited = read_binlog_end(opened[0])
+        yield opened, Fence(seen.gtids, seen.file, seen.pos, before, awaited, version)
+        for connection in opened:
+            connection.execute(text("ROLLBACK"))
 
 
 def _settled_end(connection: Connection) -> BinlogEnd:
@@ -121,15 +132,23 @@ def has_rows(connection: Connection, table: TableId) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SourceSide:
-    """Reads one table in an open transaction.
+    """Reads one table in open transactions. As many threads may use it as it has connections.
 
     Attributes:
-        connection: the connection with the transaction.
+        connections: the connections with the transactions, with the one that is used next at the end.
         table: the table.
     """
 
-    connection: Connection
+    connections: "LifoQueue[Connection]"
     table: ComparedTable
+
+    @classmethod
+    def of(cls, connections: Sequence[Connection], table: ComparedTable) -> "SourceSide":
+        """Return a reader with some connections."""
+        free: LifoQueue[Connection] = LifoQueue()
+        for connection in connections:
+            free.put(connection)
+        return cls(free, table)
 
     def chunk_rows(self, within: KeyRange) -> int:
         """Return the number of rows of a chunk, by their size and by how long the first of them take."""
@@ -141,7 +160,53 @@ class SourceSide:
         return most if seconds == 0 else max(1, min(most, int(rows / seconds * _CHUNK_S) or most))
 
     def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
-        """Divide a range into ranges of about `rows` rows each, by walking along the index."""
+        """Divide a range into ranges of about `rows` rows each.
+
+        Integers are divided evenly, as far as the server estimates that the parts have so many rows. Where it does not,
+        and other keys, are divided by walking along the index.
+        """
+        if self.table.ranges[0].width is not None:
+            yield from self._walked(within, rows)
+            return
+        column, condition = quoted(self.table.ranges[0].source), within.condition(self.table)
+        query = f"SELECT MIN({column}), MAX({column}) FROM {self.table.source.name} WHERE {condition}"
+        low, high = self._rows(query)[0]
+        if low is None:
+            yield within
+            return
+        yield from self._divided(within, int(low), int(high), rows)
+
+    def _divided(
+        self, within: KeyRange, low: int, high: int, rows: int, depth: int = 0
+    ) -> Iterator[KeyRange]:
+        """Divide a range whose first column has values from `low` to `high`."""
+        values = high - low + 1
+        is_unique = len(self.table.source.key) == 1
+        estimated = min(self._estimated(within), values) if is_unique else self._estimated(within)
+        if estimated <= _UNEVEN * rows:
+            yield within
+            return
+        if depth == _MOST_DIVISIONS or low == high:
+            yield from self._walked(within, rows)
+            return
+        width = max(1, values * rows // estimated)
+        after = within.after
+        for start in range(low, high + 1, width):
+            end = min(start + width - 1, high)
+            part = KeyRange(after, within.upto if end == high else self.table.last_key(end))
+            if is_unique and width <= _UNEVEN * rows:
+                yield part
+            else:
+                yield from self._divided(part, start, end, rows, depth + 1)
+            after = part.upto
+
+    def _estimated(self, within: KeyRange) -> int:
+        """Return the number of rows of a range as the server estimates it."""
+        query = f"SELECT 1 FROM {self.table.source.name} WHERE {within.condition(self.table)}"
+        return int(self._rows(f"EXPLAIN FORMAT=TRADITIONAL {query}")[0].rows or 1)
+
+    def _walked(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
+        """Divide a range by walking along the index."""
         after = within.after
         while (upto := self._key_at(KeyRange(after, within.upto), rows)) is not None:
             yield KeyRange(after, upto)
@@ -181,7 +246,7 @@ class SourceSide:
         """Return the hashes of the keys and of the rows of a range, or of buckets."""
         # A row that is too long has no hash.
         query = (
-            f"SELECT CONCAT({row_hash(self.table.key)}, IFNULL({row_hash(self.table.columns)}, x'{'00' * 8}')) "
+            f"SELECT CONCAT({row_hash(self.table.key)}, IFNULL({row_hash(self.table.hashed)}, x'{'00' * 8}')) "
             f"FROM {self.table.source.name} WHERE {self._condition(chunk)}"
         )
         return RowHashes.of_source(found for (found,) in self._rows(query))
@@ -202,14 +267,18 @@ class SourceSide:
 
     @property
     def _combined(self) -> str:
-        return combined_hash(self.table.columns, distinct=self.table.is_distinct)
+        return combined_hash(self.table.hashed, distinct=self.table.is_distinct)
 
     def _condition(self, chunk: KeyRange | BucketChunks) -> str:
         return chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
 
     def _rows(self, query: str) -> Sequence[Any]:
-        # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
-        rows = self.connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
-        # This releases the lock with which the transaction would make an ALTER TABLE wait for the end of the check.
-        self.connection.execute(_RELEASE)
+        connection = self.connections.get()
+        try:
+            # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
+            rows = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
+            # This releases the lock with which the transaction would make an ALTER TABLE wait for the end of the check.
+            connection.execute(_RELEASE)
+        finally:
+            self.connections.put(connection)
         return rows

@@ -9,9 +9,11 @@ the number of chunks, and by the hashes and rows that are compared at once.
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Protocol
 
 import numpy as np
@@ -105,12 +107,14 @@ class Limits:
         differences: so many differing rows are looked for at most, in each table.
         sample: the share of the chunks that is checked, 0 to 1; 1 checks all.
         seed: chooses the sample.
+        connections: number of connections to the source.
     """
 
     rows_per_second: int | None = None
     differences: int = 10_000
     sample: float = 1.0
     seed: int = 0
+    connections: int = 1
 
 
 OnRows = Callable[[int, int], None]
@@ -217,16 +221,23 @@ class TableCheck:
     ) -> Iterator[tuple[Checksum, float]]:
         """Yield the source's checksum of each range, and how long it took."""
         began, rows = time.monotonic(), 0
-        for chunk in ranges:
-            if reading.done() and reading.exception() is not None:
-                reading.result()
-            started = time.monotonic()
-            found = self.source.checksum(chunk)
-            rows += found.rows
-            yield found, time.monotonic() - started
-            self.on_rows(rows, max(rows, self.table.source.rows))
-            if self.limits.rows_per_second:
-                time.sleep(max(0.0, began + rows / self.limits.rows_per_second - time.monotonic()))
+        with ThreadPoolExecutor(self.limits.connections, "source") as pool:
+            asked = iter(ranges)
+            running = deque(pool.submit(self._timed, r) for r in islice(asked, self.limits.connections))
+            while running:
+                found, seconds = running.popleft().result()
+                if reading.done() and reading.exception() is not None:
+                    reading.result()
+                rows += found.rows
+                yield found, seconds
+                self.on_rows(rows, max(rows, self.table.source.rows))
+                if self.limits.rows_per_second:
+                    time.sleep(max(0.0, began + rows / self.limits.rows_per_second - time.monotonic()))
+                running.extend(pool.submit(self._timed, r) for r in islice(asked, 1))
+
+    def _timed(self, chunk: KeyRange) -> tuple[Checksum, float]:
+        began = time.monotonic()
+        return self.source.checksum(chunk), time.monotonic() - began
 
     def _by_buckets(self) -> tuple[list[ChunkResult], list[RowDifference]]:
         buckets = BucketChunks(self.table, min(_MOST_BUCKETS, 1 + self.table.source.rows // _BUCKET_ROWS))
