@@ -11,17 +11,15 @@ from replicator.model.table import TableId
 from replicator.operations.verify.canonical import compared_column
 from replicator.operations.verify.chunks import (
     BucketChunks,
-    ChosenKeys,
     Chunks,
     ChunkSums,
     KeyRange,
+    PartChunks,
     RangeChunks,
 )
 from replicator.operations.verify.compared_table import ComparedTable, _ranges
-from replicator.operations.verify.differing_keys import RowHashes
 from replicator.operations.verify.lake_rows import Checksum, Row, forms, hash_rows
 from replicator.operations.verify.later_changes import LaterChanges
-from replicator.operations.verify.ordered_keys import Numbers
 from replicator.sources.mysql.table_rows import SourceTable, _column, _key_column
 from tests.support.compared_rows import arrow_type
 
@@ -98,11 +96,6 @@ def checksum_of(table: ComparedTable, rows: pa.Table) -> Checksum:
     return sums[0]
 
 
-def hashes_of(table: ComparedTable, rows: pa.Table) -> RowHashes:
-    """Return the hashes of the keys and of the columns of rows."""
-    return RowHashes(hash_rows(rows, table.key), hash_rows(rows, table.hashed))
-
-
 @dataclass
 class MemorySource:
     """The source, in memory. `asked` counts the rows that were fetched."""
@@ -136,13 +129,18 @@ class MemorySource:
             int(n): self._checksum(self.content.filter(pa.array(numbers == n))) for n in np.unique(numbers)
         }
 
-    def row_hashes(self, chunk: KeyRange | BucketChunks) -> RowHashes:
-        return hashes_of(self.table, self._inside(chunk))
+    def part_checksums(self, chunk: KeyRange) -> dict[int, Checksum]:
+        numbers = PartChunks(RangeChunks(self.table, (chunk,))).numbers(self.content)
+        return {
+            int(n): self._checksum(self.content.filter(pa.array(numbers == n)))
+            for n in np.unique(numbers[numbers >= 0])
+        }
 
-    def rows(self, chunk: KeyRange | BucketChunks, keys: Numbers | None = None) -> Iterator[Row]:
+    def rows(self, chunk: KeyRange | BucketChunks, parts: Sequence[int] = ()) -> Iterator[Row]:
         inside = self._inside(chunk)
-        if keys is not None:
-            inside = inside.filter(pa.array(ChosenKeys(self.table, keys).numbers(inside) >= 0))
+        if parts and isinstance(chunk, KeyRange):
+            wanted = PartChunks(RangeChunks(self.table, (chunk,)), tuple(parts))
+            inside = self.content.filter(pa.array(wanted.numbers(self.content) >= 0))
         for row in zip(*(a.to_pylist() for a in forms(inside, self.table.columns)), strict=True):
             self.asked += 1
             yield row
@@ -166,9 +164,6 @@ class MemoryLake:
         rows = self._within(within)
         sums.add(chunks.numbers(rows), hash_rows(rows, self.table.hashed))
         return int(rows.num_rows)
-
-    def row_hashes(self, chunks: Chunks, within: KeyRange | None = None) -> RowHashes:
-        return hashes_of(self.table, self.rows_in(chunks, within))
 
     def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
         rows = self._within(within)

@@ -2,12 +2,14 @@
 
 Ranges need a key that begins with integers or with BINARY: MySQL orders texts by collations, which nothing else
 computes. Rows of other tables go into buckets, by the CRC-32 of their key (without a key: of the whole row). A bucket
-is no range of an index, so each look at some of them reads the whole table.
+is no range of an index, so each look at some of them reads the whole table. Ranges that differ are divided into parts,
+which are buckets of a range.
 """
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +17,12 @@ import pyarrow as pa
 from replicator.model.identifiers import quoted
 from replicator.operations.verify.canonical import row_text
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Checksum, forms, hash_rows, row_texts
+from replicator.operations.verify.lake_rows import Checksum, forms, row_texts
 from replicator.operations.verify.ordered_keys import Key, Numbers, encoded_keys, key_text, keys_of_rows
 from replicator.sources.mysql.table_rows import key_range
+
+PARTS: Final = 500
+"""Number of parts of a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class BucketChunks:
     @property
     def bucket(self) -> str:
         """The SQL expression of the bucket of a row."""
-        return f"(CRC32({row_text(self.table.identity)}) MOD {self.buckets})"
+        return _hash(self.table, self.buckets)
 
     def condition(self) -> str:
         """Return the SQL condition for the rows of the buckets."""
@@ -99,34 +104,53 @@ class BucketChunks:
 
     def numbers(self, rows: pa.Table) -> Numbers:
         """Return the number of the bucket of each row; -1 for a row in none of them."""
-        columns = self.table.identity
-        texts = row_texts(forms(rows, columns), columns).to_pylist()
-        found = np.fromiter(map(zlib.crc32, texts), np.int64, len(texts)) % self.buckets
-        if self.wanted is None:
-            return found
-        place = np.full(self.buckets, -1, np.int64)
-        place[list(self.wanted)] = np.arange(len(self.wanted))
-        return place[found]
+        found = _hashes(self.table, rows, self.buckets)
+        return found if self.wanted is None else _places(found, self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenKeys:
-    """One chunk: the rows of a table with a key whose key is one of some.
+class PartChunks:
+    """Parts of ranges: the rows of each range by a hash of their identity.
 
-    Attributes:
-        hashes: the hashes of the keys, in order.
+    They are numbered through all ranges, `PARTS` for each. If `wanted` is given, only these are numbered, in its order.
     """
 
-    table: ComparedTable
-    hashes: Numbers
+    ranges: RangeChunks
+    wanted: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
-        return 1
+        return PARTS * len(self.ranges) if self.wanted is None else len(self.wanted)
 
     def numbers(self, rows: pa.Table) -> Numbers:
-        """Return 0 for each row with such a key, -1 for the others."""
-        found: Numbers = np.isin(hash_rows(rows, self.table.key), self.hashes).astype(np.int64) - 1
-        return found
+        """Return the number of the part of each row; -1 for a row in none of them."""
+        numbers = self.ranges.numbers(rows)
+        inside = numbers >= 0
+        kept = rows if inside.all() else rows.filter(pa.array(inside))
+        numbers[inside] = numbers[inside] * PARTS + _hashes(self.ranges.table, kept, PARTS)
+        return numbers if self.wanted is None else _places(numbers, self.wanted)
+
+
+def part_of(table: ComparedTable) -> str:
+    """Return the SQL expression of the part of a range to which a row belongs."""
+    return _hash(table, PARTS)
+
+
+def _hash(table: ComparedTable, count: int) -> str:
+    return f"(CRC32({row_text(table.identity)}) MOD {count})"
+
+
+def _hashes(table: ComparedTable, rows: pa.Table, count: int) -> Numbers:
+    """Return for each row what `_hash` returns in MySQL."""
+    texts = row_texts(forms(rows, table.identity), table.identity).to_pylist()
+    return np.fromiter(map(zlib.crc32, texts), np.int64, len(texts)) % count
+
+
+def _places(numbers: Numbers, wanted: Sequence[int]) -> Numbers:
+    """Return the place of each number in `wanted`, -1 for others."""
+    order = np.argsort(wanted)
+    ordered = np.asarray(wanted, np.int64)[order]
+    at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
+    return np.where(ordered[at] == numbers, order[at], -1)
 
 
 class ChunkSums:

@@ -17,8 +17,7 @@ from replicator.errors import LakeError, UnsupportedChange
 from replicator.operations.verify.ahead import ahead
 from replicator.operations.verify.chunks import Chunks, ChunkSums, KeyRange
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.differing_keys import RowHashes
-from replicator.operations.verify.lake_rows import forms, hash_rows, hashes, row_texts
+from replicator.operations.verify.lake_rows import forms, hashes, row_texts
 from replicator.operations.verify.ordered_keys import Numbers
 
 _SLICE_ROWS: Final = 16_384
@@ -64,30 +63,18 @@ class LakeSide:
                 kept = rows if inside.all() else rows.filter(pa.array(inside))
                 yield rows.num_rows, numbers[inside], row_texts(forms(kept, columns), columns)
 
-    def row_hashes(self, chunks: Chunks, within: KeyRange | None = None) -> RowHashes:
-        """Return the hashes of the keys and of the rows in some chunks.
-
-        Raises:
-            LakeError, SchemaError: as `add_checksums`.
-        """
-        key, columns = self.table.key, self.table.hashed
-        parts = self._inside(chunks, within)
-        return RowHashes.joined([RowHashes(hash_rows(rows, key), hash_rows(rows, columns)) for rows in parts])
-
     def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
         """Return the rows of some chunks.
 
         Raises:
             LakeError, SchemaError: as `add_checksums`.
         """
-        found = list(self._inside(chunks, within))
-        return pa.concat_tables(found) if found else self._reader().arrow_schema.empty_table()
-
-    def _inside(self, chunks: Chunks, within: KeyRange | None) -> Iterator[pa.Table]:
+        found = []
         for rows in self.batches(within):
             inside = chunks.numbers(rows) >= 0
             if inside.any():
-                yield rows if inside.all() else rows.filter(pa.array(inside))
+                found.append(rows.filter(pa.array(inside)))
+        return pa.concat_tables(found) if found else self._reader().arrow_schema.empty_table()
 
     def batches(self, within: KeyRange | None = None) -> Iterator[pa.Table]:
         """Yield all rows, with the compared columns.

@@ -22,7 +22,6 @@ from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
 from replicator.operations.verify.chunks import Chunks, ChunkSums
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.differing_keys import RowHashes
 from replicator.operations.verify.lake_rows import Row, forms, hash_rows
 from replicator.operations.verify.source_side import Fence
 
@@ -88,11 +87,6 @@ class LaterChanges:
         inside = chunks.numbers(self.images) >= 0
         kept = self.images.filter(pa.array(inside))
         return LaterChanges(self.table, kept, self.after[inside], self.deletes[inside], self.unsure[inside])
-
-    def hashes(self) -> tuple[RowHashes, RowHashes]:
-        """Return the hashes of the images before changes, and of those after them, for a table with a key."""
-        keys, rows = hash_rows(self.images, self.table.key), hash_rows(self.images, self.table.hashed)
-        return RowHashes(keys[~self.after], rows[~self.after]), RowHashes(keys[self.after], rows[self.after])
 
     def states(self) -> dict[Row, KeyStates]:
         """Return key → its states, for a table with a key."""

@@ -20,12 +20,11 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.identifiers import quoted
 from replicator.model.table import TableId
-from replicator.operations.verify.canonical import combined_hash, row_hash
-from replicator.operations.verify.chunks import BucketChunks, KeyRange
+from replicator.operations.verify.canonical import combined_hash
+from replicator.operations.verify.chunks import BucketChunks, KeyRange, part_of
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.differing_keys import RowHashes
 from replicator.operations.verify.lake_rows import Checksum, Row
-from replicator.operations.verify.ordered_keys import Key, Numbers, key_value
+from replicator.operations.verify.ordered_keys import Key, key_value
 from replicator.sources.mysql.connection import connect, read_binlog_end
 
 _LACKS_PRIVILEGE: Final = 1227
@@ -242,24 +241,19 @@ class SourceSide:
         )
         return {int(b): Checksum.of_source(rows, combined) for b, rows, combined in self._rows(query)}
 
-    def row_hashes(self, chunk: KeyRange | BucketChunks) -> RowHashes:
-        """Return the hashes of the keys and of the rows of a range, or of buckets."""
-        # A row that is too long has no hash.
+    def part_checksums(self, chunk: KeyRange) -> dict[int, Checksum]:
+        """Return the checksums of the parts of a range that have rows."""
         query = (
-            f"SELECT CONCAT({row_hash(self.table.key)}, IFNULL({row_hash(self.table.hashed)}, x'{'00' * 8}')) "
-            f"FROM {self.table.source.name} WHERE {self._condition(chunk)}"
+            f"SELECT {part_of(self.table)} AS replicator_part, COUNT(*), {self._combined} "
+            f"FROM {self.table.source.name} WHERE {chunk.condition(self.table)} GROUP BY replicator_part ORDER BY NULL"
         )
-        return RowHashes.of_source(found for (found,) in self._rows(query))
+        return {int(p): Checksum.of_source(rows, combined) for p, rows, combined in self._rows(query)}
 
-    def rows(self, chunk: KeyRange | BucketChunks, keys: Numbers | None = None) -> Iterator[Row]:
-        """Yield the rows of a range, or of buckets, as canonical forms; only those with `keys`, if these are given.
-
-        `keys` are hashes of keys.
-        """
-        condition = self._condition(chunk)
-        if keys is not None:
-            wanted = ", ".join(f"x'{key:016x}'" for key in keys.tolist())
-            condition += f" AND {row_hash(self.table.key)} IN ({wanted})"
+    def rows(self, chunk: KeyRange | BucketChunks, parts: Sequence[int] = ()) -> Iterator[Row]:
+        """Yield the rows of a range, or of buckets, as canonical forms; only those in `parts`, if these are given."""
+        condition = chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
+        if parts:
+            condition += f" AND {part_of(self.table)} IN ({', '.join(map(str, parts))})"
         read = ", ".join(f"CAST({c.expression} AS BINARY)" for c in self.table.columns)
         query = f"SELECT {read} FROM {self.table.source.name} WHERE {condition}"
         for row in self._rows(query):
@@ -268,9 +262,6 @@ class SourceSide:
     @property
     def _combined(self) -> str:
         return combined_hash(self.table.hashed, distinct=self.table.is_distinct)
-
-    def _condition(self, chunk: KeyRange | BucketChunks) -> str:
-        return chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
 
     def _rows(self, query: str) -> Sequence[Any]:
         connection = self.connections.get()

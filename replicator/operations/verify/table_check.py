@@ -1,37 +1,34 @@
-"""Check one table: checksums of chunks, then hashes of single rows where they differ, then rows.
+"""Check one table: checksums of chunks, then of parts of those that differ, then the rows of parts that differ.
 
-The hashes of rows tell which keys have rows that differ, so only their rows are fetched. A table without a key has
-nothing by which to find a row again: all rows of chunks that differ are fetched.
-
-Both sides read at the same time: the source in the thread of the caller, the lake in another one. Memory is bounded by
-the number of chunks, and by the hashes and rows that are compared at once.
+Both sides read at the same time. Memory is bounded by the number of chunks and parts, and by the rows that are compared
+at once.
 """
 
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Final, Protocol
+from itertools import groupby, islice
+from typing import Final, Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from replicator.operations.verify.chunks import (
+    PARTS,
     BucketChunks,
-    ChosenKeys,
     Chunks,
     ChunkSums,
     KeyRange,
+    PartChunks,
     RangeChunks,
 )
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.differing_keys import RowHashes, differing_keys
 from replicator.operations.verify.lake_rows import Checksum, Row
 from replicator.operations.verify.later_changes import LaterChanges
-from replicator.operations.verify.ordered_keys import Key, Numbers, key_text
+from replicator.operations.verify.ordered_keys import Key, key_text
 from replicator.operations.verify.results import (
     ChunkResult,
     Kind,
@@ -45,13 +42,14 @@ from replicator.operations.verify.row_comparison import RowComparison
 
 _BUCKET_ROWS: Final = 500
 """Rows of a bucket."""
-_HASHES_AT_ONCE: Final = 2_000_000
-"""Rows of the source whose hashes are compared at once, at most."""
-_ROWS_AT_ONCE: Final = 50_000
+_RANGES_AT_ONCE: Final = 5_000
+"""Ranges whose parts are compared at once, at most."""
+_ROWS_AT_ONCE: Final = 200_000
 _BYTES_AT_ONCE: Final = 64_000_000
-"""Rows of the source, and their estimated size, that are compared column by column at once, at most."""
+"""Rows of the source, and their estimated size, that are compared one by one at once, at most."""
 _MOST_BUCKETS: Final = 50_000
 _ALL: Final = KeyRange(None, None)
+Answer = TypeVar("Answer")
 
 
 class SourceRows(Protocol):
@@ -73,12 +71,12 @@ class SourceRows(Protocol):
         """Return the checksums of all buckets that have rows."""
         ...
 
-    def row_hashes(self, chunk: KeyRange | BucketChunks) -> RowHashes:
-        """Return the hashes of the rows of a range, or of buckets."""
+    def part_checksums(self, chunk: KeyRange) -> dict[int, Checksum]:
+        """Return the checksums of the parts of a range that have rows."""
         ...
 
-    def rows(self, chunk: KeyRange | BucketChunks, keys: Numbers | None = None) -> Iterator[Row]:
-        """Yield the rows of a range, or of buckets; only those with `keys`, if these are given."""
+    def rows(self, chunk: KeyRange | BucketChunks, parts: Sequence[int] = ()) -> Iterator[Row]:
+        """Yield the rows of a range, or of buckets; only those in `parts`, if these are given."""
         ...
 
 
@@ -87,10 +85,6 @@ class LakeRows(Protocol):
 
     def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
         """Add all rows to the checksums of their chunks."""
-        ...
-
-    def row_hashes(self, chunks: Chunks, within: KeyRange | None = None) -> RowHashes:
-        """Return the hashes of the rows of some chunks."""
         ...
 
     def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
@@ -140,6 +134,8 @@ class TableCheck:
     on_rows: OnRows = lambda *_: None
     _fetched: int = field(default=0, init=False)
     _complete: bool = field(default=True, init=False)
+    _asked_rows: int = field(default=0, init=False)
+    _began: float = field(default_factory=time.monotonic, init=False)
 
     def run(self) -> TableResult:
         """Check the table.
@@ -148,7 +144,7 @@ class TableCheck:
             LakeError, SchemaError: as `LakeSide.add_checksums`.
             SourceError: the source does not answer.
         """
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         chunks, differences = self._by_ranges() if self.table.ranges else self._by_buckets()
         counts = {kind: sum(d.kind is kind for d in differences) for kind in Kind}
         wrong = any(f.severity is Severity.DIFFERENT for f in self.schema)
@@ -188,12 +184,43 @@ class TableCheck:
     def _by_ranges(self) -> tuple[list[ChunkResult], list[RowDifference]]:
         ranges = self._sampled(list(self.source.ranges(_ALL, self.source.chunk_rows(_ALL))))
         results = self._compare_ranges(ranges)
+        suspicious = [r for r, result in zip(ranges, results, strict=True) if not result.equal]
         found: list[RowDifference] = []
-        for places in self._groups(results):
-            group = [ranges[place] for place in places]
-            if not self._add_differences(found, RangeChunks(self.table, tuple(group)), group, hull(group)):
+        for start in range(0, len(suspicious), _RANGES_AT_ONCE):
+            if not self._add_differences(found, suspicious[start : start + _RANGES_AT_ONCE]):
                 break
         return results, found
+
+    def _add_differences(self, found: list[RowDifference], ranges: Sequence[KeyRange]) -> bool:
+        """Add the rows of some ranges that differ. Return False if there are too many."""
+        chunks = RangeChunks(self.table, tuple(ranges))
+        for parts in _grouped(self._compare_parts(PartChunks(chunks)), self._rows_at_once):
+            by_range = [
+                (number, [p % PARTS for p in some]) for number, some in groupby(parts, lambda p: p // PARTS)
+            ]
+            rows = (row for number, some in by_range for row in self.source.rows(ranges[number], some))
+            first, last = by_range[0][0], by_range[-1][0]
+            within = hull(ranges[first : last + 1])
+            if not self._add(found, PartChunks(chunks, tuple(parts)), rows, within):
+                return False
+        return True
+
+    def _compare_parts(self, parts: PartChunks) -> dict[int, int]:
+        """Return the numbers of the parts that differ, in order, each with its number of rows in the source."""
+        ranges, sums = parts.ranges.ranges, ChunkSums(len(parts), distinct=self.table.is_distinct)
+        with self._reading(parts, sums, hull(ranges)) as reading:
+            theirs = {
+                number * PARTS + part: checksum
+                for number, (some, _) in enumerate(self._asked(self.source.part_checksums, ranges, reading))
+                for part, checksum in some.items()
+            }
+        self.later.undo(parts, sums)
+        nothing = Checksum()
+        return {
+            number: found.rows
+            for number in range(len(parts))
+            if (found := theirs.get(number, nothing)) != sums[number]
+        }
 
     def _sampled(self, ranges: list[KeyRange]) -> list[KeyRange]:
         if self.limits.sample >= 1:
@@ -206,48 +233,62 @@ class TableCheck:
         """Compare the checksums of ranges."""
         chunks = RangeChunks(self.table, tuple(ranges))
         sums = ChunkSums(len(ranges), distinct=self.table.is_distinct)
-        with ThreadPoolExecutor(1, "lake") as pool:
-            reading = pool.submit(self.lake.add_checksums, chunks, sums, hull(ranges))
-            theirs = list(self._checksums(ranges, reading))
-            reading.result()
+        theirs, rows = list[tuple[Checksum, float]](), 0
+        with self._reading(chunks, sums, hull(ranges)) as reading:
+            for found, seconds in self._asked(self.source.checksum, ranges, reading):
+                theirs.append((found, seconds))
+                rows += found.rows
+                self.on_rows(rows, max(rows, self.table.source.rows))
         self.later.undo(chunks, sums)
         return [
             _result(r, found, sums[number], seconds)
             for number, (r, (found, seconds)) in enumerate(zip(ranges, theirs, strict=True))
         ]
 
-    def _checksums(
-        self, ranges: Sequence[KeyRange], reading: "Future[int]"
-    ) -> Iterator[tuple[Checksum, float]]:
-        """Yield the source's checksum of each range, and how long it took."""
-        began, rows = time.monotonic(), 0
+    @contextmanager
+    def _reading(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None) -> "Iterator[Future[int]]":
+        """Add the checksums of the lake in another thread, until the end of the block."""
+        with ThreadPoolExecutor(1, "lake") as pool:
+            reading = pool.submit(self.lake.add_checksums, chunks, sums, within)
+            yield reading
+            reading.result()
+
+    def _asked(
+        self, ask: Callable[[KeyRange], Answer], ranges: Sequence[KeyRange], reading: "Future[int]"
+    ) -> Iterator[tuple[Answer, float]]:
+        """Yield what the source answers for each range, and how long it took."""
+
+        def timed(chunk: KeyRange) -> tuple[Answer, float]:
+            began = time.monotonic()
+            return ask(chunk), time.monotonic() - began
+
         with ThreadPoolExecutor(self.limits.connections, "source") as pool:
-            asked = iter(ranges)
-            running = deque(pool.submit(self._timed, r) for r in islice(asked, self.limits.connections))
+            left = iter(ranges)
+            running = deque(pool.submit(timed, r) for r in islice(left, self.limits.connections))
             while running:
-                found, seconds = running.popleft().result()
+                answer, seconds = running.popleft().result()
                 if reading.done() and reading.exception() is not None:
                     reading.result()
-                rows += found.rows
-                yield found, seconds
-                self.on_rows(rows, max(rows, self.table.source.rows))
-                if self.limits.rows_per_second:
-                    time.sleep(max(0.0, began + rows / self.limits.rows_per_second - time.monotonic()))
-                running.extend(pool.submit(self._timed, r) for r in islice(asked, 1))
+                yield answer, seconds
+                self._slow_down(answer)
+                running.extend(pool.submit(timed, r) for r in islice(left, 1))
 
-    def _timed(self, chunk: KeyRange) -> tuple[Checksum, float]:
-        began = time.monotonic()
-        return self.source.checksum(chunk), time.monotonic() - began
+    def _slow_down(self, answer: object) -> None:
+        """Wait until the source may be asked again, after it has read the rows of an answer."""
+        if self.limits.rows_per_second is None:
+            return
+        checksums = answer.values() if isinstance(answer, dict) else [answer]
+        self._asked_rows += sum(c.rows for c in checksums if isinstance(c, Checksum))
+        due = self._began + self._asked_rows / self.limits.rows_per_second
+        time.sleep(max(0.0, due - time.monotonic()))
 
     def _by_buckets(self) -> tuple[list[ChunkResult], list[RowDifference]]:
         buckets = BucketChunks(self.table, min(_MOST_BUCKETS, 1 + self.table.source.rows // _BUCKET_ROWS))
         sums = ChunkSums(len(buckets), distinct=self.table.is_distinct)
-        with ThreadPoolExecutor(1, "lake") as pool:
-            reading = pool.submit(self.lake.add_checksums, buckets, sums)
+        with self._reading(buckets, sums, None):
             began = time.monotonic()
             theirs = self.source.bucket_checksums(buckets)
             seconds = (time.monotonic() - began) / len(buckets)
-            reading.result()
         self.later.undo(buckets, sums)
         results = [
             _result(None, theirs.get(number, Checksum()), sums[number], seconds)
@@ -256,60 +297,12 @@ class TableCheck:
         rows = sum(result.source_rows for result in results)
         self.on_rows(rows, rows)
         found: list[RowDifference] = []
-        for places in self._groups(results):
-            chunks = BucketChunks(self.table, buckets.buckets, tuple(places))
-            if not self._add_differences(found, chunks, [chunks], None):
+        left = {number: result.source_rows for number, result in enumerate(results) if not result.equal}
+        for group in _grouped(left, self._rows_at_once):
+            chunks = BucketChunks(self.table, buckets.buckets, tuple(group))
+            if not self._add(found, chunks, self.source.rows(chunks), None):
                 break
         return results, found
-
-    def _groups(self, results: Sequence[ChunkResult]) -> Iterator[list[int]]:
-        """Yield the places of chunks that differ, in groups of so many rows as are compared at once."""
-        most = _HASHES_AT_ONCE if self.table.key else self._rows_at_once
-        group: list[int] = []
-        rows = 0
-        for place, result in enumerate(results):
-            if result.equal:
-                continue
-            if group and rows + result.source_rows > most:
-                yield group
-                group, rows = [], 0
-            group.append(place)
-            rows += result.source_rows
-        if group:
-            yield group
-
-    def _add_differences(
-        self,
-        found: list[RowDifference],
-        chunks: Chunks,
-        asked: Sequence[KeyRange | BucketChunks],
-        within: KeyRange | None,
-    ) -> bool:
-        """Add the rows of some chunks that differ; `asked` are the same chunks. Return False if there are too many."""
-        if not self.table.key:
-            rows = (row for chunk in asked for row in self.source.rows(chunk))
-            return self._add(found, chunks, rows, within)
-        with ThreadPoolExecutor(1, "lake") as pool:
-            reading = pool.submit(self.lake.row_hashes, chunks, within)
-            theirs = [self.source.row_hashes(chunk) for chunk in asked]
-            before, after = self.later.inside(chunks).hashes()
-            keys = differing_keys(RowHashes.joined(theirs), reading.result(), before, after)
-        # JSON of the same meaning may have another hash, so there may be many keys whose rows do not differ.
-        for start in range(0, len(keys), self._rows_at_once):
-            wanted = keys[start : start + self._rows_at_once]
-            source = self._rows_with(wanted, list(zip(asked, theirs, strict=True)))
-            if not self._add(found, ChosenKeys(self.table, wanted), source, within):
-                return False
-        return True
-
-    def _rows_with(
-        self, keys: Numbers, asked: Sequence[tuple[KeyRange | BucketChunks, RowHashes]]
-    ) -> Iterator[Row]:
-        """Yield the rows of the source with some keys."""
-        for chunk, known in asked:
-            inside = np.intersect1d(known.keys, keys)
-            if len(inside):
-                yield from self.source.rows(chunk, inside)
 
     def _add(
         self, found: list[RowDifference], chunks: Chunks, source: Iterator[Row], within: KeyRange | None
@@ -329,6 +322,20 @@ class TableCheck:
         for row in rows:
             self._fetched += 1
             yield row
+
+
+def _grouped(rows: Mapping[int, int], most: int) -> Iterator[list[int]]:
+    """Yield the keys of a mapping in groups whose values are together at most `most`, if each of them is."""
+    group: list[int] = []
+    total = 0
+    for number, count in rows.items():
+        if group and total + count > most:
+            yield group
+            group, total = [], 0
+        group.append(number)
+        total += count
+    if group:
+        yield group
 
 
 def hull(ranges: Sequence[KeyRange]) -> KeyRange | None:

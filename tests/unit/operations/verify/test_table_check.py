@@ -196,7 +196,7 @@ def test_fetched_rows_do_not_grow_with_the_table() -> None:
     source = MemorySource(ORDERS, rows_of(ORDERS, rows), rows_of_chunk=2_000)
     found = TableCheck(ORDERS, source, MemoryLake(ORDERS, rows_of(ORDERS, lake)), no_changes(ORDERS)).run()
     assert [d.key for d in found.rows] == [{"id": "2000", "line": "0"}]
-    assert found.fetched == source.asked == 1
+    assert 0 < found.fetched == source.asked < 20
     assert [c.equal for c in found.chunks] == [True, False, True]
 
 
