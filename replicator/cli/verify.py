@@ -59,6 +59,26 @@ def verify(  # noqa: PLR0917 - options are passed by name
             help="Read the source at this rate at most, tables whose key begins with an integer or BINARY.",
         ),
     ] = None,
+    first: Annotated[
+        int | None,
+        typer.Option("--first", metavar="KEY", help="Check keys from this value of their first column only."),
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option("--last", metavar="KEY", help="Check keys up to this value of their first column only."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="POSITION",
+            help='Check only keys that changed since then: "last" for the last check, if it found the table equal, '
+            "a binlog position as in binlog.000012:4, or a set of GTIDs.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the check that was interrupted, with the same options.")
+    ] = False,
     connections: Annotated[
         int,
         typer.Option(
@@ -92,6 +112,9 @@ def verify(  # noqa: PLR0917 - options are passed by name
     where they differ, smaller parts are compared, and then single rows. Columns and types are compared too. Masked
     columns are not read.
 
+    A check that is interrupted can be continued with --resume: tables, and parts of large tables, that are done are not
+    checked again.
+
     --repair reads the tables that differ again from the source: as `replicator heal`, it writes exactly the rows that
     differ to mirror and changelog. The report is then that of a second check of them.
 
@@ -102,6 +125,8 @@ def verify(  # noqa: PLR0917 - options are passed by name
     Examples:
       replicator verify -c shop.toml
       replicator verify -c shop.toml --table shop.orders --report orders.html
+      replicator verify -c shop.toml --since last
+      replicator verify -c shop.toml --table shop.orders --first 1000000 --last 2000000
       replicator verify -c shop.toml --json | jq '.tables[] | select(.verdict != "equal")'
     """
     from replicator.cli.progress import progress_bar
@@ -118,7 +143,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
     # Each check has another sample.
     limits = Limits(max_rows_per_second, max_differences, sample / 100, now_ms(), connections)
     settings = load(config)
-    wanted = Wanted(tuple(table or ()), wait, limits)
+    wanted = Wanted(tuple(table or ()), wait, limits, since, first, last, resume)
     with progress_bar("reading the lake") as show:
         found = check(settings, wanted, show)
         if repair:

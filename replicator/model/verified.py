@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from replicator.model.table import TableId
@@ -26,8 +26,11 @@ class VerifiedTable:
         ended_ms: when it ended, milliseconds since the epoch.
         rows: number of rows of the source that were checked.
         differing: number of rows that differ, as far as they were counted.
-        sampled: whether only a sample of the rows was checked.
+        sampled: whether only a part of the rows was checked.
         reason: why it is undecided.
+        offsets: partition → the first offset of the table's topic that the mirror lacked when the check began; a later
+            check of changed keys begins there.
+        topic_id: the id of the topic.
     """
 
     table: TableId
@@ -38,6 +41,8 @@ class VerifiedTable:
     differing: int
     sampled: bool = False
     reason: str | None = None
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    topic_id: str | None = None
 
     def values(self) -> dict[str, Any]:
         """Return it as plain values, for programs."""
@@ -52,6 +57,8 @@ class VerifiedTable:
             "differing": self.differing,
             "sampled": self.sampled,
             "reason": None if self.reason is None else self.reason[:_TEXT],
+            "offsets": {str(partition): offset for partition, offset in self.offsets.items()},
+            "topic_id": self.topic_id,
         }
 
     def to_json(self) -> str:
@@ -77,6 +84,8 @@ class VerifiedTable:
             value["differing"],
             value["sampled"],
             value["reason"],
+            {int(partition): offset for partition, offset in value["offsets"].items()},
+            value["topic_id"],
         )
 
 

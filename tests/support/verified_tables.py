@@ -20,6 +20,7 @@ from replicator.operations.verify.chunks import (
 from replicator.operations.verify.compared_table import ComparedTable, _ranges
 from replicator.operations.verify.lake_rows import Checksum, Row, forms, hash_rows
 from replicator.operations.verify.later_changes import LaterChanges
+from replicator.operations.verify.row_comparison import rows_of as rows_of_forms
 from replicator.sources.mysql.table_rows import SourceTable, _column, _key_column
 from tests.support.compared_rows import arrow_type
 
@@ -142,6 +143,13 @@ class MemorySource:
             wanted = PartChunks(RangeChunks(self.table, (chunk,)), tuple(parts))
             inside = self.content.filter(pa.array(wanted.numbers(self.content) >= 0))
         for row in zip(*(a.to_pylist() for a in forms(inside, self.table.columns)), strict=True):
+            self.asked += 1
+            yield row
+
+    def rows_with(self, keys: Sequence[Row]) -> Iterator[Row]:
+        wanted = set(keys)
+        inside = [key in wanted for key in rows_of_forms(self.content, self.table.key)]
+        for row in rows_of_forms(self.content.filter(pa.array(inside, pa.bool_())), self.table.columns):
             self.asked += 1
             yield row
 

@@ -28,6 +28,7 @@ exclusive or, which MySQL does fastest: rows of the source all differ, so one th
 number. Those of other rows are summed modulo 2^64, so that equal rows count.
 """
 
+import decimal
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +62,8 @@ class Form(StrEnum):
 
 _MEASURED: Final = frozenset({Form.TEXT, Form.BYTES})
 """Forms of any length that may contain every byte."""
+_NO_LITERALS: Final = ("bit", "enum", "set")
+"""Types that are compared as numbers, or whose text is not their value."""
 _WIRE_FORMS: Final[Mapping[Wire, Form]] = {
     Wire.LONG: Form.DIGITS,
     Wire.DOUBLE: Form.DOUBLE,
@@ -113,6 +116,25 @@ class ComparedColumn:
         """The SQL condition that its form is NULL; that of a zero date is, although the value is not."""
         value = self.expression if self.form in (Form.DAYS, Form.MICROS) else quoted(self.source)
         return f"({value} IS NULL)"
+
+    @property
+    def has_literals(self) -> bool:
+        """Whether `literal` gives a value that MySQL finds in an index."""
+        return self.form in (Form.DIGITS, Form.TEXT, Form.BYTES) and not self.declared.startswith(
+            _NO_LITERALS
+        )
+
+    def literal(self, value: bytes) -> str:
+        """Return a canonical form as SQL text, for a comparison with the column."""
+        match self.form:
+            case Form.DIGITS:
+                return f"{decimal.Decimal(value.decode()):f}"
+            case Form.TEXT:
+                # An introducer: the comparison then uses the column's collation.
+                return f"_utf8mb4 x'{value.hex()}'"
+            case Form.BYTES:
+                return f"x'{value.hex()}'"
+        raise ValueError(f"no literal of the form {self.form}")
 
     @property
     def is_measured(self) -> bool:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from replicator.model.identifiers import quoted
 from replicator.operations.verify.canonical import row_text
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Checksum, forms, row_texts
+from replicator.operations.verify.lake_rows import Checksum, forms, hash_rows, row_texts
 from replicator.operations.verify.ordered_keys import Key, Numbers, encoded_keys, key_text, keys_of_rows
 from replicator.sources.mysql.table_rows import key_range
 
@@ -37,6 +37,13 @@ class KeyRange:
         key = table.range_key
         after, upto = (None if end is None else tuple(map(key_text, end)) for end in (self.after, self.upto))
         return key_range([quoted(k.name) for k in key], key, after, upto)
+
+
+def keys_between(table: ComparedTable, first: int | None, last: int | None) -> KeyRange:
+    """Return the keys whose first column, an integer, is from `first` to `last`; None is no bound."""
+    least = 0 if table.ranges[0].is_unsigned else -(1 << 63)
+    after = None if first is None or first <= least else table.last_key(first - 1)
+    return KeyRange(after, None if last is None else table.last_key(last))
 
 
 class Chunks(Protocol):
@@ -128,6 +135,26 @@ class PartChunks:
         kept = rows if inside.all() else rows.filter(pa.array(inside))
         numbers[inside] = numbers[inside] * PARTS + _hashes(self.ranges.table, kept, PARTS)
         return numbers if self.wanted is None else _places(numbers, self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenKeys:
+    """One chunk: the rows of a table with a key whose key is one of some.
+
+    Attributes:
+        hashes: the hashes of the keys, in order.
+    """
+
+    table: ComparedTable
+    hashes: Numbers
+
+    def __len__(self) -> int:
+        return 1
+
+    def numbers(self, rows: pa.Table) -> Numbers:
+        """Return 0 for each row with such a key, -1 for the others."""
+        found: Numbers = np.isin(hash_rows(rows, self.table.key), self.hashes).astype(np.int64) - 1
+        return found
 
 
 def part_of(table: ComparedTable) -> str:

@@ -170,8 +170,8 @@ def _classified(table: ComparedTable, rows: pa.Table, change: str, fence: Fence)
         (is_after, *(at.field(n).to_numpy(zero_copy_only=False) for n in ("offset", "partition")))
     )
     rows, at = rows.take(pa.array(order)), at.take(pa.array(order))
-    seen = _each((at.field("file"), at.field("pos"), at.field("gtid")), lambda *p: _was_seen(fence, *p))
-    unseen = _each((at.field("file"), at.field("pos")), lambda *p: _was_not_seen(fence, *p))
+    seen = each((at.field("file"), at.field("pos"), at.field("gtid")), lambda *p: _was_seen(fence, *p))
+    unseen = each((at.field("file"), at.field("pos")), lambda *p: _was_not_seen(fence, *p))
     later = ~seen
     operations = set(pc.unique(at.field("op").filter(pa.array(later))).to_pylist())
     if strange := operations - _STREAMED:
@@ -180,7 +180,7 @@ def _classified(table: ComparedTable, rows: pa.Table, change: str, fence: Fence)
     return LaterChanges(table, kept, is_after[order][later], deletes[order][later], ~unseen[later])
 
 
-def _each(columns: Sequence[pa.Array], test: Callable[..., bool]) -> Flags:
+def each(columns: Sequence[pa.Array], test: Callable[..., bool]) -> Flags:
     """Return a test of some columns for each row; each combination of values is tested once."""
     rows: Iterable[tuple[Any, ...]] = zip(*(column.to_pylist() for column in columns), strict=True)
     known: dict[tuple[Any, ...], bool] = {}

@@ -19,16 +19,27 @@ from replicator.errors import (
     Unsettled,
     UsageError,
 )
-from replicator.lake.reader import open_catalog, tables_in
+from replicator.failpoints import reach
+from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.model.clock import now_ms
 from replicator.model.patterns import matches
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.model.verified import VERIFIED_KEY, VerifiedTable
+from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
+from replicator.operations.verify.changed_keys import (
+    ChangedKeys,
+    Since,
+    SinceOffsets,
+    changed_keys,
+    parse_since,
+)
+from replicator.operations.verify.chunks import KeyRange, keys_between
 from replicator.operations.verify.compared_table import ComparedTable, compared_table
 from replicator.operations.verify.lake_position import LakePosition, LakeTable, lake_tables
 from replicator.operations.verify.lake_rows import no_rows
 from replicator.operations.verify.lake_side import LakeSide
 from replicator.operations.verify.later_changes import LaterChanges, Offsets, later_changes, nothing_later
+from replicator.operations.verify.ordered_keys import key_as_text, key_of_text
+from replicator.operations.verify.progress import Part, Progress, continued, new_progress, read_progress
 from replicator.operations.verify.results import (
     Report,
     SchemaFinding,
@@ -39,7 +50,7 @@ from replicator.operations.verify.results import (
 )
 from replicator.operations.verify.schema_comparison import compare_schema
 from replicator.operations.verify.source_side import Fence, SourceSide, has_rows, open_source
-from replicator.operations.verify.table_check import Limits, TableCheck
+from replicator.operations.verify.table_check import ALL, Checked, Limits, TableCheck
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
 from replicator.sources.mysql.tables import included_tables
 
@@ -47,6 +58,8 @@ OnProgress = Callable[[str, int, int], None]
 """Called with what is done, and the number of rows that are done and in all."""
 _MOST_CHECKS: Final = 4
 """How often a table is checked that is undecided for a reason that passes."""
+_LAST: Final = "last"
+_PROGRESS: Final = "verify-progress.jsonl"
 _CHANGED: Final = (1146, 1412)
 """Errors of MySQL: the table is gone, or its definition changed after the transaction began."""
 
@@ -59,11 +72,38 @@ class Wanted:
         patterns: the source tables; all if it is empty.
         wait_seconds: how long to wait for the connector, and then for the mirrors.
         limits: how each table is checked.
+        since: check only keys that changed since a position, a set of GTIDs, or the "last" check; None checks all.
+        first, last: check only keys between these values of the first key column, both included; None is no bound.
+        resume: continue the check that was interrupted.
     """
 
     patterns: tuple[str, ...] = ()
     wait_seconds: float = 300.0
     limits: Limits = field(default_factory=Limits)
+    since: str | None = None
+    first: int | None = None
+    last: int | None = None
+    resume: bool = False
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether only some keys are checked."""
+        return (self.first, self.last) != (None, None)
+
+    def since_of(self, checked: VerifiedTable | None, topic_id: str | None) -> Since | None:
+        """Return which changes count, for a table with its last check; None if all its rows must be checked."""
+        if self.since is None:
+            return None
+        if self.since != _LAST:
+            return parse_since(self.since)
+        is_usable = (
+            checked is not None
+            and checked.verdict == Verdict.EQUAL
+            and not checked.sampled
+            and bool(checked.offsets)
+            and checked.topic_id == topic_id
+        )
+        return SinceOffsets(checked.offsets) if checked is not None and is_usable else None
 
 
 def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: None) -> Report:
@@ -74,16 +114,22 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
         SourceError, LogError, LakeUnavailable: the source, the log or the lake does not answer.
     """
     _check_config(config)
+    if wanted.since not in (None, _LAST):
+        parse_since(wanted.since or "")
     began = now_ms()
     tables = _chosen(included_tables(config), wanted.patterns)
+    progress = _progress(config, wanted)
+    found = {table: progress.results[str(table)] for table in tables if str(table) in progress.results}
     with open_catalog(config.lake) as catalog:
-        fence, found = _check(config, wanted, catalog, tables, on_progress)
-        for _ in range(_MOST_CHECKS - 1):
-            left = [table for table in tables if found[table].passing]
-            if not left:
+        fence: Fence | None = None
+        for _ in range(_MOST_CHECKS):
+            left = [table for table in tables if table not in found or found[table].passing]
+            if not left and fence is not None:
                 break
-            _, again = _check(config, wanted, catalog, left, on_progress)
-            found |= {table: settled(found[table], result) for table, result in again.items()}
+            fence, checked = _check(config, wanted, catalog, left, progress, on_progress)
+            found |= {table: settled(found.get(table), result) for table, result in checked.items()}
+        if fence is None:
+            raise RuntimeError("no check was made")
         results = list(found.values())
         if not wanted.patterns:
             results += _left_over(catalog, config, tables)
@@ -99,7 +145,18 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
             options=_options(wanted),
         )
         _record(catalog, config, report, tables)
+        progress.end()
     return report
+
+
+def _progress(config: Config, wanted: Wanted) -> Progress:
+    """Return the progress of this check, or of the one that it continues."""
+    path, options = config.mirror.state_dir / _PROGRESS, _options(wanted)
+    # Each check has another seed.
+    options.pop("seed")
+    progress = read_progress(path, options) if wanted.resume else new_progress(path)
+    progress.begin(options)
+    return progress
 
 
 def _check_config(config: Config) -> None:
@@ -116,14 +173,19 @@ def _check_config(config: Config) -> None:
 
 
 def _check(
-    config: Config, wanted: Wanted, catalog: Catalog, tables: Sequence[TableId], on_progress: OnProgress
+    config: Config,
+    wanted: Wanted,
+    catalog: Catalog,
+    tables: Sequence[TableId],
+    progress: Progress,
+    on_progress: OnProgress,
 ) -> tuple[Fence, dict[TableId, TableResult]]:
     """Check tables at one position of the source."""
     on_progress("the lake is read", 0, 0)
     before = lake_tables(catalog, config, tables)
     with open_source(config, wanted.limits.connections) as (connections, fence):
-        found = _Check(config, wanted, catalog, connections, fence, on_progress).run(tables, before)
-    return fence, {table: replace(result, position=str(fence.before)) for table, result in found.items()}
+        check = _Check(config, wanted, catalog, connections, fence, progress, on_progress)
+        return fence, check.run(tables, before)
 
 
 def _chosen(tables: Sequence[TableId], patterns: Sequence[str]) -> list[TableId]:
@@ -140,6 +202,9 @@ def _options(wanted: Wanted) -> dict[str, str | int | float | None]:
     limits = wanted.limits
     return {
         "tables": ", ".join(wanted.patterns) or None,
+        "since": wanted.since,
+        "first": wanted.first,
+        "last": wanted.last,
         "max_rows_per_second": limits.rows_per_second,
         "max_differences": limits.differences,
         "sample": limits.sample,
@@ -156,6 +221,7 @@ class _Check:
     catalog: Catalog
     connections: Sequence[Connection]
     fence: Fence
+    progress: Progress
     on_progress: OnProgress
 
     def run(
@@ -169,15 +235,23 @@ class _Check:
         ends = lake.ends(self.fence.awaited, before)
         found, late = lake.settled(self.catalog, ends)
         rules = ColumnRuleBook(self.config)
+        checked = {check.table: check for check in verified_in(self._ops_properties())}
         results = {}
         for table in tables:
             if table not in before:
-                results[table] = self._without_mirror(table)
+                result = self._without_mirror(table)
             elif table not in found:
-                results[table] = TableResult(str(table), Verdict.UNDECIDED, late.get(table))
+                result = TableResult(str(table), Verdict.UNDECIDED, late.get(table))
             else:
-                results[table] = self._guarded(table, rules, before[table], found[table])
+                result = self._guarded(table, rules, before[table], found[table], checked.get(table))
+            results[table] = replace(result, position=str(self.fence.before))
+            if not result.passing:
+                self.progress.add_result(results[table])
+            reach("after-verified-table")
         return results
+
+    def _ops_properties(self) -> Mapping[str, str]:
+        return namespace_properties(self.catalog, self.config.lake.ops_namespace)
 
     def _without_mirror(self, table: TableId) -> TableResult:
         if not has_rows(self.connections[0], table):
@@ -185,11 +259,17 @@ class _Check:
         return TableResult(str(table), Verdict.DIFFERENT, schema=[_wrong("the lake has no mirror of it")])
 
     def _guarded(
-        self, table: TableId, rules: ColumnRuleBook, before: LakeTable, lake: LakeTable
+        self,
+        table: TableId,
+        rules: ColumnRuleBook,
+        before: LakeTable,
+        lake: LakeTable,
+        checked: VerifiedTable | None,
     ) -> TableResult:
         """Check a table; if that fails for a reason of its own, it is undecided."""
         try:
-            return self._table(table, rules, before, lake)
+            result = self._table(table, rules, before, lake, checked)
+            return replace(result, offsets=before.offsets, topic_id=before.marker.topic_ids.get(before.topic))
         except (SourceUnavailable, LakeUnavailable):
             raise
         except ReplicatorError as error:
@@ -202,7 +282,12 @@ class _Check:
             return TableResult(str(table), Verdict.UNDECIDED, reason, passing=True)
 
     def _table(
-        self, table: TableId, rules: ColumnRuleBook, before: LakeTable, lake: LakeTable
+        self,
+        table: TableId,
+        rules: ColumnRuleBook,
+        before: LakeTable,
+        lake: LakeTable,
+        checked: VerifiedTable | None,
     ) -> TableResult:
         compared = compared_table(self.connections[0], self.config, rules, table)
         schema = list(compare_schema(compared, lake.mirror))
@@ -210,16 +295,16 @@ class _Check:
         if before.marker.topic_ids.get(before.topic) != lake.marker.topic_ids.get(lake.topic):
             raise Unsettled("its topic was recreated meanwhile", "check again")
         later, unknown = self._later(compared, before.offsets, lake)
+        since = self.wanted.since_of(checked, before.marker.topic_ids.get(before.topic))
+        changed = (
+            None if since is None or lake.changelog is None else changed_keys(compared, lake.changelog, since)
+        )
+        if self.wanted.since is not None and changed is None:
+            schema.append(
+                _note("all rows were checked: it is not known which keys changed, or they are too many")
+            )
         try:
-            result = TableCheck(
-                compared,
-                SourceSide.of(self.connections, compared),
-                LakeSide(compared, lake.mirror),
-                later,
-                self.wanted.limits,
-                schema,
-                lambda done, total: self.on_progress(str(table), done, total),
-            ).run()
+            result = self._compare(compared, lake, later, schema, changed)
         except SchemaError as error:
             if all(finding.severity is Severity.NOTE for finding in schema):
                 raise
@@ -235,6 +320,59 @@ class _Check:
                 passing=True,
             )
         return result
+
+    def _compare(
+        self,
+        table: ComparedTable,
+        lake: LakeTable,
+        later: LaterChanges,
+        schema: Sequence[SchemaFinding],
+        changed: ChangedKeys | None,
+    ) -> TableResult:
+        within = self._within(table)
+        parts = [] if changed else self.progress.parts_of(table.name, table.source.fingerprint)
+        if parts and (last := parts[-1].last) is not None:
+            within = KeyRange(tuple(map(key_of_text, last)), within.upto)
+        done = sum(chunk.source_rows for part in parts for chunk in part.chunks)
+        result = TableCheck(
+            table,
+            SourceSide.of(self.connections, table),
+            LakeSide(table, lake.mirror),
+            later,
+            self.wanted.limits,
+            schema,
+            within,
+            changed,
+            lambda rows, total: self.on_progress(table.name, done + rows, max(total, done + rows)),
+            lambda part: self.progress.add_part(table.name, self._part(table, part)),
+        ).run()
+        if changed is not None:
+            return replace(
+                result,
+                since=self.wanted.since,
+                is_sampled=self.wanted.since != _LAST or self.wanted.has_bounds,
+            )
+        return continued(parts, replace(result, is_sampled=result.is_sampled or self.wanted.has_bounds))
+
+    def _within(self, table: ComparedTable) -> KeyRange:
+        if not self.wanted.has_bounds:
+            return ALL
+        if not table.ranges or table.ranges[0].width is not None:
+            raise UsageError(
+                f"the key of {table.name} does not begin with an integer", "choose tables with --table"
+            )
+        return keys_between(table, self.wanted.first, self.wanted.last)
+
+    def _part(self, table: ComparedTable, part: Checked) -> Part:
+        return Part(
+            table.source.fingerprint,
+            str(self.fence.before),
+            None if part.upto is None else tuple(map(key_as_text, part.upto)),
+            tuple(part.chunks),
+            tuple(part.rows),
+            part.complete,
+            part.fetched,
+        )
 
     def _later(self, table: ComparedTable, since: Offsets, lake: LakeTable) -> tuple[LaterChanges, int]:
         """Return the changes to undo, and the number of events that cannot be undone."""
@@ -283,6 +421,8 @@ def _record(catalog: Catalog, config: Config, report: Report, tables: Sequence[T
             result.differing,
             result.is_sampled,
             result.reason,
+            result.offsets,
+            result.topic_id,
         )
         for result in report.tables
         if result.table in by_name

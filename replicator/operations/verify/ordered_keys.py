@@ -47,6 +47,16 @@ def key_text(value: int | bytes) -> str:
     return value.hex().upper() if isinstance(value, bytes) else str(value)
 
 
+def key_as_text(value: int | bytes) -> str:
+    """Return a value of a key column as text that tells its type; bytes are hexadecimal, behind ``x``."""
+    return f"x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def key_of_text(text: str) -> int | bytes:
+    """Read what `key_as_text` returned."""
+    return bytes.fromhex(text[1:]) if text.startswith("x") else int(text)
+
+
 def _of_lake(values: pa.Array, column: ComparedColumn) -> Numbers:
     try:
         if column.width is not None:

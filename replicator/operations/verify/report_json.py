@@ -49,6 +49,8 @@ def _table(result: TableResult) -> dict[str, Any]:
         "masked_columns": list(result.masked),
         "seconds": round(result.seconds, 3),
         "position": result.position,
+        "since": result.since,
+        "earlier_rows": result.earlier,
         "checks": result.checks,
         "repaired": result.repaired,
     }

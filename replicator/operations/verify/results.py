@@ -97,19 +97,22 @@ class TableResult:
         reason: why it is undecided, or why its rows were not compared; None otherwise.
         source_rows, lake_rows: number of rows at the position, in the part that was checked.
         chunks: the chunks that were checked.
-        by: how rows are divided: "ranges" of keys or "buckets" of hashes.
+        by: how rows are divided: "ranges" of keys, "buckets" of hashes, or "keys" that changed.
         counts: kind → number of rows that differ.
         complete: whether all rows that differ were counted; if not, there may be more.
         rows: the first of them.
         schema: findings about columns and key.
         fetched: number of rows of the source that were fetched.
         later: number of images of later changes that were undone.
-        is_sampled: whether only a sample of the chunks was checked.
+        is_sampled: whether only a part of the rows was checked.
         excluded, masked: columns that are not compared.
         seconds: how long the check took.
         position: the binlog position before which all changes were compared; None if nothing was compared.
         checks: how often the table was checked.
         repaired: number of rows that a re-read corrected before this check; None if there was none.
+        since: since when the keys that were checked changed; None if keys were not chosen by changes.
+        earlier: number of rows of the source that a check compared that was interrupted, at an earlier position.
+        offsets, topic_id: as those of `VerifiedTable`.
         passing: whether it is undecided for a reason that passes, so that it may be checked again.
     """
 
@@ -133,6 +136,10 @@ class TableResult:
     position: str | None = None
     checks: int = 1
     repaired: int | None = None
+    since: str | None = None
+    earlier: int = 0
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    topic_id: str | None = None
     passing: bool = False
 
     @property

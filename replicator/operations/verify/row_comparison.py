@@ -30,7 +30,7 @@ class RowComparison:
 
     def differences(self, chunks: Chunks, source: Iterable[Row], lake: pa.Table) -> Iterator[RowDifference]:
         """Yield the rows that differ; `source` and `lake` are all rows of `chunks`."""
-        ours = _rows(lake, self.table.columns)
+        ours = rows_of(lake, self.table.columns)
         if self.table.key:
             yield from self._keyed(self.later.inside(chunks).states(), source, ours)
         else:
@@ -112,7 +112,9 @@ class RowComparison:
         count(source, 1)
         count(lake, -1)
         later = self.later.inside(chunks)
-        for is_after, row in zip(later.after.tolist(), _rows(later.images, self.table.columns), strict=True):
+        for is_after, row in zip(
+            later.after.tolist(), rows_of(later.images, self.table.columns), strict=True
+        ):
             count((row,), 1 if is_after else -1)
         for plain, number in counts.items():
             row = examples[plain]
@@ -132,7 +134,8 @@ class RowComparison:
         )
 
 
-def _rows(rows: pa.Table, columns: Sequence[ComparedColumn]) -> list[Row]:
+def rows_of(rows: pa.Table, columns: Sequence[ComparedColumn]) -> list[Row]:
+    """Return rows of the lake as canonical forms."""
     return list(zip(*(array.to_pylist() for array in forms(rows, columns)), strict=True))
 
 

@@ -43,6 +43,7 @@ _ENOUGH: Final = 2
 _CHUNK_BYTES: Final = 16_000_000
 """Estimated size of the rows of a chunk at most."""
 _CHUNK_ROWS: Final = 20_000
+_KEYS_AT_ONCE: Final = 1_000
 _UNEVEN: Final = 2
 """A chunk may have so many times the rows that are wanted."""
 _MOST_DIVISIONS: Final = 3
@@ -254,10 +255,24 @@ class SourceSide:
         condition = chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
         if parts:
             condition += f" AND {part_of(self.table)} IN ({', '.join(map(str, parts))})"
+        yield from self._rows_where(condition)
+
+    def _rows_where(self, condition: str) -> Iterator[Row]:
         read = ", ".join(f"CAST({c.expression} AS BINARY)" for c in self.table.columns)
         query = f"SELECT {read} FROM {self.table.source.name} WHERE {condition}"
         for row in self._rows(query):
             yield tuple(row)
+
+    def rows_with(self, keys: Sequence[Row]) -> Iterator[Row]:
+        """Yield the rows with some keys, given as canonical forms of the key columns."""
+        names = ", ".join(quoted(column.source) for column in self.table.key)
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            values = ", ".join(map(self._literal, keys[start : start + _KEYS_AT_ONCE]))
+            yield from self._rows_where(f"({names}) IN ({values})")
+
+    def _literal(self, key: Row) -> str:
+        literals = ", ".join(c.literal(value or b"") for c, value in zip(self.table.key, key, strict=True))
+        return f"({literals})" if len(key) > 1 else literals
 
     @property
     def _combined(self) -> str:

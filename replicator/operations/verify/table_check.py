@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Final, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from replicator.operations.verify.changed_keys import ChangedKeys
 from replicator.operations.verify.chunks import (
     PARTS,
     BucketChunks,
+    ChosenKeys,
     Chunks,
     ChunkSums,
     KeyRange,
@@ -26,7 +29,7 @@ from replicator.operations.verify.chunks import (
     RangeChunks,
 )
 from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Checksum, Row
+from replicator.operations.verify.lake_rows import Checksum, Row, hash_rows
 from replicator.operations.verify.later_changes import LaterChanges
 from replicator.operations.verify.ordered_keys import Key, key_text
 from replicator.operations.verify.results import (
@@ -38,17 +41,17 @@ from replicator.operations.verify.results import (
     TableResult,
     Verdict,
 )
-from replicator.operations.verify.row_comparison import RowComparison
+from replicator.operations.verify.row_comparison import RowComparison, rows_of
 
 _BUCKET_ROWS: Final = 500
 """Rows of a bucket."""
-_RANGES_AT_ONCE: Final = 5_000
-"""Ranges whose parts are compared at once, at most."""
+_RANGES_AT_ONCE: Final = 500
+"""Ranges that are compared before their result is recorded; usually ten million rows."""
 _ROWS_AT_ONCE: Final = 200_000
 _BYTES_AT_ONCE: Final = 64_000_000
 """Rows of the source, and their estimated size, that are compared one by one at once, at most."""
 _MOST_BUCKETS: Final = 50_000
-_ALL: Final = KeyRange(None, None)
+ALL: Final = KeyRange(None, None)
 Answer = TypeVar("Answer")
 
 
@@ -77,6 +80,10 @@ class SourceRows(Protocol):
 
     def rows(self, chunk: KeyRange | BucketChunks, parts: Sequence[int] = ()) -> Iterator[Row]:
         """Yield the rows of a range, or of buckets; only those in `parts`, if these are given."""
+        ...
+
+    def rows_with(self, keys: Sequence[Row]) -> Iterator[Row]:
+        """Yield the rows with some keys."""
         ...
 
 
@@ -115,6 +122,22 @@ OnRows = Callable[[int, int], None]
 """Called with the number of rows of the source that were checked, and the estimated number."""
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found in a part of the ranges of a table.
+
+    Attributes:
+        upto: the end of the part; None if it is the last one.
+        complete: whether all rows that differ were looked for.
+    """
+
+    upto: Key | None
+    chunks: Sequence[ChunkResult]
+    rows: Sequence[RowDifference]
+    complete: bool
+    fetched: int
+
+
 @dataclass(slots=True)
 class TableCheck:
     """Checks one table.
@@ -122,7 +145,10 @@ class TableCheck:
     Attributes:
         later: the changes that the mirror has and the source's transaction may not have seen.
         schema: what was found about the columns.
+        within: the keys that are checked, of a table that is divided by ranges.
+        changed: if given, only these keys are checked.
         on_rows: called during the check.
+        on_part: called after each part of the ranges.
     """
 
     table: ComparedTable
@@ -131,8 +157,12 @@ class TableCheck:
     later: LaterChanges
     limits: Limits = Limits()
     schema: Sequence[SchemaFinding] = ()
+    within: KeyRange = ALL
+    changed: ChangedKeys | None = None
     on_rows: OnRows = lambda *_: None
+    on_part: Callable[[Checked], None] = lambda _: None
     _fetched: int = field(default=0, init=False)
+    _lake_rows: int = field(default=0, init=False)
     _complete: bool = field(default=True, init=False)
     _asked_rows: int = field(default=0, init=False)
     _began: float = field(default_factory=time.monotonic, init=False)
@@ -145,7 +175,12 @@ class TableCheck:
             SourceError: the source does not answer.
         """
         began = self._began = time.monotonic()
-        chunks, differences = self._by_ranges() if self.table.ranges else self._by_buckets()
+        if self.changed is not None:
+            by, (chunks, differences) = "keys", self._by_keys(self.changed)
+        elif self.table.ranges:
+            by, (chunks, differences) = "ranges", self._by_ranges()
+        else:
+            by, (chunks, differences) = "buckets", self._by_buckets()
         counts = {kind: sum(d.kind is kind for d in differences) for kind in Kind}
         wrong = any(f.severity is Severity.DIFFERENT for f in self.schema)
         verdict = Verdict.DIFFERENT if differences or wrong else Verdict.EQUAL
@@ -162,7 +197,7 @@ class TableCheck:
             reason=reason,
             source_rows=sum(c.source_rows for c in chunks),
             lake_rows=sum(c.lake_rows for c in chunks),
-            by="ranges" if self.table.ranges else "buckets",
+            by=by,
             chunks=chunks,
             counts={kind: count for kind, count in counts.items() if count},
             complete=self._complete,
@@ -182,14 +217,31 @@ class TableCheck:
         return max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // self.table.source.bytes_per_row))
 
     def _by_ranges(self) -> tuple[list[ChunkResult], list[RowDifference]]:
-        ranges = self._sampled(list(self.source.ranges(_ALL, self.source.chunk_rows(_ALL))))
-        results = self._compare_ranges(ranges)
-        suspicious = [r for r, result in zip(ranges, results, strict=True) if not result.equal]
-        found: list[RowDifference] = []
-        for start in range(0, len(suspicious), _RANGES_AT_ONCE):
-            if not self._add_differences(found, suspicious[start : start + _RANGES_AT_ONCE]):
+        ranges = self._sampled(list(self.source.ranges(self.within, self.source.chunk_rows(self.within))))
+        chunks, found = list[ChunkResult](), list[RowDifference]()
+        for start in range(0, len(ranges), _RANGES_AT_ONCE):
+            part = ranges[start : start + _RANGES_AT_ONCE]
+            results, known, fetched = self._compare_ranges(part), len(found), self._fetched
+            suspicious = [r for r, result in zip(part, results, strict=True) if not result.equal]
+            if self._complete and suspicious:
+                self._add_differences(found, suspicious)
+            chunks += results
+            self.on_part(
+                Checked(part[-1].upto, results, found[known:], self._complete, self._fetched - fetched)
+            )
+        return chunks, found
+
+    def _by_keys(self, changed: ChangedKeys) -> tuple[list[ChunkResult], list[RowDifference]]:
+        """Compare the rows of some keys."""
+        found, began = list[RowDifference](), time.monotonic()
+        for start in range(0, changed.count, self._rows_at_once):
+            some = changed.rows.slice(start, self._rows_at_once)
+            chosen = ChosenKeys(self.table, np.sort(hash_rows(some, self.table.key)))
+            if not self._add(found, chosen, self.source.rows_with(rows_of(some, self.table.key)), None):
                 break
-        return results, found
+            self.on_rows(min(start + self._rows_at_once, changed.count), changed.count)
+        seconds = time.monotonic() - began
+        return [ChunkResult(None, None, self._fetched, self._lake_rows, not found, seconds)], found
 
     def _add_differences(self, found: list[RowDifference], ranges: Sequence[KeyRange]) -> bool:
         """Add the rows of some ranges that differ. Return False if there are too many."""
@@ -309,6 +361,7 @@ class TableCheck:
     ) -> bool:
         """Add the rows of some chunks that differ; `source` are all their rows. Return False if there are too many."""
         lake = self.lake.rows_in(chunks, within)
+        self._lake_rows += lake.num_rows
         for difference in RowComparison(self.table, self.later).differences(
             chunks, self._counted(source), lake
         ):

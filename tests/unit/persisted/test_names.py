@@ -100,6 +100,7 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-merged-files",
         "after-purge",
         "after-unregister",
+        "after-verified-table",
         "after-reread-commit",
         "after-reread-publish",
         "after-reread-rename",

@@ -1,0 +1,100 @@
+"""A check of the keys that changed finds exactly the differences among them."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+
+from replicator.errors import UsageError
+from replicator.operations.verify.changed_keys import (
+    ChangedKeys,
+    SinceGtids,
+    SinceOffsets,
+    SincePosition,
+    changed_keys,
+    parse_since,
+)
+from replicator.operations.verify.compared_table import ComparedTable
+from replicator.operations.verify.table_check import TableCheck
+from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, no_changes, rows_of
+from tests.unit.operations.verify.test_lake_side import SOURCE, TABLE, catalog, changelog_of
+
+__all__ = ["catalog"]
+
+KEYS = st.tuples(st.sampled_from([-(2**63), -7, 0, 1, 2**63 - 1]), st.sampled_from([0, 1, 2**32 - 1]))
+ROWS = st.dictionaries(KEYS, st.sampled_from(["a", "b", None]), max_size=12)
+
+
+def check(table: ComparedTable, source: Any, lake: Any, keys: pa.Table) -> Any:
+    sides = MemorySource(table, rows_of(table, source)), MemoryLake(table, rows_of(table, lake))
+    return TableCheck(table, *sides, no_changes(table), changed=ChangedKeys(keys)).run()
+
+
+@given(ROWS, ROWS, st.sets(KEYS, max_size=8))
+def test_only_keys_that_changed_are_compared(
+    source: dict[Any, Any], lake: dict[Any, Any], changed: set[Any]
+) -> None:
+    ours, theirs = ([(*key, note, None, None) for key, note in side.items()] for side in (source, lake))
+    keys = rows_of(ORDERS, [(*key, None, None, None) for key in changed]).select(["id", "line"])
+    found = check(ORDERS, ours, theirs, keys)
+    wanted = {key for key in changed if source.get(key, "no") != lake.get(key, "no")}
+    assert {(int(d.key["id"]), int(d.key["line"])) for d in found.rows} == wanted
+    assert (found.by, found.source_rows) == ("keys", len(changed & source.keys()))
+
+
+def test_keys_of_texts_are_compared() -> None:
+    keys = rows_of(NAMES, [("é", None), ("b", None)]).select(["name"])
+    found = check(NAMES, [("é", 1.0), ("b", 2.0), ("c", 3.0)], [("é", 9.0), ("b", 2.0), ("c", 0.0)], keys)
+    assert [d.key for d in found.rows] == [{"name": "é"}]
+
+
+CHANGES: tuple[tuple[int, str | None, str, str, int, str | None], ...] = (
+    (1, "a", "INSERT", "c", 50, "5"),
+    (2, "b", "INSERT", "c", 60, "6"),
+    (1, "a", "UPDATE_BEFORE", "u", 70, "7"),
+    (3, "a", "UPDATE_AFTER", "u", 70, "7"),
+    (3, "a", "DELETE", "d", 80, "8"),
+    (4, "c", "INSERT", "c", 90, None),
+)
+
+
+@pytest.mark.parametrize(
+    ("since", "wanted"),
+    [
+        ("b.000001:70", {1, 3, 4}),
+        ("b.000001:71", {3, 4}),
+        ("b.000002:4", set()),
+        ("a.000000:4", {1, 2, 3, 4}),
+        (f"{SOURCE}:1-6", {1, 3, 4}),
+        (f"{SOURCE}:1-8", {4}),
+    ],
+)
+def test_keys_since_a_position(catalog: SqlCatalog, since: str, wanted: set[int]) -> None:
+    found = changed_keys(TABLE, changelog_of(catalog, *CHANGES), parse_since(since))
+    assert found is not None
+    assert (set(found.rows.column("id").to_pylist()), found.count) == (wanted, len(wanted))
+
+
+def test_keys_since_an_offset(catalog: SqlCatalog) -> None:
+    changelog = changelog_of(catalog, *CHANGES)
+    # An UPDATE has one offset.
+    found = changed_keys(TABLE, changelog, SinceOffsets({0: 13}))
+    assert found is not None
+    assert set(found.rows.column("id").to_pylist()) == {3, 4}
+
+
+def test_a_truncation_makes_the_keys_unknown(catalog: SqlCatalog) -> None:
+    changelog = changelog_of(catalog, *CHANGES, (1, None, "TRUNCATE", "t", 100, "9"))
+    assert changed_keys(TABLE, changelog, parse_since("b.000001:80")) is None
+    assert changed_keys(TABLE, changelog, parse_since("b.000001:101")) is not None
+
+
+def test_positions_are_read() -> None:
+    assert isinstance(parse_since("binlog.000012:4"), SincePosition)
+    assert isinstance(parse_since(f"{SOURCE}:1-6"), SinceGtids)
+    for text in ("yesterday", "binlog.000012", "12", "x:y:z"):
+        with pytest.raises(UsageError, match="no position"):
+            parse_since(text)

@@ -1,0 +1,120 @@
+"""A check that is interrupted is continued: what is done is not checked again."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.errors import UsageError
+from replicator.operations.verify import table_check
+from replicator.operations.verify.chunks import KeyRange
+from replicator.operations.verify.ordered_keys import key_as_text, key_of_text
+from replicator.operations.verify.progress import Part, Progress, continued, new_progress, read_progress
+from replicator.operations.verify.results import TableResult, Verdict
+from replicator.operations.verify.table_check import ALL, Checked, TableCheck
+from tests.support.verified_tables import (
+    ORDERS,
+    UUIDS,
+    MemoryLake,
+    MemorySource,
+    no_changes,
+    rows_of,
+)
+
+OPTIONS = {"tables": None, "sample": 1.0}
+ROWS = [(n, 0, "x", None, None) for n in range(100)]
+LAKE = [(n, 0, "y" if n in (3, 70) else "x", None, None) for n in range(100)]
+
+
+def check(source: MemorySource, **options: Any) -> TableResult:
+    return TableCheck(
+        ORDERS, source, MemoryLake(ORDERS, rows_of(ORDERS, LAKE)), no_changes(ORDERS), **options
+    ).run()
+
+
+def recorded(progress: Progress, fingerprint: str = "f") -> Any:
+    def add(part: Checked) -> None:
+        last = None if part.upto is None else tuple(map(key_as_text, part.upto))
+        progress.add_part(
+            "shop.t",
+            Part(
+                fingerprint, "b.1:4", last, tuple(part.chunks), tuple(part.rows), part.complete, part.fetched
+            ),
+        )
+
+    return add
+
+
+@pytest.mark.parametrize("done", [1, 4, 10])
+def test_the_rest_of_a_table_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int) -> None:
+    monkeypatch.setattr(table_check, "_RANGES_AT_ONCE", 1)
+    whole = check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)))
+    path, parts = tmp_path / "progress", list[Checked]()
+    check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)), on_part=parts.append)
+    progress = new_progress(path)
+    progress.begin(OPTIONS)
+    for part in parts[:done]:
+        recorded(progress)(part)
+    known = read_progress(path, OPTIONS).parts_of("shop.t", "f")
+    assert len(known) == done
+    last = known[-1].last
+    assert last is not None
+    source = MemorySource(ORDERS, rows_of(ORDERS, ROWS))
+    result = continued(known, check(source, within=KeyRange(tuple(map(key_of_text, last)), None)))
+    assert result.earlier == 7 * done
+    assert [d.key["id"] for d in result.rows] == ["3", "70"] == [d.key["id"] for d in whole.rows]
+    assert (result.source_rows, result.lake_rows, result.counts) == (100, 100, whole.counts)
+    assert (result.verdict, result.fetched, len(result.chunks)) == (
+        whole.verdict,
+        whole.fetched,
+        len(whole.chunks),
+    )
+
+
+def test_parts_of_another_definition_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_check, "_RANGES_AT_ONCE", 5)
+    progress = new_progress(tmp_path / "progress")
+    progress.begin(OPTIONS)
+    check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)), on_part=recorded(progress))
+    found = read_progress(progress.path, OPTIONS)
+    assert len(found.parts_of("shop.t", "f")) == 3
+    assert found.parts_of("shop.t", "g") == []
+
+
+def test_results_are_kept_and_a_torn_line_is_ignored(tmp_path: Path) -> None:
+    progress = new_progress(tmp_path / "state" / "progress")
+    progress.begin(OPTIONS)
+    result = check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)))
+    progress.add_result(result)
+    assert stat.S_IMODE(progress.path.stat().st_mode) == 0o600
+    with progress.path.open("a") as file:
+        file.write('{"table": "shop.u", "resu')
+    found = read_progress(progress.path, OPTIONS)
+    assert list(found.results) == ["shop.t"]
+    kept = found.results["shop.t"]
+    assert (kept.verdict, kept.counts) == (Verdict.DIFFERENT, result.counts)
+    assert [(row.kind, dict(row.key), row.columns, row.lake) for row in kept.rows] == [
+        (row.kind, dict(row.key), row.columns, row.lake) for row in result.rows
+    ]
+    found.begin(OPTIONS)
+    found.add_result(TableResult("shop.v", Verdict.EQUAL))
+    assert set(read_progress(progress.path, OPTIONS).results) == {"shop.t", "shop.v"}
+    found.end()
+    assert read_progress(progress.path, OPTIONS).results == {}
+
+
+def test_another_check_is_not_continued(tmp_path: Path) -> None:
+    progress = new_progress(tmp_path / "progress")
+    progress.begin(OPTIONS)
+    with pytest.raises(UsageError, match="other options"):
+        read_progress(progress.path, OPTIONS | {"tables": "shop.a"})
+    assert new_progress(progress.path).results == {}
+    assert not progress.path.exists()
+
+
+def test_keys_are_written_as_text_that_tells_their_type() -> None:
+    for key in (0, -(2**63), 2**64 - 1, b"", b"\x00x"):
+        assert key_of_text(key_as_text(key)) == key
+    assert UUIDS.last_key(7) == (7, 2**64 - 1)
+    assert KeyRange(None, None) == ALL
