@@ -50,6 +50,26 @@ def print_report(report: "Report", *, as_json: bool) -> None:
     console.print(Text(summary, style=coloured(report.verdict).style), soft_wrap=True)
 
 
+def print_plan(report: "Report") -> None:
+    """Print what a repair would write."""
+    from replicator.operations.verify.repair import part_of  # noqa: PLC0415 - loads Arrow
+    from replicator.operations.verify.results import Kind, Verdict  # noqa: PLC0415
+
+    console = new_console()
+    for result in report.tables:
+        if result.verdict is not Verdict.DIFFERENT:
+            continue
+        more = "" if result.complete else "at least "
+        missing, unexpected, different = (result.counts.get(kind, 0) for kind in Kind)
+        part = part_of(result)
+        read = "the whole table" if part is None else f"rows with {part.condition(part.column)}"
+        text = (
+            f"{result.table}: a repair would read {read}, insert {more}{missing:,} rows, update {different:,} and "
+            f"delete {unexpected:,}"
+        )
+        console.print(Text(text), soft_wrap=True)
+
+
 def _details(result: "TableResult") -> Iterator[str]:
     if result.reason:
         yield f"{result.table}: {result.reason}"

@@ -44,6 +44,9 @@ def verify(  # noqa: PLR0917 - options are passed by name
             "--repair", help="Read the tables that differ again, which corrects them, and check them again."
         ),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --repair: only show what would be written.")
+    ] = False,
     wait: Annotated[
         float,
         typer.Option(
@@ -115,8 +118,9 @@ def verify(  # noqa: PLR0917 - options are passed by name
     A check that is interrupted can be continued with --resume: tables, and parts of large tables, that are done are not
     checked again.
 
-    --repair reads the tables that differ again from the source: as `replicator heal`, it writes exactly the rows that
-    differ to mirror and changelog. The report is then that of a second check of them.
+    --repair reads the ranges of keys in which rows differ again from the source, or the whole table if its key does not
+    begin with an integer or if its columns differ. As `replicator heal`, it writes exactly the rows that differ to mirror
+    and changelog. The report is then that of a second check of these tables. --dry-run shows the changes first.
 
     The mirror must be running, and its connector too. The newest check of each table is shown by `replicator status`.
     Exits with 0 if all tables are equal, with 1 if one differs, with 3 if one could not be decided or the check failed.
@@ -130,8 +134,9 @@ def verify(  # noqa: PLR0917 - options are passed by name
       replicator verify -c shop.toml --json | jq '.tables[] | select(.verdict != "equal")'
     """
     from replicator.cli.progress import progress_bar
-    from replicator.cli.render_verify import print_report
+    from replicator.cli.render_verify import print_plan, print_report
     from replicator.config import load
+    from replicator.errors import UsageError
     from replicator.model.clock import now_ms
     from replicator.operations.verify.mirror_check import Wanted
     from replicator.operations.verify.mirror_check import verify as check
@@ -139,6 +144,8 @@ def verify(  # noqa: PLR0917 - options are passed by name
     from replicator.operations.verify.table_check import Limits
     from replicator.telemetry import setup_logging
 
+    if dry_run and not repair:
+        raise UsageError("--dry-run shows what --repair would write", "add --repair")
     setup_logging(level=logging.WARNING)
     # Each check has another sample.
     limits = Limits(max_rows_per_second, max_differences, sample / 100, now_ms(), connections)
@@ -146,11 +153,13 @@ def verify(  # noqa: PLR0917 - options are passed by name
     wanted = Wanted(tuple(table or ()), wait, limits, since, first, last, resume)
     with progress_bar("reading the lake") as show:
         found = check(settings, wanted, show)
-        if repair:
+        if repair and not dry_run:
             found = _repaired(settings, wanted, found, show)
     if report is not None:
         report.write_text(to_html(found), encoding="utf-8")
     print_report(found, as_json=as_json)
+    if dry_run and not as_json:
+        print_plan(found)
     raise typer.Exit(_EXIT_CODES[found.verdict])
 
 

@@ -1,8 +1,9 @@
 """What is recorded of a re-read: the request with its progress, and the state of the staging table."""
 
+import itertools
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,7 +19,8 @@ DONE_KEY: Final = "replicator.reread-done"
 STATE_KEY: Final = "replicator.reread"
 """Property of a staging table: its `StagingState`."""
 
-_TEXT: Final = 300
+_MOST_SPANS: Final = 5
+_TEXT: Final = 200
 """Maximum length of a text in a request: catalogs in a database store at most 1,000 characters of a property."""
 
 
@@ -30,6 +32,61 @@ class Phase(StrEnum):
     CATCHING_UP = "catching up"
     DONE = "done"
     FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """Values of the first key column, both ends included, and about how many rows have them."""
+
+    low: int
+    high: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The part of a table that is read again: rows whose first key column, an integer, is in some spans.
+
+    Attributes:
+        column: the name of the column in the source.
+        spans: in ascending order; they do not overlap.
+    """
+
+    column: str
+    spans: tuple[KeySpan, ...]
+
+    def condition(self, column: str) -> str:
+        """Return the SQL condition; `column` is the column in SQL."""
+        return " OR ".join(f"{column} BETWEEN {span.low} AND {span.high}" for span in self.spans)
+
+    def pieces(self, rows: int) -> list[tuple[int, int]]:
+        """Return the spans, divided into pieces of about `rows` rows each."""
+        found = []
+        for span in self.spans:
+            width = -(-(span.high - span.low + 1) // max(1, -(-span.rows // rows)))
+            starts = range(span.low, span.high + 1, width)
+            found += [(start, min(start + width - 1, span.high)) for start in starts]
+        return found
+
+    @classmethod
+    def to(cls, column: str, spans: Sequence[KeySpan]) -> "Narrowed":
+        """Return so few spans that a request can contain them: those with the smallest gaps between them are joined."""
+        joined: list[KeySpan] = []
+        for span in sorted(spans, key=lambda span: span.low):
+            if joined and span.low <= joined[-1].high + 1:
+                before = joined.pop()
+                span = KeySpan(before.low, max(before.high, span.high), before.rows + span.rows)  # noqa: PLW2901
+            joined.append(span)
+        while len(joined) > _MOST_SPANS:
+            gaps = [after.low - before.high for before, after in itertools.pairwise(joined)]
+            at = gaps.index(min(gaps))
+            before, after = joined[at : at + 2]
+            joined[at : at + 2] = [KeySpan(before.low, after.high, before.rows + after.rows)]
+        return cls(column, tuple(joined))
+
+    def values(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"column": self.column, "spans": [[span.low, span.high, span.rows] for span in self.spans]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +107,7 @@ class Request:
         problem: why it failed, or what it waits for.
         held: whether no events are applied to the table meanwhile, because it was paused.
         max_rows: the table is not read if it has more rows; None for no limit.
+        narrowed: the part of the table that is read and compared; None for all of it.
     """
 
     id: str
@@ -64,6 +122,7 @@ class Request:
     problem: str | None = None
     held: bool = False
     max_rows: int | None = None
+    narrowed: Narrowed | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -87,6 +146,7 @@ class Request:
             "problem": None if self.problem is None else self.problem[:_TEXT],
             "held": self.held,
             "max_rows": self.max_rows,
+            "narrowed": None if self.narrowed is None else self.narrowed.values(),
         }
 
     def to_json(self) -> str:
@@ -116,12 +176,21 @@ class Request:
             problem=value["problem"],
             held=value["held"],
             max_rows=value.get("max_rows"),
+            narrowed=_narrowed(value.get("narrowed")),
         )
 
 
-def new_request(table: TableId, reason: str, max_rows: int | None = None) -> Request:
+def _narrowed(value: Mapping[str, Any] | None) -> Narrowed | None:
+    return (
+        None if value is None else Narrowed(value["column"], tuple(KeySpan(*span) for span in value["spans"]))
+    )
+
+
+def new_request(
+    table: TableId, reason: str, max_rows: int | None = None, narrowed: Narrowed | None = None
+) -> Request:
     """Return a request to read a table again, as of now."""
-    return Request(uuid.uuid4().hex[:12], table, reason, now_ms(), max_rows=max_rows)
+    return Request(uuid.uuid4().hex[:12], table, reason, now_ms(), max_rows=max_rows, narrowed=narrowed)
 
 
 def requests_in(properties: Mapping[str, str]) -> list[Request]:

@@ -1,14 +1,14 @@
 """Read tables again from the source on request: by the running mirror, or in this process if none runs here."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import MirrorRuns, UsageError
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog, tables_in
 from replicator.model.patterns import matches
-from replicator.model.reread import REREAD_KEY, Request, new_request, requests_in
+from replicator.model.reread import REREAD_KEY, Narrowed, Request, new_request, requests_in
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.sources.mysql.tables import included_tables
 
@@ -39,8 +39,14 @@ def plan_bootstrap(config: Config, patterns: Collection[str]) -> list[TableId]:
     return [table for table in tables if matches(str(table), tuple(patterns))]
 
 
-def reread(config: Config, tables: Sequence[TableId], reason: str, on_progress: OnProgress) -> list[Request]:
-    """Read `tables` again, and return the requests once they have ended.
+def reread(
+    config: Config,
+    tables: Sequence[TableId],
+    reason: str,
+    on_progress: OnProgress,
+    narrowed: Mapping[TableId, Narrowed] | None = None,
+) -> list[Request]:
+    """Read `tables` again, and return the requests once they have ended. Of those in `narrowed`, read a part only.
 
     Raises:
         ReplicatorError: the requests could not be made, or the mirror could not be started for them.
@@ -48,17 +54,21 @@ def reread(config: Config, tables: Sequence[TableId], reason: str, on_progress: 
     from replicator.runner.process import reread_tables  # noqa: PLC0415 - loads Spark
 
     try:
-        return reread_tables(config, tables, reason, on_progress)
+        return reread_tables(config, tables, reason, on_progress, narrowed)
     except MirrorRuns:
-        return _let_mirror_read(config, tables, reason, on_progress)
+        return _let_mirror_read(config, tables, reason, on_progress, narrowed or {})
 
 
 def _let_mirror_read(
-    config: Config, tables: Sequence[TableId], reason: str, on_progress: OnProgress
+    config: Config,
+    tables: Sequence[TableId],
+    reason: str,
+    on_progress: OnProgress,
+    narrowed: Mapping[TableId, Narrowed],
 ) -> list[Request]:
     """Request re-reads of the mirror that runs on this machine, and wait for their end."""
     namespace = config.lake.ops_namespace
-    wanted = {table: new_request(table, reason) for table in tables}
+    wanted = {table: new_request(table, reason, narrowed=narrowed.get(table)) for table in tables}
     with open_catalog(config.lake) as catalog:
         catalog.create_namespace_if_not_exists(namespace)
         found = _requests(namespace_properties(catalog, namespace))

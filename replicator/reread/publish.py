@@ -90,6 +90,10 @@ class Publication:
             )
         marker = replace(marker, position=self._position(marker))
         mirror = self.context.lake.load(self.context.config.lake.namespace, self.table.name)
+        if mirror is None and self.request.narrowed is not None:
+            raise UnsupportedChange(
+                f"{self.table} has no mirror any more", f"run: replicator heal {self.table}"
+            )
         if mirror is None:
             self._publish_new(source, marker)
             return None
@@ -143,10 +147,14 @@ class Publication:
         plan = keeper.plan_restated(mirror)
         compared = compare(mirror, source, plan.changes, self.schema)
         spark = self.context.lake.spark
-        ours, theirs = (spark.read.table(table.sql_name) for table in (mirror, source))
+        ours, theirs = (self._compared_rows(spark.read.table(table.sql_name)) for table in (mirror, source))
         found = compared.differences(ours, theirs).persist()
         try:
             changed = found.count()
+            if self.request.narrowed is not None:
+                self._check_narrowed(
+                    changed, is_restated=bool(plan.changes), by_key=compared.identifies_rows(mirror)
+                )
             self._write_changelog(found, marker, RECONCILED)
             failpoints.reach("between-reread-commits")
             staged = Staged()
@@ -163,8 +171,7 @@ class Publication:
                 staged = self._staged_differences(mirror, found, compared)
             elif changed:
                 staged = self._staged_copies(mirror, found, compared)
-            properties = {UNFILLED_KEY: None, **self._restatement()}
-            staged = replace(staged, fills_done=True, properties=properties)
+            staged = self._with_properties(staged)
             base = self.context.ledger.progress(self.table).mirror
             target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
             sequence = 1 if base is None else base.sequence + 1
@@ -175,9 +182,38 @@ class Publication:
         finally:
             found.unpersist()
         self._forget()
-        # If the process is killed before this, the staging table is still there, and is published again.
-        self._resolve_quarantined()
+        if self.request.narrowed is None:
+            # If the process is killed before this, the staging table is still there, and is published again.
+            self._resolve_quarantined()
         return changed
+
+    def _compared_rows(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that are compared. Later events may have brought others into the staging table."""
+        narrowed = self.request.narrowed
+        if narrowed is None:
+            return rows
+        name = next(c.name for c in self.schema.source.columns if c.source_name.name == narrowed.column)
+        return rows.where(F.expr(narrowed.condition(quoted(name))))
+
+    def _check_narrowed(self, changed: int, *, is_restated: bool, by_key: bool) -> None:
+        """Check that the differences of a part of the table can be written.
+
+        Raises:
+            UnsupportedChange: the whole content would have to be written.
+        """
+        if is_restated or not by_key or changed > _REPLACE_ABOVE:
+            raise UnsupportedChange(
+                f"a part of {self.table} cannot be corrected, because its columns changed, rows lack key columns, or "
+                "too many rows differ",
+                f"run: replicator heal {self.table}",
+            )
+
+    def _with_properties(self, staged: Staged) -> Staged:
+        """Return the change with the properties of a mirror that equals the source."""
+        properties = self._restatement()
+        if self.request.narrowed is not None:
+            return replace(staged, properties=properties)
+        return replace(staged, fills_done=True, properties={UNFILLED_KEY: None, **properties})
 
     def _resolve_quarantined(self) -> None:
         """Resolve the quarantined events whose changes are in the rows that were read."""

@@ -1,13 +1,13 @@
 """The mirror process: it holds the mirror's lock, has its own Spark session, and reacts to signals."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from replicator.config import ArchiveLog, Config, KafkaLog
 from replicator.errors import UsageError
 from replicator.model.replay_range import ReplayRange
-from replicator.model.reread import Request
+from replicator.model.reread import Narrowed, Request
 from replicator.model.table import TableId
 from replicator.runner.archive_run import (
     OnProgress,
@@ -62,8 +62,11 @@ def reread_tables(
     tables: Sequence[TableId],
     reason: str,
     on_progress: Callable[[Sequence[Request]], None] = lambda _: None,
+    narrowed: Mapping[TableId, Narrowed] | None = None,
 ) -> list[Request]:
     """Read `tables` again from the source, and end once that is done. Return the requests.
+
+    Of the tables in `narrowed`, only a part is read and compared.
 
     Raises:
         MirrorRuns: another process on this machine runs this mirror.
@@ -82,7 +85,7 @@ def reread_tables(
             return []
         rereads.lost_binlog = lost
         rereads.load()
-        rereads.request(tables, reason)
+        rereads.request(tables, reason, narrowed=narrowed)
         scheduler.await_rereads(lambda: on_progress(rereads.requests()))
         return [request for request in rereads.requests() if request.table in tables]
 

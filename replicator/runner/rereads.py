@@ -26,7 +26,7 @@ from replicator.errors import (
     UsageError,
 )
 from replicator.model.clock import now_ms
-from replicator.model.reread import REREAD_KEY, Phase, Request, new_request, requests_in
+from replicator.model.reread import REREAD_KEY, Narrowed, Phase, Request, new_request, requests_in
 from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
@@ -154,8 +154,14 @@ class Rereads:
         reread = TableReread(self._context, self._stage(), request, topic, self._record)
         reread.end(Phase.FAILED, problem=_LEFT_OUT)
 
-    def request(self, tables: Iterable[TableId], reason: str, max_rows: int | None = None) -> None:
-        """Request re-reads of tables that have none yet.
+    def request(
+        self,
+        tables: Iterable[TableId],
+        reason: str,
+        max_rows: int | None = None,
+        narrowed: Mapping[TableId, Narrowed] | None = None,
+    ) -> None:
+        """Request re-reads of tables that have none yet, or of a part of those in `narrowed`.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -164,7 +170,8 @@ class Rereads:
             self.load()
         for table in tables:
             if table not in self._active and table not in self._waiting:
-                request = self._with_hold(new_request(table, reason, max_rows))
+                part = (narrowed or {}).get(table)
+                request = self._with_hold(new_request(table, reason, max_rows, part))
                 self._record(request)
                 self._waiting[table] = request
                 _LOG.info("re-read requested", table=str(table), reason=reason)
@@ -247,7 +254,8 @@ class Rereads:
             held = request.held or request.table in self._tables.paused
         else:
             held = True
-        return replace(request, held=held)
+        # A table without its later events must be read as a whole.
+        return replace(request, held=held, narrowed=None if held else request.narrowed)
 
     def _table_paused(self, table: TableId, cause: Exception) -> None:
         """Note that a table was paused, and request its re-read if that is due.

@@ -60,6 +60,14 @@ def verify(mirrored: MirroredDatabase, *arguments: str) -> tuple[int, dict[str, 
     return done.returncode, report
 
 
+def status_of(mirrored: MirroredDatabase) -> dict[str, Any]:
+    done = subprocess.run(
+        [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def test_verify_while_writers_write_and_with_planted_faults(mirror_database: MirroredDatabaseBuilder) -> None:
     rows = [
         *KEYLESS,
@@ -104,14 +112,15 @@ def test_verify_while_writers_write_and_with_planted_faults(mirror_database: Mir
         assert log == {("missing", "é"), ("unexpected", "a|b")}
         assert [f["text"] for f in tables["gone"]["schema"]] == ["the source has no such table"]
         assert [f["severity"] for f in tables["t01"]["schema"]] == ["different"]
-        code, report = verify(mirrored, "--repair", "--table", f"{mirrored.database.name}.wide")
+        wide = f"{mirrored.database.name}.wide"
+        assert (verify(mirrored, "--repair", "--dry-run", "--table", wide))[0] == 1
+        code, report = verify(mirrored, "--repair", "--table", wide)
         assert (code, report["tables"]["wide"]["repaired"]) == (0, len(found)), report
         assert mirrored.comparison.differences({"wide"}) == {}
+        status = status_of(mirrored)
+        assert next(r for r in status["rereads"] if r["name"] == "wide")["narrowed"]["column"] == "id"
         assert mirror.stop() == 0, mirror.tail()
-    status = subprocess.run(
-        [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=True
-    )
-    verdicts = {v["name"]: v["verdict"] for v in json.loads(status.stdout)["verified"]}
+    verdicts = {v["name"]: v["verdict"] for v in status_of(mirrored)["verified"]}
     assert (verdicts["wide"], verdicts["log"], verdicts["t00"]) == ("equal", "different", "equal")
     code, report = verify(mirrored, "--wait", "0", "--table", f"{mirrored.database.name}.t02")
     assert (code, set(report["tables"])) == (0, {"t02"})
@@ -181,4 +190,46 @@ def test_a_killed_check_is_continued_and_changed_keys_are_checked(
         )
         code, report = verify(mirrored, "--since", report["position"], "--table", second)
         assert (code, report["tables"]["second"]["source_rows"]) == (0, 0)
+        assert mirror.stop() == 0, mirror.tail()
+
+
+def test_a_repair_reads_and_writes_only_ranges_that_differ(mirror_database: MirroredDatabaseBuilder) -> None:
+    rows = 100_000
+    prepare = [
+        "CREATE TABLE long_table (id BIGINT, line INT, v INT, PRIMARY KEY (id, line))",
+        """
+        INSERT INTO long_table WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
+        SELECT 1000 * a.i + b.i, 1, 0 FROM n a, n b WHERE a.i < 100
+        """,
+    ]
+    mirrored = mirror_database(tables=0, extra=FAST_MIRROR, prepare=prepare)
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S)
+        with mirrored.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            cursor.execute("UPDATE long_table SET v = 1 WHERE id IN (5, 99990)")
+            cursor.execute("DELETE FROM long_table WHERE id = 6")
+            cursor.execute("INSERT INTO long_table VALUES (7, 2, 2)")
+        name = f"{mirrored.database.name}.long_table"
+        # The check does not look at the last keys, so the repair does not either.
+        code, report = verify(mirrored, "--repair", "--table", name, "--last", "50000")
+        repaired = report["tables"]["long_table"]
+        assert (code, repaired["repaired"], repaired["source_rows"]) == (0, 3, 50_001)
+        request = next(r for r in status_of(mirrored)["rereads"] if r["name"] == "long_table")
+        assert 0 < request["rows"] < rows / 2
+        code, report = verify(mirrored)
+        assert [row["key"]["id"] for row in report["tables"]["long_table"]["rows"]] == ["99990"]
+        shown = subprocess.run(
+            [COMMAND, "verify", "--repair", "--dry-run", "-c", str(mirrored.config)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "insert 0 rows, update 1 and delete 0" in shown.stdout
+        assert verify(mirrored)[0] == 1
+        # Changes go on while the range is read.
+        with mirrored.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("UPDATE long_table SET v = v + 10 WHERE id < 10")
+        assert verify(mirrored, "--repair")[0] == 0
+        mirrored.comparison.await_equal(mirror, START_S)
         assert mirror.stop() == 0, mirror.tail()

@@ -101,6 +101,8 @@ def continued(parts: Sequence[Part], result: TableResult) -> TableResult:
         complete=result.complete and all(part.complete for part in parts),
         fetched=result.fetched + sum(part.fetched for part in parts),
         earlier=earlier,
+        # It is not recorded where the rows of earlier parts are.
+        narrowed=None if any(part.rows for part in parts) else result.narrowed,
     )
 
 

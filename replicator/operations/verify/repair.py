@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from replicator.config import Config
 from replicator.errors import CheckFailed
-from replicator.model.reread import Phase
+from replicator.model.reread import Narrowed, Phase
 from replicator.operations.reread import OnProgress as OnRequests
 from replicator.operations.reread import reread
 from replicator.operations.verify.mirror_check import OnProgress, Wanted, verify
-from replicator.operations.verify.results import Report, Verdict
+from replicator.operations.verify.results import Report, Severity, TableResult, Verdict
 from replicator.sources.mysql.tables import included_tables
 
 
@@ -17,7 +17,8 @@ def repair(
 ) -> Report:
     """Return the report after the repair; `report` itself if no table differs that the source has.
 
-    A re-read writes exactly the rows that differ, in one commit, to mirror and changelog.
+    A re-read writes exactly the rows that differ, in one commit, to mirror and changelog. It reads only ranges of keys
+    in which rows differ, if the key begins with an integer and the columns are the same.
 
     Raises:
         CheckFailed: a table could not be read.
@@ -27,7 +28,9 @@ def repair(
     tables = [table for table in included_tables(config) if str(table) in different]
     if not tables:
         return report
-    requests = reread(config, tables, "verify", on_requests)
+    results = {result.table: result for result in report.tables}
+    narrowed = {t: part for t in tables if (part := part_of(results[str(t)])) is not None}
+    requests = reread(config, tables, "verify", on_requests, narrowed)
     if failed := [request for request in requests if request.phase is Phase.FAILED]:
         raise CheckFailed(f"{failed[0].table} could not be read again: {failed[0].problem}")
     changed = {str(request.table): request.changed or 0 for request in requests}
@@ -38,3 +41,9 @@ def repair(
         ended_ms=again.ended_ms,
         tables=[repaired.get(result.table, result) for result in report.tables],
     )
+
+
+def part_of(result: TableResult) -> Narrowed | None:
+    """Return the part of a table that must be read again; None for all of it."""
+    wrong = any(finding.severity is Severity.DIFFERENT for finding in result.schema)
+    return None if wrong else result.narrowed

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from replicator.model.reread import Narrowed
 from replicator.operations.verify.canonical import ComparedColumn, Form
 from replicator.operations.verify.lake_rows import Row
 
@@ -113,6 +114,7 @@ class TableResult:
         since: since when the keys that were checked changed; None if keys were not chosen by changes.
         earlier: number of rows of the source that a check compared that was interrupted, at an earlier position.
         offsets, topic_id: as those of `VerifiedTable`.
+        narrowed: the part of the table in which all rows are that differ; None if that is not known.
         passing: whether it is undecided for a reason that passes, so that it may be checked again.
     """
 
@@ -140,6 +142,7 @@ class TableResult:
     earlier: int = 0
     offsets: Mapping[int, int] = field(default_factory=dict)
     topic_id: str | None = None
+    narrowed: Narrowed | None = None
     passing: bool = False
 
     @property

@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from replicator.model.reread import KeySpan, Narrowed
 from replicator.operations.verify.changed_keys import ChangedKeys
 from replicator.operations.verify.chunks import (
     PARTS,
@@ -163,6 +164,7 @@ class TableCheck:
     on_part: Callable[[Checked], None] = lambda _: None
     _fetched: int = field(default=0, init=False)
     _lake_rows: int = field(default=0, init=False)
+    _spans: list[KeySpan] = field(default_factory=list, init=False)
     _complete: bool = field(default=True, init=False)
     _asked_rows: int = field(default=0, init=False)
     _began: float = field(default_factory=time.monotonic, init=False)
@@ -209,6 +211,7 @@ class TableCheck:
             excluded=self.table.excluded,
             masked=self.table.masked,
             seconds=time.monotonic() - began,
+            narrowed=self._narrowed,
             passing=reason is not None,
         )
 
@@ -223,6 +226,7 @@ class TableCheck:
             part = ranges[start : start + _RANGES_AT_ONCE]
             results, known, fetched = self._compare_ranges(part), len(found), self._fetched
             suspicious = [r for r, result in zip(part, results, strict=True) if not result.equal]
+            self._spans += self._spans_of(suspicious, [r for r in results if not r.equal])
             if self._complete and suspicious:
                 self._add_differences(found, suspicious)
             chunks += results
@@ -230,6 +234,22 @@ class TableCheck:
                 Checked(part[-1].upto, results, found[known:], self._complete, self._fetched - fetched)
             )
         return chunks, found
+
+    def _spans_of(self, ranges: Sequence[KeyRange], results: Sequence[ChunkResult]) -> Iterator[KeySpan]:
+        """Yield the values of the first key column of ranges that differ, if it is an integer."""
+        first = self.table.ranges[0]
+        if first.width is not None:
+            return
+        least, greatest = (0, (1 << 64) - 1) if first.is_unsigned else (-(1 << 63), (1 << 63) - 1)
+        for chunk, result in zip(ranges, results, strict=True):
+            low = least if chunk.after is None else int(chunk.after[0])
+            high = greatest if chunk.upto is None else int(chunk.upto[0])
+            yield KeySpan(low, high, result.source_rows)
+
+    @property
+    def _narrowed(self) -> Narrowed | None:
+        """The part of the table in which rows differ; None if it cannot be told by integers."""
+        return Narrowed.to(self.table.ranges[0].source, self._spans) if self._spans else None
 
     def _by_keys(self, changed: ChangedKeys) -> tuple[list[ChunkResult], list[RowDifference]]:
         """Compare the rows of some keys."""
