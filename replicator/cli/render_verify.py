@@ -10,7 +10,7 @@ from replicator.cli.output import coloured, duration, new_console, new_table, pr
 
 if TYPE_CHECKING:
     from replicator.model.verified import VerifiedTable
-    from replicator.operations.verify.results import Report, RowDifference, TableResult
+    from replicator.verify.results import Report, RowDifference, TableResult
 
 _ROWS: Final = 10
 """Rows of a table that are shown at most; JSON has all."""
@@ -18,8 +18,8 @@ _ROWS: Final = 10
 
 def print_report(report: "Report", *, as_json: bool) -> None:
     """Print the report of `verify`."""
-    from replicator.operations.verify.report_json import to_json  # noqa: PLC0415 - loads Arrow
-    from replicator.operations.verify.results import Kind  # noqa: PLC0415
+    from replicator.verify.report_json import to_json  # noqa: PLC0415 - loads Arrow
+    from replicator.verify.results import Kind  # noqa: PLC0415
 
     if as_json:
         print_json(to_json(report))
@@ -52,8 +52,7 @@ def print_report(report: "Report", *, as_json: bool) -> None:
 
 def print_plan(report: "Report") -> None:
     """Print what a repair would write."""
-    from replicator.operations.verify.repair import part_of  # noqa: PLC0415 - loads Arrow
-    from replicator.operations.verify.results import Kind, Verdict  # noqa: PLC0415
+    from replicator.verify.results import Kind, Verdict, repaired_part  # noqa: PLC0415 - loads Arrow
 
     console = new_console()
     for result in report.tables:
@@ -61,7 +60,7 @@ def print_plan(report: "Report") -> None:
             continue
         more = "" if result.complete else "at least "
         missing, unexpected, different = (result.counts.get(kind, 0) for kind in Kind)
-        part = part_of(result)
+        part = repaired_part(result)
         read = "the whole table" if part is None else f"rows with {part.condition(part.column)}"
         text = (
             f"{result.table}: a repair would read {read}, insert {more}{missing:,} rows, update {different:,} and "

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from replicator.cli.progress import ShowProgress
     from replicator.config import Config
     from replicator.model.reread import Request
-    from replicator.operations.verify.mirror_check import Wanted
-    from replicator.operations.verify.results import Report
+    from replicator.verify.mirror_check import Wanted
+    from replicator.verify.results import Report
 
 _EXIT_CODES: Final = {"equal": 0, "different": 1, "undecided": 3}
 
@@ -138,11 +138,11 @@ def verify(  # noqa: PLR0917 - options are passed by name
     from replicator.config import load
     from replicator.errors import UsageError
     from replicator.model.clock import now_ms
-    from replicator.operations.verify.mirror_check import Wanted
-    from replicator.operations.verify.mirror_check import verify as check
-    from replicator.operations.verify.report_html import to_html
-    from replicator.operations.verify.table_check import Limits
     from replicator.telemetry import setup_logging
+    from replicator.verify.mirror_check import Wanted
+    from replicator.verify.mirror_check import verify as check
+    from replicator.verify.report_html import to_html
+    from replicator.verify.table_check import Limits
 
     if dry_run and not repair:
         raise UsageError("--dry-run shows what --repair would write", "add --repair")

@@ -28,6 +28,7 @@ from replicator.config.models import (
 from replicator.config.secrets import SecretRef
 from replicator.config.tags import TagsConfig
 from replicator.config.values import SourceUrl
+from replicator.config.verify import VerifyConfig
 
 __all__ = [
     "CATALOG_NAME",
@@ -51,6 +52,7 @@ __all__ = [
     "TableConfig",
     "TableOptions",
     "TagsConfig",
+    "VerifyConfig",
     "load",
     "parse",
 ]

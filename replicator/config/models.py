@@ -25,6 +25,7 @@ from replicator.config.values import (
     Trigger,
     Url,
 )
+from replicator.config.verify import VerifyConfig
 from replicator.errors import ConfigError
 from replicator.model.column_rules import RuleSet
 from replicator.model.partitioning import PartitionField
@@ -386,6 +387,7 @@ class Config(Section):
     heal: HealConfig = HealConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
     tags: TagsConfig = TagsConfig()
+    verify: VerifyConfig = VerifyConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     spark: SparkConfig = SparkConfig()
     columns: MirrorColumnsConfig = MirrorColumnsConfig()
@@ -398,6 +400,10 @@ class Config(Section):
         if self.bootstrap.by == "mirror" and not self.can_read_source:
             raise ValueError(
                 'bootstrap.by = "mirror" needs log.connect_url: only Kafka Connect knows what is in the log'
+            )
+        if self.verify.every is not None and getattr(self.log, "connect_url", None) is None:
+            raise ValueError(
+                "verify.every needs log.connect_url: only Kafka Connect knows up to where the connector has read"
             )
         if self.tags.every is not None and getattr(self.log, "connect_url", None) is None:
             raise ValueError(

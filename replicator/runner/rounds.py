@@ -56,6 +56,8 @@ class Rounds:
                     self._advance()
                 if not self._ended:
                     self._scheduler.step_rereads()
+                    if (checks := self._scheduler.checks) is not None:
+                        checks.step(self._scheduler.tables.paused)
             finally:
                 self._lock.release()
 
@@ -73,6 +75,8 @@ class Rounds:
         while not scheduler.stopping.is_set():
             part, before = scheduler.plan_round(self._goal, self._pace), scheduler.events
             began = time.monotonic()
+            if scheduler.checks is not None:
+                scheduler.checks.has_backlog = part.left > 0
             scheduler.advance(part.ends, backlog=part.left)
             if part.complete or scheduler.events == before:
                 return

@@ -23,6 +23,7 @@ from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.runner.log_check import lost_events, unmatched_patterns
 from replicator.runner.rereads import Rereads
+from replicator.runner.scheduled_checks import ScheduledChecks
 from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
 from replicator.runner.source_positions import SourcePositions
 from replicator.runner.summary import RunSummary, RunTotals
@@ -62,6 +63,7 @@ class Scheduler:
         tags: the tags of all tables at one source position.
         stopping: if set, no further task is started.
         rereads: the re-reads of tables from the source; None if the log has no source that could be read.
+        checks: the scheduled comparisons with the source; None if there are none.
         seconds: how long the tasks of each table took in the last call of `advance`.
         totals: what was done so far, also by earlier schedulers of the process.
     """
@@ -91,6 +93,7 @@ class Scheduler:
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
         self._renames = TableRenames(context, self.tables)
         self.rereads: Rereads | None = None
+        self.checks: ScheduledChecks | None = None
         self._log_start: Offsets = {}
         self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
         self.totals = totals or RunTotals(with_before=not context.config.log.flattened)
@@ -319,8 +322,9 @@ class Scheduler:
 
     def close(self) -> None:
         """Stop reading tables again, and end all threads. No batch may be running."""
-        if self.rereads is not None:
-            self.rereads.close()
+        for beside in (self.checks, self.rereads):
+            if beside is not None:
+                beside.close()
         self._pool.shutdown()
 
     def _unread(self, ends: Offsets) -> list[list[TableTask]]:

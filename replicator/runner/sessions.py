@@ -20,6 +20,7 @@ from replicator.runner.connector_watch import watching
 from replicator.runner.lock import only_one
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
+from replicator.runner.scheduled_checks import ScheduledChecks
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.signals import stop_on_signals
 from replicator.runner.stream import KafkaStream, follow
@@ -109,6 +110,8 @@ class Sessions:
                 self._control.begin(scheduler.stopping)
                 if scheduler.rereads is not None:
                     scheduler.rereads.lost_binlog = lost
+                    if config.verify.every is not None and not self._until_caught_up:
+                        scheduler.checks = ScheduledChecks(config, scheduler.rereads, scheduler.stopping)
                 if session.reload is not None and self._reloads is not None:
                     self._reloads.applied(session.reload)
                 stream = KafkaStream(scheduler.context, kafka_log(config), scheduler, self._until_caught_up)

@@ -16,13 +16,13 @@ from sqlalchemy import Connection
 from replicator.config import Config, load
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.model.table import TableId
-from replicator.operations.verify.canonical import ComparedColumn, Form, combined_hash, row_hash, row_text
-from replicator.operations.verify.chunks import ChunkSums, KeyRange, RangeChunks
-from replicator.operations.verify.compared_table import ComparedTable, compared_table
-from replicator.operations.verify.lake_rows import Checksum, forms, hashes, row_texts
-from replicator.operations.verify.mysql_json import mysql_json, same_json
-from replicator.operations.verify.source_side import SourceSide, open_source
 from replicator.sources.mysql.connection import connect
+from replicator.verify.canonical import ComparedColumn, Form, combined_hash, row_hash, row_text
+from replicator.verify.chunks import ChunkSums, KeyRange, RangeChunks
+from replicator.verify.compared_table import ComparedTable, compared_table
+from replicator.verify.lake_rows import Checksum, forms, hashes, row_texts
+from replicator.verify.mysql_json import mysql_json, same_json
+from replicator.verify.source_side import SourceSide, open_source
 from tests.support.compared_rows import lake_rows, source_forms, use_session
 from tests.support.source import SourceDatabase
 from tests.workload.column_types import MODES, TABLES, TypeTable

@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlalchemy import Connection, text
 
 from replicator.model.types import LakeType
-from replicator.operations.verify.compared_table import ComparedTable
 from replicator.sources.mysql.table_rows import SourceColumn, Wire
+from replicator.verify.compared_table import ComparedTable
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 

@@ -185,6 +185,7 @@ SECTIONS: Final = (
     "schema_changes",
     "maintenance",
     "tags",
+    "verify",
     "spark",
     "table",
 )

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.model.table import TableId
-from replicator.operations.verify.canonical import compared_column
-from replicator.operations.verify.chunks import (
+from replicator.sources.mysql.table_rows import SourceTable, _column, _key_column
+from replicator.verify.canonical import compared_column
+from replicator.verify.chunks import (
     BucketChunks,
     Chunks,
     ChunkSums,
@@ -17,11 +18,10 @@ from replicator.operations.verify.chunks import (
     PartChunks,
     RangeChunks,
 )
-from replicator.operations.verify.compared_table import ComparedTable, _ranges
-from replicator.operations.verify.lake_rows import Checksum, Row, forms, hash_rows
-from replicator.operations.verify.later_changes import LaterChanges
-from replicator.operations.verify.row_comparison import rows_of as rows_of_forms
-from replicator.sources.mysql.table_rows import SourceTable, _column, _key_column
+from replicator.verify.compared_table import ComparedTable, _ranges
+from replicator.verify.lake_rows import Checksum, Row, forms, hash_rows
+from replicator.verify.later_changes import LaterChanges
+from replicator.verify.row_comparison import rows_of as rows_of_forms
 from tests.support.compared_rows import arrow_type
 
 

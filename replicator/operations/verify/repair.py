@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from replicator.config import Config
 from replicator.errors import CheckFailed
-from replicator.model.reread import Narrowed, Phase
+from replicator.model.reread import Phase
 from replicator.operations.reread import OnProgress as OnRequests
 from replicator.operations.reread import reread
-from replicator.operations.verify.mirror_check import OnProgress, Wanted, verify
-from replicator.operations.verify.results import Report, Severity, TableResult, Verdict
 from replicator.sources.mysql.tables import included_tables
+from replicator.verify.mirror_check import OnProgress, Wanted, verify
+from replicator.verify.results import Report, Verdict, repaired_part
 
 
 def repair(
@@ -29,7 +29,7 @@ def repair(
     if not tables:
         return report
     results = {result.table: result for result in report.tables}
-    narrowed = {t: part for t in tables if (part := part_of(results[str(t)])) is not None}
+    narrowed = {t: part for t in tables if (part := repaired_part(results[str(t)])) is not None}
     requests = reread(config, tables, "verify", on_requests, narrowed)
     if failed := [request for request in requests if request.phase is Phase.FAILED]:
         raise CheckFailed(f"{failed[0].table} could not be read again: {failed[0].problem}")
@@ -41,9 +41,3 @@ def repair(
         ended_ms=again.ended_ms,
         tables=[repaired.get(result.table, result) for result in report.tables],
     )
-
-
-def part_of(result: TableResult) -> Narrowed | None:
-    """Return the part of a table that must be read again; None for all of it."""
-    wrong = any(finding.severity is Severity.DIFFERENT for finding in result.schema)
-    return None if wrong else result.narrowed

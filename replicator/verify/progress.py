@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from replicator.errors import UsageError
-from replicator.operations.verify.results import ChunkResult, Kind, RowDifference, TableResult, Verdict
+from replicator.verify.results import ChunkResult, Kind, RowDifference, TableResult, Verdict
 
 _VERSION: Final = 1
 Options = Mapping[str, str | int | float | None]
@@ -43,9 +43,9 @@ _RESULTS: Final = TypeAdapter(TableResult)
 
 @dataclass(slots=True)
 class Progress:
-    """The tables and parts that are done. Changes are written at once."""
+    """The tables and parts that are done. Changes are written at once, unless there is no `path`."""
 
-    path: Path
+    path: Path | None = None
     results: dict[str, TableResult] = field(default_factory=dict)
     parts: dict[str, list[Part]] = field(default_factory=dict)
 
@@ -64,6 +64,8 @@ class Progress:
 
     def begin(self, options: Options) -> None:
         """Begin a new file, or continue the one that was read. It is private, because it has values of rows."""
+        if self.path is None:
+            return
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._write({"version": _VERSION, "options": dict(options)})
@@ -72,12 +74,15 @@ class Progress:
 
     def end(self) -> None:
         """Delete the file: the check is complete."""
-        self.path.unlink(missing_ok=True)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
     def _write(self, value: Mapping[str, Any]) -> None:
         self._append(json.dumps(value) + "\n")
 
     def _append(self, text: str) -> None:
+        if self.path is None:
+            return
         with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
             file.write(text)
 

@@ -14,11 +14,11 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from replicator.consumer.files import FileReader, FilesGone
 from replicator.errors import LakeError, UnsupportedChange
-from replicator.operations.verify.ahead import ahead
-from replicator.operations.verify.chunks import Chunks, ChunkSums, KeyRange
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import forms, hashes, row_texts
-from replicator.operations.verify.ordered_keys import Numbers
+from replicator.verify.ahead import ahead
+from replicator.verify.chunks import Chunks, ChunkSums, KeyRange
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.lake_rows import forms, hashes, row_texts
+from replicator.verify.ordered_keys import Numbers
 
 _SLICE_ROWS: Final = 16_384
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from replicator.operations.verify.canonical import ComparedColumn, Form
-from replicator.operations.verify.chunks import Chunks
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Row, forms
-from replicator.operations.verify.later_changes import KeyStates, LaterChanges
-from replicator.operations.verify.mysql_json import same_json
-from replicator.operations.verify.results import Kind, RowDifference, shown
+from replicator.verify.canonical import ComparedColumn, Form
+from replicator.verify.chunks import Chunks
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.lake_rows import Row, forms
+from replicator.verify.later_changes import KeyStates, LaterChanges
+from replicator.verify.mysql_json import same_json
+from replicator.verify.results import Kind, RowDifference, shown
 
 
 @dataclass(frozen=True, slots=True)

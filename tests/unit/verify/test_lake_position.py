@@ -9,8 +9,8 @@ from pyiceberg.types import LongType, NestedField
 
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.operations.verify.lake_position import LakePosition, lake_tables
 from replicator.schema.changes import PENDING_FILLS_KEY
+from replicator.verify.lake_position import LakePosition, lake_tables
 from tests.support.config import minimal_config
 
 CONFIG = minimal_config(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.operations.verify.mysql_json import mysql_json, same_json
+from replicator.verify.mysql_json import mysql_json, same_json
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pyiceberg.table import Table
 
 from replicator.model.table import lake_names
 from replicator.model.types import LakeType
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.results import SchemaFinding, Severity
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.results import SchemaFinding, Severity
 
 
 def compare_schema(table: ComparedTable, mirror: Table) -> Iterator[SchemaFinding]:

@@ -20,10 +20,10 @@ from replicator.model.changelog import RowKind
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
-from replicator.operations.verify.chunks import Chunks, ChunkSums
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Row, forms, hash_rows
-from replicator.operations.verify.source_side import Fence
+from replicator.verify.chunks import Chunks, ChunkSums
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.lake_rows import Row, forms, hash_rows
+from replicator.verify.source_side import Fence
 
 Offsets = Mapping[int, int]
 """Partition → offset."""

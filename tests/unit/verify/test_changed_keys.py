@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.errors import UsageError
-from replicator.operations.verify.changed_keys import (
+from replicator.verify.changed_keys import (
     ChangedKeys,
     SinceGtids,
     SinceOffsets,
@@ -17,10 +17,10 @@ from replicator.operations.verify.changed_keys import (
     changed_keys,
     parse_since,
 )
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.table_check import TableCheck
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.table_check import TableCheck
 from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, no_changes, rows_of
-from tests.unit.operations.verify.test_lake_side import SOURCE, TABLE, catalog, changelog_of
+from tests.unit.verify.test_lake_side import SOURCE, TABLE, catalog, changelog_of
 
 __all__ = ["catalog"]
 

@@ -20,12 +20,12 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.identifiers import quoted
 from replicator.model.table import TableId
-from replicator.operations.verify.canonical import combined_hash
-from replicator.operations.verify.chunks import BucketChunks, KeyRange, part_of
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Checksum, Row
-from replicator.operations.verify.ordered_keys import Key, key_value
 from replicator.sources.mysql.connection import connect, read_binlog_end
+from replicator.verify.canonical import combined_hash
+from replicator.verify.chunks import BucketChunks, KeyRange, part_of
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.lake_rows import Checksum, Row
+from replicator.verify.ordered_keys import Key, key_value
 
 _LACKS_PRIVILEGE: Final = 1227
 _SAVEPOINT: Final = "replicator_verify"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.later_changes import LaterChanges
-from replicator.operations.verify.ordered_keys import encoded_keys, keys_of_rows
-from replicator.operations.verify.results import Kind, Verdict
-from replicator.operations.verify.table_check import Limits, TableCheck
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.later_changes import LaterChanges
+from replicator.verify.ordered_keys import encoded_keys, keys_of_rows
+from replicator.verify.results import Kind, Verdict
+from replicator.verify.table_check import Limits, TableCheck
 from tests.support.verified_tables import (
     KEYLESS,
     NAMES,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from replicator.operations.verify.canonical import Form, row_hash, row_text
+from replicator.verify.canonical import Form, row_hash, row_text
 from tests.support.verified_tables import KEYLESS, NAMES, ORDERS, described
 
 

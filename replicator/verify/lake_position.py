@@ -14,11 +14,11 @@ from replicator.lake.reader import newest_marker, tables_in
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
-from replicator.operations.verify.later_changes import Offsets, offsets
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
+from replicator.verify.later_changes import Offsets, offsets
 
 _POLL_S: Final = 0.5
 _RUN: Final = "check that `replicator run` and the connector are running: replicator status"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.errors import SchemaError
-from replicator.operations.verify.canonical import ComparedColumn
+from replicator.verify.canonical import ComparedColumn
 
 Key = tuple[int | bytes, ...]
 """The values of the key columns: numbers, or bytes of the column's length."""

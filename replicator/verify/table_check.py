@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.model.reread import KeySpan, Narrowed
-from replicator.operations.verify.changed_keys import ChangedKeys
-from replicator.operations.verify.chunks import (
+from replicator.verify.changed_keys import ChangedKeys
+from replicator.verify.chunks import (
     PARTS,
     BucketChunks,
     ChosenKeys,
@@ -29,11 +29,11 @@ from replicator.operations.verify.chunks import (
     PartChunks,
     RangeChunks,
 )
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Checksum, Row, hash_rows
-from replicator.operations.verify.later_changes import LaterChanges
-from replicator.operations.verify.ordered_keys import Key, key_text
-from replicator.operations.verify.results import (
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.lake_rows import Checksum, Row, hash_rows
+from replicator.verify.later_changes import LaterChanges
+from replicator.verify.ordered_keys import Key, key_text
+from replicator.verify.results import (
     ChunkResult,
     Kind,
     RowDifference,
@@ -42,7 +42,7 @@ from replicator.operations.verify.results import (
     TableResult,
     Verdict,
 )
-from replicator.operations.verify.row_comparison import RowComparison, rows_of
+from replicator.verify.row_comparison import RowComparison, rows_of
 
 _BUCKET_ROWS: Final = 500
 """Rows of a bucket."""
@@ -150,6 +150,7 @@ class TableCheck:
         changed: if given, only these keys are checked.
         on_rows: called during the check.
         on_part: called after each part of the ranges.
+        throttle: called before the source is asked; it may wait.
     """
 
     table: ComparedTable
@@ -162,6 +163,7 @@ class TableCheck:
     changed: ChangedKeys | None = None
     on_rows: OnRows = lambda *_: None
     on_part: Callable[[Checked], None] = lambda _: None
+    throttle: Callable[[], object] = lambda: None
     _fetched: int = field(default=0, init=False)
     _lake_rows: int = field(default=0, init=False)
     _spans: list[KeySpan] = field(default_factory=list, init=False)
@@ -347,6 +349,7 @@ class TableCheck:
 
     def _slow_down(self, answer: object) -> None:
         """Wait until the source may be asked again, after it has read the rows of an answer."""
+        self.throttle()
         if self.limits.rows_per_second is None:
             return
         checksums = answer.values() if isinstance(answer, dict) else [answer]
@@ -355,6 +358,7 @@ class TableCheck:
         time.sleep(max(0.0, due - time.monotonic()))
 
     def _by_buckets(self) -> tuple[list[ChunkResult], list[RowDifference]]:
+        self.throttle()
         buckets = BucketChunks(self.table, min(_MOST_BUCKETS, 1 + self.table.source.rows // _BUCKET_ROWS))
         sums = ChunkSums(len(buckets), distinct=self.table.is_distinct)
         with self._reading(buckets, sums, None):

@@ -15,9 +15,9 @@ from replicator.errors import Unsettled, UsageError
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import hash_rows
-from replicator.operations.verify.later_changes import Flags, each
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.lake_rows import hash_rows
+from replicator.verify.later_changes import Flags, each
 
 _MOST_KEYS: Final = 1_000_000
 """If more keys changed, a check of all rows is faster."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from replicator.operations.verify.results import Kind, Report, TableResult
+from replicator.verify.results import Kind, Report, TableResult
 
 
 def to_json(report: Report) -> dict[str, Any]:

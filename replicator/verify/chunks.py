@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.model.identifiers import quoted
-from replicator.operations.verify.canonical import row_text
-from replicator.operations.verify.compared_table import ComparedTable
-from replicator.operations.verify.lake_rows import Checksum, forms, hash_rows, row_texts
-from replicator.operations.verify.ordered_keys import Key, Numbers, encoded_keys, key_text, keys_of_rows
 from replicator.sources.mysql.table_rows import key_range
+from replicator.verify.canonical import row_text
+from replicator.verify.compared_table import ComparedTable
+from replicator.verify.lake_rows import Checksum, forms, hash_rows, row_texts
+from replicator.verify.ordered_keys import Key, Numbers, encoded_keys, key_text, keys_of_rows
 
 PARTS: Final = 500
 """Number of parts of a range."""

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from replicator.model.reread import Narrowed
-from replicator.operations.verify.canonical import ComparedColumn, Form
-from replicator.operations.verify.lake_rows import Row
+from replicator.verify.canonical import ComparedColumn, Form
+from replicator.verify.lake_rows import Row
 
 SHOWN: Final = 200
 """Number of characters of a value that are shown at most."""
@@ -149,6 +149,12 @@ class TableResult:
     def differing(self) -> int:
         """Number of rows that differ."""
         return sum(self.counts.values())
+
+
+def repaired_part(result: TableResult) -> Narrowed | None:
+    """Return the part of a table that must be read again to correct its mirror; None for all of it."""
+    wrong = any(finding.severity is Severity.DIFFERENT for finding in result.schema)
+    return None if wrong else result.narrowed
 
 
 def settled(earlier: TableResult | None, result: TableResult) -> TableResult:

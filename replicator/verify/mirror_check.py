@@ -1,5 +1,6 @@
 """Check a mirror: compare its tables with the source at one position, while both are changing."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -25,22 +26,27 @@ from replicator.model.clock import now_ms
 from replicator.model.patterns import matches
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
-from replicator.operations.verify.changed_keys import (
+from replicator.reread.stop_signal import StopSignal
+from replicator.reread.throttle import ReplicaWatch
+from replicator.schema.changes import SCHEMA_KEY, SchemaState
+from replicator.sources.mysql.replication import watched_servers
+from replicator.sources.mysql.tables import included_tables
+from replicator.verify.changed_keys import (
     ChangedKeys,
     Since,
     SinceOffsets,
     changed_keys,
     parse_since,
 )
-from replicator.operations.verify.chunks import KeyRange, keys_between
-from replicator.operations.verify.compared_table import ComparedTable, compared_table
-from replicator.operations.verify.lake_position import LakePosition, LakeTable, lake_tables
-from replicator.operations.verify.lake_rows import no_rows
-from replicator.operations.verify.lake_side import LakeSide
-from replicator.operations.verify.later_changes import LaterChanges, Offsets, later_changes, nothing_later
-from replicator.operations.verify.ordered_keys import key_as_text, key_of_text
-from replicator.operations.verify.progress import Part, Progress, continued, new_progress, read_progress
-from replicator.operations.verify.results import (
+from replicator.verify.chunks import KeyRange, keys_between
+from replicator.verify.compared_table import ComparedTable, compared_table
+from replicator.verify.lake_position import LakePosition, LakeTable, lake_tables
+from replicator.verify.lake_rows import no_rows
+from replicator.verify.lake_side import LakeSide
+from replicator.verify.later_changes import LaterChanges, Offsets, later_changes, nothing_later
+from replicator.verify.ordered_keys import key_as_text, key_of_text
+from replicator.verify.progress import Part, Progress, continued, new_progress, read_progress
+from replicator.verify.results import (
     Report,
     SchemaFinding,
     Severity,
@@ -48,11 +54,9 @@ from replicator.operations.verify.results import (
     Verdict,
     settled,
 )
-from replicator.operations.verify.schema_comparison import compare_schema
-from replicator.operations.verify.source_side import Fence, SourceSide, has_rows, open_source
-from replicator.operations.verify.table_check import ALL, Checked, Limits, TableCheck
-from replicator.schema.changes import SCHEMA_KEY, SchemaState
-from replicator.sources.mysql.tables import included_tables
+from replicator.verify.schema_comparison import compare_schema
+from replicator.verify.source_side import Fence, SourceSide, has_rows, open_source
+from replicator.verify.table_check import ALL, Checked, Limits, TableCheck
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is done, and the number of rows that are done and in all."""
@@ -75,6 +79,7 @@ class Wanted:
         since: check only keys that changed since a position, a set of GTIDs, or the "last" check; None checks all.
         first, last: check only keys between these values of the first key column, both included; None is no bound.
         resume: continue the check that was interrupted.
+        may_be_resumed: whether what is found is recorded on this machine, so that the check can be continued.
     """
 
     patterns: tuple[str, ...] = ()
@@ -84,6 +89,7 @@ class Wanted:
     first: int | None = None
     last: int | None = None
     resume: bool = False
+    may_be_resumed: bool = True
 
     @property
     def has_bounds(self) -> bool:
@@ -151,6 +157,8 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
 
 def _progress(config: Config, wanted: Wanted) -> Progress:
     """Return the progress of this check, or of the one that it continues."""
+    if not wanted.may_be_resumed:
+        return Progress()
     path, options = config.mirror.state_dir / _PROGRESS, _options(wanted)
     # Each check has another seed.
     options.pop("seed")
@@ -345,6 +353,7 @@ class _Check:
             changed,
             lambda rows, total: self.on_progress(table.name, done + rows, max(total, done + rows)),
             lambda part: self.progress.add_part(table.name, self._part(table, part)),
+            self._throttle(table),
         ).run()
         if changed is not None:
             return replace(
@@ -353,6 +362,17 @@ class _Check:
                 is_sampled=self.wanted.since != _LAST or self.wanted.has_bounds,
             )
         return continued(parts, replace(result, is_sampled=result.is_sampled or self.wanted.has_bounds))
+
+    def _throttle(self, table: ComparedTable) -> Callable[[], object]:
+        """Return what waits while a replica is too far behind."""
+
+        def told(reason: str | None) -> None:
+            self.on_progress(table.name if reason is None else f"waiting: {reason}", 0, 0)
+
+        limit = self.config.bootstrap.max_replica_lag or 0.0
+        replicas = ReplicaWatch(watched_servers(self.config), limit, table.source.table, told)
+        never = threading.Event()
+        return lambda: replicas.wait(StopSignal(never, never))
 
     def _within(self, table: ComparedTable) -> KeyRange:
         if not self.wanted.has_bounds:

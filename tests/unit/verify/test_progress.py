@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from replicator.errors import UsageError
-from replicator.operations.verify import table_check
-from replicator.operations.verify.chunks import KeyRange
-from replicator.operations.verify.ordered_keys import key_as_text, key_of_text
-from replicator.operations.verify.progress import Part, Progress, continued, new_progress, read_progress
-from replicator.operations.verify.results import TableResult, Verdict
-from replicator.operations.verify.table_check import ALL, Checked, TableCheck
+from replicator.verify import table_check
+from replicator.verify.chunks import KeyRange
+from replicator.verify.ordered_keys import key_as_text, key_of_text
+from replicator.verify.progress import Part, Progress, continued, new_progress, read_progress
+from replicator.verify.results import TableResult, Verdict
+from replicator.verify.table_check import ALL, Checked, TableCheck
 from tests.support.verified_tables import (
     ORDERS,
     UUIDS,
@@ -74,23 +74,25 @@ def test_the_rest_of_a_table_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_parts_of_another_definition_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_check, "_RANGES_AT_ONCE", 5)
-    progress = new_progress(tmp_path / "progress")
+    path = tmp_path / "progress"
+    progress = new_progress(path)
     progress.begin(OPTIONS)
     check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)), on_part=recorded(progress))
-    found = read_progress(progress.path, OPTIONS)
+    found = read_progress(path, OPTIONS)
     assert len(found.parts_of("shop.t", "f")) == 3
     assert found.parts_of("shop.t", "g") == []
 
 
 def test_results_are_kept_and_a_torn_line_is_ignored(tmp_path: Path) -> None:
-    progress = new_progress(tmp_path / "state" / "progress")
+    path = tmp_path / "state" / "progress"
+    progress = new_progress(path)
     progress.begin(OPTIONS)
     result = check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)))
     progress.add_result(result)
-    assert stat.S_IMODE(progress.path.stat().st_mode) == 0o600
-    with progress.path.open("a") as file:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with path.open("a") as file:
         file.write('{"table": "shop.u", "resu')
-    found = read_progress(progress.path, OPTIONS)
+    found = read_progress(path, OPTIONS)
     assert list(found.results) == ["shop.t"]
     kept = found.results["shop.t"]
     assert (kept.verdict, kept.counts) == (Verdict.DIFFERENT, result.counts)
@@ -99,18 +101,19 @@ def test_results_are_kept_and_a_torn_line_is_ignored(tmp_path: Path) -> None:
     ]
     found.begin(OPTIONS)
     found.add_result(TableResult("shop.v", Verdict.EQUAL))
-    assert set(read_progress(progress.path, OPTIONS).results) == {"shop.t", "shop.v"}
+    assert set(read_progress(path, OPTIONS).results) == {"shop.t", "shop.v"}
     found.end()
-    assert read_progress(progress.path, OPTIONS).results == {}
+    assert read_progress(path, OPTIONS).results == {}
 
 
 def test_another_check_is_not_continued(tmp_path: Path) -> None:
-    progress = new_progress(tmp_path / "progress")
+    path = tmp_path / "progress"
+    progress = new_progress(path)
     progress.begin(OPTIONS)
     with pytest.raises(UsageError, match="other options"):
-        read_progress(progress.path, OPTIONS | {"tables": "shop.a"})
-    assert new_progress(progress.path).results == {}
-    assert not progress.path.exists()
+        read_progress(path, OPTIONS | {"tables": "shop.a"})
+    assert new_progress(path).results == {}
+    assert not path.exists()
 
 
 def test_keys_are_written_as_text_that_tells_their_type() -> None:

@@ -16,8 +16,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from replicator.errors import SchemaError
-from replicator.operations.verify.canonical import MODULUS, ComparedColumn, Form
-from replicator.operations.verify.mysql_json import mysql_json
+from replicator.verify.canonical import MODULUS, ComparedColumn, Form
+from replicator.verify.mysql_json import mysql_json
 
 _SEPARATOR: Final = pa.scalar(b"|", pa.large_binary())
 _LACKING: Final = pa.scalar(b"\\N", pa.large_binary())

@@ -15,13 +15,13 @@ from replicator.errors import SchemaError, Unsettled
 from replicator.model.binlog import BinlogEnd
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.gtid import GtidSet
-from replicator.operations.verify.chunks import ChunkSums, KeyRange, RangeChunks
-from replicator.operations.verify.lake_rows import Checksum
-from replicator.operations.verify.lake_side import LakeSide
-from replicator.operations.verify.later_changes import KeyStates, later_changes
-from replicator.operations.verify.results import Severity
-from replicator.operations.verify.schema_comparison import compare_schema
-from replicator.operations.verify.source_side import Fence
+from replicator.verify.chunks import ChunkSums, KeyRange, RangeChunks
+from replicator.verify.lake_rows import Checksum
+from replicator.verify.lake_side import LakeSide
+from replicator.verify.later_changes import KeyStates, later_changes
+from replicator.verify.results import Severity
+from replicator.verify.schema_comparison import compare_schema
+from replicator.verify.source_side import Fence
 from tests.support.small_changelog import _CHANGE
 from tests.support.verified_tables import checksum_of, described, rows_of
 

@@ -10,9 +10,9 @@ import pytest
 from replicator.cli.render_verify import print_report, verified_lines
 from replicator.model.table import TableId
 from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
-from replicator.operations.verify.report_html import to_html
-from replicator.operations.verify.report_json import to_json
-from replicator.operations.verify.results import (
+from replicator.verify.report_html import to_html
+from replicator.verify.report_json import to_json
+from replicator.verify.results import (
     Report,
     SchemaFinding,
     Severity,
@@ -20,7 +20,7 @@ from replicator.operations.verify.results import (
     Verdict,
     settled,
 )
-from replicator.operations.verify.table_check import TableCheck
+from replicator.verify.table_check import TableCheck
 from tests.support.lake_schemas import validate
 from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, no_changes, rows_of
 

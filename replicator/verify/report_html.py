@@ -6,7 +6,7 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from replicator.operations.verify.results import (
+from replicator.verify.results import (
     ChunkResult,
     Kind,
     Report,

@@ -1,0 +1,115 @@
+"""Which table a mirror checks next, and what follows from a check."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from replicator.model.reread import KeySpan, Narrowed
+from replicator.model.table import TableId
+from replicator.model.verified import VerifiedTable
+from replicator.runner.scheduled_checks import ScheduledChecks, due
+from replicator.verify.results import Kind, SchemaFinding, Severity, TableResult, Verdict
+from tests.support.config import minimal_config
+from tests.support.logs import captured_logs
+
+A, B, C = (TableId("shop", name) for name in "abc")
+MIRROR: dict[str, Any] = {
+    "source": {"url": "mysql://reader@127.0.0.1:1/shop", "tables": ["shop.*"]},
+    "log": {
+        "kind": "kafka",
+        "bootstrap_servers": "127.0.0.1:1",
+        "topic_prefix": "shop",
+        "connect_url": "http://127.0.0.1:1",
+    },
+}
+PART = Narrowed("id", (KeySpan(1, 2, 2),))
+
+
+def checked(**ended: int) -> Mapping[TableId, VerifiedTable]:
+    return {
+        TableId("shop", name): VerifiedTable(TableId("shop", name), "equal", "b.1:4", at, 1, 0)
+        for name, at in ended.items()
+    }
+
+
+def test_the_table_whose_check_is_oldest_is_due() -> None:
+    assert due([A, B, C], {}, set(), 100) == A
+    assert due([A, B, C], checked(a=50), set(), 100) == B
+    assert due([A, B, C], checked(a=50, b=20, c=40), set(), 100) == B
+    assert due([A, B, C], checked(a=150, b=120, c=101), set(), 100) is None
+    assert due([A, B, C], checked(a=150, b=120, c=101), {A}, 100) == A
+    assert due([], {}, {A}, 100) is None
+
+
+@dataclass
+class Requests:
+    """Records what is requested."""
+
+    any_left: bool = False
+    found: list[tuple[TableId, Narrowed | None]] = field(default_factory=list)
+
+    def request(
+        self, tables: Sequence[TableId], _: str, *, narrowed: Mapping[TableId, Narrowed] | None = None
+    ) -> None:
+        self.found += [(table, (narrowed or {}).get(table)) for table in tables]
+
+
+def different(**options: Any) -> TableResult:
+    return TableResult("shop.a", Verdict.DIFFERENT, counts={Kind.MISSING: 2}, narrowed=PART, **options)
+
+
+def steps(result: TableResult | Exception, on_difference: str = "report") -> tuple[Requests, list[Any]]:
+    """Let a check end with a result, and return what followed."""
+    config = minimal_config(**MIRROR, verify={"every": "1 hour", "on_difference": on_difference})
+    requests = Requests()
+    checks = ScheduledChecks(config, requests, threading.Event())  # type: ignore[arg-type]
+    checks._polled -= 60
+    with patch.object(ScheduledChecks, "_check_next", autospec=True) as check, captured_logs() as logs:
+        check.side_effect = [result]
+        checks.step(())
+        assert checks._running is not None
+        checks._running.exception()
+        checks.step(())
+    checks.close()
+    return requests, [line for line in logs if line["event"] != "reading rows"]
+
+
+def test_a_difference_is_logged() -> None:
+    requests, logs = steps(different())
+    assert [line["log_level"] for line in logs] == ["info", "error"]
+    assert (logs[1]["missing"], logs[1]["unexpected"]) == (2, 0)
+    assert "verify --table shop.a --repair" in logs[1]["next"]
+    assert requests.found == []
+
+
+@pytest.mark.parametrize("is_schema_wrong", [False, True])
+def test_a_difference_is_repaired_if_configured(*, is_schema_wrong: bool) -> None:
+    schema = [SchemaFinding(Severity.DIFFERENT, "another type")] if is_schema_wrong else []
+    requests, _ = steps(different(schema=schema), "repair")
+    assert requests.found == [(A, None if is_schema_wrong else PART)]
+
+
+def test_a_check_that_fails_does_not_end_the_mirror() -> None:
+    requests, logs = steps(RuntimeError("no\nway"), "repair")
+    assert [(line["log_level"], line["reason"]) for line in logs] == [("warning", "no")]
+    assert requests.found == []
+
+
+@pytest.mark.parametrize("state", ["backlog", "re-read", "too early"])
+def test_no_check_begins_while_there_is_other_work(state: str) -> None:
+    checks = ScheduledChecks(
+        minimal_config(**MIRROR, verify={"every": "1 hour"}),
+        Requests(any_left=state == "re-read"),  # type: ignore[arg-type]
+        threading.Event(),
+    )
+    checks.has_backlog = state == "backlog"
+    if state != "too early":
+        checks._polled -= 60
+    with patch.object(ScheduledChecks, "_check_next", autospec=True) as check:
+        checks.step(())
+    checks.close()
+    assert not check.called
