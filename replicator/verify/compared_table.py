@@ -12,7 +12,7 @@ from replicator.errors import SchemaError, SourceError
 from replicator.model.column_rules import Exclude
 from replicator.model.table import SourceName, TableId, lake_names
 from replicator.sources.mysql.definitions import read_primary_key
-from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, describe
+from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, describe, unique_key
 from replicator.verify.canonical import (
     ComparedColumn,
     Form,
@@ -32,6 +32,7 @@ class ComparedTable:
             alike.
         excluded: columns of the source that the mirror does not have, by column rules.
         masked: columns of which the mirror has other values, by column rules; they are not compared.
+        declared_key: the lake's names of all columns that identify a row in the source.
     """
 
     source: SourceTable
@@ -40,6 +41,7 @@ class ComparedTable:
     ranges: tuple[ComparedColumn, ...]
     excluded: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    declared_key: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -94,9 +96,16 @@ def _greatest(column: ComparedColumn) -> int | bytes:
 
 
 def compared_table(
-    connection: Connection, config: Config, rules: ColumnRuleBook, table: TableId
+    connection: Connection,
+    config: Config,
+    rules: ColumnRuleBook,
+    table: TableId,
+    mirror_key: Collection[str] = (),
 ) -> ComparedTable:
     """Describe a table of the source.
+
+    Without a configured or a primary key, its rows are identified by the columns `mirror_key` of the lake, if the
+    source has a unique key of these columns.
 
     Raises:
         SourceError: there is no such table, or no column of it can be compared.
@@ -107,6 +116,15 @@ def compared_table(
         raise SourceError(f"the source has no table {table}")
     own = rules.of(str(table))
     names = lake_names(c.column.name for c in source.columns)
+    if not key and mirror_key:
+        wanted = [
+            c.column.name
+            for c in source.columns
+            if names[c.column.name] in mirror_key and not c.column.nullable
+        ]
+        if len(wanted) == len(mirror_key):
+            key = unique_key(connection, table, wanted)
+            source = describe(connection, table, key) or source
     excluded, masked, columns = [], [], []
     for found in source.columns:
         name = found.column.name
@@ -122,7 +140,13 @@ def compared_table(
     by_name = {c.source: c for c in columns}
     keys = tuple(by_name[name] for name in key) if set(key) <= by_name.keys() else ()
     return ComparedTable(
-        source, tuple(columns), keys, _ranges(source, by_name), tuple(excluded), tuple(masked)
+        source,
+        tuple(columns),
+        keys,
+        _ranges(source, by_name),
+        tuple(excluded),
+        tuple(masked),
+        tuple(names[name] for name in key),
     )
 
 

@@ -54,7 +54,7 @@ from replicator.verify.results import (
     Verdict,
     settled,
 )
-from replicator.verify.schema_comparison import compare_schema
+from replicator.verify.schema_comparison import compare_schema, mirror_key
 from replicator.verify.source_side import Fence, SourceSide, has_rows, open_source
 from replicator.verify.table_check import ALL, Checked, Limits, TableCheck
 
@@ -297,7 +297,7 @@ class _Check:
         lake: LakeTable,
         checked: VerifiedTable | None,
     ) -> TableResult:
-        compared = compared_table(self.connections[0], self.config, rules, table)
+        compared = compared_table(self.connections[0], self.config, rules, table, mirror_key(lake.mirror))
         schema = list(compare_schema(compared, lake.mirror))
         compared = compared.in_lake({field.name for field in lake.mirror.schema().fields})
         if before.marker.topic_ids.get(before.topic) != lake.marker.topic_ids.get(lake.topic):

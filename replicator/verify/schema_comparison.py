@@ -13,6 +13,7 @@ from replicator.verify.results import SchemaFinding, Severity
 
 def compare_schema(table: ComparedTable, mirror: Table) -> Iterator[SchemaFinding]:
     """Yield what differs; a wider type and a column that the source dropped are only notes."""
+    yield from _compare_key(table, mirror)
     types = {field.name: str(field.field_type) for field in mirror.schema().fields}
     for column in table.columns:
         found = types.get(column.lake)
@@ -37,6 +38,20 @@ def compare_schema(table: ComparedTable, mirror: Table) -> Iterator[SchemaFindin
             )
         else:
             yield _different(f"the mirror has a column {name}, which the source lacks")
+
+
+def mirror_key(mirror: Table) -> tuple[str, ...]:
+    """Return the columns by which a mirror identifies rows, without floats, which Iceberg does not allow there."""
+    schema = mirror.schema()
+    return tuple(field.name for field in schema.fields if field.field_id in schema.identifier_field_ids)
+
+
+def _compare_key(table: ComparedTable, mirror: Table) -> Iterator[SchemaFinding]:
+    floats = {field.name for field in mirror.schema().fields if str(field.field_type) in ("float", "double")}
+    ours, theirs = set(mirror_key(mirror)), set(table.declared_key) - floats
+    if ours != theirs:
+        sides = [", ".join(sorted(key)) or "no key" for key in (theirs, ours)]
+        yield _different(f"rows are identified by {sides[0]} in the source, and by {sides[1]} in the mirror")
 
 
 def _different(text: str) -> SchemaFinding:

@@ -37,7 +37,11 @@ def described(columns: Mapping[str, Mapping[str, Any]], key: Sequence[str] = ())
     source = SourceTable(TableId("shop", "t"), found, keys, 10, 100, 200)
     compared = {c.column.name: compared_column(c, c.column.name) for c in found}
     return ComparedTable(
-        source, tuple(compared.values()), tuple(compared[name] for name in key), _ranges(source, compared)
+        source,
+        tuple(compared.values()),
+        tuple(compared[name] for name in key),
+        _ranges(source, compared),
+        declared_key=tuple(key),
     )
 
 

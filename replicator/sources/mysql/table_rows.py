@@ -251,7 +251,7 @@ def describe(connection: Connection, table: TableId, key: Sequence[str]) -> Sour
     if not found:
         return None
     columns = tuple(_column(row) for row in found)
-    parts = _index(connection, table, key)
+    parts = unique_key(connection, table, key)
     by_name = {str(row["name"]): row for row in found}
     keys = tuple(_key_column(by_name[name]) for name in parts if by_name[name]["kind"] in _KEY_KINDS)
     size = connection.execute(
@@ -284,8 +284,8 @@ def _most_bytes(row: Mapping[str, object]) -> int:
     return _SMALL_BYTES if str(row["kind"]) in _SMALL else _LARGE_BYTES
 
 
-def _index(connection: Connection, table: TableId, key: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of the index by which rows are read: the primary key, else a unique one with these columns."""
+def unique_key(connection: Connection, table: TableId, key: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of the primary key, else of a unique key with the columns `key`; none if there is neither."""
     rows = connection.execute(
         text(
             "SELECT index_name, column_name, sub_part FROM information_schema.statistics "

@@ -46,9 +46,13 @@ def catalog(tmp_path: Path) -> SqlCatalog:
     return made
 
 
+def keyed(column: NestedField) -> Schema:
+    return Schema(COLUMNS[0], column, identifier_field_ids=[1])
+
+
 def mirror_of(catalog: SqlCatalog, *files: Sequence[tuple[int, str | None]]) -> Table:
     """Return a mirror with a file for each group of rows."""
-    mirror = catalog.create_table("shop.t", Schema(*COLUMNS))
+    mirror = catalog.create_table("shop.t", Schema(*COLUMNS, identifier_field_ids=[1]))
     for rows in files:
         mirror.append(
             pa.Table.from_pylist([{"id": i, "note": n} for i, n in rows], mirror.schema().as_arrow())
@@ -83,7 +87,7 @@ def test_a_mirror_without_rows_has_an_empty_checksum(catalog: SqlCatalog) -> Non
 
 
 def test_a_column_of_another_type_cannot_be_compared(catalog: SqlCatalog) -> None:
-    mirror = catalog.create_table("shop.t", Schema(COLUMNS[0], NestedField(2, "note", LongType(), False)))
+    mirror = catalog.create_table("shop.t", keyed(NestedField(2, "note", LongType(), False)))
     mirror.append(pa.Table.from_pylist([{"id": 1, "note": 7}], mirror.schema().as_arrow()))
     with pytest.raises(SchemaError, match="note"):
         LakeSide(TABLE, mirror).add_checksums(
@@ -103,12 +107,23 @@ def test_a_key_of_another_type_cannot_be_compared(catalog: SqlCatalog) -> None:
 
 
 def test_columns_that_one_side_lacks_are_found(catalog: SqlCatalog) -> None:
-    mirror = catalog.create_table("shop.t", Schema(COLUMNS[0], NestedField(3, "more", LongType(), False)))
+    mirror = catalog.create_table("shop.t", keyed(NestedField(3, "more", LongType(), False)))
     found = {finding.text for finding in compare_schema(TABLE, mirror)}
     assert found == {
         "the mirror has no column note",
         "the mirror has a column more, which the source lacks",
     }
+
+
+def test_another_key_is_a_difference(catalog: SqlCatalog) -> None:
+    mirror = catalog.create_table("shop.t", Schema(*COLUMNS))
+    (finding,) = compare_schema(TABLE, mirror)
+    assert finding.severity is Severity.DIFFERENT
+    assert finding.text == "rows are identified by id in the source, and by no key in the mirror"
+    keyless = described(
+        {"id": {"kind": "bigint", "nullable": "NO"}, "note": {"kind": "varchar", "charset": "utf8mb4"}}
+    )
+    assert list(compare_schema(keyless, mirror)) == []
 
 
 def changelog_of(catalog: SqlCatalog, *changes: tuple[int, str | None, str, str, int, str | None]) -> Table:
