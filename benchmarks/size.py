@@ -49,7 +49,7 @@ class Size:
         first: the first batch of the process; with the first search of the table.
         index: time to read all keys into the index, which is part of one batch.
         batch: median of the batches after that.
-        memory: of the mirror process and Java, at the end.
+        memory: private memory of the mirror process and Java at the end, in bytes; without mapped files.
     """
 
     rows: int
@@ -133,8 +133,14 @@ def _run(options: Options, config: Path, log: Path) -> tuple[list[float], float,
             if len(seconds) >= options.batches:
                 break
         root = psutil.Process(mirror.pid)
-        memory = sum(process.memory_info().rss for process in (root, *root.children(recursive=True)))
+        memory = sum(map(_private_bytes, (root, *root.children(recursive=True))))
     return seconds, index, memory
+
+
+def _private_bytes(process: psutil.Process) -> int:
+    """Return the memory of a process without files that are mapped into it, as the index is."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1])
 
 
 def _checksum(key: int, quantity: int) -> int:

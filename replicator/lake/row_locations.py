@@ -200,7 +200,7 @@ class RowLocationCache:
     """
 
     def __init__(
-        self, folder: Path | None = None, most_bytes: int = 4 << 30, cost: ReadCost | None = None
+        self, folder: Path | None = None, most_bytes: int = 8_000_000_000, cost: ReadCost | None = None
     ) -> None:
         self._folder = folder
         self._most_bytes = most_bytes

@@ -22,9 +22,7 @@ from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.lake")
 _READ_ROWS: Final = 4_000_000
-"""About how many rows are read at once; it bounds the memory of a read."""
-_MOST_FILE_ROWS: Final = 16_000_000
-"""A file is read as a whole; the keys of more rows than this may not fit into Java's heap."""
+"""About how many rows are read at once; it bounds the memory of a read, also of Java's heap."""
 
 
 def locate(
@@ -60,19 +58,10 @@ def read_unread(lake: Lake, table: LakeTable, known: RowLocations) -> None:
 
 
 def read_all_keys(lake: Lake, table: LakeTable, known: RowLocations, cache: RowLocationCache) -> None:
-    """Put all keys of the current snapshot into a new index, unless a file is too large for that."""
+    """Put all keys of the current snapshot into a new index."""
     began, name = time.monotonic(), f"{table.namespace}.{table.name}"
     with lake_errors(f"the keys of {name} cannot be read"):
         files = _scanned_files(lake, table)
-        if (most := max((int(file.recordCount()) for file, _ in files), default=0)) > _MOST_FILE_ROWS:
-            _LOG.warning(
-                "no row index, because a data file has too many rows; every batch searches the table",
-                table=name,
-                rows=most,
-                next="rewrite the table into smaller files, as maintenance.target_file_size makes them",
-            )
-            known.searched_s = float("-inf")
-            return
         known.index = cache.new_index()
         read = _read(lake, table, known, files)
     known.index.compact()
@@ -117,11 +106,11 @@ def _read(lake: Lake, table: LakeTable, known: RowLocations, files: Sequence[tup
         # The salt is new each time: equal hashes of two paths do not occur twice.
         salt = secrets.randbits(62)
         numbers = {str(file.location()): known.files.number(data_file_ref(table, file)) for file, _ in group}
-        rows = _key_rows(lake, table, group, known.names, salt)
-        keys = rows.select(rows.column_names[: len(known.names)])
-        places = rows.column("pos").to_numpy().view(np.uint64)
-        known.put(keys, _file_numbers(lake, rows.column("file"), numbers, salt), places)
-        read += rows.num_rows
+        for rows in _key_rows(lake, table, group, known.names, salt):
+            keys = rows.select(rows.column_names[: len(known.names)])
+            places = rows.column("pos").to_numpy().view(np.uint64)
+            known.put(keys, _file_numbers(lake, rows.column("file"), numbers, salt), places)
+            read += rows.num_rows
     return read
 
 
@@ -141,8 +130,12 @@ def _groups(files: Sequence[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]
 
 def _key_rows(
     lake: Lake, table: LakeTable, files: Sequence[tuple[Any, Any]], names: Sequence[str], salt: int
-) -> pa.Table:
-    """Read key columns (k0, k1, …), the hash of the file's path (`file`), and the position (`pos`) of rows."""
+) -> Iterator[pa.Table]:
+    """Read key columns (k0, k1, …), the hash of the file's path (`file`), and the position (`pos`) of rows.
+
+    A file of many rows is read several times, each time for some of its positions: Spark returns all rows of a task at
+    once, and Iceberg does not divide these tasks.
+    """
     classes, java = lake.classes, table.java
     schema = classes.schema_parser.toJson(java.schema())
     everything = classes.residual_evaluator.unpartitioned(classes.expressions.alwaysTrue())
@@ -157,9 +150,14 @@ def _key_rows(
         rows = lake.spark.read.option("scan-task-set-id", name).table(table.sql_name)
         keys = [F.col(quoted(column)).alias(f"k{i}") for i, column in enumerate(names)]
         # A path in each row would be most of what Spark returns.
-        return rows.select(
-            *keys, F.xxhash64("_file", F.lit(salt)).alias("file"), F.col("_pos").alias("pos")
-        ).toArrow()
+        found = rows.select(*keys, F.xxhash64("_file", F.lit(salt)).alias("file"), F.col("_pos").alias("pos"))
+        most = max(int(file.recordCount()) for file, _ in files)
+        if most <= 2 * _READ_ROWS:
+            yield found.toArrow()
+            return
+        for part in range(-(-most // _READ_ROWS)):
+            # Iceberg warns if it is asked for a range of positions; it ignores such an expression.
+            yield found.where(F.floor(F.col("pos") / F.lit(_READ_ROWS)) == F.lit(part)).toArrow()
     finally:
         manager.removeTasks(java, name)
 

@@ -154,21 +154,31 @@ def test_index_is_not_built_when_it_would_be_larger_than_configured(lake: LakeHa
     assert_exact(lake, batches)
 
 
-def test_index_is_not_built_when_a_file_has_too_many_rows(
+def test_keys_of_a_file_with_many_rows_are_read_in_parts(
     indexed: LakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_search, "_MOST_FILE_ROWS", 10)
+    monkeypatch.setattr(row_search, "_READ_ROWS", 7)
+    read: list[int] = []
+    inserted = RowLocations.put
+
+    def put(known: RowLocations, keys: pa.Table, *places: Any) -> None:
+        read.append(keys.num_rows)
+        inserted(known, keys, *places)
+
+    monkeypatch.setattr(RowLocations, "put", put)
     batches = changes(15, keys=90, batches=1, size=90)
     indexed.write([DEFINITION, *batches[0]])
-    mirror = indexed.mirror(config(indexed, maintenance={"enabled": False}))
-    mirror.advance({ORDERS: {0: 80}})
-    # A restart, so that nothing is known of the rows.
-    mirror = indexed.mirror(config(indexed, maintenance={"enabled": False}))
-    with captured_logs() as logs:
-        for end in (85, 90):
-            mirror.advance({ORDERS: {0: end}})
-            assert not known_locations(mirror).is_complete
-    assert len([line for line in logs if "too many rows" in line["event"]]) == 1
+    settings = config(indexed, maintenance={"enabled": False})
+    indexed.mirror(settings).advance({ORDERS: {0: 80}})
+    for end in (85, 90):
+        # A restart, so that nothing is known of the rows; the first file has deleted rows in the second run.
+        mirror = indexed.mirror(settings)
+        read.clear()
+        mirror.advance({ORDERS: {0: end}})
+        assert_located(mirror)
+    assert sum(read) > 28
+    # A part has these positions of each file that is read at once.
+    assert max(read) <= 14
     assert_exact(indexed, batches)
 
 
