@@ -21,7 +21,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
-from replicator.runner.log_check import lost_events, unmatched_patterns
+from replicator.runner.log_check import check_progress, lost_events, unmatched_patterns
 from replicator.runner.rereads import Rereads
 from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
 from replicator.runner.source_positions import SourcePositions
@@ -445,11 +445,12 @@ class Scheduler:
 
         Raises:
             CommitConflict: the last attempt had a conflict too.
+            NoProgress: no commit contains the changes of the task.
         """
         attempts = 0
         while True:
             try:
-                return self._apply_once(self.context, task, watch)
+                stats = self._apply_once(self.context, task, watch)
             except CommitConflict as error:
                 # Another writer, such as table maintenance, committed in between: plan again on top of its commit.
                 _LOG.warning("commit conflict, retrying", table=str(task.table), reason=error.message)
@@ -457,6 +458,9 @@ class Scheduler:
                 attempts += 1
                 if attempts == _COMMIT_ATTEMPTS:
                     raise
+            else:
+                check_progress(task, stats, self.context.ledger.resume_marker_for(task.table, task.topic))
+                return stats
 
     def _carry_out(self, decision: BatchDecision) -> None:
         """Pause or retry the tables that failed.
