@@ -22,6 +22,7 @@
     │   ├── CommitConflict                   a commit conflicted with another and could not be repeated
     │   ├── CursorExpired                    the lake no longer tells which changes a consumer lacks
     │   ├── Unsettled                        mirror and changelog of a table do not agree at the moment
+    │   ├── NoProgress                       changes were applied, and no commit contains them
     │   └── LakeUnavailable                  catalog or warehouse cannot be reached
     ├── DecodeError                 exit 3   an event that cannot be decoded
     ├── SchemaError                 exit 3   schema or rows of one table; other tables are unaffected
@@ -160,6 +161,10 @@ class CursorExpired(LakeError):
 
 class Unsettled(LakeError):
     """The mirror and the changelog of a table do not agree at the moment, so changes cannot follow the rows."""
+
+
+class NoProgress(LakeError):
+    """A batch applied changes, and the table's marker does not contain them."""
 
 
 class LakeUnavailable(LakeError):

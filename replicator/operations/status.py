@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import Request, requests_in
 from replicator.model.rewind import Rewind, rewinds_in, values_of
-from replicator.model.table import SOURCE_KEY
+from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.model.verified import VerifiedTable, verified_in
 from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, ChangeNote, SchemaState
 from replicator.sources.source_view import Ends, SourceView, read_source
@@ -349,9 +349,10 @@ class _Judge:
     def table(self, name: str, marker: CommitMarker) -> TableStatus:
         """Return the status of one mirrored table, or of a changelog without a mirror."""
         mirror, changelog = self._lake.mirrors[name], self._lake.changelogs.get(name)
-        behind = None if self._view.ends is None else events_behind(marker, self._view.ends)
         snapshot = mirror.current_snapshot()
         sources = _sources(mirror, marker, self._view.prefix)
+        topics = marker.topic_ids.keys() | _own_topic(mirror, self._view.prefix)
+        behind = None if self._view.ends is None else events_behind(marker, self._view.ends, topics)
         text = mirror.properties.get(SCHEMA_KEY)
         schema = None if text is None else SchemaState.from_json(text)
         unfilled = mirror.properties.get(UNFILLED_KEY)
@@ -459,15 +460,25 @@ class _Judge:
 def _sources(mirror: Table, marker: CommitMarker, prefix: str) -> list[str]:
     """Return the source tables of a mirror: as recorded at its creation; for older mirrors, from its topics' names."""
     recorded = mirror.properties.get(SOURCE_KEY)
-    return [recorded] if recorded else sorted(topic.removeprefix(prefix) for topic in marker.progress)
+    topics = marker.progress.keys() | marker.topic_ids.keys()
+    return [recorded] if recorded else sorted(topic.removeprefix(prefix) for topic in topics)
 
 
-def events_behind(marker: CommitMarker, ends: Ends) -> int:
-    """Return how many offsets of the marker's topics the table lacks. Kafka may have fewer events than offsets."""
+def _own_topic(mirror: Table, prefix: str) -> set[str]:
+    """Return the topic of the source table that is recorded for a mirror; empty if none is."""
+    database, _, name = mirror.properties.get(SOURCE_KEY, "").partition(".")
+    return {prefix + topic_name(TableId(database, name))} if name else set()
+
+
+def events_behind(marker: CommitMarker, ends: Ends, topics: Collection[str] = ()) -> int:
+    """Return how many offsets of the marker's topics the table lacks. Kafka may have fewer events than offsets.
+
+    `topics` are further ones of the table, of which the marker may have no event: it was renamed, or a topic recreated.
+    """
     return sum(
         max(0, end - (marker.next_offset(topic, partition) or 0))
         for (topic, partition), end in ends.items()
-        if topic in marker.progress
+        if topic in marker.progress or topic in topics
     )
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
+from replicator.batch import TableTask
 from replicator.config import Config
 from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
-from replicator.errors import EventsLost, OtherLog
+from replicator.errors import EventsLost, NoProgress, OtherLog
+from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
 from replicator.sources.archive.origin import is_import
@@ -42,6 +44,26 @@ def lost_events(
                 "read the table again: replicator heal DATABASE.TABLE",
             )
     return None
+
+
+def check_progress(task: TableTask, stats: BatchStats, marker: CommitMarker | None) -> None:
+    """Verify that a table that has changes of `task` does not lack them still, according to its `marker`.
+
+    Otherwise the same events would be read again and again, as if the table were current.
+
+    Raises:
+        NoProgress: it lacks them.
+    """
+    if not stats.changes:
+        return
+    for r in task.ranges:
+        known = None if marker is None else marker.next_offset(r.topic, r.partition)
+        if known is None or known < r.end:
+            raise NoProgress(
+                f"{stats.changes:,} changes of {task.table} were applied, and no commit contains them: {r.topic} "
+                f"partition {r.partition} was read to offset {r.end}, the lake has it to {known or 0}",
+                f"report this with the log of the mirror; read the table again: replicator heal {task.table}",
+            )
 
 
 def _is_other_import(known: str | None, given: str | None) -> bool:

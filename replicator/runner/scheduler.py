@@ -21,7 +21,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
-from replicator.runner.log_check import lost_events, unmatched_patterns
+from replicator.runner.log_check import check_progress, lost_events, unmatched_patterns
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduled_checks import ScheduledChecks
 from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
@@ -63,7 +63,7 @@ class Scheduler:
         tags: the tags of all tables at one source position.
         stopping: if set, no further task is started.
         rereads: the re-reads of tables from the source; None if the log has no source that could be read.
-        checks: the scheduled comparisons with the source; None if there are none.
+        checks: the scheduled checks; None if there are none.
         seconds: how long the tasks of each table took in the last call of `advance`.
         totals: what was done so far, also by earlier schedulers of the process.
     """
@@ -322,9 +322,8 @@ class Scheduler:
 
     def close(self) -> None:
         """Stop reading tables again, and end all threads. No batch may be running."""
-        for beside in (self.checks, self.rereads):
-            if beside is not None:
-                beside.close()
+        for beside in filter(None, (self.checks, self.rereads)):
+            beside.close()
         self._pool.shutdown()
 
     def _unread(self, ends: Offsets) -> list[list[TableTask]]:
@@ -449,11 +448,12 @@ class Scheduler:
 
         Raises:
             CommitConflict: the last attempt had a conflict too.
+            NoProgress: no commit contains the changes of the task.
         """
         attempts = 0
         while True:
             try:
-                return self._apply_once(self.context, task, watch)
+                stats = self._apply_once(self.context, task, watch)
             except CommitConflict as error:
                 # Another writer, such as table maintenance, committed in between: plan again on top of its commit.
                 _LOG.warning("commit conflict, retrying", table=str(task.table), reason=error.message)
@@ -461,6 +461,9 @@ class Scheduler:
                 attempts += 1
                 if attempts == _COMMIT_ATTEMPTS:
                     raise
+            else:
+                check_progress(task, stats, self.context.ledger.resume_marker_for(task.table, task.topic))
+                return stats
 
     def _carry_out(self, decision: BatchDecision) -> None:
         """Pause or retry the tables that failed.

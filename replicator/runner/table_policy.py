@@ -8,7 +8,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import TableTask
-from replicator.errors import DecodeError, LakeUnavailable, MissingSchema, SchemaError, TablePaused
+from replicator.errors import (
+    DecodeError,
+    LakeUnavailable,
+    MissingSchema,
+    NoProgress,
+    SchemaError,
+    TablePaused,
+)
 from replicator.jvm.spark import first_line
 from replicator.model.batch_stats import BatchStats
 from replicator.model.table import TableId
@@ -57,7 +64,7 @@ def verdict(error: Exception, *, log_grows: bool) -> Verdict:
             return Verdict.RETRY
         case SchemaError() | DecodeError() | TablePaused():
             return Verdict.PAUSE
-        case PySparkException() | Py4JJavaError() | LakeUnavailable():
+        case PySparkException() | Py4JJavaError() | LakeUnavailable() | NoProgress():
             return Verdict.PROBE
     return Verdict.RAISE
 

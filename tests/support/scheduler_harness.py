@@ -62,7 +62,7 @@ class SchedulerHarness:
             driver_limits=DriverLimits(),
             sizes=RecordSizes(),
         )
-        self.work: ApplyTask = self._process
+        self.work: ApplyTask = self.process
         tables = TableStates(context, Retries(retry_delays), self._source_definition)
         self.upkeep = Mock(spec=Upkeep)
         self.mirror = Scheduler(context, tables=tables, apply=self._work, upkeep=self.upkeep)
@@ -81,7 +81,7 @@ class SchedulerHarness:
         marker = self.markers.get(table.name)
         return Progress(marker, marker, True)
 
-    def _process(self, _context: Any, task: TableTask, _watch: Any) -> BatchStats:
+    def process(self, _context: Any, task: TableTask, _watch: Any) -> BatchStats:
         if error := self.broken.get(str(task.table)):
             raise error
         self.done.append(str(task.table))

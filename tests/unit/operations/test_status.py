@@ -15,6 +15,7 @@ from replicator.lake.reader import open_catalog, sqlalchemy_uri, tables_in
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.gtid import GtidSet
+from replicator.model.table import SOURCE_KEY
 from replicator.operations import status
 from replicator.operations.check.lake import check_lake
 from replicator.operations.status import TableStatus, read_status
@@ -55,6 +56,25 @@ def test_status_is_current_when_all_events_were_read(config: Config, lake: SqlCa
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     [table] = read_status(config).tables
     assert (table.state, table.events_behind, table.lag_seconds, table.changes) == ("current", 0, 0.0, None)
+
+
+def test_status_counts_the_events_of_a_recreated_topic_that_no_marker_knows(
+    config: Config, lake: SqlCatalog
+) -> None:
+    reset = marker(10).with_new_topic(TOPIC, "another id")
+    write(lake, ("shop", "orders"), {"id": [1]}, reset)
+    [table] = read_status(config).tables
+    assert (table.state, table.events_behind) == ("behind", 10)
+
+
+def test_status_counts_the_events_under_a_new_name_of_a_renamed_table(
+    config: Config, lake: SqlCatalog
+) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(4, topic="p.shop.old"))
+    with lake.load_table(("shop", "orders")).transaction() as change:
+        change.set_properties({SOURCE_KEY: "shop.orders"})
+    [table] = read_status(config).tables
+    assert (table.state, table.events_behind) == ("behind", 10)
 
 
 def test_status_ignores_a_maintenance_commit_without_marker(config: Config, lake: SqlCatalog) -> None:

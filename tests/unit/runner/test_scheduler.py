@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 from structlog.testing import capture_logs
 
-from replicator.batch import TableTask
+from replicator.batch import MirrorContext, TableTask
 from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema, TablePaused, UnsupportedChange
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
@@ -17,6 +17,7 @@ from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
 from replicator.runner.retries import Retries
 from replicator.sources.change_log import Offsets
+from replicator.telemetry import Stopwatch
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.support.scheduler_harness import ENDS, SchedulerHarness, spark_error
 
@@ -37,6 +38,37 @@ def test_scheduler_pauses_only_the_table_that_fails_three_times_in_a_row(harness
     assert "start the mirror again" in hint
     assert harness.done == ["shop.users"]
     assert harness.mirror.advance(ENDS) is None
+
+
+def test_scheduler_pauses_a_table_whose_batches_apply_changes_and_advance_no_marker(
+    harness: SchedulerHarness,
+) -> None:
+    """It would read the same events again and again, and seem to be current."""
+
+    def stalled(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
+        stats = harness.process(context, task, watch)
+        if task.table.name == "orders":
+            del harness.markers["orders"]
+        return stats
+
+    harness.work = stalled
+    for tries in (1, 2, 3):
+        harness.mirror.advance(ENDS)
+        assert bool(harness.mirror.failing) is (tries < 3)
+    (reason,) = harness.mirror.summary().paused.values()
+    assert "1 changes of shop.orders were applied, and no commit contains them" in reason
+    assert "was read to offset 5, the lake has it to 0" in reason
+    ((_, _, hint), _) = harness.ledger.pause.call_args
+    assert "replicator heal shop.orders" in hint
+
+
+def test_scheduler_accepts_batches_without_changes_that_advance_no_marker(harness: SchedulerHarness) -> None:
+    """A table without a good event has no columns yet; its bad events are in quarantine."""
+    harness.work = lambda _context, task, _watch: BatchStats(
+        {}, (), 1, 0, (), {r.partition: PartitionProgress(r.end) for r in task.ranges}, None, None
+    )
+    harness.mirror.advance(ENDS)
+    assert not harness.mirror.failing
 
 
 def test_scheduler_pauses_only_the_table_whose_lake_table_is_unavailable(harness: SchedulerHarness) -> None:
