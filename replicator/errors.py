@@ -34,6 +34,7 @@
     │   ├── SharedTopic                      several tables write to one topic
     │   ├── NameTaken                        another source table has the name in the lake
     │   ├── MissingRows                      changes to rows that the mirror does not have
+    │   ├── ForeignTable                     a lake table that is not the mirror's has the name of one
     │   ├── ForeignChange                    a change of a lake table by others that the mirror cannot follow
     │   ├── ColumnsDiffer                    the source has other columns than the known definition
     │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
@@ -209,6 +210,10 @@ class NameTaken(SchemaError):
 
 class MissingRows(SchemaError):
     """Events change rows that the mirror does not have, so the mirror differed from the source before them."""
+
+
+class ForeignTable(SchemaError):
+    """A lake table has the name of one of the mirror's, and is not the mirror's."""
 
 
 class ForeignChange(SchemaError):

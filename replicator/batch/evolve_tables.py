@@ -13,6 +13,7 @@ from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnsupportedChange
 from replicator.lake.catalog import LakeTable
 from replicator.lake.ledger import LakeRole
+from replicator.lake.ownership import refuse_foreign
 from replicator.lake.schema_evolution import evolve, evolve_and_replace, is_temporary
 from replicator.lake.table_metadata import (
     DEFAULT_FORMAT,
@@ -34,7 +35,7 @@ from replicator.model.recorded_rules import (
     rules_in_force,
     rules_to_json,
 )
-from replicator.model.table import SOURCE_KEY, TableId, TableSchema
+from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId, TableSchema
 from replicator.model.truncate import Truncate
 from replicator.schema.changes import (
     PENDING_CLEAR_KEY,
@@ -88,6 +89,7 @@ class TableKeeper:
         properties = {**side.properties(), **self._rules_property(present, side.columns())}
         if present is None:
             return self._create(side, namespace, properties)
+        refuse_foreign(present, self.context.config.mirror.name)
         self.context.lake.upgrade(present, side.format_version())
         self.context.lake.set_properties(present, properties)
         if self.schema.source.columns:
@@ -118,6 +120,7 @@ class TableKeeper:
                 **ENGINE_PROPERTIES,
                 FORMAT_KEY: str(side.format_version()),
                 SOURCE_KEY: str(self.table),
+                MIRROR_KEY: self.context.config.mirror.name,
                 **properties,
                 SCHEMA_KEY: state.to_json(),
                 **side.first_steps(),
@@ -148,8 +151,9 @@ class TableKeeper:
         """Return the changes that a mirror needs if all its rows are replaced by the source's.
 
         Raises:
-            SchemaError: the mirror cannot follow the source's schema.
+            SchemaError: the mirror cannot follow the source's schema, or is another's.
         """
+        refuse_foreign(present, self.context.config.mirror.name)
         known, (lake, source) = self._sides(present)
         if known.at == self.schema.version.at and _fits(present, self.schema.source):
             return Plan((), (), known.retired)

@@ -15,6 +15,7 @@ from replicator.batch.context import MirrorContext
 from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.ledger import LakeRole
+from replicator.lake.ownership import refuse_foreign
 from replicator.lake.table_writer import WriteTarget
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
@@ -106,6 +107,7 @@ def follow_exchange(context: MirrorContext, exchange: Exchange) -> None:
     """Exchange the names of the lake tables. It can be repeated, and completes an exchange that a crash interrupted.
 
     Raises:
+        ForeignTable: a lake table of one of the names is not the mirror's.
         LakeUnavailable: the catalog failed, or cannot rename tables.
         FencedError, CommitConflict: as `publish`.
     """
@@ -130,7 +132,10 @@ def _tables(context: MirrorContext, namespace: str, exchange: Exchange) -> dict[
     """Return the lake tables of both source tables by their present names."""
     names = (exchange.one.name, exchange.other.name, exchange.temporary_name)
     found = {name: context.lake.load(namespace, name) for name in names}
-    return {name: table for name, table in found.items() if table is not None}
+    tables = {name: table for name, table in found.items() if table is not None}
+    for table in tables.values():
+        refuse_foreign(table, context.config.mirror.name)
+    return tables
 
 
 def _record_new_owners(

@@ -17,6 +17,7 @@ from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, FencedError, ForeignChange
 from replicator.lake.absorb import added_data, added_deletes
 from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
+from replicator.lake.ownership import another_mirrors
 from replicator.lake.position_deletes import StagedDeletes
 from replicator.lake.row_locations import RowChanges
 from replicator.lake.small_files import AbsorbedFiles, SmallChanges
@@ -62,11 +63,14 @@ def publish(
     catalog's answer was lost.
 
     Raises:
+        ForeignTable: the table belongs to another mirror.
         FencedError: the table's marker is not `base`: another process writes this mirror.
         CommitConflict: another commit was made since the table was loaded; nothing was changed.
         LakeUnavailable: the catalog failed, and the commit certainly did not succeed.
     """
     found = table.marker()
+    if found is not None and found.mirror != marker.mirror:
+        raise another_mirrors(table, found.mirror, marker.mirror)
     if found != base:
         raise fenced(table, base, found)
     try:

@@ -12,8 +12,9 @@ from enum import StrEnum
 from typing import Final
 
 from replicator.config import Config
-from replicator.errors import LakeUnavailable
+from replicator.errors import ForeignTable, LakeUnavailable
 from replicator.lake.catalog import Lake
+from replicator.lake.ownership import foreign
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.model.batch_stats import BatchStats
 from replicator.model.clock import now_ms
@@ -44,6 +45,7 @@ class Progress:
         may_stand_alone: whether the table is configured to have a changelog only, if it has no key.
         mirror_schema, changelog_schema: the version of the source's schema that each lake table has.
         unfilled: columns of the mirror that are null in older rows, because no event has their values.
+        foreign: why one of the two lake tables is not the mirror's; None if both are.
     """
 
     mirror: CommitMarker | None
@@ -53,6 +55,7 @@ class Progress:
     mirror_schema: SchemaState | None = None
     changelog_schema: SchemaState | None = None
     unfilled: tuple[str, ...] = ()
+    foreign: ForeignTable | None = None
 
     @property
     def schema_at(self) -> int | None:
@@ -191,6 +194,11 @@ class Ledger:
         self._progress: dict[TableId, Progress] = {}
         # The tables that have, or had, events of a topic: a search of all tables for each topic takes seconds.
         self._tables_of: dict[str, set[TableId]] = {}
+
+    @property
+    def mirror(self) -> str:
+        """The name of the mirror."""
+        return self._config.mirror.name
 
     def load(self, tables: Iterable[TableId]) -> dict[TableId, LakeUnavailable]:
         """Read the markers of `tables` from the lake in parallel; return table → error for those that fail."""
@@ -359,7 +367,11 @@ class Ledger:
         ]
         unfilled = () if mirror is None else mirror.unfilled()
         alone = options.keyless == "changelog"
-        return Progress(markers[0], markers[1], options.changelog, alone, states[0], states[1], unfilled)
+        problems = (None if t is None else foreign(t, self.mirror) for t in (mirror, changelog))
+        problem = next((p for p in problems if p is not None), None)
+        return Progress(
+            markers[0], markers[1], options.changelog, alone, states[0], states[1], unfilled, problem
+        )
 
 
 def _state_by_marker(marker: CommitMarker | None) -> SchemaState:

@@ -10,6 +10,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from replicator.errors import ForeignTable
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
@@ -210,7 +211,13 @@ class Quarantine:
         present = self._lake.load(self._namespace, QUARANTINE)
         if present is None:
             return self._lake.create(self._namespace, QUARANTINE, _SCHEMA, None, dict(ENGINE_PROPERTIES))
-        lacking = {n: LakeType.parse(kind) for n, kind in RESOLVED_FIELDS if n not in present.columns()}
+        columns = present.columns()
+        if not {n for n, _ in _FIELDS} - {n for n, _ in RESOLVED_FIELDS} <= columns.keys():
+            raise ForeignTable(
+                f"{self._namespace}.{QUARANTINE} exists, and is no quarantine table; it was not changed",
+                "rename that table, or choose another lake.namespace; then start the mirror again",
+            )
+        lacking = {n: LakeType.parse(kind) for n, kind in RESOLVED_FIELDS if n not in columns}
         if lacking:
             add_columns(self._lake, present, lacking)
         return present

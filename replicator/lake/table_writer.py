@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish, refuse_rollback
 from replicator.lake.ledger import LakeRole, Ledger
+from replicator.lake.ownership import refuse_foreign
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
 from replicator.model.commit_marker import CommitMarker
@@ -68,8 +69,10 @@ class TableWriter:
         """Return `table` as a target whose base is the marker that the ledger knows.
 
         Raises:
+            ForeignTable: the table is not the mirror's.
             ForeignChange: the table was rolled back.
         """
+        refuse_foreign(table, self.ledger.mirror)
         refuse_rollback(table)
         return WriteTarget(source, role, table, self.ledger.progress(source).marker(role))
 

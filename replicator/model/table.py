@@ -31,6 +31,8 @@ RESERVED: Final = frozenset(
 
 SOURCE_KEY: Final = "replicator.source-table"
 """Table property: the source table, `database.table`."""
+MIRROR_KEY: Final = "replicator.mirror"
+"""Table property: the name of the mirror that created the table."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

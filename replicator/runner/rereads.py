@@ -371,7 +371,10 @@ class Rereads:
             new = [
                 t
                 for t in _result(found)
-                if t not in self._tables.paused and self._is_new(t) and self._gets_mirror(t)
+                if t not in self._tables.paused
+                and self._is_new(t)
+                and self._tables.is_readable(t)
+                and self._gets_mirror(t)
             ]
             self.request((t for t in new if t not in self._failed), "new table")
         if self._discovery is None and time.monotonic() >= self._discovered + _DISCOVERY_S:

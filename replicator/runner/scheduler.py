@@ -305,7 +305,7 @@ class Scheduler:
 
     @property
     def failing(self) -> bool:
-        """Whether any table failed and will be retried."""
+        """Whether any table will be retried."""
         return bool(self.tables.retries)
 
     def retry_due(self) -> bool:

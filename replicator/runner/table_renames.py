@@ -17,7 +17,7 @@ from replicator.batch import (
     rename,
     renamed_to,
 )
-from replicator.errors import CommitConflict, LakeUnavailable
+from replicator.errors import CommitConflict, ForeignTable, LakeUnavailable
 from replicator.lake.ledger import ranges_to_read
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.table import TableId
@@ -71,6 +71,10 @@ class TableRenames:
             return False
         try:
             follow_exchange(context, exchange)
+        except ForeignTable as error:
+            for one in exchange.pair:
+                self._tables.pause(one, error)
+            return False
         except (LakeUnavailable, CommitConflict) as error:
             self._inspected -= {(one, exchange.at) for one in exchange.pair}
             for one in exchange.pair:
@@ -107,6 +111,10 @@ class TableRenames:
             return False
         try:
             return rename(context, table, new)
+        except ForeignTable as error:
+            for name in (table, new):
+                self._tables.pause(name, error)
+            return False
         except LakeUnavailable as error:
             # Mirror or changelog may have the new name already. Events under the new name wait, see `must_wait`.
             context.ledger.forget(table)

@@ -95,8 +95,10 @@ class TableStates:
         """Whether a table must not be processed now: it is paused, or its retry is not due."""
         return table in self.paused or self.retries.must_wait(table)
 
-    def read_markers(self, tables: Iterable[TableId]) -> None:
+    def read_markers(self, tables: Collection[TableId]) -> None:
         """Read the markers of `tables` from the lake. If some of them can be read, only the others fail.
+
+        A table whose lake tables are not the mirror's is paused.
 
         Raises:
             LakeUnavailable: no table can be read.
@@ -107,6 +109,15 @@ class TableStates:
         for table, error in failures.items():
             if not self.retries.must_wait(table):
                 self.failed(table, error)
+        for table in tables:
+            self._refuse_foreign(table)
+
+    def _refuse_foreign(self, table: TableId) -> None:
+        """Pause a table if one of its lake tables is not the mirror's."""
+        ledger = self._context.ledger
+        problem = ledger.progress(table).foreign if ledger.knows(table) else None
+        if problem is not None and table not in self.paused:
+            self.pause(table, problem)
 
     def read_unknown_markers(self, tables: Iterable[TableId]) -> None:
         """Read the markers of `tables` that are not known, except those of tables that are paused or wait for a retry.
@@ -119,10 +130,11 @@ class TableStates:
             self.read_markers(unknown)
 
     def is_readable(self, table: TableId) -> bool:
-        """Whether the table's markers are known; reads them again if they could not be read before."""
+        """Whether the table's markers are known and it may be written; reads them if they could not be read before."""
         if not self._context.ledger.knows(table):
             self.read_markers({table})
-        return self._context.ledger.knows(table)
+        self._refuse_foreign(table)
+        return self._context.ledger.knows(table) and table not in self.paused
 
     def pause(self, table: TableId, cause: ReplicatorError) -> None:
         """Stop processing a table, and record that for `status`.

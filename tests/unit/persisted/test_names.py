@@ -62,6 +62,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.maintained",
         "replicator.maintenance",
         "replicator.marker",
+        "replicator.mirror",
         "replicator.position",
         "replicator.snapshot-id",
         "replicator.sequence-number",

@@ -23,7 +23,7 @@ from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import DONE_KEY, REREAD_KEY, STATE_KEY, StagingState, new_request
 from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.rewind import REWIND_KEY, Rewind
-from replicator.model.table import SOURCE_KEY, TableId
+from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import VERIFIED_KEY, VerifiedTable
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
 from replicator.schema.steps import STEPS_KEY, SchemaSteps
@@ -37,6 +37,7 @@ FULL = {
     SEQUENCE_KEY: "12",
     SCHEMA_KEY: STATE_TEXT,
     SOURCE_KEY: "shop.orders",
+    MIRROR_KEY: "shop",
     RULES_KEY: '{"email": "hash 0a1b2c3d"}',
     PENDING_FILLS_KEY: '{"a": "7"}',
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
