@@ -129,7 +129,7 @@ def _goals(options: Options, runs: Sequence[Run]) -> list[Goal]:
     for count in filter(None, options.differences):
         if found := _median(runs, count):
             name = f"rows fetched / differences, {count:,}"
-            goals.append(Goal(name, (found.fetched or 0) / count, 2, at_least=False))
+            goals.append(Goal(name, (found.fetched or 0) / count, 100, at_least=False))
     return goals
 
 

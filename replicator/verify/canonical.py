@@ -14,9 +14,11 @@
 | FLOATS | the elements as 32-bit floats, little-endian, in upper-case hexadecimal      | VECTOR                      |
 | CLOCK  | the text that MySQL shows, in UTC; only in hashes of rows with a key         | DATE, DATETIME, TIMESTAMP   |
 
-A row text is the forms of all columns that are not NULL, then the length of each TEXT and BYTES value, then a digit for
-each nullable column (1 is NULL), with `|` between the parts. It is unambiguous: the parts at the end have only digits,
-and of the others only those with a known length may contain `|`. JSON ends where its text ends.
+A row text is the forms of all columns that are not NULL, then the length of each TEXT and BYTES value but that of the last
+such column, then a digit for each nullable column (1 is NULL), with `|` between the parts. It is unambiguous: the parts
+at the end have only digits, and of the others only TEXT, BYTES and JSON may contain `|`. The lengths tell where all but
+one of the former end, JSON ends where its text ends, and no end of a JSON text behind a `|` is JSON too, since it has an
+odd number of quotes. So what is left is the last one.
 
 Rows whose hashes differ are compared form by form if they have a key. So their hashes may use what MySQL computes
 faster than the form, as long as equal texts are equal values: a zero date, which is NULL or 1970-01-01 in the lake, has
@@ -138,7 +140,7 @@ class ComparedColumn:
 
     @property
     def is_measured(self) -> bool:
-        """Whether row texts have the length of its values."""
+        """Whether its values may contain everything, so that their length is needed to tell where they end."""
         return self.form in _MEASURED
 
 
@@ -197,10 +199,15 @@ def _expression(source: SourceColumn, form: Form, kind: str) -> str:
             return source.expression
 
 
+def measured(columns: Sequence[ComparedColumn]) -> list[ComparedColumn]:
+    """Return the columns whose lengths are in row texts."""
+    return [column for column in columns if column.is_measured][:-1]
+
+
 def row_text(columns: Sequence[ComparedColumn]) -> str:
     """Return the SQL expression of the row text."""
     parts = [column.expression for column in columns]
-    parts += [f"LENGTH({column.expression})" for column in columns if column.is_measured]
+    parts += [f"LENGTH({column.expression})" for column in measured(columns)]
     nullable = [column.null_test for column in columns if column.nullable]
     if nullable:
         parts.append(nullable[0] if len(nullable) == 1 else f"CONCAT({', '.join(nullable)})")

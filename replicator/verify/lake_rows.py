@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from replicator.errors import SchemaError
-from replicator.verify.canonical import MODULUS, ComparedColumn, Form
+from replicator.verify.canonical import MODULUS, ComparedColumn, Form, measured
 from replicator.verify.mysql_json import mysql_json
 
 _SEPARATOR: Final = pa.scalar(b"|", pa.large_binary())
@@ -199,7 +199,8 @@ def row_texts(arrays: Sequence[pa.Array], columns: Sequence[ComparedColumn]) -> 
     """Return the row texts of canonical forms."""
     pairs = list(zip(columns, arrays, strict=True))
     parts = [array if column.nullable else pc.fill_null(array, _LACKING) for column, array in pairs]
-    parts += [_lengths(array) for column, array in pairs if column.is_measured]
+    lengths = {column.source for column in measured(columns)}
+    parts += [_lengths(array) for column, array in pairs if column.source in lengths]
     nulls = [array.is_null() for column, array in pairs if column.nullable]
     if nulls:
         flags = np.stack([np.asarray(null) for null in nulls], axis=1).astype(np.uint8) + ord("0")

@@ -37,6 +37,7 @@ def test_mirror_equals_the_source_with_avro_events(
             assert producer.flush(20) == 0
             until(lambda: len(quarantined(mirrored)) == len(bad), seconds=240, doing="quarantine")
         compare.await_equal(mirror, 300)
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
         # A new process must request every schema.
         running_stack.kill("registry")

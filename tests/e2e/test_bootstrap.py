@@ -44,6 +44,7 @@ def test_bootstrap_reads_tables_while_they_change(mirror_database: MirroredDatab
             mirrored.database.execute("UPDATE late SET name = 'c' WHERE id = 2")
             await_rereads(mirror, 6)
         mirrored.comparison.await_equal(mirror, START_S)
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
     assert mirrored.comparison.assert_changelogs() > 0
     assert set(changes(mirrored, "t00", "r")) == {RowKind.INSERT}
@@ -66,6 +67,7 @@ def test_bootstrap_continues_after_a_kill_at_each_crash_point(
     mirror.start()
     try:
         mirrored.comparison.await_equal(mirror, START_S)
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
     finally:
         mirror.kill()

@@ -52,6 +52,7 @@ def test_heal_applies_changes_that_no_log_has(mirror_database: MirroredDatabaseB
             report = command(mirrored, "heal", f"{mirrored.database.name}.still")
         assert [(r["phase"], r["changed"]) for r in report["rereads"]] == [("done", 8)]
         mirrored.comparison.await_equal(mirror, START_S)
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
     mirrored.comparison.assert_changelogs()
     pairs = [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER] * 4
@@ -131,6 +132,7 @@ def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
             )
             await_rereads(mirror, 9)
         mirrored.comparison.await_equal(mirror, START_S)
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
     done = [line for line in mirror.lines() if line["event"] == "re-read done"]
     healed = {line["table"].rpartition(".")[2] for line in done if line["reason"] != "new table"}
@@ -313,5 +315,6 @@ def test_a_table_without_a_key_is_read_again(mirror_database: MirroredDatabaseBu
         mirrored.comparison.await_equal(mirror, START_S)
         mirrored.database.execute("UPDATE log SET size = 9 WHERE text = 'b'")
         mirrored.comparison.await_equal(mirror, START_S)
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
     assert changes(mirrored, "log", "h") == [RowKind.DELETE, RowKind.INSERT]

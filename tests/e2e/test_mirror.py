@@ -106,6 +106,7 @@ def test_mirror_equals_the_source_after_interruptions_under_load(
             stack.restart("connect")
             until(lambda: time.monotonic() - writing_since > 60, seconds=240, doing="writing for a minute")
         compare.await_equal(mirror, 300)
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
     assert "late" in {t.name for t in compare.tables()}
     assert compare.differences() == {}
@@ -136,6 +137,7 @@ def test_mirror_equals_the_source_when_its_process_is_killed_at_any_point(
                 mirror.kill()
         mirror.start()
         compare.await_equal(mirror, 300)
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
     finally:
         mirror.kill()

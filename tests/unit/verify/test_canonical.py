@@ -40,12 +40,13 @@ def test_expressions(values: dict[str, Any], form: Form, expression: str) -> Non
 
 def test_row_text_has_lengths_and_null_flags() -> None:
     assert row_text(NAMES.columns) == (
-        "CONCAT_WS(CAST('|' AS BINARY), `name`, SUBSTRING(POINT(`size` + 0e0, 0), 10, 8), "
-        "LENGTH(`name`), (`size` IS NULL))"
+        "CONCAT_WS(CAST('|' AS BINARY), `name`, SUBSTRING(POINT(`size` + 0e0, 0), 10, 8), (`size` IS NULL))"
     )
     assert row_text(KEYLESS.columns).endswith(
-        "LENGTH(CONVERT(`note` USING utf8mb4)), CONCAT((`at` IS NULL), (`note` IS NULL)))"
+        "CONVERT(`note` USING utf8mb4), CONCAT((`at` IS NULL), (`note` IS NULL)))"
     )
+    texts = described({name: {"kind": "varchar", "charset": "utf8mb4", "nullable": "NO"} for name in "abc"})
+    assert row_text(texts.columns).endswith("`a`, `b`, `c`, LENGTH(`a`), LENGTH(`b`))")
 
 
 def test_hash_of_a_row_is_the_beginning_of_its_sha256() -> None:
