@@ -102,8 +102,6 @@ class Scheduler:
         self._compiled: bool | None = None
         self._unmatched_known = False
 
-    # The log and the lake.
-
     def check_log(self) -> tuple[Offsets, Offsets]:
         """Compare the lake with the log, and return the log's first and next offsets.
 
@@ -214,8 +212,6 @@ class Scheduler:
         self.context.lake.namespace_properties(self.context.config.lake.ops_namespace)
         self.context.ledger.probe(failed)
 
-    # Batches.
-
     def plan_round(self, goal: Offsets, pace: Pace) -> Round:
         """Return how far a round should bring the tables on their way to `goal`."""
         apply = self.context.config.apply
@@ -322,7 +318,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Stop reading tables again, and end all threads. No batch may be running."""
-        for beside in filter(None, (self.checks, self.rereads)):
+        for beside in [b for b in (self.checks, self.rereads) if b is not None]:
             beside.close()
         self._pool.shutdown()
 

@@ -14,11 +14,11 @@
 | FLOATS | the elements as 32-bit floats, little-endian, in upper-case hexadecimal      | VECTOR                      |
 | CLOCK  | the text that MySQL shows, in UTC; only in hashes of rows with a key         | DATE, DATETIME, TIMESTAMP   |
 
-A row text is the forms of all columns that are not NULL, then the length of each TEXT and BYTES value but that of the last
-such column, then a digit for each nullable column (1 is NULL), with `|` between the parts. It is unambiguous: the parts
-at the end have only digits, and of the others only TEXT, BYTES and JSON may contain `|`. The lengths tell where all but
-one of the former end, JSON ends where its text ends, and no end of a JSON text behind a `|` is JSON too, since it has an
-odd number of quotes. So what is left is the last one.
+A row text is the forms of all columns that are not NULL, then the length of each TEXT and BYTES value but that of the
+last such column, then a digit for each nullable column (1 is NULL), with `|` between the parts. It is unambiguous: the
+parts at the end have only digits, and of the others only TEXT, BYTES, JSON and the eight bytes of DOUBLE may contain
+`|`. The lengths tell where all TEXT and BYTES but one end. JSON ends where its text ends, and what is behind a `|`
+inside JSON is no JSON, since it has an odd number of quotes. So what is left is the last TEXT or BYTES.
 
 Rows whose hashes differ are compared form by form if they have a key. So their hashes may use what MySQL computes
 faster than the form, as long as equal texts are equal values: a zero date, which is NULL or 1970-01-01 in the lake, has

@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from replicator import __version__
+from replicator import __version__, failpoints
 from replicator.config import Config, KafkaLog
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.errors import (
@@ -20,7 +20,6 @@ from replicator.errors import (
     Unsettled,
     UsageError,
 )
-from replicator.failpoints import reach
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.model.clock import now_ms
 from replicator.model.patterns import matches
@@ -255,7 +254,7 @@ class _Check:
             results[table] = replace(result, position=str(self.fence.before))
             if not result.passing:
                 self.progress.add_result(results[table])
-            reach("after-verified-table")
+            failpoints.reach("after-verified-table")
         return results
 
     def _ops_properties(self) -> Mapping[str, str]:

@@ -87,7 +87,7 @@ def engine_of(lake: Lake) -> Any:
     names = SimpleNamespace(namespace=NAMESPACES[1], changes_namespace=NAMESPACES[0])
     return SimpleNamespace(
         lake=lake,
-        config=SimpleNamespace(lake=names),
+        config=SimpleNamespace(lake=names, mirror=SimpleNamespace(name="m")),
         ledger=SimpleNamespace(forget=Mock()),
         row_locations=SimpleNamespace(forget=Mock()),
         writer=SimpleNamespace(

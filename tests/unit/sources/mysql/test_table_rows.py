@@ -38,8 +38,8 @@ def test_key_range_of_one_column_excludes_the_lower_end() -> None:
 
 def test_key_range_of_two_columns_compares_them_in_order() -> None:
     assert key_range(["k0", "k1"], [ID, NAME], ("5", "61"), ("9", "")) == (
-        "k0 <= 9 AND ((k0 < 9) OR (k0 = 9 AND k1 <= _utf8mb4 x'')) AND "
-        "k0 >= 5 AND ((k0 > 5) OR (k0 = 5 AND k1 > _utf8mb4 x'61'))"
+        "k0 >= 5 AND ((k0 > 5) OR (k0 = 5 AND k1 > _utf8mb4 x'61')) AND "
+        "k0 <= 9 AND ((k0 < 9) OR (k0 = 9 AND k1 <= _utf8mb4 x''))"
     )
 
 
@@ -62,7 +62,7 @@ def test_literal_refuses_what_is_not_a_value(kind: KeyKind, value: str) -> None:
 def test_queries_quote_every_name() -> None:
     found = table(ID, NAME)
     assert found.boundary_query(("1", "61"), ("9", "62"), 100).startswith(
-        "SELECT CAST(`id` AS CHAR), HEX(CONVERT(`na``me` USING utf8mb4)) FROM `shop`.`or``ders` WHERE `id` <= 9 AND "
+        "SELECT CAST(`id` AS CHAR), HEX(CONVERT(`na``me` USING utf8mb4)) FROM `shop`.`or``ders` WHERE `id` >= 1 AND "
     )
     assert found.boundary_query(None, ("9", "62"), 100).endswith("ORDER BY `id`, `na``me` LIMIT 1 OFFSET 99")
     assert found.last_query.endswith("ORDER BY `id` DESC, `na``me` DESC LIMIT 1")
