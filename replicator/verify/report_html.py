@@ -17,10 +17,14 @@ from replicator.verify.results import (
 
 _ROWS: Final = 500
 """Rows of a table that are shown at most; JSON has all."""
+_PARTS: Final = {"ranges": "ranges of keys", "buckets": "buckets", "keys": "set of keys that changed"}
 _BARS: Final = 240
 """Bars of a chart at most: neighbouring chunks share one."""
 _BAR_WIDTH: Final = 4
 _BAR_HEIGHT: Final = 36
+_MARK_HEIGHT: Final = 4
+"""Height of the mark below a bar whose chunks differ."""
+_ORDER: Final = (Verdict.DIFFERENT, Verdict.UNDECIDED, Verdict.EQUAL)
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --good: #1a7f37; --bad: #c62828; --unsure: #9a6700; }
@@ -32,12 +36,13 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; overflow-
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top; }
+td.name { min-width: 9rem; overflow-wrap: anywhere; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.value { font-family: ui-monospace, monospace; font-size: .85rem; max-width: 22rem; overflow-wrap: anywhere; }
 td.wrong { background: #c6282822; } .null { opacity: .6; font-style: italic; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; } dt { opacity: .7; }
 dd { margin: 0; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: 40px; } .ok { fill: var(--good); } .off { fill: var(--bad); }
+svg { display: block; width: 100%; height: 44px; } .ok { fill: var(--good); } .off { fill: var(--bad); }
 details { margin: .5rem 0; } .ends { display: flex; justify-content: space-between; font-size: .8rem; opacity: .7; }
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; } }
 """
@@ -83,7 +88,7 @@ def _overview(tables: Sequence[TableResult]) -> Iterator[str]:
     head = ("table", "verdict", "rows", "rows in the lake", "missing", "unexpected", "different", "seconds")
     cells = "".join(f"<th{_number(i > 1)}>{name}</th>" for i, name in enumerate(head))
     yield f'<div class="wide"><table><tr>{cells}</tr>'
-    for table in tables:
+    for table in sorted(tables, key=lambda table: (_ORDER.index(table.verdict), table.table)):
         counts = [table.counts.get(kind, 0) for kind in Kind]
         more = "" if table.complete else "+"
         values = [
@@ -94,7 +99,7 @@ def _overview(tables: Sequence[TableResult]) -> Iterator[str]:
         ]
         name = f'<a href="#{_anchor(table)}">{escape(table.table)}</a>'
         numbers = "".join(f'<td class="number">{value}</td>' for value in values)
-        yield f"<tr><td>{name}</td><td>{_verdict(table.verdict)}</td>{numbers}</tr>"
+        yield f'<tr><td class="name">{name}</td><td>{_verdict(table.verdict)}</td>{numbers}</tr>'
     yield "</table></div>"
 
 
@@ -116,20 +121,30 @@ def _table(table: TableResult) -> Iterator[str]:
         yield f"<p>{escape(table.reason)}</p>"
     for finding in table.schema:
         yield f'<p class="{finding.severity}">Columns: {escape(finding.text)}</p>'
-    notes = [f"{table.fetched:,} rows were fetched from the source"] if table.fetched else []
-    if table.later:
-        notes.append(f"{table.later:,} images of later changes were undone")
-    if table.repaired is not None:
-        notes.append(f"{table.repaired:,} rows were corrected before this check")
-    if table.is_sampled:
-        notes.append("only a sample was checked")
-    for label, names in (("excluded", table.excluded), ("masked", table.masked)):
-        if names:
-            notes.append(f"not compared because {label}: {', '.join(names)}")
+    notes = list(_notes(table))
     if notes:
         yield f"<p>{escape('; '.join(notes))}.</p>"
     yield from _chart(table)
     yield from _rows(table)
+
+
+def _notes(table: TableResult) -> Iterator[str]:
+    """Yield what a reader should know of how a table was checked."""
+    if table.fetched:
+        yield f"{table.fetched:,} rows were fetched from the source"
+    if table.later:
+        yield f"{table.later:,} images of later changes were undone"
+    if table.repaired is not None:
+        yield f"{table.repaired:,} rows were corrected before this check"
+    if table.is_sampled:
+        yield "only a part of the rows was checked"
+    if table.since is not None:
+        yield f"only keys that changed since {table.since} were checked"
+    if table.earlier:
+        yield f"{table.earlier:,} rows were compared earlier, by a check that was interrupted"
+    for label, names in (("excluded", table.excluded), ("masked", table.masked)):
+        if names:
+            yield f"not compared because {label}: {', '.join(names)}"
 
 
 def _chart(table: TableResult) -> Iterator[str]:
@@ -141,9 +156,9 @@ def _chart(table: TableResult) -> Iterator[str]:
     groups = [chunks[start : start + per_bar] for start in range(0, len(chunks), per_bar)]
     bars = "".join(_bar(number, group, max(map(_size, groups))) for number, group in enumerate(groups))
     wrong = sum(not chunk.equal for chunk in chunks)
-    label = f"{len(chunks):,} {'ranges of keys' if table.by == 'ranges' else 'buckets'}, {wrong:,} differ"
+    label = f"{len(chunks):,} {_PARTS[table.by]}, {wrong:,} differ"
     yield f'<p>{label}</p><svg role="img" aria-label="{label}" preserveAspectRatio="none" '
-    yield f'viewBox="0 0 {len(groups) * _BAR_WIDTH} {_BAR_HEIGHT}">{bars}</svg>'
+    yield f'viewBox="0 0 {len(groups) * _BAR_WIDTH} {_BAR_HEIGHT + 1 + _MARK_HEIGHT}">{bars}</svg>'
     ends = [chunk.last or chunk.first for chunk in chunks if chunk.last or chunk.first]
     if ends:
         yield f'<div class="ends"><span>first key</span><span>behind {escape(str(ends[-1]))}</span></div>'
@@ -158,10 +173,16 @@ def _bar(number: int, group: Sequence[ChunkResult], most: int) -> str:
     height = max(3, round(_BAR_HEIGHT * _size(group) / most))
     rows = sum(chunk.source_rows for chunk in group)
     text = f"{group[0].first or 'first key'} to {group[-1].last or 'last key'}: {rows:,} rows"
-    return (
+    # Not only the colour tells that a part differs.
+    mark = "" if equal else _rect("off", number, _BAR_HEIGHT + 1, _MARK_HEIGHT)
+    return mark + (
         f'<rect class="{"ok" if equal else "off"}" x="{number * _BAR_WIDTH}" y="{_BAR_HEIGHT - height}" '
         f'width="{_BAR_WIDTH - 1}" height="{height}"><title>{escape(text)}</title></rect>'
     )
+
+
+def _rect(kind: str, number: int, top: int, height: int) -> str:
+    return f'<rect class="{kind}" x="{number * _BAR_WIDTH}" y="{top}" width="{_BAR_WIDTH - 1}" height="{height}"/>'
 
 
 def _rows(table: TableResult) -> Iterator[str]:
@@ -198,4 +219,4 @@ def _cell(side: Mapping[str, str | None] | None, name: str, *, is_wrong: bool) -
 
 
 def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
