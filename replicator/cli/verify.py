@@ -34,7 +34,10 @@ def verify(  # noqa: PLR0917 - options are passed by name
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report", metavar="FILE", dir_okay=False, help="Also write the report as one HTML file."
+            "--report",
+            metavar="FILE",
+            dir_okay=False,
+            help="Also write the report as one HTML file, which only you can read.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -156,6 +159,8 @@ def verify(  # noqa: PLR0917 - options are passed by name
         if repair and not dry_run:
             found = _repaired(settings, wanted, found, show)
     if report is not None:
+        # It has values of rows.
+        report.touch(0o600)
         report.write_text(to_html(found), encoding="utf-8")
     print_report(found, as_json=as_json)
     if dry_run and not as_json:

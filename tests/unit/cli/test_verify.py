@@ -27,3 +27,9 @@ def test_verify_refuses_values_out_of_range(cli: Any, config: Path, option: tupl
     ran = cli("verify", "-c", str(config), *option)
     assert ran.code == 2
     assert option[0] in ran.err
+
+
+def test_verify_shows_changes_only_of_a_repair(cli: Any, config: Path) -> None:
+    ran = cli("verify", "-c", str(config), "--dry-run")
+    assert ran.code == 2
+    assert "add --repair" in ran.err
