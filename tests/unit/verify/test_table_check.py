@@ -210,3 +210,11 @@ def test_a_sample_checks_some_chunks(seed: int) -> None:
     rows = [(number, 0, "x", None, None) for number in range(70)]
     found = check(ORDERS, rows, rows, limits=Limits(sample=0.3, seed=seed))
     assert (found.source_rows, found.lake_rows, found.verdict) == (21, 21, Verdict.EQUAL)
+
+
+@pytest.mark.parametrize("table", [ORDERS, NAMES])
+def test_the_throttle_is_asked_before_the_source_is(table: ComparedTable) -> None:
+    rows: list[Any] = [(n, 0, "x", None, None) for n in range(70)] if table is ORDERS else [("a", 1.0)]
+    asked: list[None] = []
+    found = check(table, rows, rows, throttle=lambda: asked.append(None))
+    assert len(asked) == (len(found.chunks) if table is ORDERS else 1)
