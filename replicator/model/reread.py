@@ -59,15 +59,6 @@ class Narrowed:
         """Return the SQL condition; `column` is the column in SQL."""
         return " OR ".join(f"{column} BETWEEN {span.low} AND {span.high}" for span in self.spans)
 
-    def pieces(self, rows: int) -> list[tuple[int, int]]:
-        """Return the spans, divided into pieces of about `rows` rows each."""
-        found = []
-        for span in self.spans:
-            width = -(-(span.high - span.low + 1) // max(1, -(-span.rows // rows)))
-            starts = range(span.low, span.high + 1, width)
-            found += [(start, min(start + width - 1, span.high)) for start in starts]
-        return found
-
     @classmethod
     def to(cls, column: str, spans: Sequence[KeySpan]) -> "Narrowed":
         """Return so few spans that a request can contain them: those with the smallest gaps between them are joined."""

@@ -30,7 +30,8 @@ class KeyRanges:
     @classmethod
     def of(cls, connection: Connection, table: SourceTable, last: Boundary, rows: int) -> Self:
         """Return the ranges of a table that has rows."""
-        found = first_row(connection, table.first_query) if table.has_integer_key else None
+        counts = table.has_integer_key and table.narrowed is None
+        found = first_row(connection, table.first_query) if counts else None
         first = None if found is None else int(found[0])
         dense = first is not None and table.rows >= _DENSE * (int(last[0]) - first)
         return cls(table, last, rows, first if dense else None)

@@ -32,11 +32,11 @@ from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition, binlog_number
 from replicator.model.quarantine import ReadRows
 from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
-from replicator.model.restatement import RESTATED_KEY, next_restatement
+from replicator.model.restatement import RESTATED_KEY, followed_by_mirror, next_restatement
 from replicator.model.table import TableId
 from replicator.reread.differences import Comparison, compare
 from replicator.reread.staging import Staging
-from replicator.schema.changes import UNFILLED_KEY
+from replicator.schema.changes import UNFILLED_KEY, SchemaChange
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -147,14 +147,14 @@ class Publication:
         plan = keeper.plan_restated(mirror)
         compared = compare(mirror, source, plan.changes, self.schema)
         spark = self.context.lake.spark
-        ours, theirs = (self._compared_rows(spark.read.table(table.sql_name)) for table in (mirror, source))
+        ours, theirs = (spark.read.table(table.sql_name) for table in (mirror, source))
+        if (condition := self._part_condition(mirror, plan.changes, compared)) is not None:
+            ours, theirs = ours.where(condition), theirs.where(condition)
         found = compared.differences(ours, theirs).persist()
         try:
             changed = found.count()
-            if self.request.narrowed is not None:
-                self._check_narrowed(
-                    changed, is_restated=bool(plan.changes), by_key=compared.identifies_rows(mirror)
-                )
+            if condition is not None and changed > _REPLACE_ABOVE:
+                raise self._cannot_correct_part("too many rows differ")
             self._write_changelog(found, marker, RECONCILED)
             failpoints.reach("between-reread-commits")
             staged = Staged()
@@ -187,26 +187,35 @@ class Publication:
             self._resolve_quarantined()
         return changed
 
-    def _compared_rows(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that are compared. Later events may have brought others into the staging table."""
-        narrowed = self.request.narrowed
-        if narrowed is None:
-            return rows
-        name = next(c.name for c in self.schema.source.columns if c.source_name.name == narrowed.column)
-        return rows.where(F.expr(narrowed.condition(quoted(name))))
+    def _part_condition(
+        self, mirror: LakeTable, changes: Sequence[SchemaChange], compared: Comparison
+    ) -> str | None:
+        """Return the condition for the rows that are compared; None for all.
 
-    def _check_narrowed(self, changed: int, *, is_restated: bool, by_key: bool) -> None:
-        """Check that the differences of a part of the table can be written.
+        Later events may have brought rows from elsewhere into the staging table.
 
         Raises:
-            UnsupportedChange: the whole content would have to be written.
+            UnsupportedChange: the request is for a part of the table, and all rows are needed.
         """
-        if is_restated or not by_key or changed > _REPLACE_ABOVE:
-            raise UnsupportedChange(
-                f"a part of {self.table} cannot be corrected, because its columns changed, rows lack key columns, or "
-                "too many rows differ",
-                f"run: replicator heal {self.table}",
-            )
+        narrowed = self.request.narrowed
+        if narrowed is None:
+            return None
+        if changes or mirror.pending_fills() or mirror.pending_clear() is not None:
+            raise self._cannot_correct_part("its columns changed")
+        names = [
+            c.name
+            for c in self.schema.source.columns
+            if c.source_name.name == narrowed.column and c.transform is None
+        ]
+        # Otherwise a row could be within the spans on one side only.
+        if not set(names) & set(compared.key) or not compared.identifies_rows(mirror):
+            raise self._cannot_correct_part(f"{narrowed.column} does not identify its rows")
+        return narrowed.condition(quoted(names[0]))
+
+    def _cannot_correct_part(self, reason: str) -> UnsupportedChange:
+        return UnsupportedChange(
+            f"a part of {self.table} cannot be corrected: {reason}", f"run: replicator heal {self.table}"
+        )
 
     def _with_properties(self, staged: Staged) -> Staged:
         """Return the change with the properties of a mirror that equals the source."""
@@ -284,10 +293,17 @@ class Publication:
         return {RESTATED_KEY: next_restatement(changelog.property(RESTATED_KEY), known, kind, commit)}
 
     def _restatement(self) -> dict[str, str | None]:
-        """Return the property of a mirror that equals the source, and so has all rows of the changelog."""
-        lake, namespace = self.context.lake, self.context.config.lake.changes_namespace
-        changelog = lake.load(namespace, self.table.name)
-        return {RESTATED_KEY: None if changelog is None else changelog.property(RESTATED_KEY)}
+        """Return the property of a mirror that equals the source, and so has all rows of the changelog.
+
+        If only a part was read, the mirror gets the rows of this re-read; it may still lack earlier ones.
+        """
+        lake, config = self.context.lake, self.context.config.lake
+        changelog = lake.load(config.changes_namespace, self.table.name)
+        newest = None if changelog is None else changelog.property(RESTATED_KEY)
+        if self.request.narrowed is not None:
+            mirror = lake.load(config.namespace, self.table.name)
+            newest = followed_by_mirror(newest, None if mirror is None else mirror.property(RESTATED_KEY))
+        return {RESTATED_KEY: newest}
 
     def _forget(self) -> None:
         """Forget what is known of the staging table and of the mirror."""

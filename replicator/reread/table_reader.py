@@ -22,7 +22,7 @@ from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
-from replicator.model.reread import Narrowed, Request, StagingState
+from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId, TableSchema
 from replicator.reread.key_ranges import KeyRanges, first_row
 from replicator.reread.part_reader import Part, PartReader
@@ -34,7 +34,7 @@ from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
 from replicator.sources.mysql.connection import connect, read_binlog_end
-from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe, key_range
+from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -145,7 +145,8 @@ class TableReader:
             raise SourceError(
                 f"the source has no table {self.request.table}", "check source.tables and the table's name"
             )
-        return table
+        narrowed = self.request.narrowed
+        return table if narrowed is None else table.part(narrowed)
 
     def _begin(self, connection: Connection, table: SourceTable) -> StagingState:
         """Note where the log ends, and from which key to which one the table is read."""
@@ -161,7 +162,7 @@ class TableReader:
         end = self._topic_end()
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
-        last = self._last(connection, table)
+        last = first_row(connection, table.last_query) if table.key else None
         state = StagingState(self.request.id, table.fingerprint, last, since=end.offsets)
         reached = HighWater(
             SourcePosition(low.file, _FILE_START, server_id=_server_id(connection)), 0, time_ms
@@ -181,18 +182,6 @@ class TableReader:
         self.staging.commit(self.request.table, Staged(), marker, state)
         failpoints.reach("after-reread-start")
         return state
-
-    def _last(self, connection: Connection, table: SourceTable) -> Boundary | None:
-        """Return the greatest key that is read; None for a table without rows or that is read as a whole."""
-        last = first_row(connection, table.last_query) if table.key else None
-        narrowed = self.request.narrowed
-        if narrowed is None:
-            return last
-        if not table.key or table.key[0].name != narrowed.column:
-            raise UsageError(
-                f"the key of {table.table} does not begin with {narrowed.column} any more", "check it again"
-            )
-        return None if last is None else (str(narrowed.spans[-1].high),)
 
     def _topic_end(self) -> TopicEnd:
         if not isinstance(self.config.log, KafkaLog):
@@ -247,13 +236,11 @@ class TableReader:
         if keys is None or after == keys.last:
             # Without an index that orders the rows, they are read in one statement.
             return Part(("1 = 1",) if not reader.table.key else (), after)
-        if self.request.narrowed is not None:
-            return _narrowed_part(self.request.narrowed, reader, after, waves)
         names = [f"k{i}" for i in range(len(reader.table.key))]
         ranges: list[str] = []
         for _ in range(reader.cores * waves):
             upto = keys.end(connection, after)
-            ranges.append(key_range(names, reader.table.key, after, upto))
+            ranges.append(reader.table.range_condition(names, after, upto))
             after = upto
             if upto == keys.last:
                 break
@@ -292,14 +279,6 @@ class TableReader:
         """Return the end of the topic when reading began."""
         partitions = self._next_marker().progress.get(self.topic, {})
         return _with_events({partition: known.next_offset for partition, known in partitions.items()})
-
-
-def _narrowed_part(narrowed: Narrowed, reader: PartReader, after: Boundary | None, waves: int) -> Part:
-    """Return the next pieces behind the value `after` of the first key column."""
-    pieces = narrowed.pieces(reader.rows_per_range)
-    left = [piece for piece in pieces if after is None or piece[0] > int(after[0])]
-    chosen = left[: reader.cores * waves]
-    return Part(tuple(f"k0 BETWEEN {low} AND {high}" for low, high in chosen), (str(chosen[-1][1]),))
 
 
 def _with_events(ends: Mapping[int, int]) -> dict[int, int]:

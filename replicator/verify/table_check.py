@@ -238,9 +238,9 @@ class TableCheck:
         return chunks, found
 
     def _spans_of(self, ranges: Sequence[KeyRange], results: Sequence[ChunkResult]) -> Iterator[KeySpan]:
-        """Yield the values of the first key column of ranges that differ, if it is an integer."""
+        """Yield the values of the first column of ranges that differ, if it is an integer and in the mirror's key."""
         first = self.table.ranges[0]
-        if first.width is not None:
+        if first.width is not None or first not in self.table.key:
             return
         least, greatest = (0, (1 << 64) - 1) if first.is_unsigned else (-(1 << 63), (1 << 63) - 1)
         for chunk, result in zip(ranges, results, strict=True):

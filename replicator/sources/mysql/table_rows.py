@@ -7,14 +7,15 @@ decodes. The session must have the time zone UTC and an empty `sql_mode`, in whi
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
 from sqlalchemy import Connection, text
 
-from replicator.errors import SourceError
+from replicator.errors import SourceError, UsageError
 from replicator.model.identifiers import quoted
+from replicator.model.reread import Narrowed
 from replicator.model.table import Column, TableId
 from replicator.sources.mysql.definitions import column_of, read_columns
 
@@ -157,6 +158,7 @@ class SourceTable:
         rows: estimated number of rows.
         bytes_per_row: estimated size of a row.
         most_bytes_per_row: size of the largest row that its declaration allows.
+        narrowed: the part of the table that is read; None for all of it.
     """
 
     table: TableId
@@ -166,6 +168,19 @@ class SourceTable:
     bytes_per_row: int
     most_bytes_per_row: int
     has_integer_key: bool = False
+    narrowed: Narrowed | None = None
+
+    def part(self, narrowed: Narrowed) -> "SourceTable":
+        """Return the table with only a part of its rows.
+
+        Raises:
+            UsageError: another column orders the table now.
+        """
+        if not self.key or self.key[0].name != narrowed.column:
+            raise UsageError(
+                f"the key of {self.table} does not begin with {narrowed.column} any more", "check it again"
+            )
+        return replace(self, narrowed=narrowed, rows=sum(span.rows for span in narrowed.spans))
 
     @property
     def name(self) -> str:
@@ -188,8 +203,15 @@ class SourceTable:
         """Return the query for the key of the row that is number `count` behind `after` and not behind `last`."""
         names = [quoted(k.name) for k in self.key]
         read = ", ".join(k.expression for k in self.key)
-        where = key_range(names, self.key, after, last)
+        where = self.range_condition(names, after, last)
         return f"SELECT {read} FROM {self.name} WHERE {where} ORDER BY {', '.join(names)} LIMIT 1 OFFSET {count - 1}"
+
+    def range_condition(self, names: Sequence[str], after: Boundary | None, upto: Boundary | None) -> str:
+        """Return the condition for the rows to read with keys behind `after` up to `upto`; see `key_range`."""
+        condition = key_range(names, self.key, after, upto)
+        return (
+            condition if self.narrowed is None else f"{condition} AND ({self.narrowed.condition(names[0])})"
+        )
 
     @property
     def first_query(self) -> str:
@@ -202,8 +224,10 @@ class SourceTable:
         return self._end_query("DESC")
 
     def _end_query(self, direction: str) -> str:
-        order = ", ".join(f"{quoted(k.name)} {direction}" for k in self.key)
-        return f"SELECT {', '.join(k.expression for k in self.key)} FROM {self.name} ORDER BY {order} LIMIT 1"
+        names = [quoted(k.name) for k in self.key]
+        read, where = ", ".join(k.expression for k in self.key), self.range_condition(names, None, None)
+        order = ", ".join(f"{name} {direction}" for name in names)
+        return f"SELECT {read} FROM {self.name} WHERE {where} ORDER BY {order} LIMIT 1"
 
 
 def key_range(

@@ -1,4 +1,4 @@
-"""A request for a part of a table fits into a property, and its pieces have all values of its spans."""
+"""A request for a part of a table fits into a property, and has all values of its spans."""
 
 from dataclasses import replace
 
@@ -25,17 +25,6 @@ def test_a_part_has_all_values_of_its_spans(spans: list[KeySpan], values: list[i
     for value in [*ends, *values]:
         wanted = any(span.low <= value <= span.high for span in spans)
         assert not wanted or any(span.low <= value <= span.high for span in part.spans)
-
-
-@given(SPANS, st.integers(1, 10**6))
-def test_pieces_divide_the_spans(spans: list[KeySpan], rows: int) -> None:
-    part = Narrowed.to("id", [KeySpan(s.low, s.high, min(s.rows, 50 * rows)) for s in spans])
-    pieces = part.pieces(rows)
-    covered = 0
-    for (low, high), (following, _) in zip(pieces, [*pieces[1:], (2**70, 0)], strict=True):
-        assert low <= high < following
-        covered += high - low + 1
-    assert covered == sum(span.high - span.low + 1 for span in part.spans)
 
 
 @given(SPANS)

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import TableId
 from replicator.reread.key_ranges import KeyRanges
 from replicator.sources.mysql.table_rows import KeyColumn, KeyKind, SourceTable
@@ -47,6 +48,14 @@ def test_other_keys_are_divided_by_a_walk_of_the_index(
     connection = server(*([] if first is None else [first]), ("300",), ("700",), None)
     found = KeyRanges.of(connection, table(rows, integer=integer), ("1000",), 400)
     assert ends(found, connection) == ["300", "700", "1000"]
+
+
+def test_a_part_of_a_table_is_divided_by_a_walk_of_the_index() -> None:
+    connection = server(("300",), None)
+    part = table(1_000).part(Narrowed("id", (KeySpan(200, 900, 900),)))
+    found = KeyRanges.of(connection, part, ("900",), 400)
+    assert ends(found, connection) == ["300", "900"]
+    assert "`id` BETWEEN 200 AND 900" in connection.exec_driver_sql.call_args_list[0].args[0]
 
 
 def test_keys_with_leading_zeros_end_at_the_last_one() -> None:

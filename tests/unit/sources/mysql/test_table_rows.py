@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from replicator.errors import SourceError
+from replicator.errors import SourceError, UsageError
+from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import TableId
 from replicator.sources.mysql.table_rows import (
     KeyColumn,
@@ -69,6 +70,19 @@ def test_queries_quote_every_name() -> None:
     assert found.rows_query(found.columns) == (
         "SELECT CAST(`id` AS SIGNED) AS c0, `na``me` AS c1, `id` AS k0, `na``me` AS k1 FROM `shop`.`or``ders`"
     )
+
+
+def test_a_part_of_a_table_is_divided_by_its_own_rows() -> None:
+    found = table(ID, NAME).part(Narrowed("id", (KeySpan(-5, 7, 3), KeySpan(9, 9, 4))))
+    part = "(`id` BETWEEN -5 AND 7 OR `id` BETWEEN 9 AND 9)"
+    assert found.rows == 7
+    assert f"WHERE TRUE AND {part} ORDER BY `id` DESC" in found.last_query
+    assert f" AND {part} ORDER BY `id`, `na``me` LIMIT 1 OFFSET 1" in found.boundary_query(
+        None, ("9", "62"), 2
+    )
+    assert found.range_condition(["k0", "k1"], None, None) == f"TRUE AND {part.replace('`id`', 'k0')}"
+    with pytest.raises(UsageError, match="does not begin with other any more"):
+        found.part(Narrowed("other", (KeySpan(1, 1, 1),)))
 
 
 @pytest.mark.parametrize(
