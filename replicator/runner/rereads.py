@@ -418,7 +418,8 @@ class Rereads:
         self.ended.append(request)
         self._retries.forget(table)
         if request.phase is Phase.FAILED:
-            self._failed.add(table)
+            if request.narrowed is None:
+                self._failed.add(table)
             if request.held and table not in self._tables.paused:
                 self._tables.pause(
                     table,

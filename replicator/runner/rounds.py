@@ -76,7 +76,7 @@ class Rounds:
             part, before = scheduler.plan_round(self._goal, self._pace), scheduler.events
             began = time.monotonic()
             if scheduler.checks is not None:
-                scheduler.checks.has_backlog = part.left > 0
+                scheduler.checks.note_backlog(has_backlog=part.left > 0)
             scheduler.advance(part.ends, backlog=part.left)
             if part.complete or scheduler.events == before:
                 return

@@ -1,7 +1,7 @@
 """Read checksums and rows of a mirror at one snapshot, in batches of bounded size."""
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,10 +30,12 @@ class LakeSide:
     Attributes:
         table: the table.
         mirror: its mirror; the snapshot that is current when it was loaded is read.
+        go_on: called between batches; it raises if reading must end.
     """
 
     table: ComparedTable
     mirror: Table
+    go_on: Callable[[], None] = lambda: None
 
     def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
         """Add all rows to the checksums of their chunks. Return the number of rows read.
@@ -90,6 +92,7 @@ class LakeSide:
                     continue
                 deletes = sorted(task.delete_files, key=lambda file: file.file_path)
                 for part in reader.batches(task.file, deletes):
+                    self.go_on()
                     if part.num_rows:
                         yield part
         except (FilesGone, FileNotFoundError) as error:

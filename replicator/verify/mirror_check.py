@@ -1,6 +1,5 @@
 """Check a mirror: compare its tables with the source at one position, while both are changing."""
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -39,6 +38,7 @@ from replicator.verify.changed_keys import (
 )
 from replicator.verify.chunks import KeyRange, keys_between
 from replicator.verify.compared_table import ComparedTable, compared_table
+from replicator.verify.interruption import Interruption, ending_statements
 from replicator.verify.lake_position import LakePosition, LakeTable, lake_tables
 from replicator.verify.lake_rows import no_rows
 from replicator.verify.lake_side import LakeSide
@@ -79,6 +79,7 @@ class Wanted:
         first, last: check only keys between these values of the first key column, both included; None is no bound.
         resume: continue the check that was interrupted.
         may_be_resumed: whether what is found is recorded on this machine, so that the check can be continued.
+        interruption: ends the check early; it then raises `Interrupted`, or an error of its connections.
     """
 
     patterns: tuple[str, ...] = ()
@@ -89,6 +90,7 @@ class Wanted:
     last: int | None = None
     resume: bool = False
     may_be_resumed: bool = True
+    interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     @property
     def has_bounds(self) -> bool:
@@ -190,7 +192,10 @@ def _check(
     """Check tables at one position of the source."""
     on_progress("the lake is read", 0, 0)
     before = lake_tables(catalog, config, tables)
-    with open_source(config, wanted.limits.connections) as (connections, fence):
+    with (
+        open_source(config, wanted.limits.connections) as (connections, fence),
+        ending_statements(wanted.interruption, config.source, connections),
+    ):
         check = _Check(config, wanted, catalog, connections, fence, progress, on_progress)
         return fence, check.run(tables, before)
 
@@ -234,11 +239,7 @@ class _Check:
     def run(
         self, tables: Iterable[TableId], before: Mapping[TableId, LakeTable]
     ) -> dict[TableId, TableResult]:
-        lake = LakePosition(
-            self.config,
-            self.wanted.wait_seconds,
-            lambda awaited: self.on_progress(f"waiting: {awaited}", 0, 0),
-        )
+        lake = LakePosition(self.config, self.wanted.wait_seconds, self._waits)
         ends = lake.ends(self.fence.awaited, before)
         found, late = lake.settled(self.catalog, ends)
         rules = ColumnRuleBook(self.config)
@@ -256,6 +257,10 @@ class _Check:
                 self.progress.add_result(results[table])
             failpoints.reach("after-verified-table")
         return results
+
+    def _waits(self, awaited: str) -> None:
+        self.wanted.interruption.go_on()
+        self.on_progress(f"waiting: {awaited}", 0, 0)
 
     def _ops_properties(self) -> Mapping[str, str]:
         return namespace_properties(self.catalog, self.config.lake.ops_namespace)
@@ -344,7 +349,7 @@ class _Check:
         result = TableCheck(
             table,
             SourceSide.of(self.connections, table),
-            LakeSide(table, lake.mirror),
+            LakeSide(table, lake.mirror, self.wanted.interruption.go_on),
             later,
             self.wanted.limits,
             schema,
@@ -353,6 +358,7 @@ class _Check:
             lambda rows, total: self.on_progress(table.name, done + rows, max(total, done + rows)),
             lambda part: self.progress.add_part(table.name, self._part(table, part)),
             self._throttle(table),
+            self.wanted.interruption.sleep,
         ).run()
         if changed is not None:
             return replace(
@@ -370,8 +376,8 @@ class _Check:
 
         limit = self.config.bootstrap.max_replica_lag or 0.0
         replicas = ReplicaWatch(watched_servers(self.config), limit, table.source.table, told)
-        never = threading.Event()
-        return lambda: replicas.wait(StopSignal(never, never))
+        stopping = self.wanted.interruption.event
+        return lambda: replicas.wait(StopSignal(stopping, stopping))
 
     def _within(self, table: ComparedTable) -> KeyRange:
         if not self.wanted.has_bounds:

@@ -151,6 +151,7 @@ class TableCheck:
         on_rows: called during the check.
         on_part: called after each part of the ranges.
         throttle: called before the source is asked; it may wait.
+        sleep: waits some seconds.
     """
 
     table: ComparedTable
@@ -164,6 +165,7 @@ class TableCheck:
     on_rows: OnRows = lambda *_: None
     on_part: Callable[[Checked], None] = lambda _: None
     throttle: Callable[[], object] = lambda: None
+    sleep: Callable[[float], None] = time.sleep
     _fetched: int = field(default=0, init=False)
     _lake_rows: int = field(default=0, init=False)
     _spans: list[KeySpan] = field(default_factory=list, init=False)
@@ -355,7 +357,7 @@ class TableCheck:
         checksums = answer.values() if isinstance(answer, dict) else [answer]
         self._asked_rows += sum(c.rows for c in checksums if isinstance(c, Checksum))
         due = self._began + self._asked_rows / self.limits.rows_per_second
-        time.sleep(max(0.0, due - time.monotonic()))
+        self.sleep(max(0.0, due - time.monotonic()))
 
     def _by_buckets(self) -> tuple[list[ChunkResult], list[RowDifference]]:
         self.throttle()

@@ -16,6 +16,7 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.gtid import GtidSet
 from replicator.verify.chunks import ChunkSums, KeyRange, RangeChunks
+from replicator.verify.interruption import Interrupted, Interruption
 from replicator.verify.lake_rows import Checksum
 from replicator.verify.lake_side import LakeSide
 from replicator.verify.later_changes import KeyStates, later_changes
@@ -78,6 +79,16 @@ def test_files_without_keys_of_a_range_are_not_read(catalog: SqlCatalog) -> None
     chunks = RangeChunks(TABLE, (KeyRange((9,), (20,)),))
     assert lake.add_checksums(chunks, ChunkSums(1, distinct=True), KeyRange((9,), (20,))) == 2
     assert lake.add_checksums(chunks, ChunkSums(1, distinct=True), KeyRange((20,), None)) == 0
+
+
+def test_reading_ends_between_batches_once_the_check_must_end(catalog: SqlCatalog) -> None:
+    interruption = Interruption()
+    lake = LakeSide(TABLE, mirror_of(catalog, [(1, "a")]), interruption.go_on)
+    chunks = RangeChunks(TABLE, (KeyRange(None, None),))
+    assert lake.add_checksums(chunks, ChunkSums(1, distinct=True)) == 1
+    interruption.set()
+    with pytest.raises(Interrupted):
+        lake.add_checksums(chunks, ChunkSums(1, distinct=True))
 
 
 def test_a_mirror_without_rows_has_an_empty_checksum(catalog: SqlCatalog) -> None:

@@ -1,5 +1,7 @@
 """A check finds exactly the rows that differ, whatever changed meanwhile."""
 
+import threading
+import time
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.verify.compared_table import ComparedTable
+from replicator.verify.interruption import Interrupted, Interruption
 from replicator.verify.later_changes import LaterChanges
 from replicator.verify.ordered_keys import encoded_keys, keys_of_rows
 from replicator.verify.results import Kind, Verdict
@@ -218,3 +221,13 @@ def test_the_throttle_is_asked_before_the_source_is(table: ComparedTable) -> Non
     asked: list[None] = []
     found = check(table, rows, rows, throttle=lambda: asked.append(None))
     assert len(asked) == (len(found.chunks) if table is ORDERS else 1)
+
+
+def test_a_check_that_is_slowed_down_ends_at_once_if_it_must() -> None:
+    rows: list[Any] = [(n, 0, "x", None, None) for n in range(70)]
+    interruption = Interruption()
+    threading.Timer(0.2, interruption.set).start()
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        check(ORDERS, rows, rows, limits=Limits(rows_per_second=1), sleep=interruption.sleep)
+    assert time.monotonic() - began < 5
