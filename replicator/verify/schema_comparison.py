@@ -51,7 +51,9 @@ def _compare_key(table: ComparedTable, mirror: Table) -> Iterator[SchemaFinding]
     ours, theirs = set(mirror_key(mirror)), set(table.declared_key) - floats
     if ours != theirs:
         sides = [", ".join(sorted(key)) or "no key" for key in (theirs, ours)]
-        yield _different(f"rows are identified by {sides[0]} in the source, and by {sides[1]} in the mirror")
+        text = f"rows are identified by {sides[0]} in the source, and by {sides[1]} in the mirror"
+        # Without a key, a mirror finds rows by all their values.
+        yield SchemaFinding(Severity.DIFFERENT if ours else Severity.NOTE, text)
 
 
 def _different(text: str) -> SchemaFinding:
