@@ -122,8 +122,9 @@ def verify(  # noqa: PLR0917 - options are passed by name
     checked again.
 
     --repair reads the ranges of keys in which rows differ again from the source, or the whole table if its key does not
-    begin with an integer or if its columns differ. As `replicator heal`, it writes exactly the rows that differ to
-    mirror and changelog. The report is then that of a second check of these tables. --dry-run shows the changes first.
+    begin with an integer or BINARY or if its columns differ. As `replicator heal`, it writes exactly the rows that
+    differ to mirror and changelog. The report is then that of a second check of these tables. --dry-run shows the
+    changes first.
 
     The mirror must be running, and its connector too. The newest check of each table is shown by `replicator status`.
     Exits with 0 if all tables are equal, with 1 if one differs, with 3 if one could not be decided or the check failed.

@@ -20,6 +20,7 @@ STATE_KEY: Final = "replicator.reread"
 """Property of a staging table: its `StagingState`."""
 
 _MOST_SPANS: Final = 5
+_PREFIX: Final = 8
 _TEXT: Final = 200
 """Maximum length of a text in a request: catalogs in a database store at most 1,000 characters of a property."""
 
@@ -36,7 +37,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeySpan:
-    """Values of the first key column, both ends included, and about how many rows have them."""
+    """Values of the first key column, both ends included, and about how many rows have them.
+
+    Of bytes, the first eight count, as a number with the first byte first.
+    """
 
     low: int
     high: int
@@ -45,22 +49,34 @@ class KeySpan:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """The part of a table that is read again: rows whose first key column, an integer, is in some spans.
+    """The part of a table that is read again: rows whose first key column, an integer or BINARY, is in some spans.
 
     Attributes:
         column: the name of the column in the source.
         spans: in ascending order; they do not overlap.
+        width: the length of its values in bytes, of BINARY; None for an integer.
     """
 
     column: str
     spans: tuple[KeySpan, ...]
+    width: int | None = None
 
     def condition(self, column: str) -> str:
-        """Return the SQL condition; `column` is the column in SQL."""
-        return " OR ".join(f"{column} BETWEEN {span.low} AND {span.high}" for span in self.spans)
+        """Return the condition in the SQL of MySQL and Spark; `column` is the column in SQL."""
+        return " OR ".join(
+            f"{column} BETWEEN {self._literal(span.low, 0)} AND {self._literal(span.high, 0xFF)}"
+            for span in self.spans
+        )
+
+    def _literal(self, end: int, rest: int) -> str:
+        """Return an end of a span in SQL; bytes behind the first eight are `rest`."""
+        if self.width is None:
+            return str(end)
+        octets = end.to_bytes(_PREFIX, "big")[: self.width]
+        return f"X'{octets.hex().upper()}{bytes([rest]).hex().upper() * (self.width - len(octets))}'"
 
     @classmethod
-    def to(cls, column: str, spans: Sequence[KeySpan]) -> "Narrowed":
+    def to(cls, column: str, spans: Sequence[KeySpan], width: int | None = None) -> "Narrowed":
         """Return so few spans that a request can contain them: those with the smallest gaps between them are joined."""
         joined: list[KeySpan] = []
         for span in sorted(spans, key=lambda span: span.low):
@@ -73,11 +89,20 @@ class Narrowed:
             at = gaps.index(min(gaps))
             before, after = joined[at : at + 2]
             joined[at : at + 2] = [KeySpan(before.low, after.high, before.rows + after.rows)]
-        return cls(column, tuple(joined))
+        return cls(column, tuple(joined), width)
 
     def values(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"column": self.column, "spans": [[span.low, span.high, span.rows] for span in self.spans]}
+        return {
+            "column": self.column,
+            "spans": [[span.low, span.high, span.rows] for span in self.spans],
+            "width": self.width,
+        }
+
+
+def prefix_of(value: bytes) -> int:
+    """Return the number that stands for bytes in a `KeySpan`."""
+    return int.from_bytes(value[:_PREFIX].ljust(_PREFIX, b"\0"), "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +197,9 @@ class Request:
 
 
 def _narrowed(value: Mapping[str, Any] | None) -> Narrowed | None:
-    return (
-        None if value is None else Narrowed(value["column"], tuple(KeySpan(*span) for span in value["spans"]))
-    )
+    if value is None:
+        return None
+    return Narrowed(value["column"], tuple(KeySpan(*span) for span in value["spans"]), value.get("width"))
 
 
 def new_request(

@@ -44,6 +44,8 @@ RECONCILED: Final = "h"
 """`op` of changelog rows that a re-read found: differences between mirror and source. The log has no event for them."""
 SNAPSHOT_READ: Final = "r"
 """`op` of changelog rows with the first content of a mirror, as for the rows of a connector's snapshot."""
+_INTEGERS: Final = ("int", "long", "decimal")
+_BYTES: Final = ("binary",)
 _REPLACE_ABOVE: Final = 1_000_000
 """Above this number of differences, the mirror gets the whole content: deletes by key need all keys in memory."""
 
@@ -202,10 +204,11 @@ class Publication:
             return None
         if changes or mirror.pending_fills() or mirror.pending_clear() is not None:
             raise self._cannot_correct_part("its columns changed")
+        types = _INTEGERS if narrowed.width is None else _BYTES
         names = [
             c.name
             for c in self.schema.source.columns
-            if c.source_name.name == narrowed.column and c.transform is None
+            if c.source_name.name == narrowed.column and c.transform is None and c.type.name in types
         ]
         # Otherwise a row could be within the spans on one side only.
         if not set(names) & set(compared.key) or not compared.identifies_rows(mirror):

@@ -27,6 +27,7 @@ from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
 from replicator.reread.stop_signal import StopSignal
 from replicator.reread.throttle import ReplicaWatch
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
+from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
 from replicator.sources.mysql.tables import included_tables
 from replicator.verify.changed_keys import (
@@ -266,6 +267,12 @@ class _Check:
         return namespace_properties(self.catalog, self.config.lake.ops_namespace)
 
     def _without_mirror(self, table: TableId) -> TableResult:
+        options = self.config.table(str(table))
+        if options.keyless == "changelog" and not (
+            options.key or read_primary_key(self.connections[0], table)
+        ):
+            note = _note("it has no key, and is configured to have no mirror")
+            return TableResult(str(table), Verdict.EQUAL, schema=[note])
         if not has_rows(self.connections[0], table):
             return TableResult(str(table), Verdict.EQUAL, schema=[_note("it is empty and not in the lake")])
         return TableResult(str(table), Verdict.DIFFERENT, schema=[_wrong("the lake has no mirror of it")])

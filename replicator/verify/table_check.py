@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from replicator.model.reread import KeySpan, Narrowed
+from replicator.model.reread import KeySpan, Narrowed, prefix_of
 from replicator.verify.changed_keys import ChangedKeys
 from replicator.verify.chunks import (
     PARTS,
@@ -240,20 +240,24 @@ class TableCheck:
         return chunks, found
 
     def _spans_of(self, ranges: Sequence[KeyRange], results: Sequence[ChunkResult]) -> Iterator[KeySpan]:
-        """Yield the values of the first column of ranges that differ, if it is an integer and in the mirror's key."""
+        """Yield the values of the first column of ranges that differ, if it is in the mirror's key."""
         first = self.table.ranges[0]
-        if first.width is not None or first not in self.table.key:
+        if first not in self.table.key:
             return
-        least, greatest = (0, (1 << 64) - 1) if first.is_unsigned else (-(1 << 63), (1 << 63) - 1)
+        is_signed = first.width is None and not first.is_unsigned
+        least, greatest = (-(1 << 63), (1 << 63) - 1) if is_signed else (0, (1 << 64) - 1)
         for chunk, result in zip(ranges, results, strict=True):
-            low = least if chunk.after is None else int(chunk.after[0])
-            high = greatest if chunk.upto is None else int(chunk.upto[0])
+            low = least if chunk.after is None else _number(chunk.after[0])
+            high = greatest if chunk.upto is None else _number(chunk.upto[0])
             yield KeySpan(low, high, result.source_rows)
 
     @property
     def _narrowed(self) -> Narrowed | None:
-        """The part of the table in which rows differ; None if it cannot be told by integers."""
-        return Narrowed.to(self.table.ranges[0].source, self._spans) if self._spans else None
+        """The part of the table in which rows differ; None if that cannot be told."""
+        if not self._spans:
+            return None
+        first = self.table.ranges[0]
+        return Narrowed.to(first.source, self._spans, first.width)
 
     def _by_keys(self, changed: ChangedKeys) -> tuple[list[ChunkResult], list[RowDifference]]:
         """Compare the rows of some keys."""
@@ -425,6 +429,10 @@ def hull(ranges: Sequence[KeyRange]) -> KeyRange | None:
 def _result(chunk: KeyRange | None, source: Checksum, lake: Checksum, seconds: float) -> ChunkResult:
     first, last = (None, None) if chunk is None else (_text(chunk.after), _text(chunk.upto))
     return ChunkResult(first, last, source.rows, lake.rows, source == lake, seconds)
+
+
+def _number(value: int | bytes) -> int:
+    return prefix_of(value) if isinstance(value, bytes) else value
 
 
 def _text(key: Key | None) -> str | None:

@@ -205,6 +205,8 @@ def test_a_repair_reads_and_writes_only_ranges_that_differ(mirror_database: Mirr
         INSERT INTO long_table WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
         SELECT 1000 * a.i + b.i, 1, 0 FROM n a, n b WHERE a.i < 100
         """,
+        "CREATE TABLE uuids (uid BINARY(16) PRIMARY KEY, v INT)",
+        "INSERT INTO uuids SELECT UNHEX(MD5(id)), id FROM long_table",
     ]
     mirrored = mirror_database(tables=1, extra=FAST_MIRROR, prepare=prepare)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
@@ -221,6 +223,13 @@ def test_a_repair_reads_and_writes_only_ranges_that_differ(mirror_database: Mirr
         assert (code, repaired["repaired"], repaired["source_rows"]) == (0, 3, 50_001)
         request = next(r for r in status_of(mirrored)["rereads"] if r["name"] == "long_table")
         assert 0 < request["rows"] <= rows / 2 + 1
+        with mirrored.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            cursor.execute("UPDATE uuids SET v = -1 WHERE uid = UNHEX(MD5(77))")
+        code, report = verify(mirrored, "--repair", "--table", f"{mirrored.database.name}.uuids")
+        assert (code, report["tables"]["uuids"]["repaired"]) == (0, 1)
+        request = next(r for r in status_of(mirrored)["rereads"] if r["name"] == "uuids")
+        assert 0 < request["rows"] < rows / 2
         code, report = verify(mirrored)
         assert [row["key"]["id"] for row in report["tables"]["long_table"]["rows"]] == ["99990"]
         shown = subprocess.run(
@@ -247,8 +256,11 @@ def test_a_mirror_checks_and_repairs_itself(mirror_database: MirroredDatabaseBui
     prepare = [
         "CREATE TABLE checked (id INT PRIMARY KEY, v INT)",
         "INSERT INTO checked VALUES (1, 1), (2, 2), (3, 3)",
+        "CREATE TABLE only_changes (v INT)",
+        "INSERT INTO only_changes VALUES (1)",
     ]
-    mirrored = mirror_database(tables=2, extra=FAST_MIRROR + SCHEDULED, prepare=prepare)
+    table = '[[table]]\nname = "{name}.only_changes"\nkeyless = "changelog"\n'
+    mirrored = mirror_database(tables=2, extra=FAST_MIRROR + SCHEDULED + table, prepare=prepare)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         mirrored.comparison.await_equal(mirror, START_S)
         with mirrored.database.connect() as connection, connection.cursor() as cursor:
@@ -260,6 +272,9 @@ def test_a_mirror_checks_and_repairs_itself(mirror_database: MirroredDatabaseBui
         mirrored.comparison.await_equal(mirror, START_S)
         until(
             lambda: checks_of(mirrored).get("checked") == "equal", seconds=REPAIRED_S, doing="checking again"
+        )
+        until(
+            lambda: checks_of(mirrored).get("only_changes") == "equal", seconds=REPAIRED_S, doing="all checks"
         )
         assert mirror.stop() == 0, mirror.tail()
     lines = mirror.lines()

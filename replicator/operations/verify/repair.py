@@ -18,7 +18,7 @@ def repair(
     """Return the report after the repair; `report` itself if no table differs that the source has.
 
     A re-read writes exactly the rows that differ, in one commit, to mirror and changelog. It reads only ranges of keys
-    in which rows differ, if the key begins with an integer and the columns are the same.
+    in which rows differ, if the key begins with an integer or BINARY and the columns are the same.
 
     Raises:
         CheckFailed: a table could not be read.

@@ -1,11 +1,12 @@
 """A request for a part of a table fits into a property, and has all values of its spans."""
 
+import re
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.model.reread import KeySpan, Narrowed, Request, new_request
+from replicator.model.reread import KeySpan, Narrowed, Request, new_request, prefix_of
 from replicator.model.table import TableId
 
 ENDS = st.integers(-(2**63), 2**64 - 1)
@@ -27,9 +28,27 @@ def test_a_part_has_all_values_of_its_spans(spans: list[KeySpan], values: list[i
         assert not wanted or any(span.low <= value <= span.high for span in part.spans)
 
 
+@given(
+    st.integers(1, 20).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), min_size=3, max_size=3))
+)
+def test_a_part_of_bytes_has_all_values_of_its_spans(values: list[bytes]) -> None:
+    low, value, high = sorted(values)
+    width = len(value)
+    part = Narrowed.to("uid", [KeySpan(prefix_of(low), prefix_of(high), 1)], width)
+    ends = re.fullmatch("k BETWEEN X'([0-9A-F]+)' AND X'([0-9A-F]+)'", part.condition("k"))
+    assert ends is not None
+    least, greatest = (bytes.fromhex(end) for end in ends.groups())
+    assert (len(least), len(greatest)) == (width, width)
+    assert least <= low <= value <= high <= greatest
+    if width <= 8:
+        assert (least, greatest) == (low, high)
+    request = new_request(TableId("shop", "t"), "verify", narrowed=part)
+    assert Request.from_json(request.to_json()).narrowed == part
+
+
 @given(SPANS)
 def test_a_request_fits_into_a_property(spans: list[KeySpan]) -> None:
-    request = new_request(TableId("a" * 64, "b" * 64), "r" * 400, narrowed=Narrowed.to("c" * 64, spans))
+    request = new_request(TableId("a" * 64, "b" * 64), "r" * 400, narrowed=Narrowed.to("c" * 64, spans, 255))
     text = replace(request, problem="p" * 400, rows=10**12, estimated=10**12).to_json()
     assert len(text) <= 1000
     read = Request.from_json(text)

@@ -1,5 +1,6 @@
 """A check finds exactly the rows that differ, whatever changed meanwhile."""
 
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -221,6 +222,23 @@ def test_the_throttle_is_asked_before_the_source_is(table: ComparedTable) -> Non
     asked: list[None] = []
     found = check(table, rows, rows, throttle=lambda: asked.append(None))
     assert len(asked) == (len(found.chunks) if table is ORDERS else 1)
+
+
+def test_a_repair_needs_only_the_ranges_that_differ() -> None:
+    source: list[Any] = [(n, 0, "x", None, None) for n in range(70)]
+    found = check(ORDERS, source, [row for row in source if row[0] not in (30, 69)]).narrowed
+    assert (found.column, [(span.low <= 30 <= span.high) for span in found.spans]) == ("id", [True, False])
+    assert found.spans[-1].high == 2**63 - 1
+    assert not any(span.low <= 50 <= span.high for span in found.spans)
+    source = [(bytes([n, 1]), 0, "x") for n in range(70)]
+    found = check(UUIDS, source, [row for row in source if row[0][0] != 30]).narrowed
+    (ends,) = re.findall("uid BETWEEN X'([0-9A-F]{4})' AND X'([0-9A-F]{4})'", found.condition("uid"))
+    low, high = (bytes.fromhex(end)[0] for end in ends)
+    assert low <= 30 <= high
+    assert high - low < 10
+    assert check(NAMES, [("a", 1.0)], []).narrowed is None
+    equal: list[Any] = [(1, 0, "x", None, None)]
+    assert check(ORDERS, equal, equal).narrowed is None
 
 
 def test_a_check_that_is_slowed_down_ends_at_once_if_it_must() -> None:
