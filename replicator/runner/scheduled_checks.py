@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = get_logger("replicator.verify")
 _POLL_S: Final = 10.0
-"""How often it is asked which table is due."""
+"""How often lake and source are asked which table is due, while some are."""
+_LONGEST_POLL_S: Final = 300.0
 _FAILED_S: Final = 300.0
 """How long no check begins after one that failed: whatever failed may be away for some time."""
 _WAIT_S: Final = 300.0
@@ -127,6 +128,7 @@ class ScheduledChecks:
             self._polled = time.monotonic() + _FAILED_S
             return
         if (found := ended.result()) is None:
+            self._polled = time.monotonic() + min(_LONGEST_POLL_S, (self._config.verify.every or 0) / 10)
             return
         table, result = found
         was_repaired = table in self._repaired

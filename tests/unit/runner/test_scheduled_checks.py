@@ -1,6 +1,7 @@
 """Which table a mirror checks next, and what follows from a check."""
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,6 +150,13 @@ def test_a_check_that_is_interrupted_is_no_failure() -> None:
         checks.step(())
     assert [line for line in logs if line["log_level"] != "info"] == []
     checks.close()
+
+
+def test_lake_and_source_are_asked_less_often_while_nothing_is_due() -> None:
+    _, logs, checks = steps(None)
+    assert logs == []
+    # A tenth of an hour is more than five minutes.
+    assert 290 < checks._polled - time.monotonic() <= 300
 
 
 @pytest.mark.parametrize("state", ["backlog", "re-read", "too early"])
