@@ -14,8 +14,11 @@ def unmatched_tables(config: Config, tables: Collection[str]) -> list[str]:
 
 
 def unmatched_exclusions(config: Config, tables: Collection[str]) -> list[str]:
-    """Return the patterns of `source.exclude` that match no table of the source."""
-    return [f'source.exclude "{p}"' for p in config.source.exclude if not _any(tables, p)]
+    """Return the patterns of `source.exclude` and `verify.exclude` that match no table of the source."""
+    patterns = {"source": config.source.exclude, "verify": config.verify.exclude}
+    return [
+        f'{section}.exclude "{p}"' for section in patterns for p in patterns[section] if not _any(tables, p)
+    ]
 
 
 def unmatched_sections(config: Config, tables: Collection[str]) -> list[str]:

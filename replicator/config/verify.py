@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
-from replicator.config.values import STRICT, Duration
+from replicator.config.values import STRICT, Duration, TablePattern
 
 _SHORTEST_INTERVAL: Final = 60.0
 
@@ -16,6 +16,7 @@ class VerifyConfig(BaseModel):
         every: seconds between two checks of a table; None means only by `replicator verify`.
         on_difference: "report" logs it, "repair" also reads the table again from the source, where rows differ.
         max_rows_per_second: the source is read at this rate at most.
+        exclude: patterns of tables that are not checked on schedule.
     """
 
     model_config = STRICT
@@ -23,6 +24,7 @@ class VerifyConfig(BaseModel):
     every: Duration | None = None
     on_difference: Literal["report", "repair"] = "report"
     max_rows_per_second: Annotated[int, Field(ge=1)] = 100_000
+    exclude: tuple[TablePattern, ...] = ()
 
     @field_validator("every")
     @classmethod

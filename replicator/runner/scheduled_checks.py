@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from replicator.config import Config
 from replicator.errors import ReplicatorError
 from replicator.model.clock import now_ms
+from replicator.model.patterns import matches
 from replicator.model.table import TableId
 from replicator.model.verified import VerifiedTable
 from replicator.runner.rereads import Rereads
@@ -103,7 +104,11 @@ class ScheduledChecks:
         config = self._config
         with open_catalog(config.lake) as catalog:
             checked = verified_in(namespace_properties(catalog, config.lake.ops_namespace))
-        tables = [table for table in included_tables(config) if table not in paused]
+        tables = [
+            table
+            for table in included_tables(config)
+            if table not in paused and not matches(str(table), config.verify.exclude)
+        ]
         known = {check.table: check for check in checked}
         before_ms = now_ms() - int(1000 * (config.verify.every or 0))
         return due(tables, known, self._repaired, before_ms, self._tried)

@@ -67,6 +67,7 @@ RELOADABLE = [
     "verify.every",
     "verify.on_difference",
     "verify.max_rows_per_second",
+    "verify.exclude",
     "schema_changes.add",
     "schema_changes.drop",
     "schema_changes.rename",

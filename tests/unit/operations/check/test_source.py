@@ -32,6 +32,7 @@ def configured(
     log: Mapping[str, object] | None = None,
     table: Sequence[Mapping[str, object]] = (),
     lake: Mapping[str, object] | None = None,
+    verify: Mapping[str, object] | None = None,
     **source: Any,
 ) -> Config:
     return minimal_config(
@@ -39,6 +40,7 @@ def configured(
         log={"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "shop", **(log or {})},
         lake=lake or {"catalog": "rest", "uri": "http://c", "namespace": "shop"},
         table=list(table),
+        verify=verify or {},
     )
 
 
@@ -179,10 +181,11 @@ def test_check_source_reports_exclude_patterns_and_table_sections_that_match_no_
     config = configured(
         exclude=["shop.tmp_*", "shop.card[1]", "shop.log"],
         table=[{"name": "shop.orders"}, {"name": "shop.order"}],
+        verify={"exclude": ["shop.orders", "shop.audit"]},
     )
     found = trouble(facts(excluded=("shop.tmp_1", "shop.log", "shop.card1")), config)
     assert [(name, result.status) for name, result in found.items()] == [("source: patterns", "fail")]
-    unmatched = 'source.exclude "shop.card[1]", [[table]] "shop.order"'
+    unmatched = 'source.exclude "shop.card[1]", verify.exclude "shop.audit", [[table]] "shop.order"'
     assert found["source: patterns"].found == f"no table matches {unmatched}"
 
 
