@@ -50,7 +50,7 @@ test: lint docs  ## Everything: linters, units, Spark, and the real MySQL, Kafka
 test-long: setup  ## The tests that take hours: all kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law
 	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py tests/spark/test_tag_law.py \
-	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py
+	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py tests/spark/test_narrowed_reread_law.py
 	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_snapshots.py \
 	  tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_keyless_json.py \
 	  tests/spark/test_renamed_tables.py tests/spark/test_topics.py tests/spark/test_column_rules.py

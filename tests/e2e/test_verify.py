@@ -206,7 +206,7 @@ def test_a_repair_reads_and_writes_only_ranges_that_differ(mirror_database: Mirr
         SELECT 1000 * a.i + b.i, 1, 0 FROM n a, n b WHERE a.i < 100
         """,
         "CREATE TABLE uuids (uid BINARY(16) PRIMARY KEY, v INT)",
-        "INSERT INTO uuids SELECT UNHEX(MD5(id)), id FROM long_table",
+        "INSERT INTO uuids SELECT UNHEX(LEFT(SHA2(id, 256), 32)), id FROM long_table",
     ]
     mirrored = mirror_database(tables=1, extra=FAST_MIRROR, prepare=prepare)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
@@ -225,7 +225,7 @@ def test_a_repair_reads_and_writes_only_ranges_that_differ(mirror_database: Mirr
         assert 0 < request["rows"] <= rows / 2 + 1
         with mirrored.database.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION sql_log_bin = 0")
-            cursor.execute("UPDATE uuids SET v = -1 WHERE uid = UNHEX(MD5(77))")
+            cursor.execute("UPDATE uuids SET v = -1 WHERE uid = UNHEX(LEFT(SHA2(77, 256), 32))")
         code, report = verify(mirrored, "--repair", "--table", f"{mirrored.database.name}.uuids")
         assert (code, report["tables"]["uuids"]["repaired"]) == (0, 1)
         request = next(r for r in status_of(mirrored)["rereads"] if r["name"] == "uuids")
