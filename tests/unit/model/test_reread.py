@@ -1,11 +1,14 @@
 """What is recorded of re-reads."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from replicator.model.reread import (
     REREAD_KEY,
+    KeySpan,
+    Narrowed,
     Phase,
     Request,
     StagingState,
@@ -23,6 +26,15 @@ def test_request_is_read_as_it_was_written() -> None:
     )
     assert Request.from_json(request.to_json()) == request
     assert request.has_ended
+
+
+def test_requests_of_earlier_versions_are_read() -> None:
+    request = new_request(ORDERS, "heal", narrowed=Narrowed("id", (KeySpan(1, 5, 3),)))
+    value = json.loads(request.to_json())
+    del value["narrowed"]["width"]
+    assert Request.from_json(json.dumps(value)) == request
+    del value["narrowed"], value["max_rows"]
+    assert Request.from_json(json.dumps(value)) == replace(request, narrowed=None)
 
 
 def test_request_fits_into_a_property_of_any_catalog() -> None:

@@ -20,7 +20,15 @@ from replicator.model.commit_marker import (
 )
 from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
-from replicator.model.reread import DONE_KEY, REREAD_KEY, STATE_KEY, StagingState, new_request
+from replicator.model.reread import (
+    DONE_KEY,
+    REREAD_KEY,
+    STATE_KEY,
+    KeySpan,
+    Narrowed,
+    StagingState,
+    new_request,
+)
 from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.rewind import REWIND_KEY, Rewind
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
@@ -89,6 +97,10 @@ def test_marker_is_also_in_readable_properties() -> None:
     }
 
 
+def _narrowed(part: Narrowed) -> str:
+    return new_request(TableId("shop", "b"), "verify", narrowed=part).to_json()
+
+
 def test_every_property_is_described() -> None:
     properties = {key: value for key, value in FULL.items() if value is not None}
     validate_properties("table", properties)
@@ -106,6 +118,8 @@ def test_every_property_is_described() -> None:
             f"{RETRYING_KEY}shop.a": json.dumps(retry),
             f"{LEFT_OUT_KEY}shop.a": '{"database": "shop", "name": "a", "since_ms": 1}',
             f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
+            f"{REREAD_KEY}shop.b": _narrowed(Narrowed("id", (KeySpan(-5, 2**64 - 1, 9),))),
+            f"{REREAD_KEY}shop.c": _narrowed(Narrowed("uid", (KeySpan(0, 1, 9), KeySpan(3, 4, 5)), 16)),
             f"{REWIND_KEY}shop.a": Rewind(TableId("shop", "a"), "lost", "binlog.000007", 9, 1).to_json(),
             f"{VERIFIED_KEY}shop.a": VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 6, 0).to_json(),
             "owner": "x",
