@@ -21,7 +21,7 @@ STATE_KEY: Final = "replicator.reread"
 
 _MOST_SPANS: Final = 5
 _PREFIX: Final = 8
-_TEXT: Final = 200
+_TEXT: Final = 190
 """Maximum length of a text in a request: catalogs in a database store at most 1,000 characters of a property."""
 
 
