@@ -20,7 +20,9 @@ STATE_KEY: Final = "replicator.reread"
 """Property of a staging table: its `StagingState`."""
 
 _MOST_SPANS: Final = 5
+"""Number of spans of a key in a request at most; see `_TEXT`."""
 _PREFIX: Final = 8
+"""Number of bytes of a BINARY key that count in a span."""
 _TEXT: Final = 190
 """Maximum length of a text in a request: catalogs in a database store at most 1,000 characters of a property."""
 
