@@ -32,7 +32,7 @@ from replicator.config import Config, load
 from replicator.lake.reader import open_catalog, tables_in
 from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 
 _PREFIX = "fresh"
 _NAMESPACE = "fresh"

@@ -59,7 +59,7 @@ def status(
     """
     from replicator.cli.render import print_status, watch_status
     from replicator.config import load
-    from replicator.operations.status import read_status
+    from replicator.operations.status.read import read_status
 
     settings = load(config)
     if watch:

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from replicator.operations.check import CheckResult, Status
     from replicator.operations.drop import DropPlan, DropReport
     from replicator.operations.maintain import TableReport, TableSize
-    from replicator.operations.status import ConnectorStatus, MirrorStatus, TableMaintenance, TableStatus
+    from replicator.operations.status.mirror_status import (
+        ConnectorStatus,
+        MirrorStatus,
+        TableMaintenance,
+        TableStatus,
+    )
 
 _CHANGES_SHOWN = 5
 _TABLES_SHOWN = 5

@@ -9,7 +9,7 @@ import pytest
 from replicator.config import load
 from replicator.lake.reader import open_catalog
 from replicator.operations.connector import register
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from tests.support.conformance import ConformancePage
 from tests.support.encodings import ENCODINGS, Encoding
 from tests.support.mirror import FAST_MIRROR, START_S, Comparison, running, until

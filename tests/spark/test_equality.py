@@ -15,7 +15,7 @@ from replicator.lake.row_counts import row_count
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.model.commit_marker import CommitMarker
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from tests.oracle.equality_deletes import entries
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record

@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.table import Table
 
 from replicator.config import Config
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness

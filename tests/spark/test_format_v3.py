@@ -11,7 +11,7 @@ from replicator.config import Config
 from replicator.lake.catalog import Lake
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.equality_deletes import entries
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness

@@ -18,7 +18,8 @@ from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.maintenance.table_reader import Target
 from replicator.operations.maintain import TableReport, TableWork, maintain, maintain_tables
-from replicator.operations.status import TableMaintenance, read_status
+from replicator.operations.status.mirror_status import TableMaintenance
+from replicator.operations.status.read import read_status
 from tests.oracle.model import Record
 from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.lake_harness import LakeHarness

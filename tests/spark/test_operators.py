@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from replicator import failpoints
 from replicator.config import Config
 from replicator.errors import FencedError
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.equality_deletes import has_equality_deletes
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event

@@ -11,7 +11,7 @@ from replicator.model.quarantine import LogCoordinate, QuarantineFilter, ReplayR
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId
 from replicator.operations.quarantine import replay_events
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from replicator.runner.build import open_context
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event

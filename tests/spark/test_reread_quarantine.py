@@ -11,7 +11,7 @@ from replicator.lake.quarantine_reader import read_quarantine
 from replicator.model.quarantine import QuarantineFilter, Resolution
 from replicator.model.reread import Request, new_request, requests_in
 from replicator.model.table import TableId
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from replicator.telemetry import Stopwatch
 from tests.oracle.model import SourceTable
 from tests.spark.test_quarantine import CREATED, LARGE, NARROW, WIDENED, event, mirrored, replayed, row

@@ -2,7 +2,8 @@
 
 import pytest
 
-from replicator.operations.status import TableStatus, read_status
+from replicator.operations.status.mirror_status import TableStatus
+from replicator.operations.status.read import read_status
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
 from tests.support.scenario import ID, Scenario, rows

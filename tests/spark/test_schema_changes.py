@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from tests.oracle.events import ColumnSpec
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness

@@ -12,7 +12,7 @@ from replicator.maintenance.table_reader import Target
 from replicator.model.binlog import BinlogEnd
 from replicator.model.tags import TagState
 from replicator.operations.maintain import maintain_tables
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from replicator.operations.tag import delete
 from replicator.operations.tag.request import list_tags
 from replicator.runner.scheduler import Scheduler

@@ -7,7 +7,7 @@ from replicator.config import Config
 from replicator.lake.quarantine_reader import read_quarantine
 from replicator.model.quarantine import LogCoordinate, QuarantineFilter, Resolution
 from replicator.operations.quarantine import replay_events
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from replicator.runner.build import open_context
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.support.lake_contents import contents

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from replicator.cli.render import print_status, watch_status
-from replicator.operations.status import ConnectorStatus, MirrorStatus, TableStatus
+from replicator.operations.status.mirror_status import ConnectorStatus, MirrorStatus, TableStatus
 from replicator.sources.archive import ArchiveWriter, Event
 
 CONFIG = """

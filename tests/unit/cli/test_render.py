@@ -9,7 +9,7 @@ from rich.console import Console
 
 from replicator.cli.output import duration
 from replicator.cli.render import print_status, status_report
-from replicator.operations.status import MirrorStatus, TableMaintenance, TableStatus
+from replicator.operations.status.mirror_status import MirrorStatus, TableMaintenance, TableStatus
 
 
 @pytest.mark.parametrize(

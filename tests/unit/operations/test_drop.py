@@ -24,7 +24,7 @@ from replicator.model.table import SOURCE_KEY
 from replicator.operations.check.lake import check_lake
 from replicator.operations.check.result import CheckResult
 from replicator.operations.drop import DropReport, deletion_problem, drop, plan_drop
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from tests.support.config import minimal_config
 from tests.support.golden import FOLDER
 from tests.support.lake_schemas import validate_properties

@@ -16,9 +16,11 @@ from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.gtid import GtidSet
 from replicator.model.table import SOURCE_KEY
-from replicator.operations import status
 from replicator.operations.check.lake import check_lake
-from replicator.operations.status import TableStatus, read_status
+from replicator.operations.status import read
+from replicator.operations.status.lake_state import read_lake
+from replicator.operations.status.mirror_status import TableStatus
+from replicator.operations.status.read import read_status
 from replicator.sources.connector_policy import Observation
 from replicator.sources.source_view import SourceView
 from tests.support.marked_lake import TOPIC, marker, write
@@ -170,7 +172,7 @@ TEN = {(TOPIC, 0): 10}
 def beside(config: Config, **view: Any) -> TableStatus:
     """Return the status of the only table for a view of the source in which the topic ends at offset 10."""
     found = SourceView("p.", **{"ends": TEN, "is_asked": True, **view})
-    (table,) = status._assemble(config, status._read_lake(config), found).tables
+    (table,) = read._assemble(config, read_lake(config), found).tables
     return table
 
 
@@ -303,7 +305,7 @@ def test_status_has_the_connector_and_the_source_tables_without_events(config: C
         empty=("shop.nothing",),
         unread=("shop.later",),
     )
-    found = status._assemble(config, status._read_lake(config), view)
+    found = read._assemble(config, read_lake(config), view)
     assert found.connector is not None
     assert (found.connector.name, found.connector.state) == ("shop", "RUNNING")
     assert found.connector.transactions_behind == 5

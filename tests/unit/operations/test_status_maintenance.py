@@ -13,7 +13,8 @@ from replicator.maintenance.history import MAINTAINED_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
 from replicator.maintenance.table_reader import mirror_tables, read_conditions, read_namespaces
 from replicator.operations.check.lake import _maintenance, check_lake
-from replicator.operations.status import TableMaintenance, read_status
+from replicator.operations.status.mirror_status import TableMaintenance
+from replicator.operations.status.read import read_status
 from tests.support.marked_lake import marker, write
 
 

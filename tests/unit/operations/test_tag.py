@@ -13,7 +13,7 @@ from replicator.lake.properties import PAUSED_KEY
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
 from replicator.model.tags import TagPoint, TagRecord, TagState
-from replicator.operations.status import read_status
+from replicator.operations.status.read import read_status
 from replicator.operations.tag.delete import delete_tag
 from replicator.operations.tag.request import await_tag, list_tags, request_tag
 from replicator.runner.lock import only_one

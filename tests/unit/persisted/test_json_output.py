@@ -22,7 +22,7 @@ from replicator.operations.stack.state import (
     load_state,
     save_state,
 )
-from replicator.operations.status import MirrorStatus, TableMaintenance, TableStatus
+from replicator.operations.status.mirror_status import MirrorStatus, TableMaintenance, TableStatus
 from replicator.schema.changes import ChangeNote
 
 NOTE = ChangeNote("mysql-bin.000007:1234", 1, 2, ("add column a int",))

@@ -1,0 +1,167 @@
+"""Determine the state of each table relative to the source, and what to do about it."""
+
+import json
+from collections.abc import Collection
+
+from pyiceberg.table import Table
+
+from replicator.config import Config
+from replicator.lake.row_counts import row_count, total
+from replicator.model.clock import now_ms
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.table import SOURCE_KEY, TableId, topic_name
+from replicator.operations.status.lake_state import LakeState
+from replicator.operations.status.mirror_status import TableState, TableStatus
+from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, SchemaState
+from replicator.sources.source_view import Ends, SourceView
+
+_WAIT = "replicator run applies them; start it if it is not running"
+
+
+class Judge:
+    """Determine the state of each table relative to the source."""
+
+    def __init__(self, config: Config, lake: LakeState, view: SourceView, watermarks: list[int]) -> None:
+        self._config = config
+        self._lake = lake
+        self._view = view
+        self._now_ms = now_ms()
+        self._equality_files = {entry.table: entry.equality_delete_files for entry in lake.maintenance}
+        read = view.offset.ts_sec * 1000 if view.offset and view.offset.ts_sec else 0
+        # Changes are read in order: a table that has a change was given all older changes.
+        self._read_ms = max([read, *watermarks])
+
+    def table(self, name: str, marker: CommitMarker) -> TableStatus:
+        """Return the status of one mirrored table, or of a changelog without a mirror."""
+        mirror, changelog = self._lake.mirrors[name], self._lake.changelogs.get(name)
+        snapshot = mirror.current_snapshot()
+        sources = sources_of(mirror, marker, self._view.prefix)
+        topics = marker.topic_ids.keys() | _own_topic(mirror, self._view.prefix)
+        behind = None if self._view.ends is None else events_behind(marker, self._view.ends, topics)
+        text = mirror.properties.get(SCHEMA_KEY)
+        schema = None if text is None else SchemaState.from_json(text)
+        unfilled = mirror.properties.get(UNFILLED_KEY)
+        state = self._state(behind, sources, gone=schema is not None and schema.gone is not None)
+        reason, next_step = self._reason(state, behind, sources)
+        name_in_lake = ".".join(mirror.name())
+        return TableStatus(
+            table=name_in_lake,
+            source=", ".join(sources),
+            state=state,
+            rows=row_count(mirror),
+            changes=None if changelog is None else total(changelog.current_snapshot(), "total-records"),
+            events_behind=behind,
+            position=None if marker.position is None else str(marker.position),
+            newest_change_ms=marker.watermark_ms,
+            lag_seconds=self._lag(state, behind, marker.watermark_ms),
+            committed_ms=marker.committed_ms,
+            commits=marker.sequence,
+            quarantined=sum(self._lake.quarantined[source] for source in sources),
+            data_files=total(snapshot, "total-data-files"),
+            delete_files=total(snapshot, "total-delete-files"),
+            bytes=total(snapshot, "total-files-size"),
+            schema_changes=() if schema is None else schema.notes,
+            reason=reason,
+            next_step=next_step,
+            unfilled=() if unfilled is None else tuple(json.loads(unfilled)),
+            snapshots=len(mirror.metadata.snapshots),
+            equality_delete_files=self._equality_files.get(name_in_lake, 0),
+            equality_deletes=total(snapshot, "total-equality-deletes"),
+        )
+
+    def _state(self, behind: int | None, sources: list[str], *, gone: bool) -> TableState:
+        # Of older mirrors, the tables are known only if the prefix is: an unreadable archive has none.
+        if self._view.prefix and not any(map(self._config.includes, sources)):
+            return "excluded"
+        if not self._lake.paused.keys().isdisjoint(sources):
+            return "paused"
+        complete = self._view.log_is_complete
+        if behind is None or complete is None:
+            return "behind" if behind else "unknown"
+        if behind or not complete:
+            return "behind"
+        return "gone" if gone else "current"
+
+    def _reason(
+        self, state: TableState, behind: int | None, sources: list[str]
+    ) -> tuple[str | None, str | None]:
+        if state == "excluded":
+            step = f"none; or delete it: replicator drop {sources[0]}"
+            return "the configuration does not include it", step
+        for troubles, said in (
+            (self._lake.paused, "{}"),
+            (self._lake.retrying, "failed and is being retried: {}"),
+        ):
+            for source in sources:
+                if trouble := troubles.get(source):
+                    step = trouble.hint or "fix the cause, then restart replicator run"
+                    return said.format(trouble.reason), step
+        if state == "unknown":
+            return self._unknown()
+        if state != "behind":
+            return None, None
+        if behind:
+            return self._log_behind(behind)
+        return self._connector_behind()
+
+    def _log_behind(self, behind: int) -> tuple[str, str]:
+        found, seen = f"{behind:,} events of the log are not in the lake yet", self._view.connector
+        step = seen.next_step() if seen else None
+        return (f"{found}; {seen.describe()}", f"{step}; {_WAIT}") if seen and step else (found, _WAIT)
+
+    def _unknown(self) -> tuple[str, str]:
+        view = self._view
+        if view.log_problem:
+            return view.log_problem, "check that Kafka is running; run: replicator check"
+        if view.source_problem:
+            return f"has all of the log; {view.source_problem}", "run: replicator check"
+        connector = "the connector is unknown" if view.connector is None else view.connector.describe()
+        step = view.connector.next_step() if view.connector else None
+        return f"has all of the log; {connector}", step or "run: replicator check"
+
+    def _connector_behind(self) -> tuple[str, str]:
+        view, seen = self._view, self._view.connector
+        if view.offset is None:
+            at = f"the connector has confirmed nothing yet, the source is at {view.end}"
+        elif view.offset.in_snapshot:
+            at = "the initial snapshot is not complete"
+        else:
+            count = view.offset.transactions_behind(view.end) if view.end else None
+            later = f", {count:,} transactions later" if count else ""
+            at = f"the connector has confirmed {view.offset}, the source is at {view.end}{later}"
+        step = seen.next_step() if seen else None
+        state = f"{seen.describe()}; " if seen and seen.state != "RUNNING" else ""
+        return f"{state}{at}", step or "none: the connector is running, and confirms every few seconds"
+
+    def _lag(self, state: TableState, behind: int | None, watermark_ms: int | None) -> float | None:
+        if state in ("current", "gone"):
+            return 0.0
+        known = watermark_ms if behind else self._read_ms
+        if behind is None or state in ("unknown", "excluded") or not known:
+            return None
+        return max(0.0, (self._now_ms - known) / 1000)
+
+
+def sources_of(mirror: Table, marker: CommitMarker, prefix: str) -> list[str]:
+    """Return the source tables of a mirror: as recorded at its creation; for older mirrors, from its topics' names."""
+    recorded = mirror.properties.get(SOURCE_KEY)
+    topics = marker.progress.keys() | marker.topic_ids.keys()
+    return [recorded] if recorded else sorted(topic.removeprefix(prefix) for topic in topics)
+
+
+def _own_topic(mirror: Table, prefix: str) -> set[str]:
+    """Return the topic of the source table that is recorded for a mirror; empty if none is."""
+    database, _, name = mirror.properties.get(SOURCE_KEY, "").partition(".")
+    return {prefix + topic_name(TableId(database, name))} if name else set()
+
+
+def events_behind(marker: CommitMarker, ends: Ends, topics: Collection[str] = ()) -> int:
+    """Return how many offsets of the marker's topics the table lacks. Kafka may have fewer events than offsets.
+
+    `topics` are further ones of the table, of which the marker may have no event: it was renamed, or a topic recreated.
+    """
+    return sum(
+        max(0, end - (marker.next_offset(topic, partition) or 0))
+        for (topic, partition), end in ends.items()
+        if topic in marker.progress or topic in topics
+    )

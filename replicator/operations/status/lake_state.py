@@ -1,0 +1,117 @@
+"""Read what the lake says about a mirror."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+
+from replicator.config import Config
+from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
+from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
+from replicator.lake.tag_reader import TagStatus, tag_status
+from replicator.lake.tag_records import tags_in
+from replicator.maintenance.table_reader import (
+    QUARANTINE,
+    TableCondition,
+    mirror_tables,
+    read_conditions,
+    read_namespaces,
+)
+from replicator.model.reread import Request, requests_in
+from replicator.model.rewind import Rewind, rewinds_in
+from replicator.model.verified import VerifiedTable, verified_in
+from replicator.operations.status.mirror_status import TableMaintenance
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a table is paused or being retried, and what to do."""
+
+    reason: str
+    hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeState:
+    """The state of the lake: tables by name; quarantined events, pauses and failures by source table."""
+
+    mirrors: Mapping[str, Table] = field(default_factory=dict)
+    changelogs: Mapping[str, Table] = field(default_factory=dict)
+    quarantined: Counter[str | None] = field(default_factory=Counter)
+    paused: Mapping[str, Trouble] = field(default_factory=dict)
+    retrying: Mapping[str, Trouble] = field(default_factory=dict)
+    maintenance: tuple[TableMaintenance, ...] = ()
+    rereads: tuple[Request, ...] = ()
+    rewinds: tuple[Rewind, ...] = ()
+    tags: tuple[TagStatus, ...] = ()
+    verified: tuple[VerifiedTable, ...] = ()
+
+
+def read_lake(config: Config) -> LakeState:
+    file = config.lake.catalog_file
+    if file is not None and not file.exists():
+        # A mirror that has not run yet is a valid state, not an error.
+        return LakeState()
+    with open_catalog(config.lake) as catalog:
+        namespaces = read_namespaces(config, catalog)
+        changelogs = namespaces[config.lake.changes_namespace]
+        mirrors = namespaces[config.lake.namespace]
+        alone = {
+            name: table
+            for name, table in changelogs.items()
+            if name not in mirrors and (found := newest_marker(table)) is not None and found.alone
+        }
+        properties = namespace_properties(catalog, config.lake.ops_namespace)
+        return LakeState(
+            {**mirrors, **alone},
+            changelogs,
+            _quarantined(namespaces[config.lake.ops_namespace].get(QUARANTINE)),
+            _troubles(properties, PAUSED_KEY),
+            _troubles(properties, RETRYING_KEY),
+            tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
+            tuple(requests_in(properties)),
+            tuple(rewinds_in(properties)),
+            tag_status(tags_in(properties), mirrors.values()),
+            tuple(verified_in(properties)),
+        )
+
+
+def _maintenance(found: TableCondition) -> TableMaintenance:
+    facts, runs = found.facts, sorted(found.runs.items())
+    return TableMaintenance(
+        table=str(found.target),
+        source=found.target.source,
+        data_files=facts.data_files,
+        delete_files=facts.delete_files,
+        bytes=facts.bytes,
+        snapshots=len(facts.snapshot_ms),
+        metadata_bytes=found.metadata_bytes,
+        maintained_ms=max((run.ms for _, run in runs), default=None),
+        steps={str(step): run.ms for step, run in runs},
+        due=tuple(map(str, found.due)),
+        overdue=tuple(map(str, found.overdue)),
+        equality_delete_files=found.equality_files,
+        equality_deletes=facts.equality_deletes,
+    )
+
+
+def _quarantined(table: Table | None) -> Counter[str | None]:
+    """Return the number of unresolved quarantined events by source table; None for events without a table."""
+    if table is None:
+        return Counter()
+    scan = table.scan(selected_fields=("table",))
+    if "state" in table.schema().column_names:
+        scan = scan.filter("state IS NULL")
+    tables = scan.to_arrow().column("table")
+    return Counter({entry["values"]: entry["counts"] for entry in tables.value_counts().to_pylist()})
+
+
+def _troubles(properties: Mapping[str, str], prefix: str) -> dict[str, Trouble]:
+    """Return the contents of the properties with this prefix, by source table."""
+    return {
+        key.removeprefix(prefix): Trouble(found["reason"], found.get("hint"))
+        for key, value in sorted(properties.items())
+        if key.startswith(prefix) and (found := json.loads(value))
+    }
