@@ -37,7 +37,7 @@ def root_cursor(at: Endpoints) -> Iterator[Cursor]:
 
 
 def load_readings(at: Endpoints, rows: int) -> None:
-    """Create the database anew, with the table; its rows are not in the binlog."""
+    """Recreate the database with the table; its rows are not in the binlog."""
     with root_cursor(at) as cursor:
         cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
         cursor.execute(f"CREATE DATABASE {DATABASE}")

@@ -171,7 +171,7 @@ class _Bench:
         )
 
     def plant(self, count: int) -> None:
-        """Make so many rows differ, evenly over the table; those of earlier calls are undone."""
+        """Make `count` rows differ, spread evenly over the table; undo those of earlier calls."""
         step = self._options.rows // count if count else 0
         with root_cursor(self._at) as cursor:
             cursor.execute("SET SESSION sql_log_bin = 0")
@@ -203,7 +203,7 @@ class _Bench:
             "reladiff",
             lines,
         )
-        # A row that differs is told twice.
+        # reladiff reports each differing row twice: as removed and as added.
         found = sum(line.startswith(('["+"', '["-"')) for line in lines)
         if found != 2 * count:
             wrong.append(f"reladiff found {found} rows instead of {2 * count}")

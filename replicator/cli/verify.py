@@ -88,7 +88,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
     connections: Annotated[
         int,
         typer.Option(
-            "--connections", metavar="N", min=1, max=64, help="Read the source with so many connections."
+            "--connections", metavar="N", min=1, max=64, help="Number of connections to the source."
         ),
     ] = 2,
     max_differences: Annotated[

@@ -16,7 +16,7 @@ TableName = tuple[str, str]
 """Namespace and name of a lake table. Two tables never have a snapshot with the same id."""
 
 _TABLES: Final = 200
-"""For so many tables the deletes are kept: for each of their data files a Java object."""
+"""Maximum number of tables whose deletes are kept: for each of their data files a Java object."""
 
 
 @dataclass(frozen=True, slots=True)

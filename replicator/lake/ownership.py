@@ -1,4 +1,4 @@
-"""Tell whose a lake table is. A table that is not this mirror's is never written or altered.
+"""Find out which mirror owns a lake table. A table that is not this mirror's is never written or altered.
 
 Every table of a mirror has marks: the source table and the mirror's name since its creation, the commit marker since
 the first commit. Tables of earlier versions may lack the first two.

@@ -23,13 +23,13 @@ SMALL_BYTES: Final = 2_000_000
 SMALL_DELETES: Final = 500_000
 """Delete files with more positions are merged by Spark."""
 OWN_FILE: Final = 5_000
-"""A data file with so many deleted rows gets a delete file of its own when delete files are merged."""
+"""A data file with at least this number of deleted rows gets a delete file of its own when delete files are merged."""
 MOST_FILES: Final = 200
 """Data files, and delete files of other data files, that a process remembers of a table."""
 MOST_CONTENT: Final = 2_000_000
 """Content of data files that a process keeps of a table, in bytes."""
 DATA_RATIO: Final = 3
-"""A commit absorbs data files with up to so many times as many rows as all that is newer."""
+"""A commit absorbs data files with at most this multiple of the rows of all newer files."""
 DELETES_RATIO: Final = 6
 """As `DATA_RATIO`, for the positions of delete files, which are cheaper to write and dearer to read."""
 

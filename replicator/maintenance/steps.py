@@ -29,7 +29,7 @@ With more data files, each merge would write one delete file for each of them.
 _DELETE_TARGET: Final = 64_000_000
 """Size of a fully merged delete file, in bytes: Iceberg's default."""
 _RECENT: Final = 100
-"""Among so many snapshots, the newest ones, earlier maintenance is searched: each takes a call of Java."""
+"""Number of newest snapshots in which earlier maintenance is searched: each takes a call of Java."""
 _UNLIMITED: Final = 1 << 62
 
 

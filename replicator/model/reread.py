@@ -79,7 +79,7 @@ class Narrowed:
 
     @classmethod
     def to(cls, column: str, spans: Sequence[KeySpan], width: int | None = None) -> "Narrowed":
-        """Return so few spans that a request can contain them: those with the smallest gaps between them are joined."""
+        """Return the spans, but at most as many as a request can contain: joined are those with the smallest gaps."""
         joined: list[KeySpan] = []
         for span in sorted(spans, key=lambda span: span.low):
             if joined and span.low <= joined[-1].high + 1:

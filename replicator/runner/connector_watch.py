@@ -116,7 +116,7 @@ def watching(
 ) -> Iterator[SourceGoal | None]:
     """Monitor the configured servers every `interval` seconds while the block runs.
 
-    Provides the goal of a run `until_caught_up`, which waits no longer than `limits` say. `lost` is told if MySQL
+    Provides the goal of a run `until_caught_up`, which waits no longer than `limits` say. `lost` is called if MySQL
     deleted binlogs that the connector had not read.
 
     The goal is None without Kafka Connect's address, because only Kafka Connect knows what the connector has read:

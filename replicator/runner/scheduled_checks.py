@@ -154,7 +154,7 @@ class ScheduledChecks:
             )
 
     def _differs(self, table: TableId, result: "TableResult", *, repairs: bool) -> None:
-        """Tell that a mirror differs, and request its repair."""
+        """Log that a mirror differs, and request its repair."""
         _LOG.error(
             "the mirror differs from the source",
             table=result.table,

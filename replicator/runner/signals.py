@@ -12,7 +12,7 @@ _STANDARD_INPUT = 0
 
 
 class Stoppable(Protocol):
-    """Anything that is told to stop as an event is."""
+    """Anything that can be stopped as an event is set."""
 
     def set(self) -> None:
         """Stop. It is called by a signal handler, so it must not wait for another thread."""

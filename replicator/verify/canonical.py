@@ -25,7 +25,7 @@ faster than the form, as long as equal texts are equal values: a zero date, whic
 no text in common with it.
 
 The hash of a row is the first 64 bits of SHA-256 of its text. The checksum of a set of rows is their number and their
-combined hashes, so their order does not matter. The hashes of rows that are told apart by a key are combined by
+combined hashes, so their order does not matter. The hashes of rows that a key identifies are combined by
 exclusive or, which MySQL does fastest: rows of the source all differ, so one that is twice in the mirror changes the
 number. Those of other rows are summed modulo 2^64, so that equal rows count.
 """

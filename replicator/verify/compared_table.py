@@ -84,7 +84,7 @@ class ComparedTable:
 
     @property
     def identity(self) -> tuple[ComparedColumn, ...]:
-        """The columns by which rows are told from others: the key, or else all whose equal values have equal forms."""
+        """The columns that identify a row: the key, or else all whose equal values have equal forms."""
         exact = tuple(column for column in self.columns if column.form is not Form.JSON)
         return self.key or exact or self.columns
 

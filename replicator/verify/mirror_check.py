@@ -378,11 +378,11 @@ class _Check:
     def _throttle(self, table: ComparedTable) -> Callable[[], object]:
         """Return what waits while a replica is too far behind."""
 
-        def told(reason: str | None) -> None:
+        def report_wait(reason: str | None) -> None:
             self.on_progress(table.name if reason is None else f"waiting: {reason}", 0, 0)
 
         limit = self.config.bootstrap.max_replica_lag or 0.0
-        replicas = ReplicaWatch(watched_servers(self.config), limit, table.source.table, told)
+        replicas = ReplicaWatch(watched_servers(self.config), limit, table.source.table, report_wait)
         stopping = self.wanted.interruption.event
         return lambda: replicas.wait(StopSignal(stopping, stopping))
 

@@ -174,7 +174,7 @@ def _bar(number: int, group: Sequence[ChunkResult], most: int) -> str:
     height = max(3, round(_BAR_HEIGHT * _size(group) / most))
     rows = sum(chunk.source_rows for chunk in group)
     text = f"{group[0].first or 'first key'} to {group[-1].last or 'last key'}: {rows:,} rows"
-    # Not only the colour tells that a part differs.
+    # A reader who does not see colours must see that a part differs.
     mark = "" if equal else _rect("off", number, _BAR_HEIGHT + 1, _MARK_HEIGHT)
     return mark + (
         f'<rect class="{"ok" if equal else "off"}" x="{number * _BAR_WIDTH}" y="{_BAR_HEIGHT - height}" '

@@ -45,7 +45,7 @@ _CHUNK_BYTES: Final = 16_000_000
 _CHUNK_ROWS: Final = 20_000
 _KEYS_AT_ONCE: Final = 1_000
 _UNEVEN: Final = 2
-"""A chunk may have so many times the rows that are wanted."""
+"""A chunk may have at most this multiple of the wanted rows."""
 _MOST_DIVISIONS: Final = 3
 """How often a range is divided further because of estimates."""
 _PROBED_ROWS: Final = 500
@@ -162,8 +162,8 @@ class SourceSide:
     def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
         """Divide a range into ranges of about `rows` rows each.
 
-        Integers are divided evenly, as far as the server estimates that the parts have so many rows. Where it does not,
-        and other keys, are divided by walking along the index.
+        Integers are divided evenly, if the server estimates that each part has about `rows` rows. Otherwise, and for
+        other keys, the range is divided by a walk along the index.
         """
         if self.table.ranges[0].width is not None:
             yield from self._walked(within, rows)

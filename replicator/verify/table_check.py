@@ -105,8 +105,8 @@ class Limits:
     """How a table is checked.
 
     Attributes:
-        rows_per_second: the source is asked for the checksums of so many rows in a second at most; None is no limit.
-        differences: so many differing rows are looked for at most, in each table.
+        rows_per_second: maximum number of rows per second whose checksums the source computes; None is no limit.
+        differences: maximum number of differing rows that are reported for each table.
         sample: the share of the chunks that is checked, 0 to 1; 1 checks all.
         seed: chooses the sample.
         connections: number of connections to the source.
@@ -253,7 +253,7 @@ class TableCheck:
 
     @property
     def _narrowed(self) -> Narrowed | None:
-        """The part of the table in which rows differ; None if that cannot be told."""
+        """The part of the table in which rows differ; None if that is unknown."""
         if not self._spans:
             return None
         first = self.table.ranges[0]

@@ -44,7 +44,7 @@ class StoredConsumer:
         ]
 
     def read(self, config: Config, most: int | None = None) -> None:
-        """Read what there is, but at most so many batches: then the consumer is killed, and loses the last one.
+        """Read what there is, but at most `most` batches: then the consumer is killed, and loses the last one.
 
         A consumer that has only a part of the mirror's rows, and finds their snapshot deleted, starts again.
         """

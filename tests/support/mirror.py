@@ -21,6 +21,7 @@ from replicator.config import Config, load
 from replicator.errors import ReplicatorError
 from replicator.lake.reader import open_catalog
 from replicator.model.table import lake_names
+from replicator.operations.status.read import read_status
 from replicator.operations.verify.checksum import canonical_value
 from replicator.operations.verify.mysql import SourceTable, describe, sort_key, source_rows, use_utc
 from tests.support.source import SourceDatabase
@@ -219,11 +220,19 @@ class Comparison:
             found = self.differences(left, besides)
             if not found and left is None:
                 return
-            assert not found or time.monotonic() < deadline, f"still different: {found}\n{mirror.tail()}"
+            assert not found or time.monotonic() < deadline, (
+                f"still different: {found}\n{self._status()}\n{mirror.tail()}"
+            )
             assert mirror.process is None or mirror.process.poll() is None, f"it ended:\n{mirror.tail()}"
             # Reading all tables each time would use one core of the machine. At the end, all are read once more.
             left = found.keys() or None
             time.sleep(max(_POLL_S, 2 * (time.monotonic() - began)) if found else 0)
+
+    def _status(self) -> str:
+        """Return what `replicator status` says of each table and of the connector, for the message of a failure."""
+        status = read_status(self.config)
+        tables = [(t.table, t.state, t.events_behind, t.position, t.reason) for t in status.tables]
+        return f"{tables}\n{status.connector}"
 
     def assert_changelogs(
         self, added: Mapping[str, Mapping[str, Any]] | None = None, besides: Collection[str] = ()

@@ -29,7 +29,7 @@ _RELOAD_S: Final = 10.0
 _RETRY_S: Final = 2.0
 """The same for an archive that could not be read yet."""
 _ATTEMPTS: Final = 3
-"""After so many failures at one place, a topic is no longer read from the archive."""
+"""After this number of failures at one offset, a topic is no longer read from the archive."""
 
 _Place = tuple[str, tuple[tuple[int, int], ...]]
 """A topic, and the partitions and offsets at which it was read."""
