@@ -7,10 +7,9 @@ from typing import Final
 from replicator.config import Config, KafkaLog
 from replicator.errors import MirrorRuns, UsageError
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog, tables_in
-from replicator.model.patterns import matches
 from replicator.model.reread import REREAD_KEY, Narrowed, Request, new_request, requests_in
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.sources.mysql.tables import included_tables
+from replicator.sources.mysql.tables import included_tables, selected_tables
 
 OnProgress = Callable[[Sequence[Request]], None]
 """Called with the requests as they are now."""
@@ -30,13 +29,7 @@ def plan_bootstrap(config: Config, patterns: Collection[str]) -> list[TableId]:
     if not patterns:
         present = _present(config)
         return [table for table in tables if str(table) not in present]
-    for pattern in patterns:
-        if not any(matches(str(table), (pattern,)) for table in tables):
-            raise UsageError(
-                f'"{pattern}" matches no table of the source that is mirrored',
-                "check source.tables and the name",
-            )
-    return [table for table in tables if matches(str(table), tuple(patterns))]
+    return selected_tables(tables, patterns)
 
 
 def reread(

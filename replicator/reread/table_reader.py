@@ -5,13 +5,11 @@ That is no problem, because every change since the start is applied to the stagi
 log, and a change contains the whole row.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import OperationalError
 
 from replicator import failpoints
 from replicator.config import Config, KafkaLog
@@ -33,6 +31,7 @@ from replicator.reread.throttle import Throttle
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.mysql.commits import FILE_START, rotate_binlog
 from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe
 from replicator.telemetry import get_logger
@@ -40,10 +39,7 @@ from replicator.telemetry import get_logger
 _LOG: Final = get_logger("replicator.reread")
 _WAVES: Final = 4
 """Number of ranges for each core between two commits."""
-_FILE_START: Final = 4
-"""The offset at which a binlog file begins. All changes in earlier files are visible; see `_await_commits`."""
 _POLL_S: Final = 0.5
-_LACKS_PRIVILEGE: Final = 1227
 _SETTLE_S: Final = 10.0
 """How long to wait for commits under way if the account may not rotate the binlog."""
 
@@ -165,7 +161,7 @@ class TableReader:
         last = first_row(connection, table.last_query) if table.key else None
         state = StagingState(self.request.id, table.fingerprint, last, since=end.offsets)
         reached = HighWater(
-            SourcePosition(low.file, _FILE_START, server_id=_server_id(connection)), 0, time_ms
+            SourcePosition(low.file, FILE_START, server_id=_server_id(connection)), 0, time_ms
         )
         marker = CommitMarker(
             mirror=self.config.mirror.name,
@@ -287,23 +283,13 @@ def _with_events(ends: Mapping[int, int]) -> dict[int, int]:
 
 
 def _await_commits(connection: Connection) -> None:
-    """Wait until all transactions in the binlog are visible to readers.
-
-    MySQL writes a transaction to the binlog, from which the connector reads it, before it commits it in the storage
-    engine: a row could be in the log, and not be visible yet. A new binlog file begins only when all transactions of
-    the previous one are committed in the engine.
-    """
-    try:
-        connection.execute(text("FLUSH BINARY LOGS"))
-    except OperationalError as error:
-        if not error.orig or error.orig.args[0] != _LACKS_PRIVILEGE:
-            raise
+    """Wait until all transactions in the binlog are visible to readers."""
+    if not rotate_binlog(connection, _SETTLE_S):
         _LOG.warning(
-            "waiting for commits under way, because the account may not rotate the binlog",
+            "waited for commits under way, because the account may not rotate the binlog",
             seconds=_SETTLE_S,
             next="GRANT RELOAD to the account of source.url",
         )
-        time.sleep(_SETTLE_S)
 
 
 def _completed(connection: Connection, state: StagingState) -> StagingState:

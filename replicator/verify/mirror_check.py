@@ -21,7 +21,6 @@ from replicator.errors import (
 )
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.model.clock import now_ms
-from replicator.model.patterns import matches
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
 from replicator.reread.stop_signal import StopSignal
@@ -29,7 +28,7 @@ from replicator.reread.throttle import ReplicaWatch
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
-from replicator.sources.mysql.tables import included_tables
+from replicator.sources.mysql.tables import included_tables, selected_tables
 from replicator.verify.changed_keys import (
     ChangedKeys,
     Since,
@@ -125,7 +124,7 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
     if wanted.since not in (None, _LAST):
         parse_since(wanted.since or "")
     began = now_ms()
-    tables = _chosen(included_tables(config), wanted.patterns)
+    tables = selected_tables(included_tables(config), wanted.patterns)
     progress = _progress(config, wanted)
     found = {table: progress.results[str(table)] for table in tables if str(table) in progress.results}
     with open_catalog(config.lake) as catalog:
@@ -199,16 +198,6 @@ def _check(
     ):
         check = _Check(config, wanted, catalog, connections, fence, progress, on_progress)
         return fence, check.run(tables, before)
-
-
-def _chosen(tables: Sequence[TableId], patterns: Sequence[str]) -> list[TableId]:
-    for pattern in patterns:
-        if not any(matches(str(table), (pattern,)) for table in tables):
-            raise UsageError(
-                f'"{pattern}" matches no table of the source that is mirrored',
-                "check source.tables and the name",
-            )
-    return [table for table in tables if not patterns or matches(str(table), tuple(patterns))]
 
 
 def _options(wanted: Wanted) -> dict[str, str | int | float | None]:

@@ -13,13 +13,13 @@ from queue import LifoQueue
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import OperationalError
 
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.identifiers import quoted
 from replicator.model.table import TableId
+from replicator.sources.mysql.commits import FILE_START, rotate_binlog
 from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.verify.canonical import combined_hash
 from replicator.verify.chunks import BucketChunks, KeyRange, part_of
@@ -27,7 +27,6 @@ from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import Checksum, Row
 from replicator.verify.ordered_keys import Key, key_value
 
-_LACKS_PRIVILEGE: Final = 1227
 _SAVEPOINT: Final = "replicator_verify"
 _RELEASE: Final = text(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
 _SESSION: Final = text(
@@ -112,14 +111,9 @@ def _settled_end(connection: Connection) -> BinlogEnd:
     end = read_binlog_end(connection)
     if end.gtids is not None:
         return end
-    try:
-        connection.execute(text("FLUSH BINARY LOGS"))
-    except OperationalError as error:
-        if not error.orig or error.orig.args[0] != _LACKS_PRIVILEGE:
-            raise
-        time.sleep(_SETTLE_S)
+    if not rotate_binlog(connection, _SETTLE_S):
         return end
-    return BinlogEnd(read_binlog_end(connection).file, 4)
+    return BinlogEnd(read_binlog_end(connection).file, FILE_START)
 
 
 def has_rows(connection: Connection, table: TableId) -> bool:

@@ -1,8 +1,12 @@
 """List the tables of the source."""
 
+from collections.abc import Collection, Sequence
+
 from sqlalchemy import Connection, text
 
 from replicator.config import Config
+from replicator.errors import UsageError
+from replicator.model.patterns import matches
 from replicator.model.table import TableId
 from replicator.sources.mysql.connection import connect
 
@@ -24,3 +28,18 @@ def tables_in_source(connection: Connection, config: Config) -> list[TableId]:
     )
     found = sorted(TableId(str(database), str(name)) for database, name in rows)
     return [table for table in found if config.includes(str(table))]
+
+
+def selected_tables(tables: Sequence[TableId], patterns: Collection[str]) -> list[TableId]:
+    """Return those of the mirrored tables that a pattern matches, or all without patterns.
+
+    Raises:
+        UsageError: a pattern matches no table.
+    """
+    for pattern in patterns:
+        if not any(matches(str(table), (pattern,)) for table in tables):
+            raise UsageError(
+                f'"{pattern}" matches no table of the source that is mirrored',
+                "check source.tables and the name",
+            )
+    return [table for table in tables if not patterns or matches(str(table), patterns)]
