@@ -40,9 +40,10 @@ class Rounds:
             self._advance()
 
     def idle(self) -> None:
-        """Process the tables whose retry is due, and continue tags and re-reads. Do nothing while another thread works.
+        """Process the tables that can continue, and continue tags and re-reads. Do nothing while another thread works.
 
-        Before the first goal, no table is processed.
+        Their events are known already, so without other events no batch would be made for them. Before the first goal,
+        no table is processed.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
@@ -51,15 +52,19 @@ class Rounds:
             try:
                 if self._ended:
                     return
-                released = self._scheduler.tags.tend()
-                if self._goal and (released or self._scheduler.retry_due()):
+                if self._any_continues() and self._goal:
                     self._advance()
-                if not self._ended:
-                    self._scheduler.step_rereads()
-                    if (checks := self._scheduler.checks) is not None:
-                        checks.step(self._scheduler.tables.paused)
+                if (checks := self._scheduler.checks) is not None:
+                    checks.step(self._scheduler.tables.paused)
             finally:
                 self._lock.release()
+
+    def _any_continues(self) -> bool:
+        """Continue tags and re-reads; return whether a table can continue that waited for one, or for its retry."""
+        released = self._scheduler.tags.tend()
+        self._scheduler.step_rereads()
+        resumed = self._scheduler.tables.take_resumed()
+        return released or resumed or self._scheduler.retry_due()
 
     def _advance(self) -> None:
         if self._ended:

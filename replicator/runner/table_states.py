@@ -65,6 +65,7 @@ class TableStates:
         self._owners: dict[str, TableId] = {}
         self._asked_source: set[TableId] = set()
         self._recorded_failures: set[TableId] = set()
+        self._any_resumed = False
 
     def table_of(self, topic: str) -> TableId:
         """Return the source table of a data topic."""
@@ -152,7 +153,7 @@ class TableStates:
         self.on_pause(table, cause)
 
     def resume(self, table: TableId) -> None:
-        """Process a paused table again, because the cause was removed.
+        """Process a table again that was paused, or that got no events because it was read from the source.
 
         Raises:
             LakeUnavailable: it cannot be recorded; the table stays paused.
@@ -161,6 +162,12 @@ class TableStates:
             self._context.ledger.resume(table)
             del self.paused[table]
             _LOG.info("table resumed", table=str(table))
+        self._any_resumed = True
+
+    def take_resumed(self) -> bool:
+        """Return whether a table was resumed since the last call: its events came when it could not take them."""
+        resumed, self._any_resumed = self._any_resumed, False
+        return resumed
 
     def failed(self, table: TableId, error: Exception) -> None:
         """Count a table's failure: it is retried some times, and then paused.

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -103,6 +104,26 @@ def test_rounds_do_nothing_when_no_retry_is_due(backlog: Backlog) -> None:
     backlog.users_end = 9
     rounds.idle()
     assert backlog.of("users") == [(0, 1)]
+
+
+def test_events_that_came_during_a_reread_are_applied_after_it(backlog: Backlog) -> None:
+    """No event may come afterwards that would start a batch."""
+    held = {TableId("shop", "orders")}
+    backlog.mirror.rereads = Mock(holds=held.__contains__, any_left=False)
+    rounds = Rounds(backlog.mirror, follows=False)
+    rounds.advance({ORDERS: {0: 25}, USERS: {0: 1}})
+    assert backlog.of("orders") == []
+
+    def publish(_first: Offsets) -> None:
+        while held:
+            backlog.mirror.tables.resume(held.pop())
+
+    backlog.mirror.rereads.step = publish
+    rounds.idle()
+    assert_whole(backlog.of("orders"), 25)
+    read = list(backlog.read)
+    rounds.idle()
+    assert backlog.read == read
 
 
 def test_rounds_read_nothing_of_a_paused_table(backlog: Backlog) -> None:
