@@ -39,6 +39,9 @@ def status(
         bool,
         typer.Option("--maintenance", help="Also show files, snapshots and maintenance of each lake table."),
     ] = False,
+    checks: Annotated[
+        bool, typer.Option("--checks", help="Also show the past comparisons of each table with the source.")
+    ] = False,
 ) -> None:
     """Show rows, position, lag, last commit and state of each table.
 
@@ -48,21 +51,24 @@ def status(
     compared with the log instead. Tables that are not current are listed with the reason and the next step.
 
     With --maintenance, a second table shows the files, snapshots and metadata of each mirror, of each changelog and
-    of the quarantine, the last maintenance, and what is due. --json always contains both.
+    of the quarantine, the last maintenance, and what is due. With --checks, another one shows the newest comparisons of
+    each table with its source; see `replicator verify`. --json always contains all of them.
 
     \b
     Examples:
       replicator status -c shop.toml
       replicator status -c shop.toml --maintenance
+      replicator status -c shop.toml --checks
       replicator status -c shop.toml --watch
       replicator status -c shop.toml --json | jq '.tables[] | select(.state != "current")'
     """
-    from replicator.cli.render import print_status, watch_status
+    from replicator.cli.render import StatusParts, print_status, watch_status
     from replicator.config import load
     from replicator.operations.status.read import read_status
 
     settings = load(config)
+    parts = StatusParts(maintenance, checks)
     if watch:
-        watch_status(lambda: read_status(settings), as_json=as_json, maintenance=maintenance)
+        watch_status(lambda: read_status(settings), parts, as_json=as_json)
     else:
-        print_status(read_status(settings), as_json=as_json, maintenance=maintenance)
+        print_status(read_status(settings), parts, as_json=as_json)

@@ -4,7 +4,7 @@ import base64
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -16,7 +16,7 @@ from replicator.cli.output import COLOURS, coloured, duration, new_console, new_
 from replicator.cli.render_rereads import noteworthy, reread_lines
 from replicator.cli.render_rewinds import rewind_lines
 from replicator.cli.render_tags import tag_notes, tag_table
-from replicator.cli.render_verify import verified_lines
+from replicator.cli.render_verify import checks_table, verified_lines
 
 if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.
@@ -53,18 +53,30 @@ def print_checks(results: "Sequence[CheckResult]", verdict: "Status", *, as_json
     console.print(Text(_VERDICTS[verdict], style=COLOURS[verdict]))
 
 
-def print_status(status: "MirrorStatus", *, as_json: bool, maintenance: bool = False) -> None:
+@dataclass(frozen=True, slots=True)
+class StatusParts:
+    """Which further tables the report of `status` contains: the maintenance, and the past checks."""
+
+    maintenance: bool = False
+    checks: bool = False
+
+
+def print_status(status: "MirrorStatus", parts: StatusParts = StatusParts(), *, as_json: bool) -> None:
     """Print the report of `status`."""
     if as_json:
         print_json(status.to_json())
         return
     console = new_console()
-    for part in status_report(status, maintenance=maintenance):
+    for part in status_report(status, parts):
         console.print(part, soft_wrap=isinstance(part, Text))
 
 
 def watch_status(
-    read: Callable[[], "MirrorStatus"], *, as_json: bool, maintenance: bool = False, seconds: float = 2
+    read: Callable[[], "MirrorStatus"],
+    parts: StatusParts = StatusParts(),
+    *,
+    as_json: bool,
+    seconds: float = 2,
 ) -> None:
     """Print the report of `status` repeatedly until Ctrl-C, in place on a terminal, otherwise one after the other."""
     console = new_console()
@@ -73,17 +85,17 @@ def watch_status(
             if as_json:
                 print(json.dumps(read().to_json(), ensure_ascii=False), flush=True)
             else:
-                print_status(read(), as_json=False, maintenance=maintenance)
+                print_status(read(), parts, as_json=False)
             time.sleep(seconds)
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             stamp = Text(time.strftime("%H:%M:%S"), style="dim")
-            live.update(Group(stamp, *status_report(read(), maintenance=maintenance)), refresh=True)
+            live.update(Group(stamp, *status_report(read(), parts)), refresh=True)
             time.sleep(seconds)
 
 
-def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[Table | Text]:
-    """Build the report of `status`: a table of tables, with `maintenance` a second one, then one line per note."""
+def status_report(status: "MirrorStatus", wanted: StatusParts = StatusParts()) -> list[Table | Text]:
+    """Build the report of `status`: a table of tables, those that are `wanted` too, then one line per note."""
     parts: list[Table | Text] = []
     if status.tables:
         table = new_table("table", "state", "rows", "changes", "behind", "lag", "last commit", "position")
@@ -96,8 +108,10 @@ def status_report(status: "MirrorStatus", *, maintenance: bool = False) -> list[
         parts.append(
             Text(f"The lake has no table of the mirror {status.mirror} yet; start it with: replicator run")
         )
-    if maintenance and status.maintenance:
+    if wanted.maintenance and status.maintenance:
         parts += [Text(), _maintenance_table(status), Text()]
+    if wanted.checks and status.verified:
+        parts += [Text(), checks_table(status.verified, status.checks), Text()]
     if status.tags:
         parts += [Text(), tag_table(status.tags), Text()]
     if status.connector is not None:

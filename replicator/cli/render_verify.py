@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.output import coloured, duration, new_console, new_table, print_json
 
 if TYPE_CHECKING:
-    from replicator.model.verified import VerifiedTable
+    from replicator.model.verified import CheckHistory, VerifiedTable
     from replicator.verify.results import Report, RowDifference, TableResult
 
 _ROWS: Final = 10
@@ -107,9 +108,28 @@ def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
         yield Text(text, style="green")
     for check in checks:
         if check.verdict != "equal":
-            told = check.reason or f"{check.differing:,} rows differ"
-            text = f"{check.table}: {check.verdict}, checked {_ago(now, check.ended_ms)} ago: {told}"
+            found = check.reason or f"{check.differing:,} rows differ"
+            text = f"{check.table}: {check.verdict}, checked {_ago(now, check.ended_ms)} ago: {found}"
             yield Text(text, style="red" if check.verdict == "different" else "yellow")
+
+
+def checks_table(newest: "Sequence[VerifiedTable]", histories: "Sequence[CheckHistory]") -> Table:
+    """Return a table of the recorded checks of each source table, the newest first."""
+    past = {history.table: history.checks for history in histories}
+    table = new_table("source table", "verdict", "checked", "rows", "differing", "position")
+    for column in table.columns[3:5]:
+        column.justify = "right"
+    now = time.time()
+    for check in newest:
+        name = str(check.table)
+        for entry in (check, *past.get(check.table, ())):
+            verdict = coloured(entry.verdict)
+            if entry.sampled:
+                verdict.append(" (sample)")
+            numbers = (f"{entry.rows:,}", f"{entry.differing:,}", entry.position)
+            table.add_row(Text(name), verdict, Text(f"{_ago(now, entry.ended_ms)} ago"), *map(Text, numbers))
+            name = ""
+    return table
 
 
 def _ago(now: float, milliseconds: int) -> str:

@@ -1,17 +1,21 @@
-"""What is recorded of checks of a mirror: the newest one of each table."""
+"""What is recorded of the checks of a mirror: the newest one of each table, and some earlier ones."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from replicator.model.table import TableId
 
 VERIFIED_KEY: Final = "replicator.verified."
 """Prefix of the properties of the `_ops` namespace that each contain the newest check of a table."""
+CHECKS_KEY: Final = "replicator.checks."
+"""Prefix of the properties of the `_ops` namespace that each contain the past checks of a table, without the newest."""
+_VALUE: Final = 1_000
+"""Maximum length of a property: catalogs in a database store no more characters of it."""
 _TEXT: Final = 300
-"""Maximum length of a text: catalogs in a database store at most 1,000 characters of a property."""
+"""Maximum length of a text within a property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,84 @@ class VerifiedTable:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PastCheck:
+    """A check of a table that a newer one followed; the attributes are those of `VerifiedTable`."""
+
+    verdict: str
+    position: str
+    ended_ms: int
+    rows: int
+    differing: int
+    sampled: bool = False
+
+    @classmethod
+    def of(cls, check: VerifiedTable) -> "PastCheck":
+        """Return what is kept of a check once a newer one follows."""
+        return cls(check.verdict, check.position, check.ended_ms, check.rows, check.differing, check.sampled)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckHistory:
+    """The past checks of a table, the latest first, without the newest check.
+
+    It is a property of the `_ops` namespace, described in schemas/checks-v1.json. It has as many as fit: about 8.
+    """
+
+    table: TableId
+    checks: tuple[PastCheck, ...] = ()
+
+    def followed(self, check: VerifiedTable) -> "CheckHistory":
+        """Return the history once a newer check follows `check`."""
+        return replace(self, checks=(PastCheck.of(check), *self.checks))
+
+    def values(self) -> dict[str, Any]:
+        """Return it as plain values, for programs."""
+        return {
+            "version": 1,
+            "database": self.table.database,
+            "name": self.table.name,
+            "checks": [asdict(check) for check in self.checks],
+        }
+
+    def to_json(self) -> str:
+        """Return it as one line of JSON, without the oldest checks if a property cannot contain all."""
+        text = json.dumps(self.values(), separators=(",", ":"))
+        if len(text) <= _VALUE or not self.checks:
+            return text
+        return replace(self, checks=self.checks[:-1]).to_json()
+
+    @classmethod
+    def from_json(cls, text: str) -> "CheckHistory":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the text is not a history of this version.
+        """
+        value = json.loads(text)
+        if value.get("version") != 1:
+            raise ValueError(f"past checks of a table: unknown version {value.get('version')!r}")
+        checks = tuple(PastCheck(**check) for check in value["checks"])
+        return cls(TableId(value["database"], value["name"]), checks)
+
+
+def check_records(properties: Mapping[str, str], checks: Sequence[VerifiedTable]) -> dict[str, str]:
+    """Return the properties that record new checks, and the checks that they follow.
+
+    `properties` are those of the `_ops` namespace.
+    """
+    newest = {check.table: check for check in verified_in(properties)}
+    histories = {history.table: history for history in histories_in(properties)}
+    records = {}
+    for check in checks:
+        name = str(check.table)
+        records[VERIFIED_KEY + name] = check.to_json()
+        if (former := newest.get(check.table)) is not None:
+            history = histories.get(check.table, CheckHistory(check.table))
+            records[CHECKS_KEY + name] = history.followed(former).to_json()
+    return records
+
+
 def verified_in(properties: Mapping[str, str]) -> list[VerifiedTable]:
     """Return the checks in the properties of the `_ops` namespace that this version can read, by table."""
     found = []
@@ -97,3 +179,13 @@ def verified_in(properties: Mapping[str, str]) -> list[VerifiedTable]:
             with suppress(ValueError, KeyError):
                 found.append(VerifiedTable.from_json(value))
     return sorted(found, key=lambda check: check.table)
+
+
+def histories_in(properties: Mapping[str, str]) -> list[CheckHistory]:
+    """Return the past checks in the properties of the `_ops` namespace that this version can read, by table."""
+    found = []
+    for key, value in properties.items():
+        if key.startswith(CHECKS_KEY):
+            with suppress(ValueError, KeyError, TypeError):
+                found.append(CheckHistory.from_json(value))
+    return sorted(found, key=lambda history: history.table)

@@ -28,9 +28,14 @@ from replicator.lake.row_counts import total
 from replicator.model.reread import REREAD_KEY
 from replicator.model.rewind import REWIND_KEY
 from replicator.model.table import SOURCE_KEY
+from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY
 from replicator.runner.lock import only_one
 
 ShowProgress = Callable[[str, int, int], None]
+_RECORDS: Final = (
+    PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY, VERIFIED_KEY, CHECKS_KEY,
+)  # fmt: skip
+"""Prefixes of the properties that say something of one source table."""
 _FEWEST_STEPS: Final = 2
 """Minimum depth of a folder whose content may be deleted: `/lake/orders`, or `orders` in a bucket."""
 
@@ -228,11 +233,7 @@ def _plan(config: Config, catalog: Catalog, source: str, *, purge: bool) -> Drop
         empty,
         tables=tables,
         recorded=recorded_purges(properties).get(source, ()),
-        notes=tuple(
-            key
-            for prefix in (PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY)
-            if (key := prefix + source) in properties
-        ),
+        notes=tuple(key for prefix in _RECORDS if (key := prefix + source) in properties),
     )
     if not plan:
         return empty

@@ -22,7 +22,7 @@ from replicator.errors import (
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.model.clock import now_ms
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
+from replicator.model.verified import VerifiedTable, check_records, verified_in
 from replicator.reread.stop_signal import StopSignal
 from replicator.reread.throttle import ReplicaWatch
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
@@ -429,7 +429,7 @@ def _wrong(text: str) -> SchemaFinding:
 
 
 def _record(catalog: Catalog, config: Config, report: Report, tables: Sequence[TableId]) -> None:
-    """Record the newest check of each table."""
+    """Record the newest check of each table, and keep those before."""
     namespace = config.lake.ops_namespace
     by_name = {str(table): table for table in tables}
     records = [
@@ -448,7 +448,7 @@ def _record(catalog: Catalog, config: Config, report: Report, tables: Sequence[T
         for result in report.tables
         if result.table in by_name
     ]
-    updates = {VERIFIED_KEY + str(record.table): record.to_json() for record in records}
-    if updates:
+    if records:
         catalog.create_namespace_if_not_exists(namespace)
+        updates = check_records(namespace_properties(catalog, namespace), records)
         catalog.update_namespace_properties(namespace, updates=updates)

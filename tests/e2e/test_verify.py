@@ -9,8 +9,11 @@ from typing import Any
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import await_rereads
+from tests.workload.paced_writer import PACED, PacedWriter
 
 CHECKS = 20
+RATE = 2_000
+"""Rows that change per second during the checks, beside those of the random writers."""
 KEYLESS = ["CREATE TABLE log (at INT, note VARCHAR(20) CHARACTER SET latin1, document JSON)"]
 WIDE = [
     """
@@ -75,15 +78,16 @@ def test_verify_while_writers_write_and_with_planted_faults(mirror_database: Mir
         "INSERT INTO log VALUES (1, 'é', NULL), (2, 'a|b', '{}'), (2, 'a|b', '{}'), (NULL, NULL, NULL)",
     ]
     extra = f'{FAST_MIRROR}[[table]]\nname = "{{name}}.log"\nkeyless = "identity"\n'
-    mirrored = mirror_database(tables=5, extra=extra, prepare=[*rows, *WIDE])
+    mirrored = mirror_database(tables=5, extra=extra, prepare=[*rows, *WIDE, *PACED])
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         mirrored.comparison.await_equal(mirror, START_S)
-        with mirrored.writers(1, 2, pause=0):
+        with mirrored.writers(1, 2), PacedWriter(mirrored.database.connect, RATE) as load:
             undone = 0
             for _ in range(CHECKS):
                 code, report = verify(mirrored)
                 assert (code, report["verdict"]) == (0, "equal"), report
                 undone += sum(table["undone_images"] for table in report["tables"].values())
+            until(lambda: load.lacking <= RATE, seconds=60, doing="the load has its rate")
         assert undone > 0, "nothing changed after the source was read, so this proves little"
         mirrored.comparison.await_equal(mirror, START_S)
         with mirrored.database.connect() as connection, connection.cursor() as cursor:
@@ -97,7 +101,9 @@ def test_verify_while_writers_write_and_with_planted_faults(mirror_database: Mir
         assert code == 1
         assert "</html>" in page.read_text(encoding="utf-8")
         tables = report["tables"]
-        assert {name for name, t in tables.items() if t["verdict"] == "equal"} == {"t00", "t02", "t03", "t04"}
+        assert {name for name, t in tables.items() if t["verdict"] == "equal"} == {
+            "t00", "t02", "t03", "t04", "paced"
+        }  # fmt: skip
         found = {
             (row["kind"], int(row["key"]["id"]) // 1000000007, *row["columns"])
             for row in tables["wide"]["rows"]
@@ -124,7 +130,11 @@ def test_verify_while_writers_write_and_with_planted_faults(mirror_database: Mir
         status = status_of(mirrored)
         assert next(r for r in status["rereads"] if r["name"] == "wide")["narrowed"]["column"] == "id"
         assert mirror.stop() == 0, mirror.tail()
-    verdicts = {v["name"]: v["verdict"] for v in status_of(mirrored)["verified"]}
+    status = status_of(mirrored)
+    past = next(history["checks"] for history in status["checks"] if history["name"] == "paced")
+    assert [check["verdict"] for check in past] == ["equal"] * len(past)
+    assert len(past) >= 5
+    verdicts = {v["name"]: v["verdict"] for v in status["verified"]}
     assert (verdicts["wide"], verdicts["log"], verdicts["t00"]) == ("equal", "different", "equal")
     code, report = verify(mirrored, "--wait", "0", "--table", f"{mirrored.database.name}.t02")
     assert (code, set(report["tables"])) == (0, {"t02"})

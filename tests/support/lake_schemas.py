@@ -11,6 +11,7 @@ from referencing import Registry, Resource
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 NAMES = (
+    "checks-v1.json",
     "commit-marker-v1.json",
     "consumer-cursor-v1.json",
     "lake-properties-v1.json",

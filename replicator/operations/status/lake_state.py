@@ -21,7 +21,7 @@ from replicator.maintenance.table_reader import (
 )
 from replicator.model.reread import Request, requests_in
 from replicator.model.rewind import Rewind, rewinds_in
-from replicator.model.verified import VerifiedTable, verified_in
+from replicator.model.verified import CheckHistory, VerifiedTable, histories_in, verified_in
 from replicator.operations.status.mirror_status import TableMaintenance
 
 
@@ -47,6 +47,7 @@ class LakeState:
     rewinds: tuple[Rewind, ...] = ()
     tags: tuple[TagStatus, ...] = ()
     verified: tuple[VerifiedTable, ...] = ()
+    checks: tuple[CheckHistory, ...] = ()
 
 
 def read_lake(config: Config) -> LakeState:
@@ -75,6 +76,7 @@ def read_lake(config: Config) -> LakeState:
             tuple(rewinds_in(properties)),
             tag_status(tags_in(properties), mirrors.values()),
             tuple(verified_in(properties)),
+            tuple(histories_in(properties)),
         )
 
 

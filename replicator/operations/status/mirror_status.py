@@ -7,7 +7,7 @@ from typing import Any, Literal
 from replicator.lake.tag_reader import TagStatus
 from replicator.model.reread import Request
 from replicator.model.rewind import Rewind, values_of
-from replicator.model.verified import VerifiedTable
+from replicator.model.verified import CheckHistory, VerifiedTable
 from replicator.schema.changes import ChangeNote
 
 TableState = Literal["current", "behind", "paused", "gone", "excluded", "unknown"]
@@ -154,12 +154,15 @@ class MirrorStatus:
     """The tags of all tables at one source position, oldest first."""
     verified: tuple[VerifiedTable, ...] = ()
     """The newest check of each table that was compared with the source."""
+    checks: tuple[CheckHistory, ...] = ()
+    """Past checks of each table, without the newest."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
         value = {"version": 1, **asdict(self), "rereads": [request.values() for request in self.rereads]}
         value["rewinds"] = values_of(self.rewinds)
         value["verified"] = [check.values() for check in self.verified]
+        value["checks"] = [history.values() for history in self.checks]
         for table in value["tables"]:
             for note in table["schema_changes"]:
                 note["told"] = note.pop("declared")

@@ -63,6 +63,7 @@ def _assemble(config: Config, lake: LakeState, view: SourceView) -> MirrorStatus
         rewinds=lake.rewinds,
         tags=lake.tags,
         verified=lake.verified,
+        checks=lake.checks,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from replicator.cli.output import duration
-from replicator.cli.render import print_status, status_report
+from replicator.cli.render import StatusParts, print_status, status_report
 from replicator.operations.status.mirror_status import MirrorStatus, TableMaintenance, TableStatus
 
 
@@ -97,7 +97,7 @@ NOTE = (
 
 
 def test_print_status_shows_maintenance_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    print_status(maintained(), as_json=False, maintenance=True)
+    print_status(maintained(), StatusParts(maintenance=True), as_json=False)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line.strip()]
     head = "lake table data deletes size snapshots metadata maintained due"
     row = "shop.orders 1,234 12 2.5 MB 1,001 0.3 MB 2 h 30 min ago: merge data files merge data files"
@@ -112,7 +112,7 @@ def test_print_status_shows_maintenance_when_asked(capsys: pytest.CaptureFixture
 def test_print_status_shows_how_many_delete_files_have_keys(capsys: pytest.CaptureFixture[str]) -> None:
     table = replace(OVERDUE, delete_files=12, equality_delete_files=5, equality_deletes=1_234)
     status = MirrorStatus("shop", "shop", (), (), {}, 0, None, maintenance=(table,))
-    print_status(status, as_json=False, maintenance=True)
+    print_status(status, StatusParts(maintenance=True), as_json=False)
     assert " 12 (5 equality, 1,234 keys) " in capsys.readouterr().out
 
 
@@ -128,7 +128,7 @@ def test_print_status_names_few_tables_with_overdue_maintenance(capsys: pytest.C
 
 def test_maintenance_table_folds_no_numbers_on_a_narrow_terminal() -> None:
     console = Console(width=80, file=io.StringIO(), record=True)
-    for part in status_report(maintained(), maintenance=True):
+    for part in status_report(maintained(), StatusParts(maintenance=True)):
         console.print(part)
     shown = console.export_text()
     for number in ("1,234", "2.5 MB", "1,001", "0.3 MB"):

@@ -21,6 +21,7 @@ from replicator.lake.reader import open_catalog, sqlalchemy_uri
 from replicator.locks import FileLock
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY
+from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY
 from replicator.operations.check.lake import check_lake
 from replicator.operations.check.result import CheckResult
 from replicator.operations.drop import DropReport, deletion_problem, drop, plan_drop
@@ -30,6 +31,7 @@ from tests.support.golden import FOLDER
 from tests.support.lake_schemas import validate_properties
 from tests.support.packed_lake import unpack
 
+RECORDS = (PAUSED_KEY, RETRYING_KEY, VERIFIED_KEY, CHECKS_KEY)
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -210,10 +212,10 @@ def test_drop_refuses_when_the_table_was_written_since_the_plan(config: Config, 
 
 
 def test_drop_removes_the_notes_about_the_table_only(config: Config, lake: SqlCatalog) -> None:
-    notes = {key + name: "{}" for key in (PAUSED_KEY, RETRYING_KEY) for name in ("shop.orders", "shop.log")}
+    notes = {key + name: "{}" for key in RECORDS for name in ("shop.orders", "shop.log")}
     lake.update_namespace_properties("shop_ops", updates=notes)
     run(config, purge=False)
-    assert ops(lake).keys() == {PAUSED_KEY + "shop.log", RETRYING_KEY + "shop.log"}
+    assert ops(lake).keys() == {key + "shop.log" for key in RECORDS}
 
 
 def test_drop_counts_the_quarantined_events_that_stay(config: Config, lake: SqlCatalog) -> None:

@@ -87,6 +87,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.rebuilt",
         "replicator.unfilled-columns",
         "replicator.verified.",
+        "replicator.checks.",
     }
 
 

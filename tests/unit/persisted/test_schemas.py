@@ -32,7 +32,7 @@ from replicator.model.reread import (
 from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.rewind import REWIND_KEY, Rewind
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
-from replicator.model.verified import VERIFIED_KEY, VerifiedTable
+from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
 from replicator.schema.steps import STEPS_KEY, SchemaSteps
 from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, validate_properties
@@ -97,6 +97,9 @@ def test_marker_is_also_in_readable_properties() -> None:
     }
 
 
+CHECK = VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 6, 0)
+
+
 def _narrowed(part: Narrowed) -> str:
     return new_request(TableId("shop", "b"), "verify", narrowed=part).to_json()
 
@@ -121,7 +124,8 @@ def test_every_property_is_described() -> None:
             f"{REREAD_KEY}shop.b": _narrowed(Narrowed("id", (KeySpan(-5, 2**64 - 1, 9),))),
             f"{REREAD_KEY}shop.c": _narrowed(Narrowed("uid", (KeySpan(0, 1, 9), KeySpan(3, 4, 5)), 16)),
             f"{REWIND_KEY}shop.a": Rewind(TableId("shop", "a"), "lost", "binlog.000007", 9, 1).to_json(),
-            f"{VERIFIED_KEY}shop.a": VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 6, 0).to_json(),
+            f"{VERIFIED_KEY}shop.a": CHECK.to_json(),
+            f"{CHECKS_KEY}shop.a": CheckHistory(CHECK.table).followed(CHECK).to_json(),
             "owner": "x",
         },
     )

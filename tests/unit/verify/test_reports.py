@@ -1,5 +1,6 @@
 """Reports of checks: JSON, HTML and text."""
 
+import time
 from dataclasses import replace
 from decimal import Decimal
 from html.parser import HTMLParser
@@ -7,9 +8,20 @@ from typing import Any
 
 import pytest
 
+from replicator.cli.render import StatusParts, print_status
 from replicator.cli.render_verify import print_report, verified_lines
 from replicator.model.table import TableId
-from replicator.model.verified import VERIFIED_KEY, VerifiedTable, verified_in
+from replicator.model.verified import (
+    CHECKS_KEY,
+    VERIFIED_KEY,
+    CheckHistory,
+    PastCheck,
+    VerifiedTable,
+    check_records,
+    histories_in,
+    verified_in,
+)
+from replicator.operations.status.mirror_status import MirrorStatus
 from replicator.verify.report_html import to_html
 from replicator.verify.report_json import to_json
 from replicator.verify.results import (
@@ -151,3 +163,45 @@ def test_recorded_checks_are_read_back() -> None:
     assert lines[0].startswith("1 tables equal to the source, checked in the last ")
     assert lines[1].endswith("ago: 2 rows differ")
     assert lines[2].endswith("ago: late")
+
+
+def test_past_checks_are_kept_as_far_as_a_property_can_contain_them() -> None:
+    table = TableId("shop", "a")
+    properties: dict[str, str] = {}
+    for number in range(1, 31):
+        check = VerifiedTable(
+            table,
+            "equal" if number % 7 else "different",
+            f"binlog.{number:06}:4567890",
+            number,
+            10_000_000,
+            0,
+        )
+        properties |= check_records(properties, [check])
+        assert all(len(value) <= 1_000 for value in properties.values())
+    assert verified_in(properties)[0].ended_ms == 30
+    (history,) = histories_in({**properties, CHECKS_KEY + "shop.b": '{"version": 2}'})
+    kept = [check.ended_ms for check in history.checks]
+    assert len(kept) >= 7
+    assert kept == list(range(29, 29 - len(kept), -1))
+    assert history.checks[1] == PastCheck("different", "binlog.000028:4567890", 28, 10_000_000, 0)
+
+
+def test_the_first_check_has_no_past() -> None:
+    check = VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 10, 0)
+    assert check_records({}, [check]) == {VERIFIED_KEY + "shop.a": check.to_json()}
+
+
+def test_status_shows_past_checks_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    newest = VerifiedTable(TableId("shop", "a"), "equal", "b.9:4", int(1000 * (time.time() - 3_600)), 1_234, 0)
+    past = PastCheck("different", "b.1:4", int(1000 * (time.time() - 7_200)), 1_200, 3, sampled=True)
+    status = MirrorStatus(
+        "shop", "shop", (), (), {}, 0, None, verified=(newest,), checks=(CheckHistory(newest.table, (past,)),)
+    )
+    print_status(status, StatusParts(checks=True), as_json=False)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "shop.a equal 1 h 0 min ago 1,234 0 b.9:4" in lines
+    assert "different (sample) 2 h 0 min ago 1,200 3 b.1:4" in lines
+    print_status(status, as_json=False)
+    assert "1,200" not in capsys.readouterr().out
+    assert status.to_json()["checks"][0]["checks"][0]["differing"] == 3
