@@ -166,7 +166,7 @@ class Publication:
             properties = {UNFILLED_KEY: None, **self._restatement()}
             staged = replace(staged, fills_done=True, properties=properties)
             base = self.context.ledger.progress(self.table).mirror
-            target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
+            target = self.context.writer.replaced_target(self.table, LakeRole.MIRROR, mirror)
             sequence = 1 if base is None else base.sequence + 1
             self.context.writer.commit(
                 target, staged, replace(marker, sequence=sequence, committed_ms=now_ms())

@@ -9,6 +9,7 @@ from replicator.errors import EventsLost, OtherLog
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
 from replicator.sources.archive.origin import is_import
+from replicator.sources.change_log import Offsets
 
 
 def lost_events(
@@ -42,6 +43,15 @@ def lost_events(
                 "read the table again: replicator heal DATABASE.TABLE",
             )
     return None
+
+
+def has_events_after(marker: CommitMarker, first: Offsets) -> bool:
+    """Return whether the log, which begins at the offsets `first`, still has all events after `marker`."""
+    return all(
+        topic in first and progress.next_offset >= first[topic].get(partition, 0)
+        for topic, partitions in marker.progress.items()
+        for partition, progress in partitions.items()
+    )
 
 
 def _is_other_import(known: str | None, given: str | None) -> bool:
