@@ -36,6 +36,7 @@
     │   ├── MissingRows                      changes to rows that the mirror does not have
     │   ├── ForeignTable                     a lake table that is not the mirror's has the name of one
     │   ├── ForeignChange                    a change of a lake table by others that the mirror cannot follow
+    │   │   └── MirrorRolledBack             a mirror whose rows are not those of its last commit
     │   ├── ColumnsDiffer                    the source has other columns than the known definition
     │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
     │   ├── EventsLost                       the log no longer has events of a table that the lake needs
@@ -218,6 +219,10 @@ class ForeignTable(SchemaError):
 
 class ForeignChange(SchemaError):
     """Others changed a lake table in a way that the mirror cannot follow."""
+
+
+class MirrorRolledBack(ForeignChange):
+    """Others rolled a mirror back, or replaced it, so that its rows are not those of the last commit."""
 
 
 class ColumnsDiffer(SchemaError):

@@ -54,11 +54,11 @@ def rename(context: MirrorContext, table: TableId, new: TableId) -> bool:
     The lake must have all events of the old name. After a crash it can be repeated.
 
     Raises:
-        ForeignTable: a lake table of either name is not the mirror's.
+        SchemaError: a lake table of either name is not the mirror's, or was rolled back.
         LakeUnavailable: the catalog failed, or cannot rename tables.
     """
     for name in (table, new):
-        if (problem := context.ledger.progress(name).foreign) is not None:
+        if (problem := context.ledger.progress(name).problem) is not None:
             raise problem
     config, found = context.config.lake, False
     for namespace in (config.changes_namespace, config.namespace):

@@ -216,6 +216,7 @@ class JavaClasses:
         self.table_identifier = _class(jvm, iceberg + "catalog.TableIdentifier")
         self.schema_parser = _class(jvm, iceberg + "SchemaParser")
         self.partition_spec_parser = _class(jvm, iceberg + "PartitionSpecParser")
+        self.metadata_parser = _class(jvm, iceberg + "TableMetadataParser")
         self.types = _class(jvm, iceberg + "types.Types")
         self.single_values = _class(jvm, iceberg + "SingleValueParser")
         self.conversions = _class(jvm, iceberg + "types.Conversions")

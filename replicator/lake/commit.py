@@ -13,8 +13,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from replicator import failpoints
-from replicator.config import CATALOG_NAME
-from replicator.errors import CommitConflict, FencedError, ForeignChange
+from replicator.errors import CommitConflict, FencedError
 from replicator.lake.absorb import added_data, added_deletes
 from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
 from replicator.lake.ownership import another_mirrors
@@ -98,22 +97,6 @@ def fenced(table: LakeTable, base: CommitMarker | None, found: CommitMarker | No
     return FencedError(
         f"another process writes {table.namespace}.{table.name}: it carries {seen}, this mirror left {wanted}",
         "stop the other mirror process, then start this one again; nothing was lost or doubled",
-    )
-
-
-def refuse_rollback(table: LakeTable) -> None:
-    """Raise ForeignChange if the table's current snapshot is older than the commit that its marker describes.
-
-    The marker is in the table's properties, which a rollback does not change: the changes since would be missing.
-    """
-    recorded, snapshot = table.property(SEQUENCE_KEY), table.java.currentSnapshot()
-    if recorded is None or snapshot is None or int(snapshot.sequenceNumber()) >= int(recorded):
-        return
-    name, committed = f"{table.namespace}.{table.name}", table.property(SNAPSHOT_KEY)
-    back = f"CALL {CATALOG_NAME}.system.set_current_snapshot('{name}', {committed})"
-    raise ForeignChange(
-        f"{name} was rolled back to snapshot {snapshot.snapshotId()}, from before the last commit of this mirror",
-        f"undo it with Spark: {back}; if that snapshot is gone, take a new snapshot of the table; then restart",
     )
 
 

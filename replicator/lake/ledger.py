@@ -12,10 +12,11 @@ from enum import StrEnum
 from typing import Final
 
 from replicator.config import Config
-from replicator.errors import ForeignTable, LakeUnavailable
-from replicator.lake.catalog import Lake
+from replicator.errors import LakeUnavailable, SchemaError
+from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.ownership import foreign
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
+from replicator.lake.rollback import rolled_back
 from replicator.model.batch_stats import BatchStats
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
@@ -45,7 +46,7 @@ class Progress:
         may_stand_alone: whether the table is configured to have a changelog only, if it has no key.
         mirror_schema, changelog_schema: the version of the source's schema that each lake table has.
         unfilled: columns of the mirror that are null in older rows, because no event has their values.
-        foreign: why one of the two lake tables is not the mirror's; None if both are.
+        problem: why one of the two lake tables must not be written: it is not the mirror's, or was rolled back.
     """
 
     mirror: CommitMarker | None
@@ -55,7 +56,7 @@ class Progress:
     mirror_schema: SchemaState | None = None
     changelog_schema: SchemaState | None = None
     unfilled: tuple[str, ...] = ()
-    foreign: ForeignTable | None = None
+    problem: SchemaError | None = None
 
     @property
     def schema_at(self) -> int | None:
@@ -367,11 +368,15 @@ class Ledger:
         ]
         unfilled = () if mirror is None else mirror.unfilled()
         alone = options.keyless == "changelog"
-        problems = (None if t is None else foreign(t, self.mirror) for t in (mirror, changelog))
-        problem = next((p for p in problems if p is not None), None)
+        problem = self._problem(mirror, is_mirror=True) or self._problem(changelog, is_mirror=False)
         return Progress(
             markers[0], markers[1], options.changelog, alone, states[0], states[1], unfilled, problem
         )
+
+    def _problem(self, table: LakeTable | None, *, is_mirror: bool) -> SchemaError | None:
+        if table is None:
+            return None
+        return foreign(table, self.mirror) or rolled_back(self._lake, table, is_mirror=is_mirror)
 
 
 def _state_by_marker(marker: CommitMarker | None) -> SchemaState:

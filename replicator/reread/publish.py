@@ -24,6 +24,7 @@ from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.lake.ledger import LakeRole
+from replicator.lake.table_writer import WriteTarget
 from replicator.lake.write_strategies import MirrorChange, Split, stage_by_identity
 from replicator.model.changelog import NET, change_column
 from replicator.model.clock import now_ms
@@ -175,7 +176,7 @@ class Publication:
                 staged = self._staged_copies(mirror, found, compared)
             staged = self._with_properties(staged)
             base = self.context.ledger.progress(self.table).mirror
-            target = self.context.writer.target(self.table, LakeRole.MIRROR, mirror)
+            target = self._target(mirror)
             sequence = 1 if base is None else base.sequence + 1
             self.context.writer.commit(
                 target, staged, replace(marker, sequence=sequence, committed_ms=now_ms())
@@ -219,6 +220,12 @@ class Publication:
         return UnsupportedChange(
             f"a part of {self.table} cannot be corrected: {reason}", f"run: replicator heal {self.table}"
         )
+
+    def _target(self, mirror: LakeTable) -> WriteTarget:
+        """Return the mirror as a target: whatever rows it has, unless only a part of them is corrected."""
+        writer = self.context.writer
+        choose = writer.replaced_target if self.request.narrowed is None else writer.target
+        return choose(self.table, LakeRole.MIRROR, mirror)
 
     def _with_properties(self, staged: Staged) -> Staged:
         """Return the change with the properties of a mirror that equals the source."""

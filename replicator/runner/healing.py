@@ -7,12 +7,19 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from replicator.config import HealConfig
-from replicator.errors import EventsLost, MissingRows, UnknownPast, UnknownSurvivors, UnknownValues
+from replicator.errors import (
+    EventsLost,
+    MirrorRolledBack,
+    MissingRows,
+    UnknownPast,
+    UnknownSurvivors,
+    UnknownValues,
+)
 from replicator.jvm.spark import first_line
 from replicator.model.reread import Request
 from replicator.model.table import TableId
 
-HEALED: Final = (EventsLost, MissingRows, UnknownPast, UnknownSurvivors, UnknownValues)
+HEALED: Final = (EventsLost, MirrorRolledBack, MissingRows, UnknownPast, UnknownSurvivors, UnknownValues)
 """The errors whose cause is gone once the table was read again."""
 
 

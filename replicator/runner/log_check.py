@@ -11,6 +11,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
 from replicator.sources.archive.origin import is_import
+from replicator.sources.change_log import Offsets
 
 
 def lost_events(
@@ -64,6 +65,15 @@ def check_progress(task: TableTask, stats: BatchStats, marker: CommitMarker | No
                 f"partition {r.partition} was read to offset {r.end}, the lake has it to {known or 0}",
                 f"report this with the log of the mirror; read the table again: replicator heal {task.table}",
             )
+
+
+def has_events_after(marker: CommitMarker, first: Offsets) -> bool:
+    """Return whether the log, which begins at the offsets `first`, still has all events after `marker`."""
+    return all(
+        topic in first and progress.next_offset >= first[topic].get(partition, 0)
+        for topic, partitions in marker.progress.items()
+        for partition, progress in partitions.items()
+    )
 
 
 def _is_other_import(known: str | None, given: str | None) -> bool:

@@ -17,7 +17,7 @@ from replicator.batch import (
     rename,
     renamed_to,
 )
-from replicator.errors import CommitConflict, ForeignTable, LakeUnavailable
+from replicator.errors import CommitConflict, ForeignTable, LakeUnavailable, SchemaError
 from replicator.lake.ledger import ranges_to_read
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.table import TableId
@@ -111,7 +111,7 @@ class TableRenames:
             return False
         try:
             return rename(context, table, new)
-        except ForeignTable as error:
+        except SchemaError as error:
             for name in (table, new):
                 self._tables.pause(name, error)
             return False

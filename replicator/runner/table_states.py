@@ -6,6 +6,8 @@ from typing import Final
 from replicator.batch import MirrorContext, known_names
 from replicator.config import SourceConfig
 from replicator.errors import (
+    CommitConflict,
+    ForeignChange,
     LakeUnavailable,
     MissingSchema,
     NameTaken,
@@ -16,6 +18,7 @@ from replicator.errors import (
 from replicator.jvm.spark import first_line
 from replicator.model.patterns import matches
 from replicator.model.table import TableId, TableSchema
+from replicator.runner.log_check import has_events_after
 from replicator.runner.retries import Retries
 from replicator.runner.topic_tables import TopicTables
 from replicator.sources.change_log import Offsets, data_topic
@@ -99,7 +102,7 @@ class TableStates:
     def read_markers(self, tables: Collection[TableId]) -> None:
         """Read the markers of `tables` from the lake. If some of them can be read, only the others fail.
 
-        A table whose lake tables are not the mirror's is paused.
+        A table whose lake tables are not the mirror's, or were rolled back, is paused, as by `pause`.
 
         Raises:
             LakeUnavailable: no table can be read.
@@ -111,12 +114,12 @@ class TableStates:
             if not self.retries.must_wait(table):
                 self.failed(table, error)
         for table in tables:
-            self._refuse_foreign(table)
+            self._refuse_problem(table)
 
-    def _refuse_foreign(self, table: TableId) -> None:
-        """Pause a table if one of its lake tables is not the mirror's."""
+    def _refuse_problem(self, table: TableId) -> None:
+        """Pause a table if one of its lake tables is not the mirror's, or was rolled back."""
         ledger = self._context.ledger
-        problem = ledger.progress(table).foreign if ledger.knows(table) else None
+        problem = ledger.progress(table).problem if ledger.knows(table) else None
         if problem is not None and table not in self.paused:
             self.pause(table, problem)
 
@@ -134,16 +137,36 @@ class TableStates:
         """Whether the table's markers are known and it may be written; reads them if they could not be read before."""
         if not self._context.ledger.knows(table):
             self.read_markers({table})
-        self._refuse_foreign(table)
+        self._refuse_problem(table)
         return self._context.ledger.knows(table) and table not in self.paused
 
     def pause(self, table: TableId, cause: ReplicatorError) -> None:
         """Stop processing a table, and record that for `status`.
 
+        A table that was rolled back is not paused if it can continue from what its rows show.
+
         Raises:
             LakeUnavailable: it cannot be recorded. Then the table is not paused, because `status` would not show it.
         """
+        if isinstance(cause, ForeignChange) and self._go_back(table, cause):
+            return
         self._pause(table, cause, cause.message, cause.hint)
+
+    def _go_back(self, table: TableId, cause: ForeignChange) -> bool:
+        """Let the markers of a table that was rolled back go back, and return whether it can continue."""
+        first = self._context.log.offsets()[0]
+        try:
+            done = self._context.writer.go_back(table, lambda marker: has_events_after(marker, first))
+            if done:
+                self._context.ledger.progress(table)
+        except (CommitConflict, LakeUnavailable) as error:
+            _LOG.warning("a rolled back table cannot continue yet", table=str(table), reason=error.message)
+            return False
+        if done:
+            _LOG.warning(
+                "a table was rolled back, reading its changes again", table=str(table), reason=cause.message
+            )
+        return done
 
     def _pause(self, table: TableId, cause: Exception, reason: str, hint: str | None) -> None:
         self._context.ledger.pause(table, reason, hint)

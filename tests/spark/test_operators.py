@@ -309,33 +309,7 @@ def test_changes_of_columns_by_others_lose_values(
     assert found[2]["name"] == "new"
 
 
-ROLL_BACK = "CALL lake.system.rollback_to_snapshot('shop.orders', {snapshot})"
 FORMAT_3 = "ALTER TABLE lake.{table} SET TBLPROPERTIES ('format-version' = '3')"
-
-
-def test_rolled_back_table_pauses_and_continues_when_the_rollback_is_undone(lake: LakeHarness) -> None:
-    batches = changes(13, batches=5)
-    mirror = started(lake, config(lake), batches)
-    first, second, third, fourth, _ = ends(batches)
-    mirror.advance({ORDERS: {0: first}})
-    snapshot = table(lake).metadata.current_snapshot_id
-    mirror.advance({ORDERS: {0: second}})
-    mirror.context.spark.sql(ROLL_BACK.format(snapshot=snapshot)).collect()
-    # The process that made the commits, and a new one, refuse to continue.
-    mirror.advance({ORDERS: {0: third}})
-    again = lake.mirror(config(lake))
-    again.advance({ORDERS: {0: fourth}})
-    for found in (mirror, again):
-        (reason,) = found.summary().paused.values()
-        assert reason == (
-            f"shop.orders was rolled back to snapshot {snapshot}, from before the last commit of this mirror"
-        )
-    (entry,) = read_status(config(lake)).tables
-    assert entry.state == "paused"
-    step = (entry.next_step or "").partition("undo it with Spark: ")[2].partition(";")[0]
-    mirror.context.spark.sql(step).collect()
-    lake.catch_up(config(lake))
-    assert_exact(lake, batches)
 
 
 @pytest.mark.parametrize(

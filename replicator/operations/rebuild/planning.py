@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from replicator.config import Config
 from replicator.errors import SchemaError, UnsupportedChange, UsageError
 from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.ownership import refuse_foreign
 from replicator.model.as_of import Bound
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.patterns import matches
@@ -94,6 +95,7 @@ def source_tables(
 
     Raises:
         UsageError: a pattern matches none, or the tables belong to another mirror.
+        ForeignTable: the table to replace is not the mirror's.
     """
     found: list[SourceTables] = []
     for name in lake.tables(config.lake.changes_namespace):
@@ -108,6 +110,8 @@ def source_tables(
             )
         source = changelog.property(SOURCE_KEY) or name
         mirror = lake.load(config.lake.namespace, name)
+        if mirror is not None and in_place:
+            refuse_foreign(mirror, config.mirror.name)
         base = None if mirror is None else mirror.marker()
         found.append(SourceTables(source, changelog, marker, mirror, base))
     for pattern in patterns:

@@ -193,7 +193,9 @@ def test_the_first_check_has_no_past() -> None:
 
 
 def test_status_shows_past_checks_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    newest = VerifiedTable(TableId("shop", "a"), "equal", "b.9:4", int(1000 * (time.time() - 3_600)), 1_234, 0)
+    newest = VerifiedTable(
+        TableId("shop", "a"), "equal", "b.9:4", int(1000 * (time.time() - 3_600)), 1_234, 0
+    )
     past = PastCheck("different", "b.1:4", int(1000 * (time.time() - 7_200)), 1_200, 3, sampled=True)
     status = MirrorStatus(
         "shop", "shop", (), (), {}, 0, None, verified=(newest,), checks=(CheckHistory(newest.table, (past,)),)
