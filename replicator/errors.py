@@ -40,6 +40,8 @@
     │   ├── ColumnsDiffer                    the source has other columns than the known definition
     │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
     │   ├── EventsLost                       the log no longer has events of a table that the lake needs
+    │   │   └── TailLost                     a log that lost its newest events
+    │   ├── TopicCompacted                   a compacted topic, which may lack events
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -62,6 +64,8 @@ class ReplicatorError(Exception):
     """Base class of all errors: `message` describes the error in one line, `hint` proposes the next step."""
 
     exit_code: ClassVar[int] = 3
+    stays_paused: ClassVar[bool] = False
+    """Whether a table that pauses because of it stays paused at a restart, until it is read again."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -235,6 +239,18 @@ class UnknownPast(SchemaError):
 
 class EventsLost(SchemaError):
     """The log no longer has events of a table that the lake needs."""
+
+
+class TailLost(EventsLost):
+    """The log has lost its newest events. Once it has new ones, that cannot be noticed any more."""
+
+    stays_paused = True
+
+
+class TopicCompacted(SchemaError):
+    """The topic of a table is compacted, so it may lack events, deletes among them."""
+
+    stays_paused = True
 
 
 class OtherLog(SchemaError):

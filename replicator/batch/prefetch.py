@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from replicator.batch.context import MirrorContext, TableTask
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
+from replicator.errors import DataLossError
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
 
 
@@ -40,9 +41,16 @@ def _small(tasks: Sequence[TableTask], limits: DriverLimits, sizes: RecordSizes)
 def _fetch(
     log: ChangeLog, limits: DriverLimits, sizes: RecordSizes, small: list[TableTask]
 ) -> Mapping[str, pa.Table]:
-    """Return topic → records of the tasks in `small`; tasks whose records are too large are removed from that list."""
+    """Return topic → records of the tasks in `small`; tasks whose records are too large are removed from that list.
+
+    If the log lacks records of any of them, the list is emptied: each table then finds out whether it is affected.
+    """
     while small:
-        found = log.fetch([r for task in small for r in task.ranges], limits.batch_bytes)
+        try:
+            found = log.fetch([r for task in small for r in task.ranges], limits.batch_bytes)
+        except DataLossError:
+            small.clear()
+            break
         if not isinstance(found, TooLarge):
             for topic, records in found.items():
                 sizes.note(topic, records.column("value").nbytes / len(records))

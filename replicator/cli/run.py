@@ -51,7 +51,8 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
     unavailable are logged. With --until-caught-up it ends when the lake has everything that was in the source's
     binlog at its start, and exits with 1 if it cannot reach or verify that, or if a table is paused. Without
     log.connect_url it compares with the end of the topics instead. A connector whose settings lose data is refused
-    (exit code 1), unless log.allow_lossy names them. SIGHUP lets the mirror read its configuration again, as
+    (exit code 1), unless log.allow_lossy names them. If it ended several times before its first batch, it waits up to
+    a minute before it starts. SIGHUP lets the mirror read its configuration again, as
     `replicator reload` does.
 
     \b

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyspark
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from replicator.config import CATALOG_NAME, Config, LakeConfig
-from replicator.errors import JavaGone
+from replicator.errors import JavaGone, ReplicatorError
 from replicator.jvm.class_data_sharing import class_archive
 from replicator.jvm.jars import find_java, spark_jars
 from replicator.jvm.launch import launch_java
@@ -193,10 +194,25 @@ def _exit_code(session: SparkSession, seconds: float) -> int | None:
         return None
 
 
+_EXPLAINED: Final = (ReplicatorError, PySparkException, Py4JError, OSError)
+"""Errors whose message is a sentence."""
+
+
+def is_explained(error: BaseException) -> bool:
+    """Return whether an error's message says what is wrong; otherwise the place in the code is needed too."""
+    return isinstance(error, _EXPLAINED)
+
+
 def first_line(error: BaseException) -> str:
-    """Return an error's message as one line. For a Java exception that is its own message, without Py4J's call text."""
+    """Return an error's message as one line. For a Java exception that is its own message, without Py4J's call text.
+
+    The messages of Python's own errors, such as KeyError, are not sentences: the class precedes them.
+    """
     text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
-    return next((line for line in text.splitlines() if line.strip()), type(error).__name__).strip()
+    line = next((line for line in text.splitlines() if line.strip()), "").strip()
+    if line and is_explained(error):
+        return line
+    return f"{type(error).__name__}: {line}".removesuffix(": ")
 
 
 @contextlib.contextmanager

@@ -323,10 +323,14 @@ class Ledger:
                     found.setdefault(topic, {})[partition] = offset
         return found
 
-    def pause(self, table: TableId, reason: str, hint: str | None) -> None:
-        """Record in the lake that a table is paused, for `status` and the next start."""
-        text = json.dumps({"reason": _short(reason), "hint": _short(hint), "since_ms": now_ms()})
-        self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), text)
+    def pause(self, table: TableId, reason: str, hint: str | None, *, stays: bool = False) -> None:
+        """Record in the lake that a table is paused, for `status` and the next start; see `resume_all` for `stays`."""
+        record = {"reason": _short(reason), "hint": _short(hint), "since_ms": now_ms()}
+        if stays:
+            record |= {"stays": True, "database": table.database, "name": table.name}
+        self._lake.set_namespace_property(
+            self._config.lake.ops_namespace, PAUSED_KEY + str(table), json.dumps(record)
+        )
 
     def note_failure(self, table: TableId, reason: str, hint: str | None, retry_in: float) -> None:
         """Record in the lake, for `status`, that a table failed and is retried in `retry_in` seconds."""
@@ -346,16 +350,29 @@ class Ledger:
     def resume_all(self) -> list[str]:
         """Remove every pause and failure, and return the tables that were paused.
 
-        By starting the mirror, the operator says that the causes were removed.
+        By starting the mirror, the operator says that the causes were removed. A pause that stays is left: its cause
+        could not be noticed again.
         """
         paused = []
         namespace = self._config.lake.ops_namespace
-        for key in self._lake.namespace_properties(namespace):
+        for key, value in self._lake.namespace_properties(namespace).items():
+            if key.startswith(PAUSED_KEY) and json.loads(value).get("stays"):
+                continue
             if key.startswith((PAUSED_KEY, RETRYING_KEY)):
                 self._lake.set_namespace_property(namespace, key, None)
             if key.startswith(PAUSED_KEY):
                 paused.append(key.removeprefix(PAUSED_KEY))
         return paused
+
+    def lasting_pauses(self) -> dict[TableId, tuple[str, str | None]]:
+        """Return the tables whose pause stays until they are read again, with its reason and the next step."""
+        properties = self._lake.namespace_properties(self._config.lake.ops_namespace)
+        records = (json.loads(value) for key, value in properties.items() if key.startswith(PAUSED_KEY))
+        return {
+            TableId(record["database"], record["name"]): (record["reason"], record["hint"])
+            for record in records
+            if record.get("stays")
+        }
 
     def _read(self, table: TableId) -> Progress:
         lake, options = self._config.lake, self._config.table(str(table))

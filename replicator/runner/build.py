@@ -49,6 +49,7 @@ def open_scheduler(
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
         # Before the first batch: the tables must not continue without the events that are sent again.
         scheduler.rereads.rewinds.load()
+        tables.keep_lasting_pauses()
         scheduler.rereads.notice_returned()
     return scheduler
 

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from replicator.batch import TableTask
 from replicator.config import Config
 from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
-from replicator.errors import EventsLost, NoProgress, OtherLog
+from replicator.errors import EventsLost, NoProgress, OtherLog, TailLost, TopicCompacted
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
@@ -39,7 +39,7 @@ def lost_events(
             )
         end = ends.get(partition, begin)
         if known is not None and known > end and log_grows:
-            return EventsLost(
+            return TailLost(
                 f"{topic} partition {partition} ends at offset {end}, and the lake has events up to {known}: "
                 "the log has lost its newest events, and new events would be mistaken for them",
                 "read the table again: replicator heal DATABASE.TABLE",
@@ -65,6 +65,14 @@ def check_progress(task: TableTask, stats: BatchStats, marker: CommitMarker | No
                 f"partition {r.partition} was read to offset {r.end}, the lake has it to {known or 0}",
                 f"report this with the log of the mirror; read the table again: replicator heal {task.table}",
             )
+
+
+def compacted(topic: str, table: TableId) -> TopicCompacted:
+    """Return the error for a table whose topic is compacted."""
+    return TopicCompacted(
+        f"the topic {topic} is compacted: Kafka removes events that a later one of the same row follows, deletes too",
+        f"set cleanup.policy = delete for the topic and restart the mirror; then run: replicator heal {table}",
+    )
 
 
 def has_events_after(marker: CommitMarker, first: Offsets) -> bool:

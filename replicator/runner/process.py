@@ -17,6 +17,7 @@ from replicator.runner.archive_run import (
     open_archive,
 )
 from replicator.runner.connector_watch import watching
+from replicator.runner.crash_loop import CrashLoop
 from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
@@ -25,6 +26,7 @@ from replicator.runner.sessions import Sessions, open_mirror, sole_process
 from replicator.runner.signals import reload_on_hangup, stop_on_signals
 from replicator.runner.summary import RunSummary
 from replicator.sources.change_log import ChangeLog
+from replicator.telemetry import BatchReport
 
 
 def run(
@@ -36,7 +38,7 @@ def run(
 ) -> RunSummary:
     """Apply current and future changes until SIGTERM or Ctrl-C, or `until_caught_up` with the source's present state.
 
-    Waits for a broker that does not answer, and restarts a failed connector. Of an archive, applies all events and
+    Waits for a broker that does not answer, and restarts a failed connector. Is delayed if it ended again and again. Of an archive, applies all events and
     returns. SIGHUP lets it continue with the present content of `file`, if there is one; see `reloads`.
 
     Raises:
@@ -48,12 +50,19 @@ def run(
     """
     if isinstance(config.log, ArchiveLog):
         return replay(config, on_batch=on_batch)
-    control = SessionControl()
+    control, crashes = SessionControl(), CrashLoop(config.mirror.state_dir)
     reloads = None if file is None else Reloads(config, file, control)
+
+    def note(report: BatchReport) -> None:
+        crashes.progressed()
+        if on_batch is not None:
+            on_batch(report)
+
     with contextlib.ExitStack() as process:
+        process.enter_context(crashes.watching())
         if reloads is not None:
             process.enter_context(reload_on_hangup(reloads.request, control))
-        sessions = Sessions(process, control, reloads, until_caught_up=until_caught_up, on_batch=on_batch)
+        sessions = Sessions(process, control, reloads, until_caught_up=until_caught_up, on_batch=note)
         return sessions.run(NextSession(config, open_kafka_log(config, config.log)))
 
 

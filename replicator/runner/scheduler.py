@@ -121,6 +121,8 @@ class Scheduler:
         topics = {topic: tables.table_of(topic) for topic in tables.mirrored(first)}
         self._warn_of_unmatched(set(topics.values()))
         tables.read_unknown_markers(topics.values())
+        tables.refuse_compacted(topics)
+        tables.release_kept()
         for topic, table in topics.items():
             if self.context.ledger.knows(table) and table not in tables.paused:
                 self._check_topic(topic, table, first[topic], ends.get(topic, {}))
@@ -486,8 +488,9 @@ class Scheduler:
         if decision.outage is not None:
             raise decision.outage
         for table, failure in decision.probe:
-            # `check_log` has already counted the failure of a table that cannot be read any more.
-            if self.context.ledger.knows(table):
+            # `check_log` has already counted the failure of a table that cannot be read any more, and has paused those
+            # whose events are lost.
+            if self.context.ledger.knows(table) and table not in self.tables.paused:
                 self.tables.failed(table, failure)
 
 

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
 from replicator.batch import TableTask
 from replicator.errors import (
+    CommitConflict,
+    ConfigError,
+    DataLossError,
     DecodeError,
+    FencedError,
     LakeUnavailable,
+    LogError,
     MissingSchema,
-    NoProgress,
     SchemaError,
     TablePaused,
 )
@@ -54,7 +55,7 @@ class Verdict(Enum):
 
 
 def verdict(error: Exception, *, log_grows: bool) -> Verdict:
-    """Return the consequence of an error of one table's tasks.
+    """Return the consequence of an error of one table's tasks; an error of no known class concerns that table only.
 
     If the log may still grow, a missing definition may still arrive: after an outage of the broker, a table's events
     may be written before it.
@@ -64,9 +65,13 @@ def verdict(error: Exception, *, log_grows: bool) -> Verdict:
             return Verdict.RETRY
         case SchemaError() | DecodeError() | TablePaused():
             return Verdict.PAUSE
-        case PySparkException() | Py4JJavaError() | LakeUnavailable() | NoProgress():
-            return Verdict.PROBE
-    return Verdict.RAISE
+        case CommitConflict():
+            return Verdict.RETRY
+        case FencedError() | ConfigError():
+            return Verdict.RAISE
+        case LogError() if not isinstance(error, DataLossError):
+            return Verdict.RAISE
+    return Verdict.PROBE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from replicator.errors import (
     ReplicatorError,
     SharedTopic,
     SourceError,
+    UnknownPast,
 )
-from replicator.jvm.spark import first_line
+from replicator.jvm.spark import first_line, is_explained
 from replicator.model.patterns import matches
 from replicator.model.table import TableId, TableSchema
-from replicator.runner.log_check import has_events_after
+from replicator.runner.log_check import compacted, has_events_after
 from replicator.runner.retries import Retries
 from replicator.runner.topic_tables import TopicTables
 from replicator.sources.change_log import Offsets, data_topic
@@ -69,6 +70,8 @@ class TableStates:
         self._asked_source: set[TableId] = set()
         self._recorded_failures: set[TableId] = set()
         self._any_resumed = False
+        self._known_policies: set[str] = set()
+        self._kept: dict[TableId, UnknownPast] = {}
 
     def table_of(self, topic: str) -> TableId:
         """Return the source table of a data topic."""
@@ -133,6 +136,17 @@ class TableStates:
         if unknown := {t for t in tables if not knows(t) and not self.is_idle(t)}:
             self.read_markers(unknown)
 
+    def refuse_compacted(self, topics: Mapping[str, TableId]) -> None:
+        """Pause the tables whose topics are compacted. Each topic is looked up once.
+
+        Raises:
+            LogUnavailable, LakeUnavailable: the log, or the lake, does not answer.
+        """
+        unknown = topics.keys() - self._known_policies
+        for topic in sorted(self._context.log.compacted(unknown)):
+            self.pause(topics[topic], compacted(topic, topics[topic]))
+        self._known_policies |= unknown
+
     def is_readable(self, table: TableId) -> bool:
         """Whether the table's markers are known and it may be written; reads them if they could not be read before."""
         if not self._context.ledger.knows(table):
@@ -150,7 +164,7 @@ class TableStates:
         """
         if isinstance(cause, ForeignChange) and self._go_back(table, cause):
             return
-        self._pause(table, cause, cause.message, cause.hint)
+        self._pause(table, cause, cause.message, cause.hint, stays=cause.stays_paused)
 
     def _go_back(self, table: TableId, cause: ForeignChange) -> bool:
         """Let the markers of a table that was rolled back go back, and return whether it can continue."""
@@ -163,13 +177,35 @@ class TableStates:
             _LOG.warning("a rolled back table cannot continue yet", table=str(table), reason=error.message)
             return False
         if done:
+            self._any_resumed = True
             _LOG.warning(
                 "a table was rolled back, reading its changes again", table=str(table), reason=cause.message
             )
         return done
 
-    def _pause(self, table: TableId, cause: Exception, reason: str, hint: str | None) -> None:
-        self._context.ledger.pause(table, reason, hint)
+    def keep_lasting_pauses(self) -> None:
+        """Pause the tables again whose pause stays at a restart, because its cause could not be noticed again.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        for table, (reason, hint) in self._context.ledger.lasting_pauses().items():
+            if table not in self.paused:
+                self.paused[table] = reason
+                self._kept[table] = UnknownPast(reason, hint)
+                _LOG.error("table paused", table=str(table), reason=reason, next=hint)
+
+    def release_kept(self) -> None:
+        """Let the tables be read again whose pause was kept, and whose log is complete from now on."""
+        kept, self._kept = self._kept, {}
+        for table, cause in kept.items():
+            self.on_pause(table, cause)
+
+    def _pause(
+        self, table: TableId, cause: Exception, reason: str, hint: str | None, *, stays: bool = False
+    ) -> None:
+        self._context.ledger.pause(table, reason, hint, stays=stays)
+        self._kept.pop(table, None)
         self.paused[table] = reason
         self.succeeded(table)
         _LOG.error("table paused", table=str(table), reason=reason, next=hint)
@@ -188,7 +224,7 @@ class TableStates:
         self._any_resumed = True
 
     def take_resumed(self) -> bool:
-        """Return whether a table was resumed since the last call: its events came when it could not take them."""
+        """Return whether a table can continue since the last call: its events came when it could not take them."""
         resumed, self._any_resumed = self._any_resumed, False
         return resumed
 
@@ -201,6 +237,8 @@ class TableStates:
         reason = first_line(error)
         delay = self.retries.failed(table)
         if delay is not None:
+            if not is_explained(error):
+                _LOG.error("unexpected error of a table", table=str(table), exc_info=error)
             _LOG.warning("table failed, retrying", table=str(table), reason=reason, in_seconds=delay)
             self._record_failure(table, reason, error, delay)
             return

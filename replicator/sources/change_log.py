@@ -1,6 +1,6 @@
 """Define the interface between the engine and any kind of change log."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -59,6 +59,14 @@ class ChangeLog(Protocol):
 
     def topic_id(self, topic: str) -> str | None:
         """Return the topic id from the last call of `offsets`, which identifies a recreated topic; None if unknown."""
+        ...
+
+    def compacted(self, topics: Collection[str]) -> frozenset[str]:
+        """Return those of `topics` whose records may be removed if a later one has the same key.
+
+        Raises:
+            LogUnavailable: the log cannot be reached.
+        """
         ...
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:

@@ -1,6 +1,6 @@
 """Read Kafka's topics and their archive as one log: what Kafka has deleted is read from the archive."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Protocol
 
@@ -70,6 +70,9 @@ class JoinedLog:
 
     def topic_id(self, topic: str) -> str | None:
         return self._live.topic_id(topic)
+
+    def compacted(self, topics: Collection[str]) -> frozenset[str]:
+        return self._live.compacted(topics)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         """See `ChangeLog`. If Kafka deletes records before Spark reads them, the next attempt takes the archive's.

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -89,6 +89,9 @@ class KafkaChangeLog:
 
     def topic_id(self, topic: str) -> str | None:
         return self._topic_ids.get(topic)
+
+    def compacted(self, topics: Collection[str]) -> frozenset[str]:
+        return self._admin.compacted(topics)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         topic = ranges[0].topic

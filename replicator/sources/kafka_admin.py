@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from replicator.config import KafkaLog
@@ -30,6 +31,14 @@ _PASSING: Final = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.OFFSET_NOT_AVAILABLE,
+    }
+)
+_UNREADABLE: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        # Deleted since it was listed.
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
 _NO_ID: Final = str(Uuid(0, 0))
@@ -99,6 +108,15 @@ class KafkaAdmin:
                 for resource, answer in asked.items()
             }
 
+    def compacted(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return those of `topics` that are compacted, without those whose settings this account may not read."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        if not resources:
+            return frozenset()
+        with self._errors():
+            asked = self._client.describe_configs(resources, request_timeout=self._timeout_s)
+            return frozenset(resource.name for resource, answer in asked.items() if _is_compacted(answer))
+
     def _offsets(
         self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, **options: Any
     ) -> dict[tuple[str, int], int]:
@@ -123,6 +141,16 @@ class KafkaAdmin:
         self._client.poll(0)
         found = [e for e in self._attempts if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         return found[-1] if found else None
+
+
+def _is_compacted(answer: "Future[dict[str, ConfigEntry]]") -> bool:
+    try:
+        policy = answer.result()["cleanup.policy"].value
+    except KafkaException as error:
+        if error.args[0].code() in _UNREADABLE:
+            return False
+        raise
+    return "compact" in (policy or "")
 
 
 def _passes(error: BaseException) -> bool:

@@ -1,10 +1,13 @@
 """Topics that are recreated or lose their newest events, and events of compressed transactions."""
 
 import shutil
+from collections.abc import Collection
 
 import pytest
 
+from replicator.model.table import TableId
 from replicator.runner.scheduler import Scheduler
+from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event, ids, snapshot_read
 from tests.support.recreated_topic import recreate_topic, with_topic_id
@@ -64,6 +67,50 @@ def test_table_pauses_when_its_topic_lost_the_newest_events(lake: LakeHarness, t
     lake.write([DEFINITION, created(1)])
     (reason,) = lake.catch_up().summary().paused.values()
     assert "has lost its newest events" in reason
+
+
+def test_table_whose_topic_lost_the_newest_events_stays_paused_when_the_topic_has_grown(
+    lake: LakeHarness, topic_id: list[str]
+) -> None:
+    """Its new events have the offsets of the lost ones, so nothing shows any more that some are missing."""
+    lake.write([DEFINITION, created(1), created(2), created(3)])
+    lake.catch_up()
+    shutil.rmtree(lake.folder / "archive")
+    lake.write([DEFINITION, created(1)])
+    lake.catch_up()
+    lake.write([created(10 + n) for n in range(5)])
+    for _ in range(2):
+        mirror = lake.catch_up()
+        (reason,) = mirror.summary().paused.values()
+        assert "has lost its newest events" in reason
+        assert ids(lake) == [1, 2, 3]
+    # As after a re-read.
+    mirror.tables.resume(TableId("shop", "orders"))
+    assert lake.catch_up().summary().paused == {}
+
+
+def test_table_with_a_compacted_topic_pauses_until_it_is_read_again(lake: LakeHarness) -> None:
+    compacted = {ORDERS}
+
+    class Log(ArchiveChangeLog):
+        grows = True
+
+        def compacted(self, topics: Collection[str]) -> frozenset[str]:
+            return frozenset(compacted.intersection(topics))
+
+    lake.open_log = Log
+    lake.write([DEFINITION, created(1), created(2)])
+    for _ in range(2):
+        (reason,) = lake.catch_up().summary().paused.values()
+        assert reason.startswith(f"the topic {ORDERS} is compacted")
+    # The topic may lack deletes from before.
+    compacted.clear()
+    mirror = lake.catch_up()
+    (reason,) = mirror.summary().paused.values()
+    assert reason.startswith(f"the topic {ORDERS} is compacted")
+    mirror.tables.resume(TableId("shop", "orders"))
+    assert lake.catch_up().summary().paused == {}
+    assert ids(lake) == [1, 2]
 
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])

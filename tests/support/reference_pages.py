@@ -400,6 +400,10 @@ BATCH_FIELDS: Final = (
 )
 
 
+_FIELDS = {"exc_info": "exception"}
+"""Argument of a logger's method → the field that it becomes."""
+
+
 def _log_calls(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield level, event and fields of each call of a logger in a module."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -408,7 +412,7 @@ def _log_calls(file: Path) -> Iterator[tuple[str, str, str]]:
         if node.func.attr not in ("info", "warning", "error") or not _is_logger(node.func.value):
             continue
         if node.args and isinstance(node.args[0], ast.Constant):
-            fields = ", ".join(f"`{k.arg}`" for k in node.keywords if k.arg)
+            fields = ", ".join(f"`{_FIELDS.get(k.arg, k.arg)}`" for k in node.keywords if k.arg)
             yield node.func.attr, str(node.args[0].value), fields
 
 

@@ -47,6 +47,7 @@ class SchedulerHarness:
         self.log = Mock(topic_prefix="shop", schema_changes=lambda: ())
         self.log.offsets.return_value = ({topic: {0: 0} for topic in ENDS}, ENDS)
         self.log.fetch.return_value = {}
+        self.log.compacted.return_value = frozenset()
         self.lake = Mock()
         self.lake.namespace_properties.return_value = {}
         context: Any = SimpleNamespace(

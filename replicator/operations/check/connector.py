@@ -149,10 +149,10 @@ def mirrored_topics(config: Config) -> Callable[[str], bool]:
 def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
     compacted = [topic.name for topic in tables if "compact" in topic.cleanup_policy]
     if compacted:
-        yield warn(
+        yield fail(
             "log: compaction",
             f"{listing(compacted)} keep only the last event of a key",
-            "the changelog then lacks the compacted events: set cleanup.policy = delete",
+            "their tables pause, because deletes may be missing: set cleanup.policy = delete",
         )
     short = [t.name for t in tables if "delete" in t.cleanup_policy and 0 <= t.retention_ms < _DAY_MS]
     if short:

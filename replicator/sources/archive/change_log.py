@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +97,9 @@ class ArchiveChangeLog:
     def topic_id(self, topic: str) -> str | None:
         """Return None for topics that were recorded: the archive has each of them once."""
         return None if self._origin is None else self._origin.topic_id(topic)
+
+    def compacted(self, _topics: Collection[str]) -> frozenset[str]:
+        return frozenset()
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         names = self._names(ranges)

@@ -1,6 +1,7 @@
 """The scheduler if the work of one table fails, and if log, lake or all tables fail."""
 
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,6 +16,7 @@ from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
+from replicator.runner.healing import HEALED
 from replicator.runner.retries import Retries
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch
@@ -38,6 +40,38 @@ def test_scheduler_pauses_only_the_table_that_fails_three_times_in_a_row(harness
     assert "start the mirror again" in hint
     assert harness.done == ["shop.users"]
     assert harness.mirror.advance(ENDS) is None
+
+
+def test_scheduler_pauses_a_table_whose_topic_is_compacted(harness: SchedulerHarness) -> None:
+    asked: list[set[str]] = []
+
+    def compacted(topics: Collection[str]) -> frozenset[str]:
+        asked.append(set(topics))
+        return frozenset({"shop.shop.orders"}.intersection(topics))
+
+    harness.log.compacted = compacted
+    for _ in range(2):
+        harness.mirror.check_log()
+        harness.mirror.advance(ENDS)
+    assert asked == [set(ENDS), set()]
+    assert harness.done == ["shop.users"]
+    (reason,) = harness.mirror.summary().paused.values()
+    assert reason.startswith("the topic shop.shop.orders is compacted")
+    assert harness.ledger.pause.call_args.kwargs == {"stays": True}
+
+
+def test_pause_that_stays_is_healed_unless_its_cause_is_there_again(tmp_path: Path) -> None:
+    for still, healed in ((False, True), (True, False)):
+        harness = SchedulerHarness(tmp_path)
+        table, causes = TableId("shop", "orders"), list[Exception]()
+        harness.ledger.lasting_pauses.return_value = {table: ("a reason", None)}
+        harness.log.compacted.return_value = frozenset({"shop.shop.orders"} if still else ())
+        harness.mirror.tables.on_pause = lambda _table, cause, causes=causes: causes.append(cause)
+        harness.mirror.tables.keep_lasting_pauses()
+        assert causes == []
+        harness.mirror.check_log()
+        assert [isinstance(cause, HEALED) for cause in causes] == [healed]
+        assert table in harness.mirror.tables.paused
 
 
 def test_scheduler_pauses_a_table_whose_batches_apply_changes_and_advance_no_marker(

@@ -6,11 +6,14 @@ from pyspark.errors import PySparkException
 
 from replicator.errors import (
     CommitConflict,
+    ConfigError,
     DataLossError,
     DecodeError,
+    FencedError,
     LakeUnavailable,
     LogUnavailable,
     MissingSchema,
+    RegistryRefused,
     TablePaused,
     UnsupportedChange,
 )
@@ -28,11 +31,17 @@ ORDERS, USERS = TableId("shop", "orders"), TableId("shop", "users")
         (TablePaused("x"), Verdict.PAUSE),
         (LakeUnavailable("x"), Verdict.PROBE),
         (PySparkException("x"), Verdict.PROBE),
-        (Py4JError("x"), Verdict.RAISE),
+        (Py4JError("x"), Verdict.PROBE),
         (LogUnavailable("x"), Verdict.RAISE),
-        (DataLossError("x"), Verdict.RAISE),
-        (CommitConflict("x"), Verdict.RAISE),
-        (ValueError("x"), Verdict.RAISE),
+        (RegistryRefused("x"), Verdict.RAISE),
+        (FencedError("x"), Verdict.RAISE),
+        (ConfigError("x"), Verdict.RAISE),
+        # `check_log`, which follows, finds which topic lacks events.
+        (DataLossError("x"), Verdict.PROBE),
+        (CommitConflict("x"), Verdict.RETRY),
+        (KeyError("x"), Verdict.PROBE),
+        (OverflowError("x"), Verdict.PROBE),
+        (MemoryError(), Verdict.PROBE),
     ],
 )
 @pytest.mark.parametrize("log_grows", [True, False])
