@@ -115,6 +115,8 @@ def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
 
 def checks_table(newest: "Sequence[VerifiedTable]", histories: "Sequence[CheckHistory]") -> Table:
     """Return a table of the recorded checks of each source table, the newest first."""
+    from replicator.model.verified import PastCheck  # noqa: PLC0415 - only this report needs it
+
     past = {history.table: history.checks for history in histories}
     table = new_table("source table", "verdict", "checked", "rows", "differing", "position")
     for column in table.columns[3:5]:
@@ -122,7 +124,7 @@ def checks_table(newest: "Sequence[VerifiedTable]", histories: "Sequence[CheckHi
     now = time.time()
     for check in newest:
         name = str(check.table)
-        for entry in (check, *past.get(check.table, ())):
+        for entry in (PastCheck.of(check), *past.get(check.table, ())):
             verdict = coloured(entry.verdict)
             if entry.sampled:
                 verdict.append(" (sample)")

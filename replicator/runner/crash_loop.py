@@ -79,7 +79,9 @@ class CrashLoop:
             raise
         except Exception as error:
             if self._failures:
-                self._write([*self._failures[:-1], FailedStart(self._failures[-1].at_ms, first_line(error)[:300])])
+                self._write(
+                    [*self._failures[:-1], FailedStart(self._failures[-1].at_ms, first_line(error)[:300])]
+                )
             raise
         self.progressed()
 

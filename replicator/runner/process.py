@@ -38,8 +38,9 @@ def run(
 ) -> RunSummary:
     """Apply current and future changes until SIGTERM or Ctrl-C, or `until_caught_up` with the source's present state.
 
-    Waits for a broker that does not answer, and restarts a failed connector. Is delayed if it ended again and again. Of an archive, applies all events and
-    returns. SIGHUP lets it continue with the present content of `file`, if there is one; see `reloads`.
+    Waits for a broker that does not answer, and restarts a failed connector. Is delayed if it ended again and again.
+    Of an archive, applies all events and returns. SIGHUP lets it continue with the present content of `file`, if there
+    is one; see `reloads`.
 
     Raises:
         NotCaughtUp: the source's position at the start was not reached, or it is unknown whether it was.

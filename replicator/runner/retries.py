@@ -46,12 +46,17 @@ class Retries:
         due = min((failing.retry_at for failing in self._failing.values()), default=0.0)
         return max(0.0, due - time.monotonic())
 
-    def failed(self, table: TableId) -> float | None:
-        """Count a failure, and return the seconds until the retry; None after the last one, which resets the count."""
+    def failed(self, table: TableId, *, gives_up: bool = True) -> float | None:
+        """Count a failure, and return the seconds until the retry; None after the last one, which resets the count.
+
+        If the mirror never `gives_up`, the last delay is repeated.
+        """
         times = self._failing[table].times + 1 if table in self._failing else 1
         if times > len(self.delays):
-            del self._failing[table]
-            return None
+            if gives_up:
+                del self._failing[table]
+                return None
+            times = len(self.delays)
         delay = self.delays[times - 1]
         self._failing[table] = _Failing(times, time.monotonic() + delay)
         return delay

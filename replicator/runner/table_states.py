@@ -229,13 +229,14 @@ class TableStates:
         return resumed
 
     def failed(self, table: TableId, error: Exception) -> None:
-        """Count a table's failure: it is retried some times, and then paused.
+        """Count a table's failure: it is retried some times, and then paused. After conflicts it is never paused.
 
         Raises:
             LakeUnavailable: the pause cannot be recorded.
         """
         reason = first_line(error)
-        delay = self.retries.failed(table)
+        # The other writer, such as a compaction, ends by itself.
+        delay = self.retries.failed(table, gives_up=not isinstance(error, CommitConflict))
         if delay is not None:
             if not is_explained(error):
                 _LOG.error("unexpected error of a table", table=str(table), exc_info=error)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,11 @@ with CrashLoop(Path(sys.argv[1])).watching():
 def start(folder: Path, error: Exception | None = None, *, batch: bool = False) -> list[float]:
     """Start a mirror, and return how long it waited before."""
     loop, waits = CrashLoop(folder), list[float]()
-    try:
-        with loop.watching(waits.append):
-            if batch:
-                loop.progressed()
-            if error is not None:
-                raise error
-    except type(error or ValueError):
-        pass
+    with suppress(LakeUnavailable, KeyError), loop.watching(waits.append):
+        if batch:
+            loop.progressed()
+        if error is not None:
+            raise error
     return waits
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -10,7 +11,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from replicator.batch import MirrorContext, TableTask
-from replicator.errors import LakeUnavailable, LogUnavailable, MissingSchema, TablePaused, UnsupportedChange
+from replicator.errors import (
+    CommitConflict,
+    FencedError,
+    LakeUnavailable,
+    LogUnavailable,
+    MissingSchema,
+    TablePaused,
+    UnsupportedChange,
+)
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import BadRecord, RawRecord
@@ -60,13 +69,17 @@ def test_scheduler_pauses_a_table_whose_topic_is_compacted(harness: SchedulerHar
     assert harness.ledger.pause.call_args.kwargs == {"stays": True}
 
 
+def noted(causes: list[Exception], _table: TableId, cause: Exception) -> None:
+    causes.append(cause)
+
+
 def test_pause_that_stays_is_healed_unless_its_cause_is_there_again(tmp_path: Path) -> None:
     for still, healed in ((False, True), (True, False)):
         harness = SchedulerHarness(tmp_path)
         table, causes = TableId("shop", "orders"), list[Exception]()
         harness.ledger.lasting_pauses.return_value = {table: ("a reason", None)}
         harness.log.compacted.return_value = frozenset({"shop.shop.orders"} if still else ())
-        harness.mirror.tables.on_pause = lambda _table, cause, causes=causes: causes.append(cause)
+        harness.mirror.tables.on_pause = partial(noted, causes)
         harness.mirror.tables.keep_lasting_pauses()
         assert causes == []
         harness.mirror.check_log()
@@ -264,13 +277,50 @@ def test_scheduler_stops_when_the_log_or_the_catalog_is_unavailable(
     assert harness.done == ["shop.users"]
 
 
-@pytest.mark.parametrize("error", [LogUnavailable("x"), ConnectionRefusedError()])
+@pytest.mark.parametrize("error", [LogUnavailable("x"), FencedError("x")])
 def test_scheduler_raises_an_error_that_concerns_no_table_at_once(
     harness: SchedulerHarness, error: Exception
 ) -> None:
     harness.broken["shop.orders"] = error
     with pytest.raises(type(error)):
         harness.mirror.advance(ENDS)
+    assert not harness.mirror.failing
+
+
+def test_scheduler_raises_if_java_is_gone(harness: SchedulerHarness) -> None:
+    gone = ConnectionRefusedError("no JVM")
+    harness.broken["shop.orders"] = gone
+    harness.lake.namespace_properties.side_effect = gone
+    with pytest.raises(ConnectionRefusedError):
+        harness.mirror.advance(ENDS)
+    assert not harness.mirror.failing
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (KeyError("odd"), "KeyError: 'odd'"),
+        (OverflowError("date value out of range"), "OverflowError: date value out of range"),
+    ],
+)
+def test_unexpected_errors_of_a_table_stop_that_table_only(
+    harness: SchedulerHarness, error: Exception, reason: str
+) -> None:
+    harness.broken["shop.orders"] = error
+    for _ in range(3):
+        harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().paused == {"shop.orders": reason}
+    assert harness.done == ["shop.users"]
+
+
+def test_table_with_commit_conflicts_is_tried_until_there_is_none(harness: SchedulerHarness) -> None:
+    harness.broken["shop.orders"] = CommitConflict("another commit")
+    for _ in range(9):
+        harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().paused == {}
+    harness.broken.clear()
+    harness.mirror.advance(ENDS)
+    assert sorted(harness.done) == ["shop.orders", "shop.users"]
     assert not harness.mirror.failing
 
 
