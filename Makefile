@@ -51,6 +51,8 @@ test-long: setup  ## The tests that take hours: all kills, an hour of faults, a 
 	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py tests/spark/test_tag_law.py \
 	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py tests/spark/test_narrowed_reread_law.py
+	@REPLICATOR_FUZZ_EXAMPLES=10000 $(RUN) pytest -q tests/unit/config/test_any_config.py \
+	  tests/unit/sources/archive/test_any_archive.py tests/spark/test_any_bytes.py
 	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_snapshots.py \
 	  tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_keyless_json.py \
 	  tests/spark/test_renamed_tables.py tests/spark/test_topics.py tests/spark/test_column_rules.py

@@ -44,6 +44,8 @@ def load(path: Path) -> Config:
         raise ConfigError(
             f"{path}: not valid TOML: {error}", "strings need quotes, lists [brackets]"
         ) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: lists or tables are nested too deeply") from None
     return parse(values, base=path.resolve().parent, name=str(path), text=text)
 
 

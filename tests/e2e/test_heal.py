@@ -4,7 +4,7 @@ import signal
 
 import requests
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from replicator.lake.reader import newest_marker, open_catalog
 from replicator.model.changelog import RowKind
@@ -75,6 +75,37 @@ def test_heal_continues_a_table_whose_events_were_deleted(mirror_database: Mirro
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
     assert mirrored.comparison.differences() == {}
+
+
+def test_table_whose_topic_was_compacted_is_read_again_once_it_is_not(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirrored.database.execute("UPDATE t00 SET label = 'a' LIMIT 5")
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    set_cleanup(mirrored, "t00", "compact")
+    mirrored.database.execute("UPDATE t00 SET label = 'b' LIMIT 5", "UPDATE t01 SET label = 'b' LIMIT 5")
+    for _ in range(2):
+        mirror.start()
+        assert mirror.wait(START_S) == 1, mirror.tail()
+        (paused,) = (line for line in mirror.lines() if line["event"] == "table paused")
+        assert paused["reason"].startswith(f"the topic {mirrored.topic('t00')} is compacted")
+        assert set(mirrored.comparison.differences()) == {"t00"}
+    set_cleanup(mirrored, "t00", "delete")
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+
+
+def set_cleanup(mirrored: MirroredDatabase, table: str, policy: str) -> None:
+    """Set the cleanup policy of a table's topic."""
+    setting = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, mirrored.topic(table), incremental_configs=[setting])
+    client = AdminClient({"bootstrap.servers": mirrored.database.endpoints.bootstrap_servers})
+    for future in client.incremental_alter_configs([topic]).values():
+        future.result(timeout=60)
 
 
 def ends(mirrored: MirroredDatabase, table: str) -> int:

@@ -35,6 +35,7 @@ from replicator.model.types import (
 from replicator.schema.history import binlog_key
 from tests.oracle.events import Place, change_event
 from tests.support.decoding import check_local_query
+from tests.support.fuzz import EXAMPLES
 
 COLUMNS = (
     Column("id", LONG),
@@ -149,7 +150,7 @@ def examples(count: int) -> list[tuple[bytes | None, bytes]]:
 
 
 def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
-    found = examples(500)
+    found = examples(max(500, EXAMPLES))
     rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(found)]
     frame = spark.createDataFrame(
         rows, "partition int, offset long, timestamp long, key binary, value binary"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar, cast
 
 from replicator.errors import ArchiveError, DecodeError
@@ -180,7 +181,7 @@ def _segment_json(segment: Segment) -> dict[str, Any]:
 
 
 def _file(value: dict[str, Any]) -> FileEntry:
-    path = _text(value["path"])
+    path = _path(value["path"])
     segments = tuple(_segment(path, segment) for segment in _list(value["partitions"]))
     sha256 = value["sha256"]
     entry = FileEntry(
@@ -246,7 +247,7 @@ def _ref_json(ref: FileRef) -> dict[str, Any]:
 
 def _ref(value: dict[str, Any]) -> FileRef:
     sha256 = value["sha256"]
-    return FileRef(_text(value["path"]), _number(value["bytes"]), None if sha256 is None else _sha256(sha256))
+    return FileRef(_path(value["path"]), _number(value["bytes"]), None if sha256 is None else _sha256(sha256))
 
 
 # ---- versions 1 and 2: the manifest lists the segments of each partition, without checksums and index
@@ -254,7 +255,7 @@ def _ref(value: dict[str, Any]) -> FileRef:
 
 def _old_manifest(document: dict[str, Any]) -> Manifest:
     sizes = {
-        _text(path): (_number(f["events"]), _number(f["bytes"])) for path, f in document["files"].items()
+        _path(path): (_number(f["events"]), _number(f["bytes"])) for path, f in document["files"].items()
     }
     partitions: dict[PartitionKey, PartitionEntry] = {}
     segments: dict[str, list[Segment]] = {path: [] for path in sizes}
@@ -273,7 +274,7 @@ def _old_manifest(document: dict[str, Any]) -> Manifest:
         files=tuple(FileEntry(path, *sizes[path], tuple(parts)) for path, parts in segments.items()),
         partitions=partitions,
         schemas={
-            int(writer): FileRef(_text(entry["path"]), _number(entry["bytes"]), None)
+            int(writer): FileRef(_path(entry["path"]), _number(entry["bytes"]), None)
             for writer, entry in document.get("schemas", {}).items()
         },
     )
@@ -321,6 +322,14 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.60} is not a text")
     return value
+
+
+def _path(value: Any) -> str:
+    """Return the path of a file within the archive. Another file of the machine must not be read as one of it."""
+    path = PurePosixPath(_text(value))
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in str(path):
+        raise ValueError(f"{value!r:.60} is not a path within the archive")
+    return str(value)
 
 
 def _sha256(value: Any) -> str:
