@@ -193,12 +193,12 @@ class TableStates:
             if table not in self.paused:
                 self.paused[table] = reason
                 self._kept[table] = UnknownPast(reason, hint)
-                _LOG.error("table paused", table=str(table), reason=reason, next=hint)
 
     def release_kept(self) -> None:
         """Let the tables be read again whose pause was kept, and whose log is complete from now on."""
         kept, self._kept = self._kept, {}
         for table, cause in kept.items():
+            _LOG.error("table paused", table=str(table), reason=cause.message, next=cause.hint)
             self.on_pause(table, cause)
 
     def _pause(
