@@ -71,7 +71,7 @@ class PacedWriter:
         first = self.changes % _ROWS
         rows = "id >= %s AND id < %s" if first + count <= _ROWS else "id >= %s OR id < %s"
         cursor.execute(
-            f"UPDATE paced SET v = v + 1, note = CONCAT('é', v % 1000) WHERE {rows}",
+            f"UPDATE paced SET v = v + 1, note = CONCAT('é', MOD(v, 1000)) WHERE {rows}",
             (first, first + count if first + count <= _ROWS else first + count - _ROWS),
         )
         self.changes += count
