@@ -225,6 +225,12 @@ def _to_apply(decoded: DecodedBatch) -> TableBatch | None:
         if not stats.changes:
             return None
         _check_beginning(task, stats)
+    if _lacks_beginning(context, task) and stats.changes and not stats.begins_with_snapshot:
+        raise UnknownPast(
+            f"{task.topic} begins at offset {min(r.start for r in task.ranges)} without a snapshot, and the lake has "
+            f"nothing of {task.table}: the log lacks its earlier changes",
+            f"read the table: replicator heal {task.table}",
+        )
     schema = decoded.schema or current_schema(context, task, options)
     kind = _table_kind(context, task, options, schema.source)
     return TableBatch(context, task, options, schema, decoded.good_events(), stats, kind)
@@ -272,6 +278,13 @@ def _follow_rename(context: MirrorContext, segment: TableTask) -> None:
     new = renamed_to(context, segment.table, segment.target_schema_at)
     if new is not None:
         rename(context, segment.table, new)
+
+
+def _lacks_beginning(context: MirrorContext, task: TableTask) -> bool:
+    """Return whether a task is the first of a table whose topic has lost its first events."""
+    if not context.log.grows or not any(r.start for r in task.ranges):
+        return False
+    return context.ledger.resume_marker_for(task.table, task.topic) is None
 
 
 def _check_beginning(task: TableTask, stats: BatchStats) -> None:

@@ -8,6 +8,7 @@ import pytest
 from replicator.model.table import TableId
 from replicator.runner.scheduler import Scheduler
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from tests.support.kept_log import KeptLog
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event, ids, snapshot_read
 from tests.support.recreated_topic import recreate_topic, with_topic_id
@@ -67,6 +68,26 @@ def test_table_pauses_when_its_topic_lost_the_newest_events(lake: LakeHarness, t
     lake.write([DEFINITION, created(1)])
     (reason,) = lake.catch_up().summary().paused.values()
     assert "has lost its newest events" in reason
+
+
+@pytest.mark.parametrize("begins", ["changes", "snapshot", "offset 0"])
+def test_new_table_whose_topic_lost_its_first_events_pauses_without_a_snapshot(
+    lake: LakeHarness, begins: str
+) -> None:
+    """It would be a part of the table, and be shown as current."""
+    kept = {} if begins == "offset 0" else {(ORDERS, 0): 2}
+    lake.open_log = lambda path: KeptLog(path, kept)
+    first = [snapshot_read(3, 200, "first"), snapshot_read(4, 200, "last")]
+    lake.write([DEFINITION, created(1), created(2), *(first if begins == "snapshot" else []), created(5)])
+    for _ in range(2):
+        paused = lake.catch_up().summary().paused
+        if begins == "changes":
+            (reason,) = paused.values()
+            assert reason.startswith(f"{ORDERS} begins at offset 2 without a snapshot")
+        else:
+            assert paused == {}
+    if begins != "changes":
+        assert ids(lake) == ([3, 4, 5] if begins == "snapshot" else [1, 2, 5])
 
 
 def test_table_whose_topic_lost_the_newest_events_stays_paused_when_the_topic_has_grown(
