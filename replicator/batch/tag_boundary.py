@@ -23,6 +23,7 @@ from replicator.errors import CommitConflict
 from replicator.lake.catalog import LakeTable
 from replicator.lake.ledger import LakeRole
 from replicator.lake.tags import create_tag, has_tag
+from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
 from replicator.schema.history import binlog_key
 
@@ -120,11 +121,7 @@ def settle(context: MirrorContext, table: TableId, tag: PendingTag) -> None:
             raise CommitConflict(f"{found.namespace}.{found.name} was changed since it was loaded")
         if has_tag(found, tag.name):
             continue
-        if (
-            marker is not None
-            and marker.position is not None
-            and binlog_key(marker.position) >= tag.position_key
-        ):
+        if marker is not None and _is_past(marker, tag):
             if found.oldest_snapshot_ms >= tag.read_ms:
                 # The table was created after the position, by a process that was interrupted since.
                 continue
@@ -132,6 +129,18 @@ def settle(context: MirrorContext, table: TableId, tag: PendingTag) -> None:
             return
         create_tag(found, tag.name)
     tag.settled.add(table)
+
+
+def _is_past(marker: CommitMarker, tag: PendingTag) -> bool:
+    """Return whether a lake table has changes from after the position of a tag."""
+    if marker.position is None:
+        return False
+    at = binlog_key(marker.position)
+    if at != tag.position_key:
+        return at > tag.position_key
+    # A change begins at its position, so it is after the tag's. A read from the source ends at its position.
+    furthest = (p.high_water for partitions in marker.progress.values() for p in partitions.values())
+    return any(high is not None and binlog_key(high.position) == at for high in furthest)
 
 
 def is_tagged(context: MirrorContext, table: TableId, tag: PendingTag) -> bool:

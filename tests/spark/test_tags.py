@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from replicator.errors import SchemaError, UsageError
+from replicator.lake.commit import Staged
+from replicator.lake.ledger import LakeRole
 from replicator.lake.tag_reader import TagStatus, tags_of
 from replicator.maintenance.table_reader import Target
 from replicator.model.binlog import BinlogEnd
+from replicator.model.position import SourcePosition
+from replicator.model.table import TableId
 from replicator.model.tags import TagState
 from replicator.operations.maintain import maintain_tables
 from replicator.operations.status.read import read_status
@@ -100,6 +104,34 @@ def test_idle_tables_are_tagged_between_batches(lake: LakeHarness, positions: Gi
     assert mirror.tags.tend()
     assert recorded(mirror, "noon").state is TagState.COMPLETE
     assert (ids(lake, "orders"), ids(lake, "bills")) == ([1, 60, 70], [1, 2])
+
+
+@pytest.mark.parametrize("last_event", [False, True])
+def test_table_that_was_read_up_to_the_position_is_tagged(
+    lake: LakeHarness, positions: GivenPositions, last_event: bool
+) -> None:
+    """Right after a bootstrap, the tables and the tag have the position of the binlog's end."""
+    mirror = with_two_tables(lake)
+    mirror.advance(mirror.context.log.offsets()[1])
+    table, context = TableId("shop", "bills"), mirror.context
+    for role in LakeRole:
+        found = context.lake.load(context.ledger.namespace(role), "bills")
+        marker = context.ledger.progress(table).marker(role)
+        assert found is not None
+        assert marker is not None
+        # The newest event begins at 170. A read ends behind it.
+        ended = replace(
+            marker, sequence=marker.sequence + 1, position=SourcePosition("mysql-bin.000001", 200)
+        )
+        context.writer.commit(context.writer.target(table, role, found), Staged(), ended)
+    request(mirror, "noon")
+    positions.binlog_end = positions.confirmed_end = end(170 if last_event else 200)
+    mirror.tags.tend()
+    mirror.advance(mirror.context.log.offsets()[1])
+    found_tag = recorded(mirror, "noon")
+    assert found_tag.state is (TagState.FAILED if last_event else TagState.COMPLETE), found_tag
+    if not last_event:
+        assert ids(lake, "bills") == [1, 2]
 
 
 def test_tag_waits_until_the_lake_has_what_the_connector_confirmed(
