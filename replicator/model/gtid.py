@@ -49,6 +49,21 @@ class GtidSet:
             for source, intervals in sorted(self.intervals.items())
         )
 
+    def __or__(self, other: "GtidSet") -> "GtidSet":
+        """Return the transactions of both sets."""
+        sources = self.intervals.keys() | other.intervals.keys()
+        return GtidSet(
+            {
+                source: _merged([*self.intervals.get(source, ()), *other.intervals.get(source, ())])
+                for source in sources
+            }
+        )
+
+    def of_server(self, uuid: str) -> "GtidSet":
+        """Return the transactions that were first committed on one server."""
+        wanted = uuid.lower()
+        return GtidSet({s: found for s, found in self.intervals.items() if s.partition(":")[0] == wanted})
+
     def lacking(self, other: "GtidSet") -> int:
         """Return the number of transactions of `other` that this set lacks."""
         return sum(
