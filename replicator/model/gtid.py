@@ -49,20 +49,17 @@ class GtidSet:
             for source, intervals in sorted(self.intervals.items())
         )
 
-    def __or__(self, other: "GtidSet") -> "GtidSet":
-        """Return the transactions of both sets."""
-        sources = self.intervals.keys() | other.intervals.keys()
-        return GtidSet(
-            {
-                source: _merged([*self.intervals.get(source, ()), *other.intervals.get(source, ())])
-                for source in sources
-            }
-        )
+    def below(self, source: str, number: int) -> "GtidSet":
+        """Return the set without those transactions of one source that have this number or a higher one."""
+        kept = [
+            (first, min(last, number - 1)) for first, last in self.intervals.get(source, ()) if first < number
+        ]
+        others = {s: found for s, found in self.intervals.items() if s != source}
+        return GtidSet({**others, source: tuple(kept)} if kept else others)
 
-    def of_server(self, uuid: str) -> "GtidSet":
-        """Return the transactions that were first committed on one server."""
-        wanted = uuid.lower()
-        return GtidSet({s: found for s, found in self.intervals.items() if s.partition(":")[0] == wanted})
+    def next_number(self, source: str) -> int:
+        """Return the number after the highest one of a source; 1 if it has none."""
+        return max((last + 1 for _, last in self.intervals.get(source, ())), default=1)
 
     def lacking(self, other: "GtidSet") -> int:
         """Return the number of transactions of `other` that this set lacks."""

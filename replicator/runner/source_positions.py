@@ -48,7 +48,8 @@ class _LivePositions:
 
     def end(self) -> BinlogEnd:
         # SQLAlchemy takes a second to import, and a mirror without tags does not need it.
-        from replicator.sources.mysql.connection import connect, read_exact_binlog_end  # noqa: PLC0415
+        from replicator.sources.mysql.binlogs import read_exact_binlog_end  # noqa: PLC0415
+        from replicator.sources.mysql.connection import connect  # noqa: PLC0415
 
         with connect(self.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
             return read_exact_binlog_end(connection)

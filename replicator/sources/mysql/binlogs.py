@@ -1,16 +1,24 @@
 """Read which binlog files the source has, and what is in them, without fetching them."""
 
+import re
+import time
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from replicator.model.binlog import BinaryLogs
+from replicator.model.binlog import BinaryLogs, BinlogEnd
+from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
+from replicator.sources.mysql.connection import read_binlog_end
 
 _HEAD_EVENTS: Final = 4
 """The events at the beginning of a file among which `Previous_gtids` is."""
 _NO_SUCH_EVENT: Final = 1220
+_ATTEMPTS: Final = 100
+_COMMIT_S: Final = 0.01
+"""How long the commit of a transaction may take after it was written to the binlog, times `_ATTEMPTS`."""
 
 
 def read_binlogs(connection: Connection) -> BinaryLogs:
@@ -61,3 +69,57 @@ def has_event(connection: Connection, file: str, position: SourcePosition) -> bo
             return False
         raise
     return row is not None and (int(row[1]), int(row[3])) == (position.pos, position.server_id)
+
+
+def read_exact_binlog_end(connection: Connection) -> BinlogEnd:
+    """Read the end of the server's binlog, with exactly the server's own transactions before it.
+
+    MySQL lists a transaction among the executed ones only when it is committed in the storage engine, shortly after it
+    was written to the binlog. In the binlog, the server's own transactions are in the order of their numbers: all that
+    are below the one that begins at the position lie before it.
+
+    Raises:
+        SourceError: the server writes no binlog, or the account lacks REPLICATION SLAVE.
+    """
+    uuid = str(connection.scalar(text("SELECT @@server_uuid"))).lower()
+    end = read_binlog_end(connection)
+    for _ in range(_ATTEMPTS):
+        following = _transaction_at(connection, end)
+        # First what is being committed, then what is: a transaction is in at least one of the two.
+        owned, now = _owned(connection), read_binlog_end(connection)
+        if now.gtids is None:
+            break
+        if following is None and (now.file, now.pos) != (end.file, end.pos):
+            # It was written just now, or the server has begun another file.
+            end = end if now.file == end.file else now
+        elif following is None:
+            if uuid not in owned.intervals:
+                return now
+        elif following[0] != uuid:
+            break
+        else:
+            found = now.gtids.below(*following)
+            if found.next_number(uuid) == following[1]:
+                return replace(end, gtids=found)
+        time.sleep(_COMMIT_S)
+    return end
+
+
+def _transaction_at(connection: Connection, end: BinlogEnd) -> tuple[str, int] | None:
+    """Return server and number of the transaction that begins at a position; None if none does yet."""
+    statement = f"SHOW BINLOG EVENTS IN %s FROM {int(end.pos)} LIMIT 1"
+    try:
+        row = connection.exec_driver_sql(statement, (end.file,)).first()
+    except DBAPIError as error:
+        if error.orig is not None and error.orig.args and error.orig.args[0] == _NO_SUCH_EVENT:
+            return None
+        raise
+    found = None if row is None else re.search(r"'([0-9a-f-]{36}):(\d+)'", str(row[5]).lower())
+    return None if found is None else (found[1], int(found[2]))
+
+
+def _owned(connection: Connection) -> GtidSet:
+    """Return the transactions that are being committed; in MySQL's text, ``#`` and a thread follow each number."""
+    return GtidSet.parse(
+        re.sub(r"#\d+", "", str(connection.scalar(text("SELECT @@GLOBAL.gtid_owned")) or ""))
+    )

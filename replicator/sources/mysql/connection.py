@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy import URL, Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
@@ -18,7 +18,6 @@ _CONNECT_TIMEOUT = 10  # seconds
 _ACCESS_DENIED = (1044, 1045, 1698)
 _LACKS_PRIVILEGE = (1142, 1143, 1227, 1370)
 _UNKNOWN_DATABASE = 1049
-_ATTEMPTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,34 +108,6 @@ def read_binlog_end(connection: Connection) -> BinlogEnd:
         )
     gtids = str(row[4] or "") if len(row) > 4 else ""
     return BinlogEnd(str(row[0]), int(row[1]), GtidSet.parse(gtids) if gtids.strip() else None)
-
-
-def read_exact_binlog_end(connection: Connection) -> BinlogEnd:
-    """Read the end of the server's binlog, with exactly the server's own transactions before it.
-
-    MySQL lists a transaction among the executed ones only when it is committed in the storage engine, shortly after it
-    was written to the binlog. Meanwhile its session owns the GTID. If the binlog does not grow while the owned ones are
-    read, they lie before its end. If it always grows, the last transactions may be missing in the set.
-
-    Raises:
-        SourceError: the server writes no binlog.
-    """
-    uuid = str(connection.scalar(text("SELECT @@server_uuid")))
-    for _ in range(_ATTEMPTS):
-        end = read_binlog_end(connection)
-        if end.gtids is None:
-            return end
-        owned = str(connection.scalar(text("SELECT @@GLOBAL.gtid_owned")) or "")
-        after = read_binlog_end(connection)
-        if after.gtids is not None and (after.file, after.pos) == (end.file, end.pos):
-            # A replica's threads own transactions of other servers from their beginning on.
-            return replace(after, gtids=after.gtids | owned_gtids(owned).of_server(uuid))
-    return end
-
-
-def owned_gtids(text: str) -> GtidSet:
-    """Read what MySQL shows of owned GTIDs: each number is followed by the thread that owns it, as in ``uuid:7#12``."""
-    return GtidSet.parse(re.sub(r"#\d+", "", text))
 
 
 def _explained(error: Exception, server: MySqlServer) -> ReplicatorError:
