@@ -14,6 +14,10 @@ from replicator.operations.check.source_facts import SourceFacts, TableFacts
 DAY = 86_400
 _SKEW_SECONDS = 5.0
 _CASCADES_LOGGED_SINCE = (9, 6)
+_LOG_CASCADES = (
+    "use MySQL 9.6 or newer with innodb_native_foreign_keys = OFF, or let the application change the children itself; "
+    "until then find and correct such rows with: replicator verify --repair"
+)
 
 
 def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
@@ -306,10 +310,22 @@ def _losses(facts: SourceFacts) -> Iterator[CheckResult]:
         yield warn(
             "source: decimals", f"more than 38 digits: {listing(wide)}", "nothing to do: kept as strings"
         )
+    garbled = [f"{table}.{column}" for table in facts.tables for column in table.garbled]
+    if garbled:
+        yield warn(
+            "source: character sets",
+            f"Debezium decodes the text of {listing(garbled)} wrongly, except ASCII",
+            "convert the columns to utf8mb4",
+        )
     cascading = [str(table) for table in facts.tables if table.cascades]
-    if cascading and _parsed_version(facts) < _CASCADES_LOGGED_SINCE:
+    if cascading and not _logs_cascades(facts):
         yield warn(
             "source: foreign keys",
             f"rows of {listing(cascading)} change by cascade, which this server does not write to its binlog",
-            "upgrade to MySQL 9.6 or newer, or let the application delete the children itself",
+            _LOG_CASCADES,
         )
+
+
+def _logs_cascades(facts: SourceFacts) -> bool:
+    native = facts.variables.get("innodb_native_foreign_keys", "OFF")
+    return _parsed_version(facts) >= _CASCADES_LOGGED_SINCE and native.upper() in ("OFF", "0")

@@ -31,6 +31,7 @@ VARIABLES = (
     "log_slave_updates",
     "time_zone",
     "system_time_zone",
+    "innodb_native_foreign_keys",
 )
 
 _SYSTEM = "('mysql', 'sys', 'performance_schema', 'information_schema')"
@@ -47,6 +48,7 @@ class TableFacts:
         wide_decimals: columns of type DECIMAL with more than 38 digits.
         cascades: names of foreign keys through which a change to another table changes this table's rows.
         defaulted: nullable columns with a default other than NULL.
+        garbled: text columns with a character set that the connector decodes wrongly.
     """
 
     database: str
@@ -57,6 +59,7 @@ class TableFacts:
     wide_decimals: tuple[str, ...] = ()
     cascades: tuple[str, ...] = ()
     defaulted: tuple[str, ...] = ()
+    garbled: tuple[str, ...] = ()
 
     @property
     def id(self) -> TableId:
@@ -122,6 +125,7 @@ def _tables(connection: Connection, names: list[tuple[str, str]]) -> tuple[Table
     decimals = _by_table(connection, _WIDE_DECIMALS)
     cascades = _by_table(connection, _CASCADES)
     defaulted = _by_table(connection, _DEFAULTED)
+    garbled = _by_table(connection, _GARBLED)
     return tuple(
         TableFacts(
             database,
@@ -132,6 +136,7 @@ def _tables(connection: Connection, names: list[tuple[str, str]]) -> tuple[Table
             tuple(decimals[database, name]),
             tuple(cascades[database, name]),
             tuple(defaulted[database, name]),
+            tuple(garbled[database, name]),
         )
         for database, name in names
     )
@@ -168,6 +173,13 @@ _CASCADES = f"""
 _DEFAULTED = f"""
     SELECT table_schema, table_name, column_name FROM information_schema.columns
     WHERE is_nullable = 'YES' AND column_default IS NOT NULL AND table_schema NOT IN {_SYSTEM}
+    ORDER BY ordinal_position
+"""
+
+_GARBLED = f"""
+    SELECT table_schema, table_name, column_name FROM information_schema.columns
+    WHERE character_set_name IN ('armscii8', 'dec8', 'geostd8', 'hp8', 'keybcs2', 'koi8u', 'swe7')
+      AND table_schema NOT IN {_SYSTEM}
     ORDER BY ordinal_position
 """
 

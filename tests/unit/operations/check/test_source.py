@@ -271,6 +271,17 @@ def test_check_source_reports_wide_decimals_and_cascading_foreign_keys() -> None
     assert found["source: decimals"].found == "more than 38 digits: shop.orders.big"
     assert found["source: foreign keys"].status == "warn"
     assert "source: foreign keys" not in trouble(facts({"version": "9.6.0"}, tables=tables))
+    native = {"version": "9.7.0", "innodb_native_foreign_keys": "ON"}
+    assert (
+        "innodb_native_foreign_keys = OFF"
+        in trouble(facts(native, tables=tables))["source: foreign keys"].next_step
+    )
+
+
+def test_check_source_names_columns_whose_text_the_connector_decodes_wrongly() -> None:
+    found = trouble(facts(tables=(TableFacts("shop", "orders", garbled=("note", "name")),)))
+    assert found["source: character sets"].status == "warn"
+    assert "shop.orders.note, shop.orders.name" in found["source: character sets"].found
 
 
 APICURIO = {"format": "avro", "registry_url": "http://r/apis/ccompat/v7"}
