@@ -314,7 +314,7 @@ def _losses(facts: SourceFacts) -> Iterator[CheckResult]:
     if garbled:
         yield warn(
             "source: character sets",
-            f"Debezium decodes the text of {listing(garbled)} wrongly, except ASCII",
+            f"Debezium decodes some letters of {listing(garbled)} wrongly",
             "convert the columns to utf8mb4",
         )
     cascading = [str(table) for table in facts.tables if table.cascades]
