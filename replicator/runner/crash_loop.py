@@ -75,13 +75,12 @@ class CrashLoop:
             yield
         except (UsageError, ConfigError):
             # Nothing was tried.
-            self._write(before)
+            if self._failures:
+                self._write(before)
             raise
         except Exception as error:
             if self._failures:
-                self._write(
-                    [*self._failures[:-1], FailedStart(self._failures[-1].at_ms, first_line(error)[:300])]
-                )
+                self._write([*before, FailedStart(self._failures[-1].at_ms, first_line(error)[:300])])
             raise
         self.progressed()
 
@@ -93,15 +92,20 @@ class CrashLoop:
     def _recent(self) -> list[FailedStart]:
         try:
             found = [FailedStart(**entry) for entry in json.loads(self._path.read_text(encoding="utf-8"))]
-        except FileNotFoundError:
-            return []
-        except (ValueError, TypeError):
-            # A full disk may have left a part of it.
+        except (OSError, ValueError, TypeError):
+            # Mostly there is none. Without a record, starts are not delayed.
             return []
         return [start for start in found if start.at_ms >= now_ms() - _WITHIN_MS]
 
     def _write(self, starts: list[FailedStart]) -> None:
         self._failures = starts
+        try:
+            self._replace(starts)
+        except OSError as error:
+            # A full disk must neither end the mirror nor hide why it ends.
+            _LOG.warning("the start of the mirror could not be recorded", reason=str(error))
+
+    def _replace(self, starts: list[FailedStart]) -> None:
         if not starts:
             self._path.unlink(missing_ok=True)
             return

@@ -24,7 +24,7 @@ with CrashLoop(Path(sys.argv[1])).watching():
 def start(folder: Path, error: Exception | None = None, *, batch: bool = False) -> list[float]:
     """Start a mirror, and return how long it waited before."""
     loop, waits = CrashLoop(folder), list[float]()
-    with suppress(LakeUnavailable, KeyError), loop.watching(waits.append):
+    with suppress(LakeUnavailable, KeyError, MirrorRuns), loop.watching(waits.append):
         if batch:
             loop.progressed()
         if error is not None:
@@ -71,6 +71,25 @@ def test_process_that_tried_nothing_does_not_count(tmp_path: Path) -> None:
         with pytest.raises(MirrorRuns), CrashLoop(tmp_path).watching():
             raise MirrorRuns("another process")
     assert start(tmp_path, LakeUnavailable("no room")) == []
+
+
+def test_mirror_runs_and_names_its_error_if_starts_cannot_be_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "file"
+    folder.write_text("not a folder")
+    with (
+        capture_logs() as logs,
+        pytest.raises(LakeUnavailable, match="no room"),
+        CrashLoop(folder).watching(),
+    ):
+        raise LakeUnavailable("no room")
+    assert {line["event"] for line in logs} == {"the start of the mirror could not be recorded"}
+
+
+def test_process_that_worked_leaves_no_failed_starts(tmp_path: Path) -> None:
+    for _ in range(3):
+        start(tmp_path, LakeUnavailable("no room"))
+    start(tmp_path, MirrorRuns("another process"), batch=True)
+    assert not (tmp_path / "starts.json").exists()
 
 
 def test_old_and_unreadable_records_do_not_count(tmp_path: Path) -> None:
