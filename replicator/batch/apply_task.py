@@ -221,16 +221,10 @@ def _to_apply(decoded: DecodedBatch) -> TableBatch | None:
     if decoded.schema is None and progress.resume_marker is None:
         # The table's columns are unknown until the first good event; then these records are read again.
         return None
-    if progress.awaits_snapshot(task.topic):
-        if not stats.changes:
-            return None
-        _check_beginning(task, stats)
-    if _lacks_beginning(context, task) and stats.changes and not stats.begins_with_snapshot:
-        raise UnknownPast(
-            f"{task.topic} begins at offset {min(r.start for r in task.ranges)} without a snapshot, and the lake has "
-            f"nothing of {task.table}: the log lacks its earlier changes",
-            f"read the table: replicator heal {task.table}",
-        )
+    if progress.awaits_snapshot(task.topic) and not stats.changes:
+        return None
+    if stats.changes and not stats.begins_with_snapshot:
+        _check_beginning(context, task)
     schema = decoded.schema or current_schema(context, task, options)
     kind = _table_kind(context, task, options, schema.source)
     return TableBatch(context, task, options, schema, decoded.good_events(), stats, kind)
@@ -280,20 +274,21 @@ def _follow_rename(context: MirrorContext, segment: TableTask) -> None:
         rename(context, segment.table, new)
 
 
-def _lacks_beginning(context: MirrorContext, task: TableTask) -> bool:
-    """Return whether a task is the first of a table whose topic has lost its first events."""
-    if not context.log.grows or not any(r.start for r in task.ranges):
-        return False
-    return context.ledger.resume_marker_for(task.table, task.topic) is None
-
-
-def _check_beginning(task: TableTask, stats: BatchStats) -> None:
-    """Raise UnknownPast if a recreated topic does not begin with a snapshot."""
-    if not stats.begins_with_snapshot:
+def _check_beginning(context: MirrorContext, task: TableTask) -> None:
+    """Raise UnknownPast if changes without a snapshot are the first of a topic that has lost earlier ones."""
+    ledger = context.ledger
+    if ledger.progress(task.table).awaits_snapshot(task.topic):
         raise UnknownPast(
             f"{task.topic} was deleted and recreated, and does not begin with a snapshot: the log lacks the changes "
             f"of {task.table} in between",
             f"read the table again: replicator heal {task.table}",
+        )
+    first = min((r.start for r in task.ranges if r.start), default=0)
+    if first and context.log.grows and ledger.resume_marker_for(task.table, task.topic) is None:
+        raise UnknownPast(
+            f"{task.topic} begins at offset {first} without a snapshot, and the lake has nothing of {task.table}: the "
+            "log lacks its earlier changes",
+            f"read the table: replicator heal {task.table}",
         )
 
 

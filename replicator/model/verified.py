@@ -1,12 +1,14 @@
 """What is recorded of the checks of a mirror: the newest one of each table, and some earlier ones."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from replicator.model.table import TableId
+
+_T = TypeVar("_T")
 
 VERIFIED_KEY: Final = "replicator.verified."
 """Prefix of the properties of the `_ops` namespace that each contain the newest check of a table."""
@@ -76,9 +78,7 @@ class VerifiedTable:
         Raises:
             ValueError: the text is not a check of this version.
         """
-        value = json.loads(text)
-        if value.get("version") != 1:
-            raise ValueError(f"check of a table: unknown version {value.get('version')!r}")
+        value = _parsed(text)
         return cls(
             TableId(value["database"], value["name"]),
             value["verdict"],
@@ -147,9 +147,7 @@ class CheckHistory:
         Raises:
             ValueError: the text is not a history of this version.
         """
-        value = json.loads(text)
-        if value.get("version") != 1:
-            raise ValueError(f"past checks of a table: unknown version {value.get('version')!r}")
+        value = _parsed(text)
         checks = tuple(PastCheck(**check) for check in value["checks"])
         return cls(TableId(value["database"], value["name"]), checks)
 
@@ -173,19 +171,25 @@ def check_records(properties: Mapping[str, str], checks: Sequence[VerifiedTable]
 
 def verified_in(properties: Mapping[str, str]) -> list[VerifiedTable]:
     """Return the checks in the properties of the `_ops` namespace that this version can read, by table."""
-    found = []
-    for key, value in properties.items():
-        if key.startswith(VERIFIED_KEY):
-            with suppress(ValueError, KeyError):
-                found.append(VerifiedTable.from_json(value))
+    found = _readable(properties, VERIFIED_KEY, VerifiedTable.from_json)
     return sorted(found, key=lambda check: check.table)
 
 
 def histories_in(properties: Mapping[str, str]) -> list[CheckHistory]:
     """Return the past checks in the properties of the `_ops` namespace that this version can read, by table."""
-    found = []
-    for key, value in properties.items():
-        if key.startswith(CHECKS_KEY):
-            with suppress(ValueError, KeyError, TypeError):
-                found.append(CheckHistory.from_json(value))
+    found = _readable(properties, CHECKS_KEY, CheckHistory.from_json)
     return sorted(found, key=lambda history: history.table)
+
+
+def _readable(properties: Mapping[str, str], prefix: str, parse: Callable[[str], _T]) -> Iterator[_T]:
+    for key, value in properties.items():
+        if key.startswith(prefix):
+            with suppress(ValueError, KeyError, TypeError):
+                yield parse(value)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(text)
+    if value.get("version") != 1:
+        raise ValueError(f"record of checks: unknown version {value.get('version')!r}")
+    return value

@@ -18,7 +18,7 @@ _HEAD_EVENTS: Final = 4
 _NO_SUCH_EVENT: Final = 1220
 _ATTEMPTS: Final = 100
 _COMMIT_S: Final = 0.01
-"""How long the commit of a transaction may take after it was written to the binlog, times `_ATTEMPTS`."""
+"""Delay between two attempts. In all of them together, the transactions in the binlog should commit."""
 
 
 def read_binlogs(connection: Connection) -> BinaryLogs:
