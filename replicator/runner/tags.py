@@ -84,6 +84,7 @@ class TagKeeper:
         self._tags: list[TagRecord] | None = None
         self._record: TagRecord | None = None
         self._left_out: set[TableId] = set()
+        self._silent: dict[TableId, list[str]] | None = None
         self._removals: dict[str, list[tuple[str, str]]] = {}
         self._released = False
         self._started = 0.0
@@ -201,7 +202,7 @@ class TagKeeper:
             return None
 
     def _start(self, record: TagRecord, point: TagPoint, *, resumed: bool) -> None:
-        self._record, self._left_out = record, set()
+        self._record, self._left_out, self._silent = record, set(), None
         self._started, self._prove_at = time.monotonic(), 0.0
         self._context.tagging.pending = PendingTag(
             record.name, point.position_key, point.read_ms, resumed=resumed
@@ -272,6 +273,24 @@ class TagKeeper:
             elif self._renames.unread(topic, ends) and not self._is_settled(first):
                 yield None, [topic]
         yield from found.items()
+        if self._silent is None:
+            self._silent = self._without_topic(ends)
+        yield from self._silent.items()
+
+    def _without_topic(self, ends: Offsets) -> dict[TableId, list[str]]:
+        """Return the tables that were read from the source and had no event since: Kafka has no topic for them."""
+        lake, ledger, found = self._context.lake, self._context.ledger, dict[TableId, list[str]]()
+        known = {table.name for table in ledger.tables if ledger.progress(table).topics & ends.keys()}
+        for namespace, name in self._store.tables():
+            if name in known or (loaded := lake.load(namespace, name)) is None:
+                continue
+            marker = loaded.marker()
+            if marker is None or marker.mirror != ledger.mirror:
+                continue
+            for topic in sorted(self._tables.mirrored(marker.progress).keys() - ends.keys()):
+                if ledger.progress(table := self._tables.table_of(topic)).topics:
+                    found.setdefault(table, []).append(topic)
+        return found
 
     def _is_settled(self, table: TableId) -> bool:
         tag = self._pending

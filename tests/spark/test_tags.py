@@ -20,6 +20,8 @@ from replicator.operations.status.read import read_status
 from replicator.operations.tag import delete
 from replicator.operations.tag.request import list_tags
 from replicator.runner.scheduler import Scheduler
+from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.change_log import Offsets
 from tests.oracle.compare import tagged_rows
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
@@ -104,6 +106,32 @@ def test_idle_tables_are_tagged_between_batches(lake: LakeHarness, positions: Gi
     assert mirror.tags.tend()
     assert recorded(mirror, "noon").state is TagState.COMPLETE
     assert (ids(lake, "orders"), ids(lake, "bills")) == ([1, 60, 70], [1, 2])
+
+
+def test_tables_without_a_topic_are_tagged_too(lake: LakeHarness, positions: GivenPositions) -> None:
+    """A table that was read from the source has no topic before its first event."""
+    hidden = set[str]()
+
+    class Log(ArchiveChangeLog):
+        def offsets(self) -> tuple[Offsets, Offsets]:
+            first, ends = super().offsets()
+            return tuple({t: ps for t, ps in found.items() if t not in hidden} for found in (first, ends))
+
+    lake.open_log = Log
+    mirror = with_two_tables(lake)
+    mirror.advance(mirror.context.log.offsets()[1])
+    hidden.add(BILLS)
+    positions.binlog_end, positions.confirmed_end = end(200), None
+    mirror = lake.mirror()
+    request(mirror, "noon")
+    mirror.advance(mirror.context.log.offsets()[1])
+    assert tag_names(lake, "shop", "bills") == []
+    positions.confirmed_end = end(200)
+    mirror.tags.poll_now()
+    mirror.tags.tend()
+    assert recorded(mirror, "noon").state is TagState.COMPLETE
+    assert (ids(lake, "orders"), ids(lake, "bills")) == ([1, 60, 70], [1, 2])
+    assert ids(lake, "bills", namespace="shop_changes") == [1, 2]
 
 
 @pytest.mark.parametrize("last_event", [False, True])
