@@ -287,7 +287,8 @@ class TagKeeper:
             marker = loaded.marker()
             if marker is None or marker.mirror != ledger.mirror:
                 continue
-            for topic in sorted(self._tables.mirrored(marker.progress).keys() - ends.keys()):
+            silent: Offsets = {topic: {} for topic in sorted(marker.progress) if topic not in ends}
+            for topic in self._tables.mirrored(silent):
                 if ledger.progress(table := self._tables.table_of(topic)).topics:
                     found.setdefault(table, []).append(topic)
         return found
