@@ -28,7 +28,7 @@ from replicator.model.commit_marker import OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import STRING
-from replicator.schema.history import BEGINNING, SchemaHistory, SchemaVersion, binlog_key
+from replicator.schema.history import BEGINNING, SchemaHistory, SchemaVersion
 
 _FIRST_EVENTS: Final = 50
 """Number of events, in all, that are examined before the others are decoded."""
@@ -72,7 +72,7 @@ def _decode_known(
     before: Mapping[int, PartitionProgress],
 ) -> DecodedBatch | None:
     """Decode with the known schemas; discover the schemas in the records if these do not fit."""
-    since = _after_exchange(context, task, _since(before, task))
+    since = _after_exchange(context, task, _since(context, before, task))
     discovery = _SchemaDiscovery(context, task)
     writer_schemas = discovery.expected(since)
     if discovery.found_version():
@@ -104,7 +104,7 @@ class _SchemaDiscovery:
         followed = self._context.ledger.progress(self._task.table).schema_at is not None
         return found > max(known, 1) or (found > known and followed)
 
-    def expected(self, since: SourcePosition | None) -> Sequence[WriterSchema]:
+    def expected(self, since: int | None) -> Sequence[WriterSchema]:
         """Return the schemas that the records may have: the known ones, else those of the first or of all records."""
         schemas, table = self._context.schemas, self._task.table
         carried = False
@@ -178,21 +178,20 @@ def _decode_without_schema(
     return DecodedBatch(context, task, options, events, None, stats)
 
 
-def _since(before: Mapping[int, PartitionProgress], task: TableTask) -> SourcePosition | None:
-    """Return a lower bound for the positions in this batch, or None if unknown."""
+def _since(context: MirrorContext, before: Mapping[int, PartitionProgress], task: TableTask) -> int | None:
+    """Return the `at` of the oldest schema version that events of this batch may have; None if unknown."""
+    history = context.schemas.history(task.table)
     highs = [p.high_water if (p := before.get(r.partition)) else None for r in task.ranges]
-    positions = [high.position for high in highs if high is not None]
-    return min(positions) if len(positions) == len(highs) else None
+    known = [history.index_of(high.position, high.ts_ms) for high in highs if high is not None]
+    return history.versions[min(known)].at if history and known and len(known) == len(highs) else None
 
 
-def _after_exchange(
-    context: MirrorContext, task: TableTask, since: SourcePosition | None
-) -> SourcePosition | None:
-    """Return `since`, or the position at which the table got its name by an exchange, if that is later."""
+def _after_exchange(context: MirrorContext, task: TableTask, since: int | None) -> int | None:
+    """Return `since`, or the version with which the table got its name by an exchange, if that is later."""
     exchange = last_exchange(context, task.table)
-    if exchange is None or (since is not None and binlog_key(since) >= exchange.at):
+    if exchange is None or (since is not None and since >= exchange.at):
         return since
-    return exchange.version.position
+    return exchange.at
 
 
 def _decode(
@@ -201,7 +200,7 @@ def _decode(
     options: TableOptions,
     before: Mapping[int, PartitionProgress],
     writer_schemas: Sequence[WriterSchema],
-    since: SourcePosition | None,
+    since: int | None,
     undecodable: str,
 ) -> DecodedBatch:
     """Decode the records."""
@@ -238,7 +237,7 @@ def _batch_schema(
     task: TableTask,
     options: TableOptions,
     writer_schemas: Sequence[WriterSchema],
-    since: SourcePosition | None,
+    since: int | None,
 ) -> BatchSchema:
     history = context.schemas.history(task.table)
     known = context.ledger.progress(task.table).schema_at

@@ -11,8 +11,10 @@ from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext, TableTask, read_records
 from replicator.decode.event_frame import event_position_key
+from replicator.decode.version_ranges import is_past
 from replicator.errors import UnsupportedChange
 from replicator.model.table import TableId
+from replicator.schema.binlog_order import VersionStart
 
 _NO_END: Final = 1 << 62
 """An offset after all others."""
@@ -28,7 +30,7 @@ def has_news(context: MirrorContext, table: TableId) -> bool:
 
 
 def newest_known(context: MirrorContext, table: TableId) -> int | None:
-    """Return the binlog key of the newest known schema version; None if the lake has that version.
+    """Return the `at` of the newest known schema version; None if the lake has that version.
 
     Raises:
         UnsupportedChange: there is a barrier before that version.
@@ -48,7 +50,7 @@ def newest_known(context: MirrorContext, table: TableId) -> int | None:
 def schema_segments(context: MirrorContext, task: TableTask, before: int | None = None) -> list[TableTask]:
     """Split a task at the schema changes that separate earlier rows from later ones; see `SchemaHistory.is_barrier`.
 
-    Versions that begin at the binlog key `before` or later are not considered.
+    Versions that begin at `before` or later are not considered.
     """
     history = context.schemas.history(task.table)
     known = context.ledger.progress(task.table).schema_at
@@ -60,7 +62,7 @@ def schema_segments(context: MirrorContext, task: TableTask, before: int | None 
     starts: dict[int, dict[int, int]] = {}
     if task.ranges:
         events = context.schemas.with_sources(read_records(context, task))
-        starts = _first_offsets(events, [v.at for v in history.versions])
+        starts = _first_offsets(events, [v.start for v in history.versions])
         newest = max(starts, default=first)
         first = min(starts, default=first) if known is None else first
     newest = max(newest, first)
@@ -85,17 +87,13 @@ def _first_offsets_after(version: int, starts: Mapping[int, Mapping[int, int]]) 
     return found
 
 
-def _first_offsets(records: DataFrame, version_starts: Sequence[int]) -> dict[int, dict[int, int]]:
-    """Return version index → partition → the first offset of an event of it.
-
-    `version_starts` are the binlog keys at which the versions begin.
-    """
-    position_key = event_position_key(F.col("source"))
-    version = F.lit(0)
-    for i, at in enumerate(version_starts[1:], start=1):
-        version = F.when(position_key >= at, F.lit(i)).otherwise(version)
+def _first_offsets(records: DataFrame, starts: Sequence[VersionStart]) -> dict[int, dict[int, int]]:
+    """Return version index → partition → the first offset of an event of it; `starts` is where the versions begin."""
+    source, version = F.col("source"), F.lit(0)
+    for i, start in enumerate(starts[1:], start=1):
+        version = F.when(is_past(source, (start,)), F.lit(i)).otherwise(version)
     found: dict[int, dict[int, int]] = {}
-    events = records.where(F.col("value").isNotNull() & position_key.isNotNull())
+    events = records.where(F.col("value").isNotNull() & event_position_key(source).isNotNull())
     for row in (
         events.groupBy("partition", version.alias("version")).agg(F.min("offset").alias("first")).collect()
     ):

@@ -25,7 +25,7 @@ from replicator.lake.ledger import LakeRole
 from replicator.lake.tags import create_tag, has_tag
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
-from replicator.schema.history import binlog_key
+from replicator.schema.binlog_order import binlog_key
 
 
 class TagAwaited(TableAwaits):

@@ -35,6 +35,7 @@ from replicator.decode.row_images import (
     row_hash,
 )
 from replicator.decode.values import row_type
+from replicator.decode.version_ranges import is_in_range
 from replicator.model.batch_stats import UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.source_block import SOURCE_FIELDS
@@ -180,12 +181,10 @@ def _chosen(writer_schemas: Sequence[AvroWriterSchema], values: Sequence[SparkCo
 
 
 def _belongs(writer_schema: AvroWriterSchema) -> SparkColumn:
-    own, position_key = F.col("carried") == writer_schema.fingerprint, event_position_key(F.col("source"))
-    if writer_schema.first is not None:
-        own &= position_key >= writer_schema.first
-    if writer_schema.end is not None:
-        own &= position_key < writer_schema.end
-    return own
+    own = F.col("carried") == writer_schema.fingerprint
+    if writer_schema.first is None and writer_schema.end is None:
+        return own
+    return own & is_in_range(F.col("source"), writer_schema.first, writer_schema.end)
 
 
 @lru_cache(CACHED_EXPRESSIONS)

@@ -72,7 +72,7 @@ class AvroFormat:
                 "make the columns NOT NULL or drop their defaults; or take JSON, or Confluent's converter and "
                 'registry; or allow it: allow_lossy = ["value.converter"] in [log]',
             )
-        columns = source_names(columns, _declared_names(history, carried.at))
+        columns = source_names(columns, _declared_names(history, carried.version_in(history)))
         key = key_names(self._text(_schema_id(carried.key)), columns) if carried.key else ()
         schema = TableSchema(columns, key).without_reserved()
         return avro_events.AvroWriterSchema(schema, carried.schema_id, writer=read)
@@ -148,9 +148,8 @@ def _schema_id(data: bytes) -> int:
     return number
 
 
-def _declared_names(history: SchemaHistory, at: int | None) -> list[list[str]]:
-    """Return the source's column names in each declared version: that at a position first, then the newest first."""
+def _declared_names(history: SchemaHistory, here: int | None) -> list[list[str]]:
+    """Return the source's column names in each declared version: version `here` first, then the newest first."""
     declared = [(i, v) for i, v in enumerate(history.versions) if v.declared]
-    here = None if at is None else history.index_at(at)
     ordered = sorted(declared, key=lambda found: (found[0] != here, -found[0]))
     return [[c.source_name.name for c in version.schema.columns] for _, version in ordered]

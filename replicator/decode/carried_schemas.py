@@ -7,6 +7,7 @@ from replicator.decode.event_format import CarriedSchema, EventFormat
 from replicator.decode.event_frame import event_position_key
 from replicator.jvm.spark import local_frame
 from replicator.model.position import SourcePosition
+from replicator.schema.binlog_order import CLOCK_MS, Transaction
 
 
 def carried_schemas(records: DataFrame, event_format: EventFormat) -> list[CarriedSchema]:
@@ -31,9 +32,9 @@ def carried_schemas(records: DataFrame, event_format: EventFormat) -> list[Carri
 
 
 def _by_schema(records: DataFrame, event_format: EventFormat) -> list[Row]:
-    """Return one row per schema in `records` (schema_id, offset, value, sample), ordered by position."""
+    """Return one row per schema in `records` (schema_id, offset, value, sample), in the order of their first events."""
     at = event_position_key(F.col("source"))
-    return (
+    rows = (
         event_format.with_sources(records)
         .groupBy("schema_id")
         .agg(
@@ -42,9 +43,17 @@ def _by_schema(records: DataFrame, event_format: EventFormat) -> list[Row]:
             F.min(at).alias("at"),
             F.min_by("source", at).alias("source"),
         )
-        .orderBy("at", "first")
         .collect()
     )
+    origins = {found.origin for row in rows if row.source and (found := Transaction.parse(row.source.gtid))}
+    # Positions of several servers cannot be compared.
+    by_time = len(origins) > 1
+    return sorted(rows, key=lambda row: _place(row, by_time=by_time))
+
+
+def _place(row: Row, *, by_time: bool) -> tuple[int, int, int]:
+    time = row.source.ts_ms or 0 if by_time and row.source else 0
+    return time // CLOCK_MS, -1 if row.at is None else row.at, row.first
 
 
 def _carried(row: Row) -> CarriedSchema:
@@ -57,7 +66,6 @@ def _carried(row: Row) -> CarriedSchema:
         row.schema_id,
         None if key is None else bytes(key),
         bytes(row.sample.value),
-        row.at,
         position,
         ts_ms,
     )

@@ -1,5 +1,6 @@
 """Derives the schemas of a table's events from its definitions."""
 
+import itertools
 from dataclasses import replace
 
 from replicator.decode.event_frame import WriterSchema
@@ -13,35 +14,35 @@ from replicator.schema.mysql_types import reconciled
 def declared_writer_schemas(history: SchemaHistory, since: int | None = None) -> list[WriterSchema]:
     """Return the schemas of events that carry none: one for each declared version, with its range of positions.
 
-    Versions that ended before the position key `since` are omitted.
+    Versions before the one in effect at `since`, which is the `at` of a version, are omitted.
     """
-    declared = [v for v in history.versions_of_current_name if v.declared]
+    declared = [i for i in range(history.own, len(history.versions)) if history.versions[i].declared]
     writer_schemas: list[WriterSchema] = []
-    for i, version in enumerate(declared):
-        end = declared[i + 1].at if i + 1 < len(declared) else None
-        if end is None or since is None or end > since:
-            first = version.at if writer_schemas else None
-            writer_schemas.append(WriterSchema(version.schema, first=first, end=end))
+    for i, end_index in itertools.zip_longest(declared, declared[1:]):
+        end = None if end_index is None else history.boundary(end_index)
+        if end is None or since is None or end.at > since:
+            first = history.boundary(i) if writer_schemas else None
+            writer_schemas.append(WriterSchema(history.versions[i].schema, first=first, end=end))
     return writer_schemas
 
 
 def completed(
-    schema: TableSchema, history: SchemaHistory, at: int | None, last_key: tuple[str, ...]
+    schema: TableSchema, history: SchemaHistory, version: int | None, last_key: tuple[str, ...]
 ) -> TableSchema:
-    """Return the schema of an event at a position, completed from definitions: fills, and the key if it has none.
+    """Return the schema of an event of a version, completed from definitions: fills, and the key if it has none.
 
     `last_key` is used if the definition has no key either.
     """
-    declared = _declared_at(history, schema, at)
+    declared = _declared_at(history, schema, version)
     columns = [_completed_column(c, declared.column(c.name)) for c in schema.columns]
     return TableSchema(tuple(columns), schema.key or declared.key or last_key)
 
 
-def _declared_at(history: SchemaHistory, schema: TableSchema, at: int | None) -> TableSchema:
-    """Return the columns of the version that an event at a position was written with, as far as it is known."""
+def _declared_at(history: SchemaHistory, schema: TableSchema, version: int | None) -> TableSchema:
+    """Return the columns of the version that an event was written with, as far as it is known."""
     if not history:
         return TableSchema(())
-    own = history.versions[-1 if at is None else history.index_at(at)].schema
+    own = history.versions[-1 if version is None else version].schema
     matching = matching_versions(history, schema)
     return (
         own if not matching or set(own.names) == set(schema.names) else history.versions[matching[-1]].schema

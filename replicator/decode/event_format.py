@@ -22,16 +22,18 @@ class CarriedSchema:
     Attributes:
         schema_id: see `EventFormat.schema_id`.
         key, value: the sample. Its key is None only if no record with this schema has a key.
-        at: the position of the first event as a number (`position_key`); None if no event has a position.
-        position, ts_ms: the same position and the source's time; None and 0 if no event has a position.
+        position, ts_ms: of the first event, with the source's time; None and 0 if no event has a position.
     """
 
     schema_id: int
     key: bytes | None
     value: bytes
-    at: int | None = None
     position: SourcePosition | None = None
     ts_ms: int = 0
+
+    def version_in(self, history: SchemaHistory) -> int | None:
+        """Return the index of the version to which the first event belongs; None without a position."""
+        return None if self.position is None else history.index_of(self.position, self.ts_ms)
 
 
 class EventFormat(Protocol):

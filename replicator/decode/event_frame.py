@@ -46,6 +46,7 @@ from replicator.model.batch_stats import (
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import LAST_MS, MOST_FILES, MOST_POS
 from replicator.model.table import Column, TableSchema
+from replicator.schema.binlog_order import Boundary
 
 RANGE_END: Final = 16
 """Number of offsets at the end of a range whose details the statistics of a large batch contain, for markers."""
@@ -69,8 +70,8 @@ class WriterSchema:
         fingerprint: hash of the schema in the events; 0 for events without one.
         schema_prefix: the text of the events up to the payload, which contains their schema; empty for events
             without one.
-        first: the first position key at which it applies; None if it applies from the beginning.
-        end: the first position key at which it no longer applies; None if it is open.
+        first: where it begins to apply; None if it applies from the beginning.
+        end: where it no longer applies; None if it is open.
         superseded_columns: dropped columns whose name another column has now: images lack them, row hashes include
             them.
     """
@@ -78,8 +79,8 @@ class WriterSchema:
     schema: TableSchema
     fingerprint: int = 0
     schema_prefix: str = ""
-    first: int | None = None
-    end: int | None = None
+    first: Boundary | None = None
+    end: Boundary | None = None
     superseded_columns: tuple[Column, ...] = ()
 
     @property

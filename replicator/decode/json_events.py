@@ -32,6 +32,7 @@ from replicator.decode.row_images import (
     row_hash,
 )
 from replicator.decode.values import is_wide, parsed_type, quoted_numbers
+from replicator.decode.version_ranges import is_in_range
 from replicator.errors import DecodeError
 from replicator.model.batch_stats import UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
@@ -155,16 +156,10 @@ def _payload(prefix: str) -> SparkColumn:
 def _is_in_position_range(writer_schema: WriterSchema, flattened: bool) -> SparkColumn:
     if writer_schema.first is None and writer_schema.end is None:
         return F.lit(True)
-    position_key = event_position_key(
-        event_source(_payload(writer_schema.schema_prefix), flattened=flattened)
-    )
-    condition = F.lit(True)
-    if writer_schema.first is not None:
-        condition &= position_key >= writer_schema.first
-    if writer_schema.end is not None:
-        # An event without a readable position is decoded once, by the last writer schema, and reported there.
-        return condition & (position_key < writer_schema.end)
-    return F.coalesce(condition, F.lit(True))
+    source = event_source(_payload(writer_schema.schema_prefix), flattened=flattened)
+    condition = is_in_range(source, writer_schema.first, writer_schema.end)
+    # An event without a readable position is decoded once, by the last writer schema, and reported there.
+    return condition if writer_schema.end is not None else F.coalesce(condition, F.lit(True))
 
 
 def _decode_written_with(

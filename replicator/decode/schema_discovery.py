@@ -13,9 +13,7 @@ from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_histories import SchemaHistories
 from replicator.decode.schema_resolution import matching_versions
 from replicator.errors import DecodeError, MissingSchema
-from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
-from replicator.schema.history import binlog_key
 
 _MAX_WAITS: Final = 2
 """How often a batch is postponed to wait for the definition that distinguishes a renamed column from a new one."""
@@ -41,8 +39,10 @@ class SchemaDiscovery:
             self._format.takes_definitions and self._histories.is_defined(table)
         )
 
-    def writer_schemas(self, table: TableId, since: SourcePosition | None) -> list[WriterSchema]:
-        """Return the schemas that events of `table` after `since` may have, as far as they are known.
+    def writer_schemas(self, table: TableId, since: int | None) -> list[WriterSchema]:
+        """Return the schemas that events of `table` may have, as far as they are known.
+
+        No event has an earlier version than the one in effect at `since`; None if they may have any version.
 
         Raises:
             MissingSchema: no schema of the table is known.
@@ -50,7 +50,7 @@ class SchemaDiscovery:
         current = self._current.get(table)
         if current is not None:
             return [current]
-        writer_schemas = self._declared(table, None if since is None else binlog_key(since))
+        writer_schemas = self._declared(table, since)
         if not writer_schemas:
             raise MissingSchema(
                 f"no definition of {table} in the schema-change topic",
@@ -107,7 +107,7 @@ class SchemaDiscovery:
         history, current = self._histories.history(table), self._current.get(table)
         last_key = () if current is None else current.schema.key
         found = self._format.writer_schema(table, carried, history)
-        return replace(found, schema=completed(found.schema, history, carried.at, last_key))
+        return replace(found, schema=completed(found.schema, history, carried.version_in(history), last_key))
 
     def observe(
         self, table: TableId, carried: CarriedSchema, writer_schema: WriterSchema, *, patient: bool

@@ -12,13 +12,10 @@ from typing import Final
 from replicator.decode.schema_resolution import matching_versions
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema, topic_name
-from replicator.schema.history import (
-    ColumnMoves,
-    SchemaHistory,
-    TableDefinition,
-    binlog_key,
-)
-from replicator.schema.history_builder import build_history, observed
+from replicator.schema.binlog_order import VersionStart, binlog_key
+from replicator.schema.definition_clock import DefinitionClock
+from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
+from replicator.schema.history_builder import build_history, with_observed
 
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
 
@@ -39,16 +36,20 @@ class SchemaHistories:
         self._histories: dict[TableId, SchemaHistory] = {}
         self._tables_by_topic: dict[str, set[TableId]] = {}
         self._intermediate_names: dict[tuple[int, TableId], TableId] = {}
+        self._clock = DefinitionClock()
         self._lock = threading.Lock()
 
     def apply(self, definitions: Iterable[TableDefinition]) -> None:
         """Add the definitions of one schema change. A redelivered definition changes nothing."""
         with self._lock:
             for definition in definitions:
-                if definition.passing:
-                    self._add_intermediate_name(definition)
+                placed = self._clock.place(definition)
+                if placed is None:
+                    continue
+                if placed.passing:
+                    self._add_intermediate_name(placed)
                 else:
-                    self._add(self._with_final_names(definition))
+                    self._add(self._with_final_names(placed))
 
     def define(self, table: TableId, schema: TableSchema) -> None:
         """Add the source's present definition of a table, if the schema-change topic has none."""
@@ -127,7 +128,7 @@ class SchemaHistories:
         self.revision += 1
         self._tables_by_topic.setdefault(topic_name(definition.table), set()).add(definition.table)
         known = self._declared.setdefault(definition.table, [])
-        if not known or binlog_key(known[-1].position) <= definition.at:
+        if not known or known[-1].at <= definition.at:
             replaces = any(d.schema is not None for d in known)
             known.append(self._with_moves(definition) if replaces else definition)
             # The histories of tables that were renamed since contain this table's history.
@@ -158,22 +159,26 @@ class SchemaHistories:
             self._histories[table] = self._history_until(table, None)
         return self._histories[table]
 
-    def _history_until(self, table: TableId, end: int | None) -> SchemaHistory:
-        """Build the history up to a position. It continues the history that the table had under an earlier name."""
-        declared, observations = (
-            [d for d in known.get(table, ()) if end is None or d.at < end]
-            for known in (self._declared, self._observed)
-        )
+    def _history_until(self, table: TableId, end: TableDefinition | None) -> SchemaHistory:
+        """Build the history before a definition. It continues the history that the table had under an earlier name."""
+        declared = [d for d in self._declared.get(table, ()) if end is None or d.at < end.at]
+        observations = [d for d in self._observed.get(table, ()) if end is None or not _is_past(d, end.start)]
         first = next((d for d in declared if d.schema is not None), None)
         past = None
         if first is not None and first.other_name is not None:
-            past = self._history_until(first.other_name, first.at)
+            past = self._history_until(first.other_name, first)
         history = build_history(declared, past)
         for d in observations:
             # The definition of an observed version may have been added since.
-            if d.schema is not None and (not history or d.at > history.versions[-1].at):
+            if d.schema is not None and (not history or _is_past(d, history.versions[-1].start)):
                 is_declared = history and matching_versions(history, d.schema)[-1:] == [
                     len(history.versions) - 1
                 ]
-                history = history if is_declared else observed(history, d.position, d.ts_ms, d.schema)
+                history = history if is_declared else with_observed(history, d.position, d.ts_ms, d.schema)
         return history
+
+
+def _is_past(observed: TableDefinition, start: VersionStart) -> bool:
+    """Return whether a version was observed after the beginning of another one."""
+    later = start.is_before(observed.position, observed.ts_ms)
+    return later and binlog_key(observed.position) != start.key

@@ -146,9 +146,9 @@ def _by_version(
         version = (
             len(history.versions) - 1
             if writer_schema.end is None
-            else history.index_at(writer_schema.end - 1)
+            else history.index_at(writer_schema.end.at - 1)
         )
-        if writer_schema.first is not None and writer_schema.first > history.versions[target].at:
+        if writer_schema.first is not None and writer_schema.first.at > history.versions[target].at:
             return []
         last = version >= target
         return [(min(version, target), replace(writer_schema, end=None) if last else writer_schema)]
@@ -156,7 +156,7 @@ def _by_version(
     found = [i for i in known if first <= i <= target] or [i for i in known if i <= target][-1:]
     if len(found) < 2:
         return [(found[0] if found else min(first, target), writer_schema)]
-    starts = [None, *(history.versions[i].at for i in found[1:])]
+    starts = [None, *map(history.boundary, found[1:])]
     ends = [*starts[1:], None]
     return [(i, replace(writer_schema, first=a, end=b)) for i, a, b in zip(found, starts, ends, strict=True)]
 

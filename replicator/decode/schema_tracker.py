@@ -12,10 +12,9 @@ from replicator.decode.schema_histories import SchemaHistories
 from replicator.decode.schema_resolution import ResolvedSchema
 from replicator.errors import DecodeError
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.position import SourcePosition
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId, TableSchema
-from replicator.schema.history import SchemaHistory, TableDefinition, binlog_key
+from replicator.schema.history import SchemaHistory, TableDefinition
 
 
 class SchemaTracker:
@@ -94,7 +93,7 @@ class SchemaTracker:
         """See `SchemaDiscovery`."""
         return self._discovery.knows(table)
 
-    def writer_schemas(self, table: TableId, since: SourcePosition | None) -> list[WriterSchema]:
+    def writer_schemas(self, table: TableId, since: int | None) -> list[WriterSchema]:
         """See `SchemaDiscovery`. Raises MissingSchema."""
         return self._discovery.writer_schemas(table, since)
 
@@ -121,14 +120,14 @@ class SchemaTracker:
         table: TableId,
         history: SchemaHistory,
         writer_schemas: Sequence[WriterSchema],
-        since: SourcePosition | None,
+        since: int | None,
         target: int,
     ) -> ResolvedSchema:
         """Return how to decode events with `writer_schemas` to version `target` of `history`.
 
-        All events are later than `since`; None if they may have any position.
+        No event has an earlier version than the one in effect at `since`; None if they may have any version.
         """
-        first = history.own if since is None else max(history.own, history.index_at(binlog_key(since)))
+        first = history.own if since is None else max(history.own, history.index_at(since))
         return self._resolutions.resolve(table, history, writer_schemas, first, target)
 
     # Events.

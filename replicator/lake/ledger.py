@@ -22,8 +22,9 @@ from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.table import TableId
 from replicator.model.truncate import newest
+from replicator.schema.binlog_order import binlog_key
 from replicator.schema.changes import SchemaState
-from replicator.schema.history import BEGINNING, binlog_key
+from replicator.schema.history import BEGINNING
 from replicator.sources.change_log import Offsets
 
 _LOADERS: Final = 8

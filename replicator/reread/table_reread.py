@@ -23,7 +23,6 @@ from replicator.model.reread import Phase, Request, StagingState
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
-from replicator.schema.history import binlog_key
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -177,11 +176,12 @@ class TableReread:
             ColumnsDiffer: a later definition was in force; the table must be read from the beginning.
         """
         table, progress = self.request.table, self._staging.context.ledger.progress(self.request.table)
-        began = None if progress.mirror is None else progress.mirror.position
-        if progress.mirror_schema is None or began is None or not began.file:
+        marker = progress.mirror
+        began = None if marker is None else marker.position
+        if progress.mirror_schema is None or marker is None or began is None or not began.file:
             return
         later = self._context.schemas.history(table).after(progress.mirror_schema.at)
-        if any(version.at <= binlog_key(began) for version in later):
+        if any(version.start.is_before(began, marker.watermark_ms or 0) for version in later):
             self._start_again()
             raise ColumnsDiffer(f"the log had an earlier definition of {table} when reading began")
 

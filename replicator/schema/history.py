@@ -9,9 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from replicator.model.position import PackedPosition, SourcePosition
+from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
+from replicator.schema.binlog_order import Boundary, VersionStart, binlog_key
 from replicator.schema.conversions import needs_rewrite
+
+GENERATION_SHIFT: Final = 63
+"""Bits of `TableDefinition.at` for the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class TableDefinition:
         passing: whether the table had the name `other_name` only within a statement; no definition has that name.
         weak_key: whether the key may contain NULL, so that it does not identify rows; None if the previous definition
             decides.
+        generation: the generation of the binlog; see `DefinitionClock`.
     """
 
     table: TableId
@@ -47,16 +52,17 @@ class TableDefinition:
     snapshot: bool = False
     weak_key: bool | None = False
     passing: bool = False
+    generation: int = 0
 
     @property
     def at(self) -> int:
-        """The position as `position_key`, as in decoded frames."""
-        return binlog_key(self.position)
+        """A number that orders definitions, also of several servers: the generation, then the position's key."""
+        return (self.generation << GENERATION_SHIFT) + binlog_key(self.position)
 
-
-def binlog_key(position: SourcePosition) -> int:
-    """Pack file number and offset of a position into one number, which orders events of one server."""
-    return PackedPosition.pack(position).position_key
+    @property
+    def start(self) -> VersionStart:
+        """What events are compared with."""
+        return VersionStart(binlog_key(self.position), self.position.gtid, self.ts_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class SchemaVersion:
     """A table's definition between two schema changes.
 
     Attributes:
-        at: the binlog key (`binlog_key`) at which it begins.
+        at: where it begins among definitions; see `TableDefinition.at`. Events have no such number: use `start`.
         position, ts_ms: the position at which it begins, and the source time in milliseconds since the epoch.
         carried: name in the previous version → name in this one, of columns that continue to exist.
         recreated: whether the table was dropped and recreated, so that no earlier row is left.
@@ -94,6 +100,11 @@ class SchemaVersion:
     exchanged_with: TableId | None = None
     weak_key: bool = False
 
+    @property
+    def start(self) -> VersionStart:
+        """What its events are compared with."""
+        return VersionStart(binlog_key(self.position), self.position.gtid, self.ts_ms)
+
     def key(self, of_events: tuple[str, ...]) -> tuple[str, ...]:
         """Return the columns that identify rows: the key of events if the source's definition has none."""
         return () if self.weak_key else self.schema.key or of_events
@@ -117,12 +128,12 @@ class TableRemoval:
 
 
 BEGINNING: Final = -1
-"""A binlog key before all others."""
+"""A value of `at` before all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaHistory:
-    """The versions of a table, oldest first; a binlog key before the first version belongs to the first.
+    """The versions of a table, oldest first; what is before the first version belongs to the first.
 
     Attributes:
         gone: the table's removal; None while the source has it.
@@ -137,8 +148,18 @@ class SchemaHistory:
         return bool(self.versions)
 
     def index_at(self, at: int) -> int:
-        """Return the index of the version in effect at a binlog key."""
+        """Return the index of the version in effect at `at`, which is the `at` of a definition."""
         return max((i for i, v in enumerate(self.versions) if v.at <= at), default=0)
+
+    def index_of(self, position: SourcePosition, ts_ms: int) -> int:
+        """Return the index of the version to which an event belongs; `ts_ms` is its source time, 0 if unknown."""
+        versions = enumerate(self.versions)
+        return max((i for i, v in versions if v.start.is_before(position, ts_ms)), default=0)
+
+    def boundary(self, index: int) -> Boundary:
+        """Return where version `index` begins in the log."""
+        versions = self.versions[index:]
+        return Boundary(versions[0].at, tuple(v.start for v in versions))
 
     @property
     def versions_of_current_name(self) -> tuple[SchemaVersion, ...]:
@@ -146,7 +167,7 @@ class SchemaHistory:
         return self.versions[self.own :]
 
     def after(self, at: int) -> tuple[SchemaVersion, ...]:
-        """Return the versions that begin after a binlog key."""
+        """Return the versions that begin after `at`."""
         return tuple(v for v in self.versions if v.at > at)
 
     def carry(self, old: int, new: int) -> dict[str, str]:

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema
+from replicator.schema.binlog_order import binlog_key
 from replicator.schema.history import (
+    GENERATION_SHIFT,
     ColumnMoves,
     SchemaHistory,
     SchemaVersion,
     TableDefinition,
     TableRemoval,
-    binlog_key,
     carried_key,
 )
 
@@ -164,9 +165,15 @@ def carried_names(old: TableSchema, new: TableSchema, moves: ColumnMoves | None)
     return found
 
 
-def observed(history: SchemaHistory, at: SourcePosition, ts_ms: int, schema: TableSchema) -> SchemaHistory:
+def with_observed(
+    history: SchemaHistory, position: SourcePosition, ts_ms: int, schema: TableSchema
+) -> SchemaHistory:
     """Return `history` with a further version that was observed in events only."""
     last = history.versions[-1] if history else None
+    at = binlog_key(position)
+    if last is not None:
+        # Its position may be one of another server.
+        at = max((last.at >> GENERATION_SHIFT << GENERATION_SHIFT) + at, last.at + 1)
     before = TableSchema(()) if last is None else last.schema
     carried = carried_names(before, schema, None)
     weak = (
@@ -175,8 +182,8 @@ def observed(history: SchemaHistory, at: SourcePosition, ts_ms: int, schema: Tab
     if weak:
         schema = replace(schema, key=())
     version = SchemaVersion(
-        binlog_key(at),
         at,
+        position,
         ts_ms,
         schema,
         carried,

@@ -32,7 +32,7 @@ from replicator.model.types import (
     Encoding,
     decimal,
 )
-from replicator.schema.history import binlog_key
+from replicator.schema.binlog_order import binlog_key
 from tests.oracle.events import Place, change_event
 from tests.support.decoding import check_local_query
 from tests.support.fuzz import EXAMPLES

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pymysql
 
 from replicator.operations.stack import Endpoints, LocalStack, Options, Part
+from tests.support.source import SourceDatabase
 
 PASSWORD_VARIABLE: Final = "REPLICATOR_TEST_REPLICA_PASSWORD"
 ONLY_MYSQL: Final[tuple[Part, ...]] = ("mysql",)
@@ -22,6 +23,7 @@ class Replica:
 
     source: Endpoints
     server: Endpoints
+    stack: LocalStack
 
     @property
     def url(self) -> str:
@@ -36,6 +38,10 @@ class Replica:
         assert url in config
         assert password in config
         return config.replace(url, self.url).replace(password, f'env = "{PASSWORD_VARIABLE}"')
+
+    def database(self, original: SourceDatabase) -> SourceDatabase:
+        """Return the replica's copy of a database of its source."""
+        return replace(original, stack=self.stack)
 
     def execute(self, *statements: str) -> None:
         """Run statements as root on the replica."""
@@ -61,7 +67,7 @@ def replica_of(source: Endpoints, folder: Path) -> Iterator[Replica]:
     )
     try:
         server = stack.up(ONLY_MYSQL)
-        replica = Replica(source, server)
+        replica = Replica(source, server, stack)
         (gtids,) = _execute(source, "SELECT @@GLOBAL.gtid_executed")[0]
         replica.execute(
             f"SET GLOBAL gtid_purged = '{gtids}'",

@@ -19,7 +19,6 @@ from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.decode.values import parsed_type, spark_type
 from replicator.errors import DecodeError, MissingSchema, UnsupportedChange
-from replicator.model.position import SourcePosition
 from replicator.model.records import RawRecord
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import Encoding, decimal
@@ -177,7 +176,7 @@ def test_schema_tracker_accepts_or_quarantines_any_schema_change(value: bytes) -
             assert_usable(found.schema)
             assert line
             try:
-                book.writer_schemas(found.table, SourcePosition("a.000001", 4))
+                book.writer_schemas(found.table, found.at)
             except MissingSchema:
                 assert found.schema is None
 

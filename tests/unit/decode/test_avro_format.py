@@ -17,7 +17,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.records import RawRecord
 from replicator.model.table import TableId
 from replicator.schema.history import SchemaHistory, TableDefinition
-from replicator.schema.history_builder import observed
+from replicator.schema.history_builder import with_observed
 from replicator.sources.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, schema_change_event, with_value_schema
@@ -57,7 +57,11 @@ def test_table_named_in_returns_none_for_records_without_a_table() -> None:
 
 
 def read(
-    event_format: AvroFormat, histories: SchemaHistories, carried: int, key: bytes | None, at: int | None
+    event_format: AvroFormat,
+    histories: SchemaHistories,
+    carried: int,
+    key: bytes | None,
+    at: SourcePosition | None,
 ) -> WriterSchema:
     discovery = SchemaDiscovery(event_format, histories)
     return discovery.writer_schema(ORDERS, CarriedSchema(carried, key, b"", at))
@@ -105,8 +109,10 @@ def test_column_rules_apply_to_columns_with_other_names_in_avro(told_by: str) ->
     histories = SchemaHistories()
     if told_by == "definition":
         histories.apply(changed(topics, 4, "CREATE", None, *columns))
-    writer_schema = read(AvroFormat(GivenSchemas(topics.schemas)), histories, number, None, (1 << 40) + 10)
-    history = histories.history(ORDERS) or observed(
+    writer_schema = read(
+        AvroFormat(GivenSchemas(topics.schemas)), histories, number, None, SourcePosition("binlog.000001", 10)
+    )
+    history = histories.history(ORDERS) or with_observed(
         SchemaHistory(), SourcePosition("b.000001", 4), 0, writer_schema.schema
     )
     found = resolve(history, [writer_schema], 0, 0).with_rules(RULES, "shop.orders")
@@ -127,7 +133,9 @@ def test_writer_schema_has_the_names_of_the_version_at_its_position() -> None:
     histories.apply(changed(topics, 4, "CREATE", None, *old))
     ddl = "ALTER TABLE orders RENAME COLUMN `e-mail` TO contact"
     histories.apply(changed(topics, 50, "ALTER", ddl, old[0], new))
-    writer_schema = read(AvroFormat(GivenSchemas(topics.schemas)), histories, number, None, (1 << 40) + 10)
+    writer_schema = read(
+        AvroFormat(GivenSchemas(topics.schemas)), histories, number, None, SourcePosition("binlog.000001", 10)
+    )
     assert [c.source_name.name for c in writer_schema.schema.columns] == ["id", "e-mail"]
     for target in (0, 1):
         assert resolve(histories.history(ORDERS), [writer_schema], 0, target).with_rules(

@@ -10,6 +10,7 @@ from replicator.decode.avro_format import AvroFormat
 from replicator.decode.event_format import CarriedSchema, EventFormat
 from replicator.decode.json_format import JsonFormat
 from replicator.errors import DecodeError
+from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
 from replicator.schema.history import SchemaHistory
 from replicator.sources.schema_registry import GivenSchemas
@@ -27,6 +28,7 @@ from tests.oracle.model import Record
 
 COLUMNS = (ColumnSpec("id", "bigint", False), ColumnSpec("note", "varchar"))
 NOTES = TableId("shop", "notes")
+AT = SourcePosition("binlog.000001", 90)
 CHANGE: dict[str, Any] = json.loads(schema_change_event(Place(1, 4), "notes", COLUMNS, ["id"], kind="CREATE"))
 
 
@@ -87,10 +89,10 @@ def test_carries_schema_is_false_when_the_record_has_none(written: Written) -> N
 
 def test_writer_schema_has_columns_and_key_of_the_event(written: Written) -> None:
     record = insert(written)
-    carried = CarriedSchema(1 if written.topics is not None else 99, record.key, record.value or b"", 90)
+    carried = CarriedSchema(1 if written.topics is not None else 99, record.key, record.value or b"", AT)
     if written.topics is not None:
         (carried,) = [
-            CarriedSchema(number, record.key, b"", 90)
+            CarriedSchema(number, record.key, b"", AT)
             for number, text in written.topics.schemas.items()
             if "Envelope" in text
         ]

@@ -12,7 +12,7 @@ from replicator.errors import MissingSchema
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING, Encoding, decimal
-from replicator.schema.history import TableDefinition, binlog_key
+from replicator.schema.history import TableDefinition
 from replicator.sources.schema_registry import GivenSchemas
 
 TABLE = TableId("shop", "orders")
@@ -35,7 +35,7 @@ def defined(schema: TableSchema = OLD) -> SchemaHistories:
 
 def observe(discovery: SchemaDiscovery, schema: TableSchema, *, patient: bool, pos: int | None = 90) -> None:
     position = None if pos is None else at(pos)
-    carried = CarriedSchema(7, b"{}", b"{}", None if position is None else binlog_key(position), position)
+    carried = CarriedSchema(7, b"{}", b"{}", position)
     discovery.observe(TABLE, carried, WriterSchema(schema, 7), patient=patient)
 
 

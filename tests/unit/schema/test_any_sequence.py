@@ -294,8 +294,8 @@ def test_events_of_any_schema_version_are_stored_in_their_columns(story: list[St
     newest = len(versions) - 1
     for version in range(since % (newest + 1), newest + 1):
         own = history.versions[version]
-        end = None if version == newest else history.versions[version + 1].at
-        found = resolve(history, [WriterSchema(own.schema, first=own.at, end=end)], 0, newest)
+        first, end = history.boundary(version), None if version == newest else history.boundary(version + 1)
+        found = resolve(history, [WriterSchema(own.schema, first=first, end=end)], 0, newest)
         (writer_schema,) = found.writer_schemas
         written = {c.written: c.name for c in own.schema.columns}
         for column in writer_schema.schema.columns:

@@ -5,7 +5,7 @@ from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING
 from replicator.schema.column_histories import column_histories
 from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
-from replicator.schema.history_builder import build_history, observed
+from replicator.schema.history_builder import build_history, with_observed
 
 TABLE = TableId("shop", "users")
 
@@ -74,13 +74,13 @@ def test_column_with_the_name_of_a_dropped_one_is_a_different_column() -> None:
 
 
 def test_added_column_may_be_the_same_as_one_dropped_at_that_time() -> None:
-    line = observed(SchemaHistory(), SourcePosition("b.000001", 1), 0, schema("id", "a", "x"))
-    line = observed(line, SourcePosition("b.000001", 2), 0, schema("id", "b", "x"))
+    line = with_observed(SchemaHistory(), SourcePosition("b.000001", 1), 0, schema("id", "a", "x"))
+    line = with_observed(line, SourcePosition("b.000001", 2), 0, schema("id", "b", "x"))
     assert doubts(line) == {"b": {"a"}}
-    line = observed(line, SourcePosition("b.000001", 3), 0, schema("id", "c", "x"))
+    line = with_observed(line, SourcePosition("b.000001", 3), 0, schema("id", "c", "x"))
     assert doubts(line) == {"c": {"a", "b"}}
-    line = observed(line, SourcePosition("b.000001", 4), 0, schema("id", "x"))
-    line = observed(line, SourcePosition("b.000001", 5), 0, schema("id", "x", "y"))
+    line = with_observed(line, SourcePosition("b.000001", 4), 0, schema("id", "x"))
+    line = with_observed(line, SourcePosition("b.000001", 5), 0, schema("id", "x", "y"))
     assert doubts(line) == {}
 
 
@@ -100,7 +100,7 @@ def test_recreated_table_has_no_ambiguous_columns_unless_a_snapshot_read_it() ->
 def test_column_history_compares_source_names_instead_of_avro_names() -> None:
     """A column that an event showed continues in the definition, which has its source name."""
     known = Column("e-mail", STRING, renamed_from="e_mail", source="e-mail")
-    line = observed(SchemaHistory(), SourcePosition("b.000001", 1), 0, TableSchema((known,), ()))
+    line = with_observed(SchemaHistory(), SourcePosition("b.000001", 1), 0, TableSchema((known,), ()))
     later = build_history([defined(2, "contact", renamed=(("e-mail", "contact"),))], line)
     assert names(later)[-1] == {"contact": {"e-mail", "contact"}}
     assert doubts(later) == {}

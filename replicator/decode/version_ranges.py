@@ -1,0 +1,48 @@
+"""Spark expressions that assign events to the versions of their table's schema; the rules of `schema.binlog_order`."""
+
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+
+from replicator.decode.event_frame import event_position_key
+from replicator.model.truncate import RESET_MS
+from replicator.schema.binlog_order import CLOCK_MS, Boundary, VersionStart
+
+
+def is_in_range(source: SparkColumn, first: Boundary | None, end: Boundary | None) -> SparkColumn:
+    """Return whether events, given by their source blocks, lie in a range of versions; null without a position.
+
+    None is the beginning or the end of all versions.
+    """
+    condition = F.lit(True)
+    if first is not None:
+        condition &= is_past(source, first.starts)
+    if end is not None:
+        condition &= ~is_past(source, end.starts)
+    return condition
+
+
+def is_past(source: SparkColumn, starts: tuple[VersionStart, ...]) -> SparkColumn:
+    """Return whether events belong to one of the versions with these beginnings; null without a position."""
+    return reduce(or_, (_is_past(source, start) for start in starts))
+
+
+def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
+    key, gtid = event_position_key(source), source.getField("gtid")
+    time = F.coalesce(source.getField("ts_ms"), F.lit(0))
+    here, own = key >= start.key, start.transaction
+    known = time > 0 if start.ts_ms else F.lit(False)
+    by_position = here | (known & (time > start.ts_ms + RESET_MS))
+    if own is None:
+        return F.when(key.isNotNull(), by_position)
+    number = F.substring_index(gtid, ":", -1)
+    same_origin = gtid == F.concat(F.lit(f"{own.origin}:"), number)
+    apart = known & (F.abs(time - start.ts_ms) > CLOCK_MS)
+    past = (
+        F.when(same_origin & number.cast("long").isNotNull(), number.cast("long") >= own.number)
+        .when(gtid.contains(":"), F.when(apart, time > start.ts_ms).otherwise(here))
+        .otherwise(by_position)
+    )
+    return F.when(key.isNotNull(), past)

@@ -1,0 +1,88 @@
+"""Order events and schema changes of one table, also if they were written to the binlogs of several servers.
+
+Positions order the events of one binlog only. After a fail-over, the connector reads the binlog of another server,
+whose files may have lower numbers. So an event is compared with the beginning of a schema version as follows:
+
+1. If both transactions were first committed on the same server, their numbers in their GTIDs decide.
+2. If they were committed on different servers, source times decide, unless they are at most `CLOCK_MS` apart: then both
+   are probably in one binlog, as in circular replication, and positions decide.
+3. Without GTIDs, positions decide, unless the event is more than `RESET_MS` later: then the binlog was reset, or a
+   snapshot read another server in between.
+
+Events keep the GTID and time of their first commit when they are replicated. Expressions of the same rules for Spark
+are in `decode.version_ranges`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.model.position import PackedPosition, SourcePosition
+from replicator.model.truncate import RESET_MS
+
+CLOCK_MS: Final = 1_000
+"""Maximum difference of the clocks of two servers; source times may be rounded to seconds."""
+
+
+def binlog_key(position: SourcePosition) -> int:
+    """Pack file number and offset of a position into one number, which orders events of one server."""
+    return PackedPosition.pack(position).position_key
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A GTID, divided: `origin` is the server that committed it first, with a tag if it has one."""
+
+    origin: str
+    number: int
+
+    @classmethod
+    def parse(cls, gtid: str | None) -> "Transaction | None":
+        """Return the parts of a GTID; None if there is none, or it is not a GTID."""
+        origin, _, number = (gtid or "").rpartition(":")
+        return cls(origin, int(number)) if origin and number.isascii() and number.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStart:
+    """The beginning of a schema version.
+
+    Attributes:
+        key: its `binlog_key`.
+        gtid: the transaction of the statement; None if there was none, or for a snapshot.
+        ts_ms: the source time, milliseconds since the epoch; 0 if unknown.
+    """
+
+    key: int
+    gtid: str | None = None
+    ts_ms: int = 0
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """The parts of `gtid`."""
+        return Transaction.parse(self.gtid)
+
+    def is_before(self, position: SourcePosition, ts_ms: int) -> bool:
+        """Return whether an event at `position`, with source time `ts_ms` (0 if unknown), belongs to this version."""
+        own, other = self.transaction, Transaction.parse(position.gtid)
+        if own is not None and other is not None and own.origin == other.origin:
+            return other.number >= own.number
+        here = binlog_key(position) >= self.key
+        if not self.ts_ms or not ts_ms:
+            return here
+        if own is None or other is None:
+            return here or ts_ms > self.ts_ms + RESET_MS
+        return here if abs(ts_ms - self.ts_ms) <= CLOCK_MS else ts_ms > self.ts_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where a range of schema versions begins or ends in the log.
+
+    Attributes:
+        at: the `SchemaVersion.at` of the version that begins there.
+        starts: the beginning of that version and of all later ones. An event is past the boundary if it is past any of
+            them, so that each event belongs to exactly one version.
+    """
+
+    at: int
+    starts: tuple[VersionStart, ...]

@@ -1,0 +1,64 @@
+"""Orders the definitions of the schema-change topic, also if the connector read the binlogs of several servers."""
+
+from dataclasses import replace
+
+from replicator.model.position import SourcePosition
+from replicator.model.table import TableId
+from replicator.schema.binlog_order import Transaction, binlog_key
+from replicator.schema.history import TableDefinition
+
+
+class DefinitionClock:
+    """Assigns each new definition a generation of the binlog, and finds redelivered ones.
+
+    A generation ends when a new definition has a lower position than the one before it: then the connector reads
+    another server, or the binlog was reset. The number of a generation is the source time of its first definition, in
+    seconds, so that it stays the same if the topic loses its first records. The first generation is 0.
+    """
+
+    def __init__(self) -> None:
+        self._placed: dict[object, tuple[int, SourcePosition]] = {}
+        self._numbers: dict[tuple[TableId, str], int] = {}
+        self._generation = 0
+        self._last_key = 0
+        self._latest_ms = 0
+
+    def place(self, definition: TableDefinition) -> TableDefinition | None:
+        """Return a definition with its generation; None if it is older than what is known, and so redelivered.
+
+        Definitions must be given in the order of the topic. A redelivered one that is known gets its first position: it
+        may come from another server.
+        """
+        identity = _identity(definition)
+        if identity not in self._placed:
+            if not self._is_new(definition):
+                return None
+            self._advance_to(definition)
+            self._placed[identity] = self._generation, definition.position
+        if (own := Transaction.parse(definition.position.gtid)) is not None:
+            known = self._numbers.get((definition.table, own.origin), 0)
+            self._numbers[definition.table, own.origin] = max(known, own.number)
+        generation, position = self._placed[identity]
+        return replace(definition, generation=generation, position=position)
+
+    def _is_new(self, definition: TableDefinition) -> bool:
+        if not definition.position.file or binlog_key(definition.position) >= self._last_key:
+            return True
+        own = Transaction.parse(definition.position.gtid)
+        if own is None:
+            return definition.ts_ms > self._latest_ms
+        # Servers that apply transactions in parallel commit those of different tables in any order.
+        return own.number > self._numbers.get((definition.table, own.origin), 0)
+
+    def _advance_to(self, definition: TableDefinition) -> None:
+        key = binlog_key(definition.position)
+        if key < self._last_key and definition.position.file:
+            self._generation = max(self._generation + 1, definition.ts_ms // 1000)
+        if definition.position.file:
+            self._last_key = key
+        self._latest_ms = max(self._latest_ms, definition.ts_ms)
+
+
+def _identity(definition: TableDefinition) -> object:
+    position = definition.position
+    return position.gtid or (position.server_id, binlog_key(position), definition.ts_ms)

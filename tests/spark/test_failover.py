@@ -1,0 +1,144 @@
+"""Events and definitions from the binlogs of several servers: the second one has lower file numbers."""
+
+import random
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from replicator.decode.version_ranges import is_in_range, is_past
+from replicator.model.position import SourcePosition
+from replicator.model.truncate import RESET_MS
+from replicator.schema.binlog_order import CLOCK_MS, Boundary, VersionStart, binlog_key
+from tests.oracle.events import (
+    ColumnSpec,
+    Place,
+    change_event,
+    key_of,
+    schema_change_event,
+    with_key_schema,
+    with_value_schema,
+)
+from tests.oracle.model import Record
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import COLUMNS, ORDERS
+
+T0 = 1_700_000_000_000
+A, B, C = (f"{letter * 8}-1111-1111-1111-111111111111" for letter in "abc")
+GROWN = (*COLUMNS, ColumnSpec("price", "int"))
+RENAMED = (COLUMNS[0], ColumnSpec("title", "varchar"), GROWN[2])
+
+
+def on(server: str, number: int, file: int, *, second: int) -> Place:
+    return Place(file, 100 + number, 0, T0 + second * 1000, "abc".index(server[0]) + 1, f"{server}:{number}")
+
+
+def defined(place: Place, columns: tuple[ColumnSpec, ...], ddl: str = "CREATE TABLE orders ...") -> Record:
+    value = schema_change_event(place, "orders", columns, ["id"], kind=ddl.partition(" ")[0], ddl=ddl)
+    return Record("shop", 0, None, value)
+
+
+def created(place: Place, columns: tuple[ColumnSpec, ...], *values: object, with_schema: bool) -> Record:
+    row = dict(zip([c.name for c in columns], values, strict=True))
+    key, value = key_of(row, ["id"]), change_event("c", place, "orders", after=row)
+    if with_schema:
+        key, value = with_key_schema(key, columns, ["id"], ORDERS), with_value_schema(value, columns, ORDERS)
+    return Record(ORDERS, 0, key, value)
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+@pytest.mark.parametrize("cut", [None, 1, 2, 3, 4, 5])
+def test_schema_changes_of_each_server_apply_to_its_own_events(
+    lake: LakeHarness, *, with_schema: bool, cut: int | None
+) -> None:
+    """The table is altered on A, on B after a fail-over, and on A again; definitions arrive before all events."""
+    retitled = (*RENAMED, ColumnSpec("note", "varchar"))
+    lake.write(
+        [
+            defined(on(A, 1, 900, second=0), COLUMNS),
+            defined(on(A, 5, 900, second=50), GROWN, "ALTER TABLE orders ADD COLUMN price INT"),
+            defined(on(B, 3, 7, second=130), RENAMED, "ALTER TABLE orders RENAME COLUMN name TO title"),
+            defined(on(A, 9, 901, second=250), retitled, "ALTER TABLE orders ADD COLUMN note VARCHAR(20)"),
+        ]
+    )
+    events = [
+        created(on(A, 2, 900, second=10), COLUMNS, 1, "one", with_schema=with_schema),
+        created(on(A, 6, 900, second=60), GROWN, 2, "two", 20, with_schema=with_schema),
+        # The fail-over to B, before and after its own change.
+        created(on(B, 1, 7, second=110), GROWN, 3, "three", 30, with_schema=with_schema),
+        created(on(B, 4, 7, second=140), RENAMED, 4, "four", 40, with_schema=with_schema),
+        # Back to A, whose positions are higher than those of B.
+        created(on(A, 8, 901, second=240), RENAMED, 5, "five", 50, with_schema=with_schema),
+        created(on(A, 10, 901, second=260), retitled, 6, "six", 60, "new", with_schema=with_schema),
+    ]
+    if cut is None:
+        lake.write(events)
+        lake.catch_up()
+    else:
+        lake.write(events[:cut])
+        lake.catch_up()
+        lake.write(events[cut:])
+        lake.catch_up()
+    wanted = [
+        (1, "one", None, None),
+        (2, "two", 20, None),
+        (3, "three", 30, None),
+        (4, "four", 40, None),
+        (5, "five", 50, None),
+        (6, "six", 60, "new"),
+    ]
+    found = sorted((r["id"], r["title"], r["price"], r["note"]) for r in lake.rows("orders"))
+    assert found == wanted
+    assert len(lake.rows("orders", "shop_changes")) == len(wanted)
+
+
+def test_redelivered_definition_of_the_other_server_changes_nothing(lake: LakeHarness) -> None:
+    alter = "ALTER TABLE orders RENAME COLUMN name TO title"
+    renamed = (COLUMNS[0], RENAMED[1])
+    lake.write([defined(on(A, 1, 900, second=0), COLUMNS), defined(on(A, 5, 900, second=50), renamed, alter)])
+    lake.write([created(on(A, 6, 900, second=60), renamed, 1, "one", with_schema=False)])
+    lake.catch_up()
+    # B has executed the statement too, at its own position.
+    lake.write([defined(on(A, 5, 7, second=50), renamed, alter)])
+    lake.write([created(on(B, 1, 7, second=100), renamed, 2, "two", with_schema=False)])
+    lake.catch_up()
+    assert sorted((r["id"], r["title"]) for r in lake.rows("orders")) == [(1, "one"), (2, "two")]
+
+
+def test_expressions_have_the_rules_of_the_values(spark: SparkSession) -> None:
+    chance = random.Random(4)
+
+    def gtid() -> str | None:
+        choice = chance.choice([None, A, B, f"{A}:tag", "odd"])
+        return choice if choice in (None, "odd") else f"{choice}:{chance.randrange(1, 5)}"
+
+    def time() -> int:
+        near = chance.choice([0, CLOCK_MS, CLOCK_MS + 1, RESET_MS, RESET_MS + 1])
+        return chance.choice([0, T0, T0 + near, T0 - near])
+
+    starts = tuple(
+        VersionStart(binlog_key(SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100)), gtid(), time())
+        for _ in range(12)
+    )
+    events = [
+        (SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100, 0, 1, gtid()), time()) for _ in range(300)
+    ]
+    rows = [(i, (p.file, p.pos, t, p.gtid)) for i, (p, t) in enumerate(events)]
+    frame = spark.createDataFrame(
+        rows, "number int, source struct<file: string, pos: bigint, ts_ms: bigint, gtid: string>"
+    )
+    source = F.col("source")
+    boundaries = [Boundary(i, starts[i:]) for i in (4, 8)]
+    ranges = [(None, boundaries[0]), (boundaries[0], boundaries[1]), (boundaries[1], None)]
+    found = frame.select(
+        "number",
+        *[is_past(source, (start,)).alias(f"p{i}") for i, start in enumerate(starts)],
+        *[is_in_range(source, *bounds).alias(f"r{i}") for i, bounds in enumerate(ranges)],
+    ).collect()
+    assert len(found) == len(events)
+    for row in found:
+        position, ts_ms = events[row["number"]]
+        wanted = [start.is_before(position, ts_ms) for start in starts]
+        assert [row[f"p{i}"] for i in range(len(starts))] == wanted, (position, ts_ms)
+        # Each event is in exactly one range.
+        assert [row[f"r{i}"] for i in range(3)].count(True) == 1

@@ -1,0 +1,69 @@
+"""The order of events and schema versions, on one server and on several."""
+
+import pytest
+
+from replicator.model.position import SourcePosition
+from replicator.model.truncate import RESET_MS
+from replicator.schema.binlog_order import CLOCK_MS, Transaction, VersionStart, binlog_key
+
+T0 = 1_700_000_000_000
+
+
+def at(file: int, pos: int = 100, gtid: str | None = None) -> SourcePosition:
+    return SourcePosition(f"binlog.{file:06d}", pos, 0, 1, gtid)
+
+
+def start(file: int, pos: int = 100, gtid: str | None = None, ts_ms: int = T0) -> VersionStart:
+    return VersionStart(binlog_key(at(file, pos)), gtid, ts_ms)
+
+
+@pytest.mark.parametrize(
+    ("gtid", "parts"),
+    [
+        ("a-b:7", Transaction("a-b", 7)),
+        ("a-b:tag:7", Transaction("a-b:tag", 7)),
+        ("a-b:7-9", None),
+        ("7", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_gtid_is_divided(gtid: str | None, parts: Transaction | None) -> None:
+    assert Transaction.parse(gtid) == parts
+
+
+def test_positions_decide_on_one_server() -> None:
+    assert start(5).is_before(at(5, 100), T0)
+    assert start(5).is_before(at(6, 4), T0 - 5 * CLOCK_MS)
+    assert not start(5).is_before(at(5, 99), T0 + 5 * CLOCK_MS)
+
+
+def test_position_after_a_reset_is_later() -> None:
+    assert start(900).is_before(at(1), T0 + RESET_MS + 1)
+    assert not start(900).is_before(at(1), T0 + RESET_MS)
+    # Imported changes keep their old times.
+    assert start(900).is_before(at(901), T0 - RESET_MS - 1)
+
+
+def test_numbers_decide_between_transactions_of_one_origin() -> None:
+    """The second server has lower file numbers, and replicated transactions keep their GTIDs."""
+    version = start(900, gtid="a:50")
+    assert version.is_before(at(7, gtid="a:51"), T0)
+    assert version.is_before(at(7, gtid="a:50"), T0)
+    assert not version.is_before(at(901, gtid="a:49"), T0)
+
+
+def test_times_decide_between_transactions_of_two_origins() -> None:
+    version = start(7, gtid="b:3")
+    assert not version.is_before(at(900, gtid="a:70"), T0 - CLOCK_MS - 1)
+    assert version.is_before(at(2, gtid="a:71"), T0 + CLOCK_MS + 1)
+    # At nearly the same time, both are in one binlog.
+    assert version.is_before(at(7, 101, gtid="a:70"), T0 - CLOCK_MS)
+    assert not version.is_before(at(7, 99, gtid="a:70"), T0 + CLOCK_MS)
+
+
+@pytest.mark.parametrize(("version_ms", "event_ms"), [(0, T0), (T0, 0)])
+def test_positions_decide_if_a_time_is_unknown(version_ms: int, event_ms: int) -> None:
+    version = start(7, gtid="b:3", ts_ms=version_ms)
+    assert version.is_before(at(900, gtid="a:70"), event_ms)
+    assert not version.is_before(at(2, gtid="a:70"), event_ms)

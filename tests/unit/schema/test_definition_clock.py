@@ -1,0 +1,67 @@
+"""Generations of the binlog in the order of definitions."""
+
+from replicator.model.position import SourcePosition
+from replicator.model.table import TableId, TableSchema
+from replicator.schema.definition_clock import DefinitionClock
+from replicator.schema.history import TableDefinition
+
+T0 = 1_700_000_000_000
+ORDERS, BILLS = TableId("shop", "orders"), TableId("shop", "bills")
+
+
+def defined(
+    file: int, gtid: str | None = None, *, ts_ms: int = T0, table: TableId = ORDERS, pos: int = 100
+) -> TableDefinition:
+    position = SourcePosition(f"binlog.{file:06d}", pos, 0, 1, gtid)
+    return TableDefinition(table, position, ts_ms, TableSchema(()))
+
+
+def placed(*definitions: TableDefinition) -> list[int | None]:
+    """Return `at` of each definition; None if it is redelivered and unknown."""
+    clock = DefinitionClock()
+    found = [clock.place(d) for d in definitions]
+    return [None if d is None else d.at for d in found]
+
+
+def test_definitions_of_one_server_have_their_positions() -> None:
+    given = [defined(1, "a:1"), defined(1, "a:2", pos=200), defined(2, "a:3"), defined(2, pos=300)]
+    assert placed(*given) == [d.at for d in given]
+
+
+def test_definition_of_another_server_is_later_whatever_its_position_is() -> None:
+    ats = placed(defined(900, "a:50"), defined(7, "b:3"), defined(8, "b:4"), defined(2, "a:60"))
+    assert ats == sorted(ats, key=lambda at: at or 0)
+    assert len(set(ats)) == 4
+
+
+def test_redelivered_definition_keeps_its_place_also_from_another_server() -> None:
+    first, second, third = placed(defined(900, "a:50"), defined(7, "a:50"), defined(900, "a:50"))
+    assert first == second == third
+
+
+def test_unknown_earlier_definition_is_redelivered() -> None:
+    """The topic lost its beginning, and the connector started again from there."""
+    assert placed(defined(5, "a:50"), defined(4, "a:49"))[1] is None
+    assert placed(defined(5), defined(4))[1] is None
+
+
+def test_transactions_of_different_tables_are_in_any_order() -> None:
+    """A replica applies them in parallel, and the connector reads it after a fail-over."""
+    ats = placed(defined(900, "a:50"), defined(7, "a:49", table=BILLS))
+    assert ats[1] is not None
+    assert ats[1] > (ats[0] or 0)
+
+
+def test_definition_after_a_reset_is_later() -> None:
+    ats = placed(defined(900), defined(1, ts_ms=T0 + 1))
+    assert ats[1] is not None
+    assert ats[1] > (ats[0] or 0)
+
+
+def test_generation_does_not_depend_on_records_that_the_topic_lost() -> None:
+    all_of_them = [
+        defined(900, "a:50"),
+        defined(7, "b:3", ts_ms=T0 + 9000),
+        defined(2, "c:3", ts_ms=T0 + 20_000),
+    ]
+    assert placed(*all_of_them)[2] == placed(*all_of_them[1:])[1]
