@@ -20,7 +20,7 @@ from replicator.batch.redelivery import (
 )
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
-from replicator.model.position import PackedPosition
+from replicator.model.position import FILE_SHIFT, PackedPosition
 
 Flags = npt.NDArray[np.bool_]
 
@@ -54,7 +54,17 @@ class PartitionScan:
         ascending = (position_key[1:] > position_key[:-1]) | (
             (position_key[1:] == position_key[:-1]) & (row_key[1:] > row_key[:-1])
         )
-        return bool((servers == servers[0]).all() and ascending.all()) and self._begins_after_high_water()
+        one_server = bool((servers == servers[0]).all() and ascending.all())
+        return one_server and not self._may_change_servers() and self._begins_after_high_water()
+
+    def _may_change_servers(self) -> bool:
+        """Return whether a binlog file of another server may begin within these events.
+
+        A transaction that was interrupted by a fail-over is sent again, in another file and not at a later time.
+        """
+        files, times = self.events["position_key"] >> FILE_SHIFT, self.events["ts_ms"]
+        begins = np.flatnonzero(np.diff(files)) + 1
+        return bool((times[begins] <= np.maximum.accumulate(times)[begins - 1]).any())
 
     def _begins_after_high_water(self) -> bool:
         high = self.before
@@ -62,6 +72,9 @@ class PartitionScan:
             return True
         first = PackedPosition(int(self.events["position_key"][0]), int(self.events["row_key"][0]))
         last = PackedPosition.pack(high.position, high.kind)
+        if first.file_number != last.file_number and int(self.events["ts_ms"][0]) <= high.ts_ms:
+            # It may be the rest of the last transaction, from another server.
+            return False
         # At the furthest position itself, the row number decides only if rows were ascending and no replay is known.
         if high.rows_ascending and high.replayed_count is None:
             return first > last

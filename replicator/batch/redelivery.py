@@ -4,7 +4,8 @@ At-least-once delivery repeats a suffix of the log in order. So a redelivered ev
 position seen, and its source time is not later than the latest one seen. Both must hold: if the binlogs of the source
 were reset and are numbered from one again, positions are small but time advances, and losing a change is worse than
 recording it twice. For the same reason an event is new if its GTID shows a later transaction than the furthest one:
-after a failover, positions are those of another server.
+after a fail-over, positions are those of another server. If the connector was interrupted within the furthest
+transaction, the other server sends that again: the numbers of its events tell which of them are new.
 
 Several events may share one position: the numbered rows of a statement, the delete and the create of a key update, or,
 if the source compresses its transactions (binlog_transaction_compression), all events of a transaction, in which each
@@ -176,8 +177,17 @@ class RedeliveryDetector:
     def _is_later(self, event: EventPosition) -> bool:
         """Return whether an event is new because of its server, time, position or transaction."""
         last = self.last
+        if event.ts_ms > self.latest_ms:
+            return True
+        if event.gtid is not None and event.gtid == last.gtid:
+            if event.tx_order is not None and last.tx_order is not None:
+                return event.tx_order > last.tx_order
+            # No transaction is in two files: the connector was interrupted within it, and continues on another server.
+            # Without numbers it is unknown which of its events were delivered: a repeated one does less harm.
+            if event.packed.file_number != last.packed.file_number:
+                return True
         # Positions of two servers cannot be compared: after a failover, no event counts as redelivered.
-        if event.server_id != last.server_id or event.ts_ms > self.latest_ms:
+        if event.server_id != last.server_id:
             return True
         if event.position_key < last.position_key:
             return is_later_transaction(event.gtid, last.gtid)

@@ -39,10 +39,12 @@ def promote(mirrored: MirroredDatabase, replica: Replica) -> None:
     register(load(config))
 
 
-@pytest.mark.parametrize(("order", "log"), [("OFF", ""), ("ON", 'format = "avro"')], ids=["json", "avro"])
+@pytest.mark.parametrize(("order", "avro"), [("OFF", False), ("ON", True)], ids=["json", "avro"])
 def test_no_change_is_lost_or_repeated_when_a_replica_is_promoted(
-    mirror_database: MirroredDatabaseBuilder, replica: Replica, order: str, log: str
+    mirror_database: MirroredDatabaseBuilder, replica: Replica, order: str, *, avro: bool
 ) -> None:
+    registry = replica.source.registry_url
+    log = f'format = "avro"\nregistry_url = "{registry}"' if avro else ""
     replica.execute(
         "STOP REPLICA SQL_THREAD",
         f"SET GLOBAL replica_preserve_commit_order = {order}",

@@ -252,11 +252,11 @@ def test_batch_stats_report_a_redelivered_truncate_once() -> None:
 
 
 def test_event_of_a_later_transaction_is_new_at_any_position() -> None:
-    """After a failover the events name the server that committed them first, but have other positions."""
-    first = run([DecodedEvent("u", 9, 900, ts_ms=5000, gtid="a:7")])
+    """After a fail-over the events name the server that committed them first, but have other positions."""
+    first = run([DecodedEvent("u", 9, 900, ts_ms=5000, gtid="a:7", tx_order=1)])
     second = run(
         [
-            DecodedEvent("u", 2, 100, ts_ms=5000, gtid="a:7"),
+            DecodedEvent("u", 2, 100, ts_ms=5000, gtid="a:7", tx_order=1),
             DecodedEvent("u", 2, 200, ts_ms=5000, gtid="a:8"),
         ],
         dict(first.progress),

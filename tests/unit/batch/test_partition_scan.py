@@ -1,5 +1,7 @@
 """Scanning one partition: the result is the same whether events are observed as arrays or one by one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
 from replicator.batch.redelivery import MAX_ROW_HASHES, MAX_SHORT_HASHES, EventPosition, RedeliveryDetector
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
+from replicator.model.position import FILE_SHIFT
 
 FIELDS = ("position_key", "row_key", "ts_ms", "server_id")
 
@@ -105,3 +108,41 @@ def test_duplicate_ranges_are_runs_of_repeated_events(
     offsets = np.arange(10, 10 + len(repeated), dtype=np.int64)
     found = duplicate_ranges(3, offsets, np.array(repeated, dtype=bool))
     assert found == [DuplicateRange(3, first, last) for first, last in ranges]
+
+
+def in_transaction(
+    file: int, *orders: int | None, gtid: str = "a:5", ts_ms: int = 1000
+) -> list[EventPosition]:
+    """Return the events of one transaction, each at its own position."""
+    return [
+        EventPosition((file << FILE_SHIFT) + 10 * i, 1, ts_ms, 1, gtid, order, row_hash=order or i)
+        for i, order in enumerate(orders, start=1)
+    ]
+
+
+@pytest.mark.parametrize("file", [3, 5, 9], ids=["lower", "same", "higher"])
+@pytest.mark.parametrize("cut", [True, False])
+def test_rest_of_a_transaction_comes_from_another_server(file: int, *, cut: bool) -> None:
+    """The connector was interrupted within a transaction, and the promoted server sends it from its beginning."""
+    sent, again = in_transaction(5, 1, 2), in_transaction(file, 1, 2, 3, 4)
+    following = in_transaction(file, 1, gtid="b:1", ts_ms=1001)
+    following = [replace(e, position_key=e.position_key + 100) for e in following]
+    if cut:
+        before = scan(sent, None).run()[1]
+        flags = scan(again + following, before).run()[0].tolist()
+    else:
+        flags = scan(sent + again + following, None).run()[0].tolist()[2:]
+    assert flags == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("file", [3, 9])
+def test_no_event_of_an_interrupted_transaction_is_lost_without_numbers(file: int) -> None:
+    before = scan(in_transaction(5, None, None), None).run()[1]
+    flags = scan(in_transaction(file, None, None, None, None), before).run()[0].tolist()
+    assert flags[2:] == [False, False]
+
+
+def test_next_file_of_the_same_server_has_new_events() -> None:
+    before = scan(in_transaction(5, 1, 2), None).run()[1]
+    flags = scan(in_transaction(6, 1, 2, gtid="a:6"), before).run()[0].tolist()
+    assert flags == [False, False]
