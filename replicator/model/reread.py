@@ -24,7 +24,9 @@ _MOST_SPANS: Final = 5
 _PREFIX: Final = 8
 """Number of bytes of a BINARY key that count in a span."""
 _TEXT: Final = 190
-"""Maximum length of a text in a request: catalogs in a database store at most 1,000 characters of a property."""
+"""Maximum length of a text in a request."""
+_LONGEST: Final = 1_000
+"""Maximum length of a request: catalogs in a database store at most so many characters of a property."""
 
 
 class Phase(StrEnum):
@@ -168,8 +170,14 @@ class Request:
         }
 
     def to_json(self) -> str:
-        """Return the request as one line of JSON."""
-        return json.dumps(self.values())
+        """Return the request as one line of JSON; texts are cut so that it fits into a property."""
+        values = self.values()
+        for most in range(_TEXT, 0, -10):
+            problem = None if self.problem is None else self.problem[:most]
+            text = json.dumps(values | {"reason": self.reason[:most], "problem": problem})
+            if len(text) <= _LONGEST:
+                break
+        return text
 
     @classmethod
     def from_json(cls, text: str) -> "Request":
