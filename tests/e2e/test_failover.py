@@ -65,6 +65,7 @@ def test_no_change_is_lost_or_repeated_when_a_replica_is_promoted(
         )
         with promoted.writers(3, 4):
             promoted.database.execute(*AFTER)
+            until(lambda: not promoted.comparison.differences(["orders"]), seconds=START_S, doing="its rows")
         promoted.comparison.await_equal(mirror, START_S)
         assert mirror.stop() == 0, mirror.tail()
     config = load(mirrored.config)
