@@ -13,10 +13,9 @@ import numpy.typing as npt
 from replicator.batch.event_details import EventDetails, Longs
 from replicator.batch.redelivery import (
     MAX_ROW_HASHES,
-    MAX_SHORT_HASHES,
     EventPosition,
+    IsCompressed,
     RedeliveryDetector,
-    short_hash,
 )
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
@@ -32,15 +31,21 @@ class PartitionScan:
     Attributes:
         events: column → values: offset, position_key, row_key, ts_ms, server_id.
         before: the high-water mark before these events.
+        is_compressed: see `RedeliveryDetector`.
     """
 
     partition: int
     events: Mapping[str, Longs]
     before: HighWater | None
     details: EventDetails
+    is_compressed: IsCompressed
 
     def run(self) -> tuple[Flags, HighWater | None]:
-        """Return which events were delivered before, and the high-water mark after them."""
+        """Return which events were delivered before, and the high-water mark after them.
+
+        Raises:
+            TransactionsNotNumbered: nothing tells whether an event was.
+        """
         none_repeated = np.zeros(len(self.events["offset"]), dtype=bool)
         if not len(none_repeated):
             return none_repeated, self.before
@@ -76,21 +81,20 @@ class PartitionScan:
         packed = PackedPosition(position_key, row_key)
         here = events["offset"][events["position_key"] == position_key]
         earlier = high if high is not None and _is_at(high, position_key, server_id) else None
-        first = self._row_hashes(here[:MAX_SHORT_HASHES])
-        last = self._row_hashes(here[-MAX_ROW_HASHES:]) if len(here) > MAX_SHORT_HASHES else first
-        count = len(here) + (0 if earlier is None else earlier.event_count)
-        known = () if earlier is None else RedeliveryDetector.from_high_water(earlier).short_hashes
-        short = (*known, *map(short_hash, first))
-        complete = MAX_ROW_HASHES < count <= MAX_SHORT_HASHES and len(short) == count
+        # One fetch for few events, and few hashes of many.
+        first = self._row_hashes(here[: 2 * MAX_ROW_HASHES])
+        last = self._row_hashes(here[-MAX_ROW_HASHES:]) if len(here) > 2 * MAX_ROW_HASHES else first
+        known = () if earlier is None else earlier.first_hashes
+        has_first = earlier is None or len(known) == min(earlier.event_count, MAX_ROW_HASHES)
         return HighWater(
             position=self.details.position(self.partition, offset, packed, server_id),
             kind=packed.kind,
             ts_ms=max(int(events["ts_ms"].max()), 0 if high is None else high.ts_ms),
             tx_order=self.details.tx_order(self.partition, offset),
-            event_count=count,
-            first_hashes=((() if earlier is None else earlier.first_hashes) + first)[:MAX_ROW_HASHES],
+            event_count=len(here) + (0 if earlier is None else earlier.event_count),
+            first_hashes=(known + first)[:MAX_ROW_HASHES] if has_first else known,
+            assumed_plain=earlier is not None and earlier.assumed_plain,
             last_hashes=((() if earlier is None else earlier.last_hashes) + last)[-MAX_ROW_HASHES:],
-            short_hashes=short if complete else (),
         )
 
     def _row_hashes(self, offsets: Longs) -> tuple[int, ...]:
@@ -104,11 +108,11 @@ class PartitionScan:
         events = [EventPosition(*row, *more) for *row, more in zip(*columns, details, strict=True)]
         repeated = np.zeros(len(events), dtype=bool)
         if self.before is None:
-            detector, start = RedeliveryDetector.starting_at(events[0]), 1
+            detector, start = RedeliveryDetector.starting_at(events[0], self.is_compressed), 1
         else:
-            detector, start = RedeliveryDetector.from_high_water(self.before), 0
+            detector, start = RedeliveryDetector.from_high_water(self.before, self.is_compressed), 0
         for i in range(start, len(events)):
-            repeated[i] = detector.observe(events, i)
+            repeated[i] = detector.observe(events[i])
         return repeated, detector.high_water()
 
 
