@@ -255,7 +255,12 @@ class TopicCompacted(SchemaError):
 
 
 class TransactionsNotNumbered(SchemaError):
-    """An event of a compressed transaction may have been sent again, or be a second equal change."""
+    """An event of a compressed transaction may have been sent again, or be a second equal change.
+
+    Once the source has deleted its binlog, it cannot tell any more that the transaction is compressed.
+    """
+
+    stays_paused = True
 
 
 class OtherLog(SchemaError):
