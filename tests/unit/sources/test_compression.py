@@ -40,9 +40,14 @@ def test_source_that_does_not_answer_is_not_asked_again_at_once() -> None:
     assert asked == [AT]
 
 
-def test_configuration_decides_without_a_source() -> None:
+def test_probe_follows_the_configuration() -> None:
+    source = {"url": "mysql://u@h/shop", "tables": ["shop.*"]}
     for transactions in (True, False):
-        probe = CompressionProbe.of(minimal_config(log={**KAFKA, "transactions": transactions}))
-        assert probe.ask is None
-        assert probe.may_be_at(AT) is (True if transactions else None)
-    assert CompressionProbe.of(minimal_config()).may_be_at(AT) is None
+        probe = CompressionProbe.of(
+            minimal_config(source=source, log={**KAFKA, "transactions": transactions})
+        )
+        assert probe.expected is transactions
+        assert probe.ask is not None
+    archive = CompressionProbe.of(minimal_config())
+    assert archive.ask is None
+    assert archive.may_be_at(AT) is None
