@@ -42,6 +42,7 @@
     │   ├── EventsLost                       the log no longer has events of a table that the lake needs
     │   │   └── TailLost                     a log that lost its newest events
     │   ├── TopicCompacted                   a compacted topic, which may lack events
+    │   ├── TransactionsNotNumbered          an event that may be a repeated one or a second equal change
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -249,6 +250,15 @@ class TailLost(EventsLost):
 
 class TopicCompacted(SchemaError):
     """The topic of a table is compacted, so it may lack events, deletes among them."""
+
+    stays_paused = True
+
+
+class TransactionsNotNumbered(SchemaError):
+    """An event of a compressed transaction may have been sent again, or be a second equal change.
+
+    Once the source has deleted its binlog, it cannot tell any more that the transaction is compressed.
+    """
 
     stays_paused = True
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
-from replicator.batch.redelivery import is_later_transaction
+from replicator.batch.redelivery import IsCompressed, is_later_transaction
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,
@@ -44,6 +44,7 @@ def collect_stats(
     ranges: Sequence[OffsetRange],
     before: Mapping[int, PartitionProgress],
     fetch: FetchDetails,
+    is_compressed: IsCompressed,
 ) -> BatchStats:
     """Return the statistics of decoded events.
 
@@ -52,13 +53,19 @@ def collect_stats(
         ranges: the offset ranges of the events.
         before: partition → progress at the start of `ranges`.
         fetch: fetches details; it is called only if events must be observed one by one.
+        is_compressed: see `RedeliveryDetector`.
+
+    Raises:
+        TransactionsNotNumbered: nothing tells whether an event was delivered before.
     """
     numbers = {
         name: pc.fill_null(stats_columns.column(name), 0).to_numpy().astype(np.int64, copy=False)
         for name in _NUMBERS
     }
     details = EventDetails(stats_columns, fetch)
-    partitions = [_partition_stats(numbers, r, before.get(r.partition), details) for r in ranges]
+    partitions = [
+        _partition_stats(numbers, r, before.get(r.partition), details, is_compressed) for r in ranges
+    ]
     codes = numbers["code"]
     good = codes < MESSAGE_CODE
     for found in partitions:
@@ -98,14 +105,18 @@ class _PartitionStats:
 
 
 def _partition_stats(
-    numbers: Mapping[str, Longs], r: OffsetRange, before: PartitionProgress | None, details: EventDetails
+    numbers: Mapping[str, Longs],
+    r: OffsetRange,
+    before: PartitionProgress | None,
+    details: EventDetails,
+    is_compressed: IsCompressed,
 ) -> _PartitionStats:
     rows = np.flatnonzero(numbers["partition"] == r.partition)
     rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
     codes = numbers["code"][rows]
     changes = rows[(codes > OP_CODES["r"]) & (codes < BAD_CODE)]
     events = {name: values[changes] for name, values in numbers.items()}
-    scan = PartitionScan(r.partition, events, before.high_water if before else None, details)
+    scan = PartitionScan(r.partition, events, before.high_water if before else None, details, is_compressed)
     flags, high_water = scan.run()
     bad = _repeated_bad(numbers, rows, before.high_water if before else None)
     if len(bad) and high_water is not None and high_water.position.gtid is not None:

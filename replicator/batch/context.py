@@ -22,6 +22,7 @@ from replicator.model.column_rules import ColumnRules
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 from replicator.sources.change_log import ChangeLog, Offsets
+from replicator.sources.compression import CompressionProbe
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class MirrorContext:
     driver_limits: DriverLimits
     sizes: RecordSizes
     rules: ColumnRuleBook
+    compression: CompressionProbe
     exchanged: Exchanged = field(default_factory=Exchanged)
     tagging: Tagging = field(default_factory=Tagging)
 

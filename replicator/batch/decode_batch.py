@@ -46,6 +46,7 @@ def decode_batch(
     Raises:
         UnknownWriter: the writer schema of Avro events cannot be read.
         MissingSchema: change events have no known schema.
+        TransactionsNotNumbered: nothing tells whether an event was delivered before.
     """
     options = context.config.table(str(task.table))
     try:
@@ -144,6 +145,7 @@ def _fetch_first_events(context: MirrorContext, task: TableTask) -> pa.Table:
 
 
 def _with_stats(
+    context: MirrorContext,
     events: MaterializedEvents,
     task: TableTask,
     before: Mapping[int, PartitionProgress],
@@ -158,7 +160,12 @@ def _with_stats(
     short = schema is not None and has_short_key(schema.decoded)
     keys = key_columns(schema.decoded) if schema is not None and short else []
     columns, found = events.stats_columns(keys)
-    return found, batch_stats.collect_stats(columns, task.ranges, before, fetch)
+    try:
+        stats = batch_stats.collect_stats(columns, task.ranges, before, fetch, context.compression.may_be_at)
+    except BaseException:
+        found.release()
+        raise
+    return found, stats
 
 
 def _decode_without_schema(
@@ -171,7 +178,7 @@ def _decode_without_schema(
     """Decode records without a known schema, so that they can be quarantined. Raises `error` for a change event."""
     anything = TableSchema((Column("anything", STRING),))
     decoding = Decoding((WriterSchema(anything),), anything, True, UNDECODABLE)
-    events, stats = _with_stats(_events(context, task, decoding), task, before)
+    events, stats = _with_stats(context, _events(context, task, decoding), task, before)
     if stats.changes or stats.duplicates:
         events.release()
         raise error
@@ -207,7 +214,7 @@ def _decode(
     schema = _batch_schema(context, task, options, writer_schemas, since)
     for_changelog = options.changelog or not schema.source.key
     decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
-    events, stats = _with_stats(_events(context, task, decoding), task, before, schema)
+    events, stats = _with_stats(context, _events(context, task, decoding), task, before, schema)
     return DecodedBatch(context, task, options, events, schema, stats)
 
 

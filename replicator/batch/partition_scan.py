@@ -13,14 +13,13 @@ import numpy.typing as npt
 from replicator.batch.event_details import EventDetails, Longs
 from replicator.batch.redelivery import (
     MAX_ROW_HASHES,
-    MAX_SHORT_HASHES,
     EventPosition,
+    IsCompressed,
     RedeliveryDetector,
-    short_hash,
 )
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
-from replicator.model.position import FILE_SHIFT, PackedPosition
+from replicator.model.position import PackedPosition
 
 Flags = npt.NDArray[np.bool_]
 
@@ -32,15 +31,21 @@ class PartitionScan:
     Attributes:
         events: column → values: offset, position_key, row_key, ts_ms, server_id.
         before: the high-water mark before these events.
+        is_compressed: see `RedeliveryDetector`.
     """
 
     partition: int
     events: Mapping[str, Longs]
     before: HighWater | None
     details: EventDetails
+    is_compressed: IsCompressed
 
     def run(self) -> tuple[Flags, HighWater | None]:
-        """Return which events were delivered before, and the high-water mark after them."""
+        """Return which events were delivered before, and the high-water mark after them.
+
+        Raises:
+            TransactionsNotNumbered: nothing tells whether an event was.
+        """
         none_repeated = np.zeros(len(self.events["offset"]), dtype=bool)
         if not len(none_repeated):
             return none_repeated, self.before
@@ -54,17 +59,7 @@ class PartitionScan:
         ascending = (position_key[1:] > position_key[:-1]) | (
             (position_key[1:] == position_key[:-1]) & (row_key[1:] > row_key[:-1])
         )
-        one_server = bool((servers == servers[0]).all() and ascending.all())
-        return one_server and not self._may_change_servers() and self._begins_after_high_water()
-
-    def _may_change_servers(self) -> bool:
-        """Return whether a binlog file of another server may begin within these events.
-
-        A transaction that was interrupted by a fail-over is sent again, in another file and not at a later time.
-        """
-        files, times = self.events["position_key"] >> FILE_SHIFT, self.events["ts_ms"]
-        begins = np.flatnonzero(np.diff(files)) + 1
-        return bool((times[begins] <= np.maximum.accumulate(times)[begins - 1]).any())
+        return bool((servers == servers[0]).all() and ascending.all()) and self._begins_after_high_water()
 
     def _begins_after_high_water(self) -> bool:
         high = self.before
@@ -72,9 +67,6 @@ class PartitionScan:
             return True
         first = PackedPosition(int(self.events["position_key"][0]), int(self.events["row_key"][0]))
         last = PackedPosition.pack(high.position, high.kind)
-        if first.file_number != last.file_number and int(self.events["ts_ms"][0]) <= high.ts_ms:
-            # It may be the rest of the last transaction, from another server.
-            return False
         # At the furthest position itself, the row number decides only if rows were ascending and no replay is known.
         if high.rows_ascending and high.replayed_count is None:
             return first > last
@@ -89,21 +81,20 @@ class PartitionScan:
         packed = PackedPosition(position_key, row_key)
         here = events["offset"][events["position_key"] == position_key]
         earlier = high if high is not None and _is_at(high, position_key, server_id) else None
-        first = self._row_hashes(here[:MAX_SHORT_HASHES])
-        last = self._row_hashes(here[-MAX_ROW_HASHES:]) if len(here) > MAX_SHORT_HASHES else first
-        count = len(here) + (0 if earlier is None else earlier.event_count)
-        known = () if earlier is None else RedeliveryDetector.from_high_water(earlier).short_hashes
-        short = (*known, *map(short_hash, first))
-        complete = MAX_ROW_HASHES < count <= MAX_SHORT_HASHES and len(short) == count
+        # One fetch for few events, and few hashes of many.
+        first = self._row_hashes(here[: 2 * MAX_ROW_HASHES])
+        last = self._row_hashes(here[-MAX_ROW_HASHES:]) if len(here) > 2 * MAX_ROW_HASHES else first
+        known = () if earlier is None else earlier.first_hashes
+        has_first = earlier is None or len(known) == min(earlier.event_count, MAX_ROW_HASHES)
         return HighWater(
             position=self.details.position(self.partition, offset, packed, server_id),
             kind=packed.kind,
             ts_ms=max(int(events["ts_ms"].max()), 0 if high is None else high.ts_ms),
             tx_order=self.details.tx_order(self.partition, offset),
-            event_count=count,
-            first_hashes=((() if earlier is None else earlier.first_hashes) + first)[:MAX_ROW_HASHES],
+            event_count=len(here) + (0 if earlier is None else earlier.event_count),
+            first_hashes=(known + first)[:MAX_ROW_HASHES] if has_first else known,
+            assumed_plain=earlier is not None and earlier.assumed_plain,
             last_hashes=((() if earlier is None else earlier.last_hashes) + last)[-MAX_ROW_HASHES:],
-            short_hashes=short if complete else (),
         )
 
     def _row_hashes(self, offsets: Longs) -> tuple[int, ...]:
@@ -117,11 +108,11 @@ class PartitionScan:
         events = [EventPosition(*row, *more) for *row, more in zip(*columns, details, strict=True)]
         repeated = np.zeros(len(events), dtype=bool)
         if self.before is None:
-            detector, start = RedeliveryDetector.starting_at(events[0]), 1
+            detector, start = RedeliveryDetector.starting_at(events[0], self.is_compressed), 1
         else:
-            detector, start = RedeliveryDetector.from_high_water(self.before), 0
+            detector, start = RedeliveryDetector.from_high_water(self.before, self.is_compressed), 0
         for i in range(start, len(events)):
-            repeated[i] = detector.observe(events, i)
+            repeated[i] = detector.observe(events[i])
         return repeated, detector.high_water()
 
 

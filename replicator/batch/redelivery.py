@@ -4,48 +4,47 @@ At-least-once delivery repeats a suffix of the log in order. So a redelivered ev
 position seen, and its source time is not later than the latest one seen. Both must hold: if the binlogs of the source
 were reset and are numbered from one again, positions are small but time advances, and losing a change is worse than
 recording it twice. For the same reason an event is new if its GTID shows a later transaction than the furthest one:
-after a fail-over, positions are those of another server. If the connector was interrupted within the furthest
-transaction, the other server sends that again: the numbers of its events tell which of them are new.
+after a fail-over, positions are those of another server. The furthest transaction itself is then new too: the
+connector may have been interrupted within it.
 
 Several events may share one position: the numbered rows of a statement, the delete and the create of a key update, or,
 if the source compresses its transactions (binlog_transaction_compression), all events of a transaction, in which each
 statement numbers its rows from zero. At the furthest position, events are therefore classified by the first of these
-rules that applies:
+rules that applies. Equal content alone never makes an event a repeated one, because a compressed transaction may
+contain it twice.
 
-1. By transaction order, if the connector numbers the events of a transaction (provide.transaction.metadata): an event
+1. A row after the last one is new, if rows were ascending so far: the last one is the greatest that was sent.
+2. By transaction order, if the connector numbers the events of a transaction (provide.transaction.metadata): an event
    is repeated if its number is not greater than that of the furthest event.
-2. By count, while a replay of all events at the position is in progress: the next `event_count` events are repeated.
-3. By row number, if rows were ascending so far: a row after the last one is new; all others are repeated while a replay
-   is in progress.
-4. By content, otherwise: an event is repeated if its row hash, with those of the events that follow, equals a part of
-   the hashes seen at the position. Only a limited number of hashes is kept. If rows were ascending, an event without a
-   known hash is repeated if the last event follows in the same batch; if they were not, only a repetition of all events
-   or of a suffix counts.
+3. By count or by row number, while a replay of all events at the position is known to be in progress, because it began
+   at an earlier position, or because the position is not that of a compressed transaction.
+4. An event whose content no event at the position had is new, and the transaction is compressed. A limited number of
+   row hashes is kept, so this is known of the first row of a statement, and of any event if there were few.
+5. If the position is not that of a compressed transaction, all others are repeated: one position has each row once.
+   If that is only assumed, because the source cannot be asked and `log.transactions` is off, an event of which rule 4
+   says that it is compressed nevertheless raises `TransactionsNotNumbered`.
+6. Otherwise nothing tells a repeated event from a second equal change. `TransactionsNotNumbered` is raised.
 """
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from replicator.errors import TransactionsNotNumbered
 from replicator.model.commit_marker import HighWater
-from replicator.model.position import PackedPosition
+from replicator.model.position import PackedPosition, SourcePosition
+
+IsCompressed = Callable[[SourcePosition], bool | None]
+"""Returns whether the binlog has, or may have, a compressed transaction at a position; it may ask the source.
+
+None is the assumption that it has none.
+"""
 
 MAX_ROW_HASHES: Final = 32
 """Maximum number of row hashes kept of the first, and also of the last events at a position."""
 
-MAX_SHORT_HASHES: Final = 512
-"""Maximum number of 24-bit row hashes kept per position; enough for the rows of a usual binlog event of 8 KiB."""
-
-_SHORT_HASH_MASK: Final = (1 << 24) - 1
-
 _BY_ROW: Final = -1
 """Value of `replayed_count` for a replay whose events are identified by row number; it may begin inside a statement."""
-
-
-def short_hash(row_hash: int) -> int:
-    """Return the lowest 24 bits of a row hash."""
-    return row_hash & _SHORT_HASH_MASK
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,6 @@ class EventPosition:
         """The position as a value."""
         return PackedPosition(self.position_key, self.row_key)
 
-    @property
-    def short_hash(self) -> int:
-        """The lowest 24 bits of the row hash."""
-        return short_hash(self.row_hash)
-
     def shares_position(self, other: "EventPosition") -> bool:
         """Return whether both events have the same binlog file and offset on the same server."""
         return (self.position_key, self.server_id) == (other.position_key, other.server_id)
@@ -84,7 +78,9 @@ class RedeliveryDetector:
         latest_ms: the latest source time seen, milliseconds since the epoch.
         replayed_count: None if no replay of the events at the last position is known; the number of them that were
             sent again so far; or `_BY_ROW`.
-        short_hashes: an ordered set.
+        assumed_plain: whether events at the last position were dropped under the assumption that it is not that of a
+            compressed transaction.
+        is_compressed: asked only about the position of `last`, if nothing else tells whether an event is repeated.
         file: name of the binlog file of `last`, if known.
     """
 
@@ -95,11 +91,12 @@ class RedeliveryDetector:
     last_hashes: list[int]
     rows_ascending: bool
     replayed_count: int | None
-    short_hashes: dict[int, None]
+    is_compressed: IsCompressed
+    assumed_plain: bool = False
     file: str | None = None
 
     @classmethod
-    def starting_at(cls, event: EventPosition) -> "RedeliveryDetector":
+    def starting_at(cls, event: EventPosition, is_compressed: IsCompressed) -> "RedeliveryDetector":
         """Return the state after the first event of a partition."""
         return cls(
             last=event,
@@ -109,11 +106,11 @@ class RedeliveryDetector:
             last_hashes=[event.row_hash],
             rows_ascending=True,
             replayed_count=None,
-            short_hashes={event.short_hash: None},
+            is_compressed=is_compressed,
         )
 
     @classmethod
-    def from_high_water(cls, high: HighWater) -> "RedeliveryDetector":
+    def from_high_water(cls, high: HighWater, is_compressed: IsCompressed) -> "RedeliveryDetector":
         """Return the state after earlier batches."""
         packed, position = PackedPosition.pack(high.position, high.kind), high.position
         last = EventPosition(
@@ -132,17 +129,16 @@ class RedeliveryDetector:
             last_hashes=list(high.last_hashes),
             rows_ascending=high.rows_ascending,
             replayed_count=high.replayed_count,
-            short_hashes=dict.fromkeys(high.short_hashes or map(short_hash, high.last_hashes)),
+            is_compressed=is_compressed,
+            assumed_plain=high.assumed_plain,
             file=position.file,
         )
 
     def high_water(self) -> HighWater:
         """Return the state as a value for the commit marker."""
         last = self.last
-        # `last_hashes` holds all of few events; an incomplete set of short hashes is not kept.
-        complete = MAX_ROW_HASHES < self.event_count == len(self.short_hashes)
         return HighWater(
-            position=last.packed.unpack(self.file, last.server_id, last.gtid),
+            position=self._position(),
             kind=last.packed.kind,
             ts_ms=self.latest_ms,
             tx_order=last.tx_order,
@@ -151,15 +147,17 @@ class RedeliveryDetector:
             last_hashes=tuple(self.last_hashes),
             rows_ascending=self.rows_ascending,
             replayed_count=self.replayed_count,
-            short_hashes=tuple(self.short_hashes) if complete else (),
+            assumed_plain=self.assumed_plain,
         )
 
-    def observe(self, events: Sequence[EventPosition], i: int) -> bool:
-        """Advance to `events[i]` if it is new. Return whether it was delivered before.
+    def observe(self, event: EventPosition) -> bool:
+        """Advance to `event` if it is new. Return whether it was delivered before.
 
-        Events must be observed in offset order. Those after the `i`-th are used to recognize a replay.
+        Events must be observed in offset order.
+
+        Raises:
+            TransactionsNotNumbered: nothing tells whether it was.
         """
-        event = events[i]
         if self._is_later(event):
             self._advance_to(event)
             return False
@@ -167,7 +165,7 @@ class RedeliveryDetector:
             # If the replay reaches the last position, it contains all events there.
             self.replayed_count = _BY_ROW if self.rows_ascending else 0
             return True
-        repeated = self._observe_at_last_position(events, i)
+        repeated = self._observe_at_last_position(event)
         if not repeated:
             self._advance_to(event)
         elif self._has_replay_ended(event):
@@ -179,13 +177,14 @@ class RedeliveryDetector:
         last = self.last
         if event.ts_ms > self.latest_ms:
             return True
-        if event.gtid is not None and event.gtid == last.gtid:
-            if event.tx_order is not None and last.tx_order is not None:
-                return event.tx_order > last.tx_order
+        if (
+            event.gtid is not None
+            and event.gtid == last.gtid
+            and event.packed.file_number != last.packed.file_number
+        ):
             # No transaction is in two files: the connector was interrupted within it, and continues on another server.
-            # Without numbers it is unknown which of its events were delivered: a repeated one does less harm.
-            if event.packed.file_number != last.packed.file_number:
-                return True
+            # It is unknown which of its events were delivered: a repeated one does less harm than a lost one.
+            return True
         # Positions of two servers cannot be compared: after a failover, no event counts as redelivered.
         if event.server_id != last.server_id:
             return True
@@ -193,22 +192,59 @@ class RedeliveryDetector:
             return is_later_transaction(event.gtid, last.gtid)
         return event.position_key > last.position_key
 
-    def _observe_at_last_position(self, events: Sequence[EventPosition], i: int) -> bool:
-        """Return whether `events[i]`, at the last position, is repeated; update the count of replayed events."""
-        event = events[i]
+    def _observe_at_last_position(self, event: EventPosition) -> bool:
+        """Return whether `event`, at the last position, is repeated; update the count of replayed events."""
+        if self.rows_ascending and event.row_key > self.last.row_key:
+            # Numbers cannot tell this: a connector that was killed within a statement numbers the rest from one again.
+            return False
         if event.tx_order is not None and self.last.tx_order is not None:
             return event.tx_order <= self.last.tx_order
         if self.replayed_count is not None and self.replayed_count != _BY_ROW:
             self.replayed_count += 1
             return self.replayed_count <= self.event_count
-        if not self.rows_ascending:
-            self.replayed_count = self._replayed_count_from(events, i)
-            return self.replayed_count is not None
-        if event.row_key > self.last.row_key or self.replayed_count == _BY_ROW:
-            return event.row_key <= self.last.row_key
-        repeated = self._repeats_ascending_rows(events, i)
-        self.replayed_count = _BY_ROW if repeated else None
-        return repeated
+        if self.replayed_count == _BY_ROW and not self.assumed_plain:
+            return True
+        if self._has_new_content(event):
+            if self.assumed_plain:
+                raise self._not_numbered(event)
+            return False
+        if self.replayed_count is None:
+            self._begin_replay(event)
+        return True
+
+    def _begin_replay(self, event: EventPosition) -> None:
+        """Begin a replay within the last position.
+
+        Raises:
+            TransactionsNotNumbered: `event` may be a second equal change of a compressed transaction.
+        """
+        compressed = True if not self.rows_ascending else self.is_compressed(self._position())
+        if compressed:
+            raise self._not_numbered(event)
+        self.assumed_plain = self.assumed_plain or compressed is None
+        self.replayed_count = _BY_ROW
+
+    def _not_numbered(self, event: EventPosition) -> TransactionsNotNumbered:
+        return TransactionsNotNumbered(
+            f"changes at {event.packed.unpack(self.file, event.server_id, event.gtid)} may be equal ones of one"
+            " transaction, or may have been sent again",
+            "set log.transactions = true, run: replicator connect, and read the table again: replicator heal TABLE",
+        )
+
+    def _has_new_content(self, event: EventPosition) -> bool:
+        """Return whether no event at the last position was equal to `event`, as far as that is known.
+
+        `event` is not after the last row.
+        """
+        first, last = self.first_hashes, self.last_hashes
+        if (
+            event.row_hash in first
+            or event.row_hash in last
+            or len(first) < min(self.event_count, MAX_ROW_HASHES)
+        ):
+            return False
+        # Among ascending rows, row 0 can only be one of the first.
+        return self.event_count <= 2 * MAX_ROW_HASHES or (self.rows_ascending and event.packed.row == 0)
 
     def _has_replay_ended(self, event: EventPosition) -> bool:
         """Return whether `event`, a repeated one at the last position, is the last of a replay."""
@@ -221,14 +257,10 @@ class RedeliveryDetector:
         last = self.last
         if event.shares_position(last):
             self.rows_ascending = self.rows_ascending and event.row_key > last.row_key
-            # The event may be a redelivered one that was not recognized. Counting too few events may record a change
-            # twice; counting too many would drop a change if everything is redelivered from an earlier position.
-            if self.rows_ascending or event.short_hash not in self.short_hashes:
-                self._count(event)
+            self._count(event)
         else:
-            self.event_count, self.rows_ascending = 1, True
+            self.event_count, self.rows_ascending, self.assumed_plain = 1, True, False
             self.first_hashes, self.last_hashes = [event.row_hash], [event.row_hash]
-            self.short_hashes = {event.short_hash: None}
             if event.packed.file_number != last.packed.file_number:
                 self.file = None
         self.replayed_count = None
@@ -237,67 +269,15 @@ class RedeliveryDetector:
 
     def _count(self, event: EventPosition) -> None:
         """Count one more event at the last position, and keep its hash."""
-        self.event_count += 1
-        if len(self.first_hashes) < MAX_ROW_HASHES:
+        # Markers of a rebuilt or reread table have no hashes of the first events.
+        if len(self.first_hashes) == self.event_count < MAX_ROW_HASHES:
             self.first_hashes.append(event.row_hash)
+        self.event_count += 1
         self.last_hashes = [*self.last_hashes, event.row_hash][-MAX_ROW_HASHES:]
-        if len(self.short_hashes) < MAX_SHORT_HASHES:
-            self.short_hashes[event.short_hash] = None
 
-    def _repeats_ascending_rows(self, events: Sequence[EventPosition], i: int) -> bool:
-        """Return whether a replay begins with `events[i]`, which is not after the last row; rows ascended so far."""
-        upcoming = list(itertools.takewhile(self._is_at_last_position, itertools.islice(events, i, None)))
-        # Each further run begins where the connector was killed again, or belongs to another statement.
-        runs = _ascending_runs(upcoming)
-        hashes = [event.row_hash for event in runs[0]]
-        if len(self.short_hashes) == self.event_count:
-            wanted, known = [short_hash(h) for h in hashes], list(self.short_hashes)
-            return any(known[n : n + len(wanted)] == wanted for n in range(self.event_count))
-        if events[i].packed.row == 0:
-            # A first row with a changed key has two events.
-            return any(_have_common_prefix(hashes, self.first_hashes[n:]) for n in (0, 1))
-        # If the batch ends before the last row, nothing is known: applying a change twice does less harm.
-        known_from_end = self.last_hashes[::-1]
-        return any(
-            run[-1].row_key == self.last.row_key
-            and _have_common_prefix([event.row_hash for event in reversed(run)], known_from_end)
-            for run in runs
-        )
-
-    def _is_at_last_position(self, event: EventPosition) -> bool:
-        return event.shares_position(self.last) and event.row_key <= self.last.row_key
-
-    def _replayed_count_from(self, events: Sequence[EventPosition], i: int) -> int | None:
-        """Return the number of replayed events up to `events[i]`, if a replay begins with it; None if none does."""
-        if events[i].row_hash not in self.last_hashes and events[i].row_hash not in self.first_hashes[:2]:
-            return None
-        candidates = itertools.takewhile(self.last.shares_position, events[i : i + MAX_ROW_HASHES])
-        upcoming = [event.row_hash for event in candidates]
-        for length in range(1, len(self.last_hashes) + 1):
-            if _starts_with(upcoming, self.last_hashes[-length:]):
-                return self.event_count - length + 1
-        # A first row with a changed key has two events.
-        return next((n + 1 for n in (0, 1) if _starts_with(upcoming, self.first_hashes[n:])), None)
-
-
-def _starts_with(hashes: Sequence[int], prefix: Sequence[int]) -> bool:
-    return bool(prefix) and hashes[: len(prefix)] == prefix
-
-
-def _have_common_prefix(hashes: Sequence[int], known: Sequence[int]) -> bool:
-    """Return whether the shorter list is not empty and is the beginning of the other."""
-    length = min(len(hashes), len(known))
-    return length > 0 and hashes[:length] == known[:length]
-
-
-def _ascending_runs(events: Sequence[EventPosition]) -> list[list[EventPosition]]:
-    """Split events into runs of ascending rows; at least one run."""
-    runs: list[list[EventPosition]] = [[]]
-    for event in events:
-        if runs[-1] and event.row_key <= runs[-1][-1].row_key:
-            runs.append([])
-        runs[-1].append(event)
-    return runs
+    def _position(self) -> SourcePosition:
+        """Return the last position."""
+        return self.last.packed.unpack(self.file, self.last.server_id, self.last.gtid)
 
 
 def is_later_transaction(gtid: str | None, than: str | None) -> bool:

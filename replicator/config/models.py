@@ -116,10 +116,10 @@ class KafkaLog(Section):
 
     `options` are librdkafka's names (`security.protocol`, `sasl.username`, …), given once for both clients: the
     Spark side receives their Java counterparts. `connect` uses `schemas`, `partitions`, `transactions` and
-    `connect_url`. `allow_lossy` names options of the connector that may lose data. `registry_url` is a schema
-    registry's Confluent-compatible API, for `format = "avro"`. With `flattened`, events are rows from
-    ExtractNewRecordState instead of envelopes. `archive` is a recorded archive of the same topics: events that Kafka
-    has deleted are read from it.
+    `connect_url`. With `transactions`, events without numbers may be ones of compressed transactions. `allow_lossy`
+    names options of the connector that may lose data. `registry_url` is a schema registry's Confluent-compatible API,
+    for `format = "avro"`. With `flattened`, events are rows from ExtractNewRecordState instead of envelopes. `archive`
+    is a recorded archive of the same topics: events that Kafka has deleted are read from it.
     """
 
     kind: Literal["kafka"]

@@ -6,7 +6,6 @@ Iceberg snapshot, atomically. `schemas/` describes all of them. The summaries of
 table's metadata, which each commit rewrites: markers in them would make each commit more expensive.
 """
 
-import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,6 @@ SNAPSHOT_KEY: Final = "replicator.snapshot-id"
 SEQUENCE_KEY: Final = "replicator.sequence-number"
 """Table property with Iceberg's sequence number of that snapshot."""
 MARKER_VERSION: Final = 1
-_ROW_BYTES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,8 @@ class HighWater:
         rows_ascending: whether the row numbers at `position` ascended, as those of one statement do.
         replayed_count: events at `position` that a restarted connector has sent again so far; None if it is not
             sending them again.
-        short_hashes: lowest 24 bits of the row hashes at `position`, in order, if `last_hashes` does not hold all of
-            them; empty above the limit.
+        assumed_plain: whether events at `position` were dropped under the assumption that it is not that of a
+            compressed transaction.
     """
 
     position: SourcePosition
@@ -78,7 +76,7 @@ class HighWater:
     last_hashes: tuple[int, ...] = ()
     rows_ascending: bool = True
     replayed_count: int | None = None
-    short_hashes: tuple[int, ...] = ()
+    assumed_plain: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -91,9 +89,7 @@ class HighWater:
             "marks": list(self.last_hashes),
             "plain": self.rows_ascending,
             "resent": self.replayed_count,
-            "rows": base64.b64encode(
-                b"".join(r.to_bytes(_ROW_BYTES, "big") for r in self.short_hashes)
-            ).decode(),
+            "assumed": self.assumed_plain,
         }
 
     @classmethod
@@ -109,12 +105,8 @@ class HighWater:
             tuple(value.get("marks", ())),
             value.get("plain", True),
             value.get("resent"),
-            _rows(base64.b64decode(value.get("rows", ""))),
+            value.get("assumed", False),
         )
-
-
-def _rows(data: bytes) -> tuple[int, ...]:
-    return tuple(int.from_bytes(data[i : i + _ROW_BYTES], "big") for i in range(0, len(data), _ROW_BYTES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,16 +65,6 @@ def assert_rows_equal(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> 
     assert found == wanted, f"{table.name}: extra {found - wanted}, missing {wanted - found}"
 
 
-def assert_changelog_has_all(catalog: Catalog, namespace: str, table: SourceTable) -> None:
-    """Assert that the changelog has each change at least once, and no other."""
-    rows = lake_rows(catalog, f"{namespace}_changes", table.name)
-    found, wanted = (
-        {_place(change) for change in changes}
-        for changes in ([row["_change"] for row in rows], [_change_of(c) for c in table.changes])
-    )
-    assert found == wanted, f"{table.name}: extra {found - wanted}, missing {wanted - found}"
-
-
 def assert_changelog_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:
     """Assert that the changelog has each change once, and the changes of each key in their order in the source."""
     assert_changes_equal(lake_rows(catalog, f"{namespace}_changes", table.name), table)

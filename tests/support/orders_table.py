@@ -31,11 +31,15 @@ def event(
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,
     partition: int = 0,
+    tx_order: int | None = None,
 ) -> Record:
-    """Return a change of the table `orders`."""
+    """Return a change of the table `orders`; `tx_order` is its number if the connector numbers events."""
     row = before if op == "d" else after
     key = None if row is None else key_of(row, ["id"])
     value = change_event(op, Place(1, pos), "orders", before=before, after=after)
+    if tx_order is not None:
+        block = {"id": str(pos), "total_order": tx_order, "data_collection_order": tx_order}
+        value = json.dumps({**json.loads(value), "transaction": block}).encode()
     return Record(ORDERS, partition, key, value)
 
 

@@ -151,6 +151,7 @@ def _connector(config: Config) -> list[CheckResult]:
             log_format=config.log.format,
             flattened=config.log.flattened,
             reads_rows=not config.reads_new_tables,
+            numbered=config.log.transactions,
         ),
         *check_selection(connector, config),
     ]

@@ -174,10 +174,12 @@ def check_connector(
     log_format: str = "json",
     flattened: bool = False,
     reads_rows: bool = True,
+    numbered: bool = False,
 ) -> list[CheckResult]:
     """Run every check of the connector of a log in `log_format`, in the order of the report.
 
     `reads_rows` is whether the rows of new tables come from the connector, and not from the mirror.
+    `numbered` is whether it must number the events of each transaction.
     `allowed` are the losses of log.allow_lossy. `replicator connect` manages the connector with the same name as
     the `mirror`.
     """
@@ -193,6 +195,7 @@ def check_connector(
             if reads_rows or rule.option != _SNAPSHOT
         ),
         _heartbeats(connector.options),
+        *_numbers(connector.options, numbered),
         *_shape(connector.options, log_format, flattened),
         *(_json(connector.options) if log_format == "json" else _avro(connector.options)),
         *_left_out(connector.options, allowed),
@@ -270,6 +273,17 @@ def _heartbeats(options: Mapping[str, str]) -> CheckResult:
         "set it to 1000: without heartbeats, the connector's position does not advance while the mirrored tables are"
         " idle, and run --until-caught-up cannot detect that it has caught up",
     )
+
+
+def _numbers(options: Mapping[str, str], numbered: bool) -> Iterator[CheckResult]:
+    """Check that the connector numbers the events of each transaction, if it must."""
+    option = "provide.transaction.metadata"
+    value = options.get(option, "false")
+    if numbered and value != "true":
+        step = "run: replicator connect, or set it to true: without numbers, equal changes of a compressed transaction"
+        yield fail(f"connector: {option}", value, f"{step} cannot be distinguished from redelivered ones")
+    elif numbered:
+        yield ok(f"connector: {option}", value)
 
 
 def _rule(rule: _Rule, options: Mapping[str, str], allowed: Collection[str]) -> CheckResult:

@@ -18,6 +18,7 @@ _LOG_CASCADES = (
     "use MySQL 9.6 or newer with innodb_native_foreign_keys = OFF, or let the application change the children itself; "
     "until then find and correct such rows with: replicator verify --repair"
 )
+_SHARED = "all events of a compressed transaction have one position"
 
 
 def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
@@ -25,6 +26,7 @@ def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
     return [
         _version(facts),
         *_binlog(facts),
+        _compression(facts, config),
         _gtid(facts),
         _retention(facts),
         _time_zone(facts),
@@ -90,12 +92,28 @@ def _binlog(facts: SourceFacts) -> Iterator[CheckResult]:
         good="FULL",
         advice="SET PERSIST binlog_row_metadata = 'FULL'  (binlog files then carry column names)",
     )
-    yield _optional(
+
+
+def _compression(facts: SourceFacts, config: Config) -> CheckResult:
+    name, value = (
         "source: binlog_transaction_compression",
-        get("binlog_transaction_compression", "OFF"),
-        good="OFF",
-        advice="events of a compressed transaction share one position: set log.transactions = true and run connect, "
-        "or SET PERSIST it to OFF",
+        facts.variables.get("binlog_transaction_compression", "OFF"),
+    )
+    if value.upper() in ("OFF", ""):
+        return ok(name, value or "OFF")
+    if not isinstance(config.log, KafkaLog):
+        return warn(
+            name, value, "tables pause if events were sent again, unless the archive has numbered events"
+        )
+    off = "SET PERSIST binlog_transaction_compression = OFF"
+    if config.log.flattened:
+        return fail(name, value, f"{off}  ({_SHARED}, and flattened events have no numbers)")
+    if config.log.transactions:
+        return ok(name, f"{value}, and the connector numbers the events")
+    return fail(
+        name,
+        value,
+        f"set log.transactions = true and run: replicator connect; or {off}  ({_SHARED})",
     )
 
 

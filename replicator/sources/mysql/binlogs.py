@@ -16,6 +16,8 @@ from replicator.sources.mysql.connection import read_binlog_end
 _HEAD_EVENTS: Final = 4
 """The events at the beginning of a file among which `Previous_gtids` is."""
 _NO_SUCH_EVENT: Final = 1220
+COMPRESSED: Final = "Transaction_payload"
+"""The type of an event that contains all events of a compressed transaction."""
 _ATTEMPTS: Final = 100
 _COMMIT_S: Final = 0.01
 """Delay between two attempts. In all of them together, the transactions in the binlog should commit."""
@@ -60,15 +62,25 @@ def has_event(connection: Connection, file: str, position: SourcePosition) -> bo
     Raises:
         SourceError: the server cannot be queried, or the account lacks REPLICATION SLAVE.
     """
+    return event_type(connection, file, position) is not None
+
+
+def event_type(connection: Connection, file: str, position: SourcePosition) -> str | None:
+    """Return the type of the event of the position's server that begins at its offset in `file`; None if none does.
+
+    Raises:
+        SourceError: the server cannot be queried, or the account lacks REPLICATION SLAVE.
+    """
     try:
         row = connection.exec_driver_sql(
             f"SHOW BINLOG EVENTS IN %s FROM {int(position.pos)} LIMIT 1", (file,)
         ).first()
     except DBAPIError as error:
         if error.orig is not None and error.orig.args and error.orig.args[0] == _NO_SUCH_EVENT:
-            return False
+            return None
         raise
-    return row is not None and (int(row[1]), int(row[3])) == (position.pos, position.server_id)
+    same = row is not None and (int(row[1]), int(row[3])) == (position.pos, position.server_id)
+    return str(row[2]) if row is not None and same else None
 
 
 def read_exact_binlog_end(connection: Connection) -> BinlogEnd:

@@ -34,6 +34,7 @@ progresses = st.builds(
         last_hashes=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple),
         rows_ascending=st.booleans(),
         replayed_count=st.none() | st.integers(-1, 9),
+        assumed_plain=st.booleans(),
     ),
 )
 markers = st.builds(

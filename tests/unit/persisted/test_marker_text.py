@@ -32,7 +32,7 @@ MARKER = CommitMarker(
                     last_hashes=(9,),
                     rows_ascending=False,
                     replayed_count=4,
-                    short_hashes=(1, 0xABCDEF),
+                    assumed_plain=True,
                 ),
             ),
             1: PartitionProgress(3),
@@ -52,8 +52,8 @@ MARKER_TEXT = (
     f'"snapshot":{{"anew":true,"end":[1,7],"position":{POSITION_TEXT},'
     '"starts":{"0":2,"1":0},"ts_ms":1700000000004},'
     '"topic_ids":{"p.shop.orders":"uuid"},'
-    '"topics":{"p.shop.orders":{"0":{"high_water":{"head":[-7,8],"kind":1,"marks":[9],"nth":6,"plain":false,'
-    f'"position":{POSITION_TEXT},"resent":4,"rows":"AAABq83v","seen":2,"ts_ms":1700000000000}},"next":42}},'
+    '"topics":{"p.shop.orders":{"0":{"high_water":{"assumed":true,"head":[-7,8],"kind":1,"marks":[9],"nth":6,"plain":false,'
+    f'"position":{POSITION_TEXT},"resent":4,"seen":2,"ts_ms":1700000000000}},"next":42}},'
     '"1":{"high_water":null,"next":3}}},'
     f'"truncate":{{"offset":30,"partition":1,"position":{POSITION_TEXT},"ts_ms":1700000000003}},'
     '"version":1,"watermark_ms":1700000000001}'
@@ -91,6 +91,12 @@ def test_commit_marker_is_read_from_its_text() -> None:
     assert found.to_json() == MARKER_TEXT
 
 
+def test_commit_marker_with_short_row_hashes_is_read() -> None:
+    text = MARKER_TEXT.replace('"resent":4,', '"resent":4,"rows":"AAABq83v",')
+    assert text != MARKER_TEXT
+    assert CommitMarker.from_json(text) == MARKER
+
+
 def test_commit_marker_of_the_first_version_is_read() -> None:
     found = CommitMarker.from_json(FIRST_MARKER_TEXT)
     high = HighWater(
@@ -103,7 +109,7 @@ def test_commit_marker_of_the_first_version_is_read() -> None:
         last_hashes=(),
         rows_ascending=True,
         replayed_count=None,
-        short_hashes=(),
+        assumed_plain=False,
     )
     assert found == CommitMarker(
         "shop",

@@ -98,6 +98,14 @@ def test_check_connector_passes_when_the_connector_is_safe() -> None:
     assert trouble(check_connector(connector(SAFE))) == {}
 
 
+def test_check_connector_fails_when_it_must_number_events_and_does_not() -> None:
+    name = "connector: provide.transaction.metadata"
+    missing = trouble(check_connector(connector(SAFE), numbered=True))[name]
+    assert (missing.status, missing.found) == ("fail", "false")
+    numbering = connector(SAFE | {"provide.transaction.metadata": "true"})
+    assert trouble(check_connector(numbering, numbered=True)) == {}
+
+
 def test_check_selection_warns_when_the_tables_have_changed_since_connect(config: Config) -> None:
     selection = {name: value for name, value in table_selection(config).items() if value}
     assert [r.status for r in check_selection(connector(SAFE | selection), config)] == ["ok"]

@@ -97,7 +97,7 @@ def test_check_source_passes_when_the_server_is_suitable() -> None:
             "binlog_transaction_compression",
             "ON",
             "source: binlog_transaction_compression",
-            "warn",
+            "fail",
             "log.transactions",
         ),
         ("gtid_mode", "OFF", "source: gtid_mode", "warn", "enforce_gtid_consistency"),
@@ -126,6 +126,20 @@ def test_check_source_reports_unsuitable_server_settings(
 )
 def test_check_source_passes_when_server_settings_are_suitable(variables: dict[str, str]) -> None:
     assert trouble(facts(variables)) == {}
+
+
+def test_check_source_accepts_compressed_transactions_only_if_their_events_are_numbered() -> None:
+    name, compressing = (
+        "source: binlog_transaction_compression",
+        facts({"binlog_transaction_compression": "ON"}),
+    )
+    assert trouble(compressing, configured({"transactions": True})) == {}
+    flattened = trouble(compressing, configured({"transactions": True, "flattened": True}))[name]
+    assert (flattened.status, "no numbers" in flattened.next_step) == ("fail", True)
+    archive = minimal_config(
+        source={"url": "mysql://u@h/shop", "tables": ["shop.*"]}, log={"kind": "archive", "path": "/archive"}
+    )
+    assert trouble(compressing, archive)[name].status == "warn"
 
 
 def test_check_source_reports_a_clock_difference() -> None:
