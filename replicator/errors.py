@@ -42,6 +42,7 @@
     │   ├── EventsLost                       the log no longer has events of a table that the lake needs
     │   │   └── TailLost                     a log that lost its newest events
     │   ├── TopicCompacted                   a compacted topic, which may lack events
+    │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -249,6 +250,12 @@ class TailLost(EventsLost):
 
 class TopicCompacted(SchemaError):
     """The topic of a table is compacted, so it may lack events, deletes among them."""
+
+    stays_paused = True
+
+
+class PartitionsAdded(SchemaError):
+    """The topic of a table has more partitions than before: the order of changes of one row is unknown."""
 
     stays_paused = True
 

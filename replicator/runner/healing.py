@@ -11,6 +11,7 @@ from replicator.errors import (
     EventsLost,
     MirrorRolledBack,
     MissingRows,
+    PartitionsAdded,
     UnknownPast,
     UnknownSurvivors,
     UnknownValues,
@@ -19,7 +20,15 @@ from replicator.jvm.spark import first_line
 from replicator.model.reread import Request
 from replicator.model.table import TableId
 
-HEALED: Final = (EventsLost, MirrorRolledBack, MissingRows, UnknownPast, UnknownSurvivors, UnknownValues)
+HEALED: Final = (
+    EventsLost,
+    MirrorRolledBack,
+    MissingRows,
+    PartitionsAdded,
+    UnknownPast,
+    UnknownSurvivors,
+    UnknownValues,
+)
 """The errors whose cause is gone once the table was read again."""
 
 
