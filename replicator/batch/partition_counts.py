@@ -1,7 +1,7 @@
 """Remember how many partitions the topics of the log have, and since when this process knows that.
 
-Kafka chooses the partition of a row by the number of partitions. Once some were added, later changes of the row may be in
-another partition than earlier ones, and the order between partitions is unknown.
+Kafka chooses the partition of a row by the number of partitions. Once some were added, later changes of the row may be
+in another partition than earlier ones, and the order between partitions is unknown.
 """
 
 import threading

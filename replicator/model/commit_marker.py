@@ -146,10 +146,10 @@ class CommitMarker:
             versions of the engine lack it.
         topic_ids: topic → topic id, if known. A topic that is here and not in `progress` was recreated, and none of its
             events has been applied yet.
-        partition_counts: topic → number of its partitions, if known. The order of the topic's events is known as long as
-            it has as many: Kafka chooses the partition of a row by the number.
         snapshot: the newest snapshot of the whole table of which it contains rows.
         alone: whether this is the changelog of a table without a key and without a mirror.
+        partition_counts: topic → number of its partitions, if known. Once it has more, the order of its events is
+            unknown, because Kafka chooses the partition of a row by the number.
     """
 
     mirror: str

@@ -42,7 +42,10 @@ class NewPartitions:
         return self.counts.seconds_left(self.topic, count) if self.has(count) else 0.0
 
     def wait(self, read_count: Callable[[], int], stopping: StopSignal) -> bool:
-        """Wait until the connector writes with the number that `read_count` returns. Return whether `stopping` is set."""
+        """Wait until the connector writes with as many partitions as `read_count` returns, or `stopping` is set.
+
+        Return whether it is set.
+        """
         waits = False
         while not stopping.is_set() and (left := self.seconds_left(count := read_count())) > 0:
             if not waits:

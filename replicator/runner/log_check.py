@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from replicator.batch import TableTask
+from replicator.batch.partition_counts import number_of
 from replicator.config import Config
 from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
-from replicator.batch.partition_counts import number_of
 from replicator.errors import EventsLost, NoProgress, OtherLog, PartitionsAdded, TailLost, TopicCompacted
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker
@@ -84,8 +84,8 @@ def partitions_added(
     if known is None or count <= known:
         return None
     return PartitionsAdded(
-        f"the topic {topic} has {count} partitions and had {known} before: changes of one row may be in two of them, in "
-        "an unknown order",
+        f"the topic {topic} has {count} partitions and had {known} before: changes of one row may be in two of them, "
+        "in an unknown order",
         f"read the table again: replicator heal {table}; that begins when the connector uses the new partitions",
     )
 

@@ -121,7 +121,9 @@ def test_table_whose_topic_gets_partitions_pauses_and_is_read_again_when_the_con
             doing="the re-read waits for the connector's producer",
         )
         (paused,) = (line for line in mirror.lines() if line["event"] == "table paused")
-        assert paused["reason"].startswith(f"the topic {mirrored.topic('t00')} has 3 partitions and had 1 before")
+        assert paused["reason"].startswith(
+            f"the topic {mirrored.topic('t00')} has 3 partitions and had 1 before"
+        )
         mirrored.comparison.await_equal(mirror, START_S, {"t00"})
         (shown,) = shown_rereads(mirrored)
         assert (shown["phase"], shown["problem"]) == (

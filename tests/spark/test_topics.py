@@ -149,7 +149,9 @@ def test_table_whose_topic_got_partitions_pauses_before_older_changes_win(
     lake.write([DEFINITION, created(2), event("c", 200, after=row, partition=1)])
     mirror = lake.catch_up()
     assert mirror.summary().paused == {}
-    lake.write([event("u", 300, before=row, after=older, partition=1), event("u", 310, before=older, after=newer)])
+    lake.write(
+        [event("u", 300, before=row, after=older, partition=1), event("u", 310, before=older, after=newer)]
+    )
     lake.write([event("c", 320, after={"id": 3, "name": "new"}, partition=2)])
     for _ in range(2):
         mirror = lake.catch_up()
