@@ -43,6 +43,7 @@
     │   │   └── TailLost                     a log that lost its newest events
     │   ├── TopicCompacted                   a compacted topic, which may lack events
     │   ├── TransactionsNotNumbered          an event that may be a repeated one or a second equal change
+    │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -259,6 +260,12 @@ class TransactionsNotNumbered(SchemaError):
 
     Once the source has deleted its binlog, it cannot tell any more that the transaction is compressed.
     """
+
+    stays_paused = True
+
+
+class PartitionsAdded(SchemaError):
+    """The topic of a table has more partitions than before: the order of changes of one row is unknown."""
 
     stays_paused = True
 

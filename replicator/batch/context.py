@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from replicator.batch.decode_queries import DecodeQueries
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.executors import DRIVER, SPARK, BatchExecutor
+from replicator.batch.partition_counts import PartitionCounts
 from replicator.config import ColumnRuleBook, Config
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.jvm.spark import local_frame
@@ -101,6 +102,7 @@ class MirrorContext:
     compression: CompressionProbe
     exchanged: Exchanged = field(default_factory=Exchanged)
     tagging: Tagging = field(default_factory=Tagging)
+    partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
 
     @property
     def writer(self) -> TableWriter:

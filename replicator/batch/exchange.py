@@ -170,7 +170,10 @@ def _merged(own: CommitMarker, other: CommitMarker | None) -> CommitMarker | Non
         for number, reached in partitions.items():
             known[number] = max(known.get(number, reached), reached, key=_next_offset)
     ids = {**({} if other is None else other.topic_ids), **own.topic_ids}
-    merged = replace(own, progress=progress, topic_ids=ids, truncate=None, snapshot=None)
+    counts = {**({} if other is None else other.partition_counts), **own.partition_counts}
+    merged = replace(
+        own, progress=progress, topic_ids=ids, truncate=None, snapshot=None, partition_counts=counts
+    )
     if merged == own:
         return None
     return replace(merged, sequence=own.sequence + 1, committed_ms=now_ms())

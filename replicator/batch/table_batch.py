@@ -230,7 +230,10 @@ def task_marker(
     context: MirrorContext, task: TableTask, base: CommitMarker | None, stats: BatchStats
 ) -> CommitMarker:
     """Return the marker of the commit that adds `task` to a table whose newest marker is `base`."""
-    return next_marker(context.config.mirror.name, task.batch, task.topic, task.topic_id, base, stats)
+    partitions = context.partition_counts.first(task.topic)
+    return next_marker(
+        context.config.mirror.name, task.batch, task.topic, task.topic_id, base, stats, partitions
+    )
 
 
 def _next_offsets(marker: CommitMarker, topic: str) -> Mapping[int, int]:

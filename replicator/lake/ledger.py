@@ -95,6 +95,11 @@ class Progress:
         """Return whether `topic` was recreated and the lake contains no event of the new topic."""
         return any(m is not None and m.awaits_snapshot(topic) for m in (self.mirror, self.changelog))
 
+    def known_partitions(self, topic: str) -> int | None:
+        """Return how many partitions `topic` had when the two tables were written; None if that is not recorded."""
+        markers = [m for m in (self.mirror, self.changelog) if m is not None]
+        return min((m.partition_counts[topic] for m in markers if topic in m.partition_counts), default=None)
+
     @property
     def topics(self) -> frozenset[str]:
         """The topics whose events the two tables contain."""
@@ -150,8 +155,12 @@ def next_marker(
     topic_id: str | None,
     base: CommitMarker | None,
     stats: BatchStats,
+    partitions: int | None = None,
 ) -> CommitMarker:
-    """Return the marker of a commit that adds a batch with `stats` to a table whose newest marker is `base`."""
+    """Return the marker of a commit that adds a batch with `stats` to a table whose newest marker is `base`.
+
+    `partitions` is the number of the topic's partitions, if known. It does not replace a number that `base` has.
+    """
     before: Mapping[str, Mapping[int, PartitionProgress]] = {} if base is None else base.progress
     merged = {name: dict(partitions) for name, partitions in before.items()}
     own = merged.setdefault(topic, {})
@@ -161,6 +170,7 @@ def next_marker(
         if partition not in own or own[partition].next_offset < progress.next_offset:
             own[partition], moved = progress, True
     ids: Mapping[str, str] = {} if base is None else base.topic_ids
+    counts: Mapping[str, int] = {} if base is None else base.partition_counts
     known = None if base is None else base.position
     known_truncate = [] if base is None or base.truncate is None else [base.truncate]
     watermarks = [
@@ -176,6 +186,7 @@ def next_marker(
         committed_ms=now_ms(),
         truncate=newest([*known_truncate, *stats.truncates]),
         topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
+        partition_counts=counts if partitions is None else {topic: partitions, **counts},
     )
 
 

@@ -140,6 +140,8 @@ class CommitMarker:
             events has been applied yet.
         snapshot: the newest snapshot of the whole table of which it contains rows.
         alone: whether this is the changelog of a table without a key and without a mirror.
+        partition_counts: topic → number of its partitions, if known. Once it has more, the order of its events is
+            unknown, because Kafka chooses the partition of a row by the number.
     """
 
     mirror: str
@@ -153,6 +155,7 @@ class CommitMarker:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     snapshot: SnapshotRead | None = None
     alone: bool = False
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
 
     def next_offset(self, topic: str, partition: int) -> int | None:
         """Return the first offset of a partition that the table lacks; None if it has no event of the partition."""
@@ -174,6 +177,7 @@ class CommitMarker:
             truncate=None,
             snapshot=None,
             topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
+            partition_counts={t: count for t, count in self.partition_counts.items() if t != topic},
         )
 
     def with_skipped(self, topic: str, ends: Mapping[int, int]) -> "CommitMarker":
@@ -244,6 +248,7 @@ class CommitMarker:
                 "topic_ids": dict(self.topic_ids),
                 "snapshot": None if self.snapshot is None else self.snapshot.to_json(),
                 "alone": self.alone,
+                "partition_counts": dict(self.partition_counts),
             },
             sort_keys=True,
             separators=(",", ":"),
@@ -276,6 +281,7 @@ class CommitMarker:
             topic_ids=value.get("topic_ids", {}),
             snapshot=None if (found := value.get("snapshot")) is None else SnapshotRead.from_json(found),
             alone=value.get("alone", False),
+            partition_counts=value.get("partition_counts", {}),
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 
 from replicator import failpoints
+from replicator.batch.partition_counts import number_of
 from replicator.config import Config, KafkaLog
 from replicator.errors import ColumnsDiffer, ConnectError, RowsChanged, SourceError, UsageError
 from replicator.lake.commit import Staged
@@ -23,6 +24,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId, TableSchema
 from replicator.reread.key_ranges import KeyRanges, first_row
+from replicator.reread.new_partitions import NewPartitions
 from replicator.reread.part_reader import Part, PartReader
 from replicator.reread.source_rows import matched_columns
 from replicator.reread.staging import Staging
@@ -52,11 +54,18 @@ class TopicEnd:
         topic: the table's topic.
         topic_id: None if the topic does not exist yet.
         offsets: partition → offset of the next event.
+        count: number of partitions; None if the topic does not exist yet.
     """
 
     topic: str
     topic_id: str | None
     offsets: Mapping[int, int]
+    count: int | None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of partitions, as a marker has it."""
+        return {} if self.count is None else {self.topic: self.count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,7 @@ class TableReader:
         columns: the columns of the staging table.
         on_rows: called with the number of rows read so far and the estimated number.
         throttle: decides when the next part is read.
+        new_partitions: decides when the first part is read, if the topic has more partitions than before.
         stopping: if set, reading ends at the next part.
     """
 
@@ -78,6 +88,7 @@ class TableReader:
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
     throttle: Throttle
+    new_partitions: NewPartitions
     stopping: StopSignal
 
     def run(self) -> bool:
@@ -90,6 +101,8 @@ class TableReader:
             ReplicatorError: MySQL, Kafka, Kafka Connect or the lake failed; continue later.
         """
         state = self._state()
+        if state is None and not self._await_new_partitions():
+            return False
         if state is None or not state.complete:
             with connect(self.config.source) as connection:
                 state = self._read(connection, state)
@@ -97,6 +110,20 @@ class TableReader:
 
     def _state(self) -> StagingState | None:
         return self.staging.state(self.staging.load(self.request.table), self.request)
+
+    def _await_new_partitions(self) -> bool:
+        """Wait until all events written from now on are in the partition that their row has from now on.
+
+        Return False if reading was stopped.
+        """
+        if not self.new_partitions.has(self._topic_end().count or 0):
+            return True
+        if self.new_partitions.wait(lambda: self._topic_end().count or 0, self.stopping):
+            return False
+        with connect(self.config.source) as connection:
+            end = read_binlog_end(connection)
+        # Events that the connector made before it knew the new partitions may still be on their way to the log.
+        return self._await_connector(end)
 
     def _read(self, connection: Connection, state: StagingState | None) -> StagingState:
         connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -156,6 +183,8 @@ class TableReader:
             # Without a key it must be known that no change is in between; see `_find_end`.
             self._await_connector(read_binlog_end(connection))
         end = self._topic_end()
+        if self.new_partitions.seconds_left(end.count or 0):
+            raise _partitions_added(self.topic)
         _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
         last = first_row(connection, table.last_query) if table.key else None
@@ -174,6 +203,7 @@ class TableReader:
             watermark_ms=time_ms,
             committed_ms=now_ms(),
             topic_ids={} if end.topic_id is None else {end.topic: end.topic_id},
+            partition_counts=end.counts,
         )
         self.staging.commit(self.request.table, Staged(), marker, state)
         failpoints.reach("after-reread-start")
@@ -187,10 +217,11 @@ class TableReader:
         admin = KafkaAdmin(self.config.log, timeout_s=PATIENT_S)
         partitions = admin.partitions().get(self.topic, [])
         if not partitions:
-            return TopicEnd(self.topic, None, dict.fromkeys(range(self.config.log.partitions), 0))
+            return TopicEnd(self.topic, None, dict.fromkeys(range(self.config.log.partitions), 0), None)
         topic_id = admin.topic_ids([self.topic]).get(self.topic)
         ends = admin.end_offsets([(self.topic, p) for p in partitions], committed=True)
-        return TopicEnd(self.topic, topic_id, {p: offset for (_, p), offset in ends.items()})
+        offsets = {p: offset for (_, p), offset in ends.items()}
+        return TopicEnd(self.topic, topic_id, offsets, number_of(offsets))
 
     def _commit_part(
         self,
@@ -250,12 +281,16 @@ class TableReader:
         end = BinlogEnd(state.file, state.pos, GtidSet.parse(state.gtids) if state.gtids else None)
         if not self._await_connector(end):
             return False
-        until = self._topic_end().offsets
+        found, marker = self._topic_end(), self._next_marker()
+        until = found.offsets
+        if (found.count or 0) > marker.partition_counts.get(self.topic, found.count or 0):
+            raise _partitions_added(self.topic)
         if not self.key and _with_events(until) != self._begun_at():
             raise RowsChanged(
                 f"rows of {self.request.table} changed while it was read, and it has no key to identify them"
             )
-        self.staging.commit(self.request.table, Staged(), self._next_marker(), replace(state, until=until))
+        marker = replace(marker, partition_counts=found.counts)
+        self.staging.commit(self.request.table, Staged(), marker, replace(state, until=until))
         return True
 
     def _await_connector(self, end: BinlogEnd) -> bool:
@@ -327,6 +362,10 @@ def _server_id(connection: Connection) -> int:
 
 def _time_ms(connection: Connection) -> int:
     return int(connection.scalar(text("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")))
+
+
+def _partitions_added(topic: str) -> RowsChanged:
+    return RowsChanged(f"partitions were added to {topic} while its table was read")
 
 
 def _changed(table: TableId) -> ColumnsDiffer:

@@ -60,6 +60,7 @@ class TableReread:
             SchemaError: the table cannot be mirrored as configured.
         """
         # It imports SQLAlchemy, which takes a second, and most mirrors do not need it.
+        from replicator.reread.new_partitions import NewPartitions  # noqa: PLC0415
         from replicator.reread.table_reader import TableReader  # noqa: PLC0415
         from replicator.reread.throttle import Throttle  # noqa: PLC0415
 
@@ -74,6 +75,8 @@ class TableReread:
         if staging is None or self._staging.state(staging, self.request) is None:
             staging = self._staging.create(table, schema)
         self._advance(Phase.READING)
+        counts = self._context.partition_counts
+        known = self._progress().known_partitions(self._topic) or counts.first(self._topic)
         reader = TableReader(
             self._context.config,
             self._staging,
@@ -83,6 +86,7 @@ class TableReread:
             schema.mirror.key,
             self._on_rows,
             Throttle.of(self._context.config, table, self._on_wait),
+            NewPartitions(counts, table, self._topic, known, self._on_wait),
             StopSignal(stopping, self._cancelled),
         )
         self._reading = pool.submit(reader.run)

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from replicator.batch import TableTask
+from replicator.batch.partition_counts import number_of
 from replicator.config import Config
 from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
-from replicator.errors import EventsLost, NoProgress, OtherLog, TailLost, TopicCompacted
+from replicator.errors import EventsLost, NoProgress, OtherLog, PartitionsAdded, TailLost, TopicCompacted
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
@@ -72,6 +73,20 @@ def compacted(topic: str, table: TableId) -> TopicCompacted:
     return TopicCompacted(
         f"the topic {topic} is compacted: Kafka removes events that a later one of the same row follows, deletes too",
         f"set cleanup.policy = delete for the topic and restart the mirror; then run: replicator heal {table}",
+    )
+
+
+def partitions_added(
+    topic: str, table: TableId, known: int | None, ends: Mapping[int, int]
+) -> PartitionsAdded | None:
+    """Return the error for a table whose topic, which ends at `ends`, has more than `known` partitions, else None."""
+    count = number_of(ends)
+    if known is None or count <= known:
+        return None
+    return PartitionsAdded(
+        f"the topic {topic} has {count} partitions and had {known} before: changes of one row may be in two of them, "
+        "in an unknown order",
+        f"read the table again: replicator heal {table}; that begins when the connector uses the new partitions",
     )
 
 

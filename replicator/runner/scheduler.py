@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
-from replicator.runner.log_check import check_progress, lost_events, unmatched_patterns
+from replicator.runner.log_check import check_progress, unmatched_patterns
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduled_checks import ScheduledChecks
 from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
@@ -105,8 +105,8 @@ class Scheduler:
     def check_log(self) -> tuple[Offsets, Offsets]:
         """Compare the lake with the log, and return the log's first and next offsets.
 
-        A table whose topic was recreated continues with the new topic. A table whose topic lacks events is paused.
-        Only markers that are not known are read from the lake.
+        A table whose topic was recreated continues with the new topic. A table whose topic lacks events, or has more
+        partitions than before, is paused. Only markers that are not known are read from the lake.
 
         Raises:
             LogUnavailable: the log does not answer.
@@ -122,10 +122,11 @@ class Scheduler:
         self._warn_of_unmatched(set(topics.values()))
         tables.read_unknown_markers(topics.values())
         tables.refuse_compacted(topics)
+        tables.note_partitions(topics, ends)
         tables.release_kept()
         for topic, table in topics.items():
             if self.context.ledger.knows(table) and table not in tables.paused:
-                self._check_topic(topic, table, first[topic], ends.get(topic, {}))
+                tables.check_topic(topic, table, first[topic], ends.get(topic, {}))
         return first, ends
 
     def forget_markers(self) -> None:
@@ -165,20 +166,6 @@ class Scheduler:
             _LOG.warning(
                 "patterns match nothing in the log", patterns=", ".join(found), next="run: replicator check"
             )
-
-    def _check_topic(
-        self, topic: str, table: TableId, first: Mapping[int, int], ends: Mapping[int, int]
-    ) -> None:
-        ledger, log = self.context.ledger, self.context.log
-        if log.grows and ledger.is_another_topic(table, topic, log.topic_id(topic)):
-            _LOG.warning("the topic was deleted and recreated", topic=topic, table=str(table))
-            self.context.writer.reset_topic(table, topic, log.topic_id(topic))
-        resume_marker = ledger.progress(table).resume_marker
-        if resume_marker is None:
-            return
-        lost = lost_events(topic, resume_marker, first, ends, log.topic_id(topic), log_grows=log.grows)
-        if lost is not None:
-            self.tables.pause(table, lost)
 
     def _read_schema_changes(self) -> None:
         """Update the schema tracker. Records that cannot be read are quarantined, and stop no table."""
@@ -361,7 +348,14 @@ class Scheduler:
         """Yield the tables that can be processed now, with their topics."""
         for topic in sorted(self.tables.mirrored(ends)):
             table = self.tables.table_of(topic)
-            if not self._is_held(table) and self.tables.is_readable(table):
+            if self._is_held(table) or not self.tables.is_readable(table):
+                continue
+            if self.tables.new_partitions(topic, table, ends[topic]) is not None:
+                # The topic may have been recreated.
+                self.check_log()
+                if table not in self.tables.paused:
+                    self.tables.refuse_new_partitions(topic, table, ends[topic])
+            if table not in self.tables.paused:
                 yield topic, table
 
     def _is_held(self, table: TableId) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from replicator.batch import MirrorContext, known_names
+from replicator.batch.partition_counts import number_of
 from replicator.config import SourceConfig
 from replicator.errors import (
     CommitConflict,
@@ -11,6 +12,7 @@ from replicator.errors import (
     LakeUnavailable,
     MissingSchema,
     NameTaken,
+    PartitionsAdded,
     ReplicatorError,
     SharedTopic,
     SourceError,
@@ -19,7 +21,7 @@ from replicator.errors import (
 from replicator.jvm.spark import first_line, is_explained
 from replicator.model.patterns import matches
 from replicator.model.table import TableId, TableSchema
-from replicator.runner.log_check import compacted, has_events_after
+from replicator.runner.log_check import compacted, has_events_after, lost_events, partitions_added
 from replicator.runner.retries import Retries
 from replicator.runner.topic_tables import TopicTables
 from replicator.sources.change_log import Offsets, data_topic
@@ -146,6 +148,56 @@ class TableStates:
         for topic in sorted(self._context.log.compacted(unknown)):
             self.pause(topics[topic], compacted(topic, topics[topic]))
         self._known_policies |= unknown
+
+    def note_partitions(self, topics: Collection[str], ends: Offsets) -> None:
+        """Note how many partitions `topics` have now, also those of paused tables: it matters since when."""
+        if self._context.log.lists_partitions:
+            for topic in ends.keys() & topics:
+                self._context.partition_counts.note(topic, number_of(ends[topic]))
+
+    def check_topic(
+        self, topic: str, table: TableId, first: Mapping[int, int], ends: Mapping[int, int]
+    ) -> None:
+        """Compare a topic, which begins at `first` and ends at `ends`, with what the lake has of it.
+
+        A table whose topic was recreated continues with the new topic. A table whose topic lacks events, or has more
+        partitions than before, is paused.
+
+        Raises:
+            LakeUnavailable: the lake does not answer.
+        """
+        ledger, log = self._context.ledger, self._context.log
+        if log.grows and ledger.is_another_topic(table, topic, log.topic_id(topic)):
+            _LOG.warning("the topic was deleted and recreated", topic=topic, table=str(table))
+            self._context.partition_counts.forget(topic)
+            self.note_partitions({topic}, {topic: ends})
+            self._context.writer.reset_topic(table, topic, log.topic_id(topic))
+        marker = ledger.progress(table).resume_marker
+        if marker is not None:
+            lost = lost_events(topic, marker, first, ends, log.topic_id(topic), log_grows=log.grows)
+            if lost is not None:
+                self.pause(table, lost)
+                return
+        self.refuse_new_partitions(topic, table, ends)
+
+    def refuse_new_partitions(self, topic: str, table: TableId, ends: Mapping[int, int]) -> None:
+        """Pause a table whose topic, which ends at `ends`, has more partitions than before.
+
+        Raises:
+            LakeUnavailable: the pause cannot be recorded.
+        """
+        if (error := self.new_partitions(topic, table, ends)) is not None:
+            self.pause(table, error)
+
+    def new_partitions(self, topic: str, table: TableId, ends: Mapping[int, int]) -> PartitionsAdded | None:
+        """Return the error of `refuse_new_partitions`; None if the topic has as many partitions as before."""
+        self.note_partitions({topic}, {topic: ends})
+        progress = self._context.ledger.progress(table)
+        known = progress.known_partitions(topic)
+        if known is None and topic in progress.topics:
+            # Markers of older versions of the engine lack the number until the next commit.
+            known = self._context.partition_counts.first(topic)
+        return partitions_added(topic, table, known, ends)
 
     def is_readable(self, table: TableId) -> bool:
         """Whether the table's markers are known and it may be written; reads them if they could not be read before."""

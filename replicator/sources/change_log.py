@@ -41,6 +41,9 @@ class ChangeLog(Protocol):
     grows: bool
     """Whether the log may still receive missing events."""
 
+    lists_partitions: bool
+    """Whether `offsets` has all partitions of a topic, those without events too."""
+
     def offsets(self) -> tuple[Offsets, Offsets]:
         """Return the first and the next offset of every partition of every data topic, as of now.
 

@@ -48,6 +48,7 @@ class JoinedLog:
 
     def __init__(self, live: LiveLog, past: RecordedPast) -> None:
         self.topic_prefix = live.topic_prefix
+        self.lists_partitions = live.lists_partitions
         self._live = live
         self._past = past
         # Of the data topics, as of the last call of `offsets`.

@@ -65,6 +65,7 @@ class KafkaChangeLog:
     """The topics of one connector. Reads with isolation level read_committed and commits no offsets."""
 
     grows = True
+    lists_partitions = True
 
     def __init__(self, log: KafkaLog, admin: KafkaAdmin | None = None) -> None:
         self._log = log

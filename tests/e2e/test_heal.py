@@ -4,7 +4,14 @@ import signal
 
 import requests
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from replicator.lake.reader import newest_marker, open_catalog
 from replicator.model.changelog import RowKind
@@ -97,6 +104,36 @@ def test_table_whose_topic_was_compacted_is_read_again_once_it_is_not(
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
     assert mirrored.comparison.differences() == {}
+
+
+def test_table_whose_topic_gets_partitions_pauses_and_waits_for_the_connector(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirrored.database.execute("UPDATE t00 SET label = 'a' LIMIT 5")
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S)
+        add_partitions(mirrored, "t00", 3)
+        mirrored.database.execute("UPDATE t00 SET label = 'b'", "UPDATE t01 SET label = 'b' LIMIT 5")
+        waits = ("reading", "the connector may still write with fewer than 3 partitions")
+        until(
+            lambda: waits in [(r["phase"], r["problem"]) for r in shown_rereads(mirrored)],
+            seconds=START_S,
+            doing="the re-read waits for the connector's producer",
+        )
+        (paused,) = (line for line in mirror.lines() if line["event"] == "table paused")
+        assert paused["reason"].startswith(
+            f"the topic {mirrored.topic('t00')} has 3 partitions and had 1 before"
+        )
+        mirrored.comparison.await_equal(mirror, START_S, {"t00"})
+        assert mirror.stop() == 0, mirror.tail()
+
+
+def add_partitions(mirrored: MirroredDatabase, table: str, count: int) -> None:
+    """Let the topic of a table have `count` partitions."""
+    client = AdminClient({"bootstrap.servers": mirrored.database.endpoints.bootstrap_servers})
+    for future in client.create_partitions([NewPartitions(mirrored.topic(table), count)]).values():
+        future.result(timeout=60)
 
 
 def set_cleanup(mirrored: MirroredDatabase, table: str, policy: str) -> None:

@@ -135,6 +135,32 @@ def test_table_with_a_compacted_topic_pauses_until_it_is_read_again(lake: LakeHa
 
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_table_whose_topic_got_partitions_pauses_before_older_changes_win(
+    lake: LakeHarness, driver_max_events: int
+) -> None:
+    """Row 1 was in partition 1. The connector wrote `older` there, and `newer` to the partition of three."""
+
+    class Log(ArchiveChangeLog):
+        grows = lists_partitions = True
+
+    lake.open_log = Log
+    lake.driver_max_events = driver_max_events
+    row, older, newer = ({"id": 1, "name": name} for name in ("first", "older", "newer"))
+    lake.write([DEFINITION, created(2), event("c", 200, after=row, partition=1)])
+    mirror = lake.catch_up()
+    assert mirror.summary().paused == {}
+    lake.write(
+        [event("u", 300, before=row, after=older, partition=1), event("u", 310, before=older, after=newer)]
+    )
+    lake.write([event("c", 320, after={"id": 3, "name": "new"}, partition=2)])
+    for _ in range(2):
+        mirror = lake.catch_up()
+        (reason,) = mirror.summary().paused.values()
+        assert reason.startswith(f"the topic {ORDERS} has 3 partitions and had 2 before")
+        assert {r["id"]: r["name"] for r in lake.rows("orders")} == {1: "first", 2: "new"}
+
+
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
 @pytest.mark.parametrize("numbered", [True, False])
 def test_compressed_transaction_is_applied_once_when_it_is_divided_and_redelivered(
     lake: LakeHarness, driver_max_events: int, numbered: bool

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from replicator.batch import MirrorContext, TableTask
 from replicator.batch.context import Exchanged, Tagging
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
+from replicator.batch.partition_counts import PartitionCounts
 from replicator.config import SourceConfig
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
@@ -60,6 +61,8 @@ class SchedulerHarness:
             quarantine=Mock(),
             exchanged=Exchanged(),
             tagging=Tagging(),
+            partition_counts=PartitionCounts(),
+            writer=Mock(),
             driver_limits=DriverLimits(),
             sizes=RecordSizes(),
         )

@@ -34,6 +34,7 @@ class ArchiveChangeLog:
     """
 
     grows = False
+    lists_partitions = False
 
     def __init__(
         self,

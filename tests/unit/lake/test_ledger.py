@@ -1,6 +1,7 @@
 """The offset ranges to read next, their chunks, and the marker of a commit."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -99,6 +100,25 @@ def test_next_marker_never_decreases_when_the_table_is_ahead() -> None:
     assert found.sequence == 9
     assert found.progress == base.progress
     assert (found.position, found.watermark_ms) == (far, 7)
+
+
+def test_next_marker_records_the_partitions_of_a_topic_once() -> None:
+    """A number that changes shows that partitions were added, so no batch may replace it."""
+    first = next_marker("shop", 1, TOPIC, None, None, stats({0: 5}), 2)
+    assert first.partition_counts == {TOPIC: 2}
+    assert next_marker("shop", 2, TOPIC, None, first, stats({0: 6}), 3).partition_counts == {TOPIC: 2}
+    assert next_marker("shop", 2, TOPIC, None, marker(p0=1), stats({0: 6})).partition_counts == {}
+    other = next_marker("shop", 2, "other", None, first, stats({0: 6}), 3)
+    assert other.partition_counts == {TOPIC: 2, "other": 3}
+    assert other.with_new_topic(TOPIC, "id").partition_counts == {"other": 3}
+
+
+def test_known_partitions_are_those_of_the_table_that_knows_fewer() -> None:
+    two, three = (replace(marker(p0=1), partition_counts={TOPIC: n}) for n in (2, 3))
+    assert Progress(three, two, changelog_wanted=True).known_partitions(TOPIC) == 2
+    assert Progress(three, marker(p0=1), changelog_wanted=True).known_partitions(TOPIC) == 3
+    assert Progress(None, two, changelog_wanted=True).known_partitions(TOPIC) == 2
+    assert Progress(two, None, changelog_wanted=True).known_partitions("other") is None
 
 
 def test_resume_marker_is_that_of_the_table_with_less_progress() -> None:

@@ -45,10 +45,11 @@ MARKER = CommitMarker(
     topic_ids={"p.shop.orders": "uuid"},
     snapshot=SnapshotRead(POSITION, 1_700_000_000_004, {0: 2, 1: 0}, end=(1, 7), replaces_rows=True),
     alone=True,
+    partition_counts={"p.shop.orders": 2},
 )
 MARKER_TEXT = (
     '{"alone":true,"batch":3,"committed_ms":1700000000002,"mirror":"shop",'
-    f'"position":{POSITION_TEXT},"sequence":12,'
+    f'"partition_counts":{{"p.shop.orders":2}},"position":{POSITION_TEXT},"sequence":12,'
     f'"snapshot":{{"anew":true,"end":[1,7],"position":{POSITION_TEXT},'
     '"starts":{"0":2,"1":0},"ts_ms":1700000000004},'
     '"topic_ids":{"p.shop.orders":"uuid"},'
@@ -64,7 +65,7 @@ FIRST_MARKER_TEXT = (
     f'"position":{POSITION_TEXT},"ts_ms":6}},"next":1}}}}}},'
     '"version":1,"watermark_ms":null}'
 )
-"""A marker from before TRUNCATE events, topic ids, snapshots, keyless changelogs and row hashes."""
+"""A marker from before TRUNCATE events, topic ids, snapshots, keyless changelogs, row hashes and partition counts."""
 
 POSITION_DOCUMENT = '{"file": "mysql-bin.000007", "pos": 1234, "row": 5, "server_id": 9, "gtid": "3e11:17"}'
 STATE = SchemaState(
@@ -123,6 +124,7 @@ def test_commit_marker_of_the_first_version_is_read() -> None:
         topic_ids={},
         snapshot=None,
         alone=False,
+        partition_counts={},
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from replicator.config import HealConfig
-from replicator.errors import EventsLost, MissingKey, UnknownValues
+from replicator.errors import EventsLost, MissingKey, PartitionsAdded, UnknownValues
 from replicator.model.reread import Request, new_request
 from replicator.model.table import TableId
 from replicator.runner.healing import Healing
@@ -29,6 +29,7 @@ def paused(cause: Exception, **config: object) -> Healing:
     [
         (EventsLost("lost"), {ORDERS: "lost"}),
         (UnknownValues("odd"), {ORDERS: "odd"}),
+        (PartitionsAdded("more"), {ORDERS: "more"}),
         (MissingKey("no key"), {}),
     ],
 )
