@@ -12,9 +12,10 @@ from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnsupportedChange
 from replicator.lake.catalog import LakeTable
+from replicator.lake.foreign_columns import refuse_changed_columns
 from replicator.lake.ledger import LakeRole
 from replicator.lake.ownership import refuse_foreign
-from replicator.lake.schema_evolution import evolve, evolve_and_replace, is_temporary
+from replicator.lake.schema_evolution import evolve, evolve_and_replace
 from replicator.lake.table_metadata import (
     DEFAULT_FORMAT,
     ENGINE_PROPERTIES,
@@ -48,6 +49,7 @@ from replicator.schema.changes import (
 )
 from replicator.schema.evolution import LakeSide, Plan, SourceSide, changelog_plan, plan
 from replicator.schema.history import SchemaHistory
+from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns, is_temporary
 from replicator.schema.steps import STEPS_KEY, SchemaSteps, new_steps, steps_before
 
 _NO_PARTITION: Final = -1
@@ -66,7 +68,8 @@ def evolve_tables(batch: TableBatch) -> TableBatch:
     keeper = TableKeeper(batch.context, batch.task.table, batch.options, batch.schema)
     changelog = keeper.keep(LakeRole.CHANGELOG) if batch.options.changelog else None
     mirror = keeper.keep(LakeRole.MIRROR) if batch.kind is TableKind.MIRRORED else None
-    return replace(batch, changelog=changelog, mirror=mirror)
+    users = () if mirror is None else mirror.user_columns()
+    return replace(batch, changelog=changelog, mirror=mirror, user_columns=users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,11 @@ class TableKeeper:
         side = self._side(role)
         namespace = self.context.ledger.namespace(role)
         present = self.context.lake.load(namespace, self.table.name)
-        properties = {**side.properties(), **self._rules_property(present, side.columns())}
+        recognized = {} if present is None else self._recognize(present, role)
+        rules = self._rules_property(present, side.columns())
+        properties = {**recognized, **side.properties(), **rules}
         if present is None:
             return self._create(side, namespace, properties)
-        refuse_foreign(present, self.context.config.mirror.name)
         self.context.lake.upgrade(present, side.format_version())
         self.context.lake.set_properties(present, properties)
         if self.schema.source.columns:
@@ -106,15 +110,41 @@ class TableKeeper:
         self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
         self.context.ledger.evolved(self.table, role, ended, present.unfilled())
 
+    def _recognize(self, present: LakeTable, role: LakeRole, *, restated: bool = False) -> dict[str, str]:
+        """Check whose table `present` is, and what others changed in its columns.
+
+        Returns the properties that it needs because of its columns; see `refuse_changed_columns` for `restated`.
+
+        Raises:
+            ForeignTable: the table is not the mirror's.
+            ForeignChange: others changed columns that the engine made, or added some that it cannot write.
+        """
+        refuse_foreign(present, self.context.config.mirror.name)
+        is_mirror, recorded = role is LakeRole.MIRROR, present.own_columns()
+        own = recorded or OwnColumns.of(present.schema_json(), self._names_of_engine(role))
+        refuse_changed_columns(present, own, is_mirror=is_mirror, restated=restated)
+        properties = {} if recorded else {COLUMNS_KEY: own.to_json()}
+        if is_mirror and own.users(present.schema_json()):
+            # The rows of such a table are changed with MERGE, whatever its strategy.
+            properties |= STRATEGY_PROPERTIES["merge"]
+        return properties
+
+    def _names_of_engine(self, role: LakeRole) -> set[str] | None:
+        """Return the names that columns of the engine may have; None if an early part of the history is unknown."""
+        known, versions = self.context.ledger.progress(self.table).schema(role), self.schema.history.versions
+        if known is None or not versions or versions[0].at > known.at:
+            return None
+        return {*_names_in(self.schema.history), *self.schema.decoded.names, *known.retired}
+
     def _side(self, role: LakeRole) -> "_Side":
         return _MirrorSide(self) if role is LakeRole.MIRROR else _ChangelogSide(self)
 
     def _create(self, side: "_Side", namespace: str, properties: Mapping[str, str]) -> LakeTable:
-        state = side.first_state()
+        state, schema = side.first_state(), side.schema_text()
         created = self.context.lake.create(
             namespace,
             self.table.name,
-            side.schema_text(),
+            schema,
             side.partition_text(),
             {
                 **ENGINE_PROPERTIES,
@@ -123,9 +153,14 @@ class TableKeeper:
                 MIRROR_KEY: self.context.config.mirror.name,
                 **properties,
                 SCHEMA_KEY: state.to_json(),
+                COLUMNS_KEY: OwnColumns.of(schema).to_json(),
                 **side.first_steps(),
             },
             table_location(self.context.config.lake, namespace, self.table.name),
+        )
+        # The catalog may have assigned other ids, as it does to the elements of lists.
+        self.context.lake.set_properties(
+            created, {COLUMNS_KEY: OwnColumns.of(created.schema_json()).to_json()}
         )
         self.context.ledger.evolved(self.table, side.role, state)
         return created
@@ -151,9 +186,10 @@ class TableKeeper:
         """Return the changes that a mirror needs if all its rows are replaced by the source's.
 
         Raises:
-            SchemaError: the mirror cannot follow the source's schema, or is another's.
+            SchemaError: the mirror cannot follow the source's schema, is another's, or has other columns.
         """
-        refuse_foreign(present, self.context.config.mirror.name)
+        recorded = self._recognize(present, LakeRole.MIRROR, restated=True)
+        self.context.lake.set_properties(present, recorded)
         known, (lake, source) = self._sides(present)
         if known.at == self.schema.version.at and _fits(present, self.schema.source):
             return Plan((), (), known.retired)
@@ -197,7 +233,7 @@ class TableKeeper:
         recorded = {} if present is None else rules_from_json(present.property(RULES_KEY))
         if not recorded and not rules_in_force(schema):
             return {}
-        columns = () if present is None else present.columns()
+        columns = () if present is None else present.engine_columns()
         known = recorded
         if not recorded.keys() <= {*schema.names, *schema.left_out}:
             names = _names_in(self.schema.history)
@@ -403,17 +439,17 @@ def _refuse_exchange(context: MirrorContext, table: TableId, known: SchemaState,
 
 def _fits(table: LakeTable, schema: TableSchema) -> bool:
     """Return whether a lake table can hold rows of `schema` without a change, as in nearly every batch."""
-    columns = table.columns()
+    columns = table.engine_columns()
     return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
 
 
 def _lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> LakeSide:
-    columns = {n: t for n, t in table.columns().items() if not is_temporary(n)}
-    history = schema.history
+    columns = {n: t for n, t in table.engine_columns().items() if not is_temporary(n)}
+    history, retired, users = schema.history, frozenset(known.retired), frozenset(table.user_columns())
     if history.versions[0].at > known.at:
-        return LakeSide(columns, frozenset(known.retired))
+        return LakeSide(columns, retired, users=users)
     version = history.versions[history.index_at(known.at)]
-    return LakeSide(columns, frozenset(known.retired), version.schema.key, version.source_types)
+    return LakeSide(columns, retired, version.schema.key, version.source_types, users)
 
 
 def _source_side(there: LakeSide, known: SchemaState, schema: BatchSchema) -> SourceSide:
