@@ -113,19 +113,25 @@ def _strategy(batch: TableBatch, table: LakeTable) -> Strategy:
     wanted = batch.options.strategy
     if batch.user_columns and wanted in ("split", "equality"):
         # Only MERGE changes some columns of a row and keeps the others.
-        _report_other("merge", wanted, table.sql_name, "others added columns")
+        _report_merge(table.sql_name, batch.user_columns)
         return "merge"
     obstacle = equality_obstacle(table, batch.schema.mirror.key) if wanted == "equality" else None
     if obstacle is None:
         return wanted
-    _report_other("split", wanted, table.sql_name, obstacle)
+    _report_obstacle(table.sql_name, obstacle)
     return "split"
 
 
 @lru_cache(10_000)
-def _report_other(used: Strategy, wanted: Strategy, table: str, reason: str) -> None:
-    """Log once why a table is written with another strategy than the configured one."""
-    _LOG.info(f"written as {used}, not as {wanted}", table=table, reason=reason)
+def _report_merge(table: str, user_columns: tuple[str, ...]) -> None:
+    """Log once that a table is written with MERGE, because others added columns."""
+    _LOG.info("written as merge", table=table, user_columns=list(user_columns))
+
+
+@lru_cache(10_000)
+def _report_obstacle(table: str, obstacle: str) -> None:
+    """Log once why a table is written with position deletes."""
+    _LOG.info("written as split, not as equality", table=table, reason=obstacle)
 
 
 def _stage_of_driver(batch: TableBatch, table: LakeTable, change: LocatedChange) -> Staged:
@@ -135,9 +141,7 @@ def _stage_of_driver(batch: TableBatch, table: LakeTable, change: LocatedChange)
         staged = stage_equality(context.lake, table, change)
         if staged is not None:
             return staged
-        _report_other(
-            "split", "equality", table.sql_name, "its keys have another type than those of the source"
-        )
+        _report_obstacle(table.sql_name, "its keys have another type than those of the source")
     small = context.small_files.of(table) if batch.options.maintenance.enabled else None
     return stage_located(context.lake, table, change, context.row_locations, small)
 

@@ -182,7 +182,10 @@ def _identifiers(schema_json: str) -> frozenset[int]:
 
 
 def _kind(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(_without_notes(value), sort_keys=True)
+    if isinstance(value, str):
+        # Spaces in the type of a decimal do not count.
+        return value.replace(" ", "").replace(",", ", ")
+    return json.dumps(_without_notes(value), sort_keys=True)
 
 
 def _without_notes(value: Any) -> Any:

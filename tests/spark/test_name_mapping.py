@@ -17,6 +17,7 @@ from tests.support.orders_table import DEFINITION, ORDERS
 from tests.support.scenario import ID, Scenario, changelog, rows
 
 MAPPING = "schema.name-mapping.default"
+C_INT = ColumnSpec("c", "int")
 STRATEGIES = {
     "split": 10_000,
     "split with Spark": 0,
@@ -87,10 +88,12 @@ def test_migrated_table_follows_schema_changes(lake: LakeHarness) -> None:
     a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
     scenario = migrated(lake, a, b)
     scenario.define(
-        "ALTER TABLE orders RENAME COLUMN a TO x, ADD COLUMN c INT", [ID, ColumnSpec("x", "int"), b, A_C]
+        "ALTER TABLE orders RENAME COLUMN a TO x, ADD COLUMN c INT", [ID, ColumnSpec("x", "int"), b, C_INT]
     )
     scenario.insert(id=4, x=4, b=4, c=4)
-    scenario.define("ALTER TABLE orders DROP COLUMN b, MODIFY x BIGINT", [ID, ColumnSpec("x", "bigint"), A_C])
+    scenario.define(
+        "ALTER TABLE orders DROP COLUMN b, MODIFY x BIGINT", [ID, ColumnSpec("x", "bigint"), C_INT]
+    )
     scenario.change("u", before={"id": 2, "x": 2, "c": None}, after={"id": 2, "x": 2**40, "c": 5})
     scenario.change("d", before={"id": 1, "x": 1, "c": None})
     lake.write(scenario.records)
@@ -103,8 +106,7 @@ def test_migrated_table_follows_schema_changes(lake: LakeHarness) -> None:
     assert [(r["id"], r["x"], r["b"]) for r in changelog(lake)][:4] == [(n, n, n) for n in (1, 2, 3, 4)]
 
 
-A_C = ColumnSpec("c", "int")
-NEW = {
+NEW: dict[str, tuple[list[str], list[list[ColumnSpec]], list[tuple[int, int, int | None]]]] = {
     "added again": (
         ["ALTER TABLE orders DROP COLUMN b", "ALTER TABLE orders ADD COLUMN b INT"],
         [[ID, ColumnSpec("a", "int")], [ID, ColumnSpec("a", "int"), ColumnSpec("b", "int")]],

@@ -43,6 +43,12 @@ def test_columns_are_recorded_and_read_again(schema: str) -> None:
     assert own.followed_by(schema, schema) == own
 
 
+def test_types_are_recorded_in_one_notation() -> None:
+    own = OwnColumns.of(MIRROR)
+    assert [f.kind for f in own.fields][:3] == ["long", "string", "decimal(10, 2)"]
+    assert OwnColumns.of(MIRROR.replace("decimal(10,2)", "decimal(10, 2)")) == own
+
+
 def test_unknown_version_is_refused() -> None:
     with pytest.raises(ValueError, match="version 2"):
         OwnColumns.from_json('{"version": 2}')
