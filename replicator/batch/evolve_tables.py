@@ -117,7 +117,7 @@ class TableKeeper:
 
         Raises:
             ForeignTable: the table is not the mirror's.
-            ForeignChange: others changed columns that the engine made, or added some that it cannot write.
+            ForeignColumns: others changed columns that the engine made, or added some that it cannot write.
         """
         refuse_foreign(present, self.context.config.mirror.name)
         is_mirror, recorded = role is LakeRole.MIRROR, present.own_columns()

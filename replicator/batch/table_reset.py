@@ -55,7 +55,7 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
 
     Raises:
         UnknownPast: an ad-hoc snapshot read rows again, and the table has no key.
-        ForeignChange: a snapshot replaces rows in which others wrote values of their own columns.
+        ForeignColumns: a snapshot replaces rows in which others wrote values of their own columns.
     """
     written = batch.written_offsets(base)
     truncates = [t for t in batch.stats.truncates if t.offset >= written.get(t.partition, 0)]

@@ -7,7 +7,7 @@ engine never changes or drops one, and writes null to it in new rows.
 from collections.abc import Sequence
 
 from replicator.config import CATALOG_NAME
-from replicator.errors import ForeignChange
+from replicator.errors import ForeignColumns
 from replicator.lake.catalog import LakeTable
 from replicator.model.identifiers import quoted
 from replicator.schema.own_columns import ColumnDifferences, OwnColumns
@@ -23,12 +23,12 @@ def refuse_changed_columns(
     If the table is `restated`, all its rows are replaced, and dropped columns are made again.
 
     Raises:
-        ForeignChange: it does not.
+        ForeignColumns: it does not.
     """
     found = own.differences(table.schema_json())
     changes = [*_changes(found), *([] if restated else [f"dropped {name}" for name in found.dropped])]
     if changes:
-        raise ForeignChange(
+        raise ForeignColumns(
             f"others changed the columns of {table.namespace}.{table.name}: {', '.join(changes)}",
             "; ".join(_steps(table, found, is_mirror=is_mirror)),
         )
@@ -40,13 +40,13 @@ def refuse_loss(table: LakeTable, doing: str, *, otherwise: str | None = None) -
     `otherwise` is another way, for the hint.
 
     Raises:
-        ForeignChange: it has some.
+        ForeignColumns: it has some.
     """
     users = table.user_columns()
     if not users or table.is_empty:
         return
     names = ", ".join(users)
-    raise ForeignChange(
+    raise ForeignColumns(
         f"{doing} would remove values of the column {names} of {table.namespace}.{table.name}, which others added",
         f"copy its values to a table of your own; ALTER TABLE {_sql_name(table)} DROP COLUMNS "
         f"({', '.join(map(quoted, users))}); then {otherwise or _RELOAD}",

@@ -223,7 +223,7 @@ def stage_by_identity(
 
     Raises:
         MissingRows: the table has fewer rows than must be deleted.
-        ForeignChange: rows must be deleted in which others may have written values of their own columns.
+        ForeignColumns: rows must be deleted in which others may have written values of their own columns.
     """
     deleted = net.where(F.col(NET) < 0)
     wanted = int(deleted.agg(F.coalesce(-F.sum(NET), F.lit(0)).alias("n")).collect()[0].n)

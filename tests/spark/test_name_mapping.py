@@ -29,14 +29,13 @@ STRATEGIES = {
 
 def migrate(lake: LakeHarness, mirror: Scheduler, name: str = "orders", namespace: str = "shop") -> None:
     """Replace the data files of a table by files with the same rows that have no field ids."""
-    with lake.catalog() as catalog:
-        found = catalog.load_table((namespace, name)).scan().to_arrow()
+    sql = mirror.context.spark.sql
+    found = sql(f"SELECT * FROM lake.{namespace}.{name}").toArrow()
     plain = pa.table(found.columns, names=found.column_names)
     folder = lake.folder / f"migrated-{namespace}-{name}"
     folder.mkdir()
     pq.write_table(plain, folder / "part-0.parquet", store_schema=False)
     assert b"PARQUET:field_id" not in str(pq.read_schema(folder / "part-0.parquet").metadata).encode()
-    sql = mirror.context.spark.sql
     sql(f"DELETE FROM lake.{namespace}.{name}").collect()
     source = f"`parquet`.`{folder}`"
     sql(f"CALL lake.system.add_files(table => '{namespace}.{name}', source_table => '{source}')").collect()

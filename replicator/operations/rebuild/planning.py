@@ -181,7 +181,7 @@ def _check_columns(table: LakeTable, *, is_mirror: bool) -> None:
     """Check that a table has the columns that the engine made, as it left them.
 
     Raises:
-        ForeignChange: it does not.
+        ForeignColumns: it does not.
     """
     if (own := table.own_columns()) is not None:
         refuse_changed_columns(table, own, is_mirror=is_mirror)
