@@ -8,13 +8,12 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame
 
 from replicator.batch.context import MirrorContext, column_rules
+from replicator.batch.recognize_table import Recognized, TableRecognizer, names_in
 from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnsupportedChange
 from replicator.lake.catalog import LakeTable
-from replicator.lake.foreign_columns import refuse_changed_columns
 from replicator.lake.ledger import LakeRole
-from replicator.lake.ownership import refuse_foreign
 from replicator.lake.schema_evolution import evolve, evolve_and_replace
 from replicator.lake.table_metadata import (
     DEFAULT_FORMAT,
@@ -38,6 +37,7 @@ from replicator.model.recorded_rules import (
 )
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId, TableSchema
 from replicator.model.truncate import Truncate
+from replicator.model.types import LakeType
 from replicator.schema.changes import (
     PENDING_CLEAR_KEY,
     SCHEMA_KEY,
@@ -48,7 +48,6 @@ from replicator.schema.changes import (
     SchemaState,
 )
 from replicator.schema.evolution import LakeSide, Plan, SourceSide, changelog_plan, plan
-from replicator.schema.history import SchemaHistory
 from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns, is_temporary
 from replicator.schema.steps import STEPS_KEY, SchemaSteps, new_steps, steps_before
 
@@ -89,15 +88,15 @@ class TableKeeper:
         side = self._side(role)
         namespace = self.context.ledger.namespace(role)
         present = self.context.lake.load(namespace, self.table.name)
-        recognized = {} if present is None else self._recognize(present, role)
-        rules = self._rules_property(present, side.columns())
-        properties = {**recognized, **side.properties(), **rules}
-        if present is None:
+        recognized = None if present is None else self._recognize(present, role)
+        properties = {**side.properties(), **self._rules_property(present, side.columns())}
+        if present is None or recognized is None:
             return self._create(side, namespace, properties)
+        properties = {**recognized.properties, **properties}
         self.context.lake.upgrade(present, side.format_version())
         self.context.lake.set_properties(present, properties)
         if self.schema.source.columns:
-            self._evolve(side, present)
+            self._evolve(side, present, recognized.columns)
         return present
 
     def note_removal(self, role: LakeRole, present: LakeTable) -> None:
@@ -110,31 +109,9 @@ class TableKeeper:
         self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
         self.context.ledger.evolved(self.table, role, ended, present.unfilled())
 
-    def _recognize(self, present: LakeTable, role: LakeRole, *, restated: bool = False) -> dict[str, str]:
-        """Check whose table `present` is, and what others changed in its columns.
-
-        Returns the properties that it needs because of its columns; see `refuse_changed_columns` for `restated`.
-
-        Raises:
-            ForeignTable: the table is not the mirror's.
-            ForeignColumns: others changed columns that the engine made, or added some that it cannot write.
-        """
-        refuse_foreign(present, self.context.config.mirror.name)
-        is_mirror, recorded = role is LakeRole.MIRROR, present.own_columns()
-        own = recorded or OwnColumns.of(present.schema_json(), self._names_of_engine(role))
-        refuse_changed_columns(present, own, is_mirror=is_mirror, restated=restated)
-        properties = {} if recorded else {COLUMNS_KEY: own.to_json()}
-        if is_mirror and own.users(present.schema_json()):
-            # The rows of such a table are changed with MERGE, whatever its strategy.
-            properties |= STRATEGY_PROPERTIES["merge"]
-        return properties
-
-    def _names_of_engine(self, role: LakeRole) -> set[str] | None:
-        """Return the names that columns of the engine may have; None if an early part of the history is unknown."""
-        known, versions = self.context.ledger.progress(self.table).schema(role), self.schema.history.versions
-        if known is None or not versions or versions[0].at > known.at:
-            return None
-        return {*_names_in(self.schema.history), *self.schema.decoded.names, *known.retired}
+    def _recognize(self, present: LakeTable, role: LakeRole, *, restated: bool = False) -> Recognized:
+        recognizer = TableRecognizer(self.context, self.table, self.schema)
+        return recognizer.recognize(present, role, restated=restated)
 
     def _side(self, role: LakeRole) -> "_Side":
         return _MirrorSide(self) if role is LakeRole.MIRROR else _ChangelogSide(self)
@@ -165,10 +142,10 @@ class TableKeeper:
         self.context.ledger.evolved(self.table, side.role, state)
         return created
 
-    def _evolve(self, side: "_Side", present: LakeTable) -> None:
+    def _evolve(self, side: "_Side", present: LakeTable, columns: Mapping[str, LakeType]) -> None:
         version = self.schema.version
         known = self.context.ledger.progress(self.table).schema(side.role) or SchemaState(version.at)
-        if known.at == version.at and _fits(present, side.columns()):
+        if known.at == version.at and _fits(columns, side.columns()):
             return
         side.check(known)
         lake = _lake_side(present, known, self.schema)
@@ -188,10 +165,10 @@ class TableKeeper:
         Raises:
             SchemaError: the mirror cannot follow the source's schema, is another's, or has other columns.
         """
-        recorded = self._recognize(present, LakeRole.MIRROR, restated=True)
-        self.context.lake.set_properties(present, recorded)
+        recognized = self._recognize(present, LakeRole.MIRROR, restated=True)
+        self.context.lake.set_properties(present, recognized.properties)
         known, (lake, source) = self._sides(present)
-        if known.at == self.schema.version.at and _fits(present, self.schema.source):
+        if known.at == self.schema.version.at and _fits(recognized.columns, self.schema.source):
             return Plan((), (), known.retired)
         found = plan(lake, source, self.options.schema_changes, rows_known=True)
         _refuse_mixed_rules(present, self.schema.source, found, source)
@@ -236,7 +213,7 @@ class TableKeeper:
         columns = () if present is None else present.engine_columns()
         known = recorded
         if not recorded.keys() <= {*schema.names, *schema.left_out}:
-            names = _names_in(self.schema.history)
+            names = names_in(self.schema.history)
             rules = column_rules(self.context, self.table)
             known = check_known(recorded, columns, schema, names, rules, str(self.table))
         checked = check_unchanged(known, columns, schema, str(self.table), self.schema.resolved.histories)
@@ -437,9 +414,8 @@ def _refuse_exchange(context: MirrorContext, table: TableId, known: SchemaState,
             )
 
 
-def _fits(table: LakeTable, schema: TableSchema) -> bool:
+def _fits(columns: Mapping[str, LakeType], schema: TableSchema) -> bool:
     """Return whether a lake table can hold rows of `schema` without a change, as in nearly every batch."""
-    columns = table.engine_columns()
     return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
 
 
@@ -474,12 +450,6 @@ def _next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaS
         return SchemaState(at, found.retired, notes=known.notes)
     note = ChangeNote(str(version.position), version.ts_ms, now_ms(), tuple(lines), version.declared)
     return SchemaState(at, found.retired, notes=(*known.notes, note))
-
-
-def _names_in(history: SchemaHistory) -> set[str]:
-    """Return the names of all columns that a table has or had, in the source and in the lake."""
-    columns = [c for version in history.versions for c in version.schema.columns]
-    return {c.name for c in columns} | {c.source_name.name for c in columns} | {c.written for c in columns}
 
 
 def _refuse_mixed_rules(table: LakeTable, schema: TableSchema, found: Plan, source: SourceSide) -> None:

@@ -139,8 +139,8 @@ class LakeTable:
 
     def engine_columns(self) -> dict[str, LakeType]:
         """Return `columns` without those that others added."""
-        users = self.user_columns()
-        return {name: kind for name, kind in self.columns().items() if name not in users}
+        own = self.own_columns()
+        return self.columns() if own is None else own.types(self.schema_json())
 
     def schema_json(self) -> str:
         """Return the table's schema in Iceberg's JSON form, which takes one JVM call instead of one for each field."""

@@ -10,22 +10,21 @@ from replicator.config import CATALOG_NAME
 from replicator.errors import ForeignColumns
 from replicator.lake.catalog import LakeTable
 from replicator.model.identifiers import quoted
-from replicator.schema.own_columns import ColumnDifferences, OwnColumns
+from replicator.schema.own_columns import ColumnDifferences
 
 _RELOAD = "run: replicator reload"
 
 
 def refuse_changed_columns(
-    table: LakeTable, own: OwnColumns, *, is_mirror: bool, restated: bool = False
+    table: LakeTable, found: ColumnDifferences, *, is_mirror: bool, restated: bool = False
 ) -> None:
-    """Check that `table` has the columns `own` as the engine left them, and none that it cannot write.
+    """Check that the columns of `table` differ in nothing that the engine cannot follow from those that it made.
 
     If the table is `restated`, all its rows are replaced, and dropped columns are made again.
 
     Raises:
-        ForeignColumns: it does not.
+        ForeignColumns: they do.
     """
-    found = own.differences(table.schema_json())
     changes = [*_changes(found), *([] if restated else [f"dropped {name}" for name in found.dropped])]
     if changes:
         raise ForeignColumns(

@@ -118,6 +118,12 @@ class OwnColumns:
         own = {f.id for f in self.fields}
         return tuple(f for f in fields_of(schema_json) if f.id not in own and not is_temporary(f.name))
 
+    def types(self, schema_json: str) -> dict[str, LakeType]:
+        """Return the types of a table's columns without those that others added, and without a changelog's struct."""
+        users = {f.id for f in self.users(schema_json)}
+        own = [f for f in fields_of(schema_json) if f.id not in users]
+        return {f.name: kind for f in own if (kind := f.lake_type) is not None}
+
     def differences(self, schema_json: str) -> ColumnDifferences:
         """Return how the columns of a table differ from these. Their order and their comments do not count."""
         present = {f.id: f for f in fields_of(schema_json)}

@@ -184,7 +184,7 @@ def _check_columns(table: LakeTable, *, is_mirror: bool) -> None:
         ForeignColumns: it does not.
     """
     if (own := table.own_columns()) is not None:
-        refuse_changed_columns(table, own, is_mirror=is_mirror)
+        refuse_changed_columns(table, own.differences(table.schema_json()), is_mirror=is_mirror)
 
 
 def _check_in_place(tables: SourceTables, steps: SchemaSteps, bound: Bound | None) -> None:
