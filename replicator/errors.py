@@ -37,6 +37,7 @@
     │   ├── ForeignTable                     a lake table that is not the mirror's has the name of one
     │   ├── ForeignChange                    a change of a lake table by others that the mirror cannot follow
     │   │   └── MirrorRolledBack             a mirror whose rows are not those of its last commit
+    │   ├── ForeignColumns                   changes of columns of a lake table by others, or values that would be lost
     │   ├── ColumnsDiffer                    the source has other columns than the known definition
     │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
     │   ├── EventsLost                       the log no longer has events of a table that the lake needs
@@ -229,6 +230,10 @@ class ForeignChange(SchemaError):
 
 class MirrorRolledBack(ForeignChange):
     """Others rolled a mirror back, or replaced it, so that its rows are not those of the last commit."""
+
+
+class ForeignColumns(SchemaError):
+    """Others changed the columns of a lake table, or added columns whose values would be lost."""
 
 
 class ColumnsDiffer(SchemaError):

@@ -8,13 +8,13 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame
 
 from replicator.batch.context import MirrorContext, column_rules
+from replicator.batch.recognize_table import Recognized, TableRecognizer, names_in
 from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnsupportedChange
 from replicator.lake.catalog import LakeTable
 from replicator.lake.ledger import LakeRole
-from replicator.lake.ownership import refuse_foreign
-from replicator.lake.schema_evolution import evolve, evolve_and_replace, is_temporary
+from replicator.lake.schema_evolution import evolve, evolve_and_replace
 from replicator.lake.table_metadata import (
     DEFAULT_FORMAT,
     ENGINE_PROPERTIES,
@@ -37,6 +37,7 @@ from replicator.model.recorded_rules import (
 )
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId, TableSchema
 from replicator.model.truncate import Truncate
+from replicator.model.types import LakeType
 from replicator.schema.changes import (
     PENDING_CLEAR_KEY,
     SCHEMA_KEY,
@@ -47,7 +48,7 @@ from replicator.schema.changes import (
     SchemaState,
 )
 from replicator.schema.evolution import LakeSide, Plan, SourceSide, changelog_plan, plan
-from replicator.schema.history import SchemaHistory
+from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns, is_temporary
 from replicator.schema.steps import STEPS_KEY, SchemaSteps, new_steps, steps_before
 
 _NO_PARTITION: Final = -1
@@ -66,7 +67,8 @@ def evolve_tables(batch: TableBatch) -> TableBatch:
     keeper = TableKeeper(batch.context, batch.task.table, batch.options, batch.schema)
     changelog = keeper.keep(LakeRole.CHANGELOG) if batch.options.changelog else None
     mirror = keeper.keep(LakeRole.MIRROR) if batch.kind is TableKind.MIRRORED else None
-    return replace(batch, changelog=changelog, mirror=mirror)
+    users = () if mirror is None else mirror.user_columns()
+    return replace(batch, changelog=changelog, mirror=mirror, user_columns=users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +88,15 @@ class TableKeeper:
         side = self._side(role)
         namespace = self.context.ledger.namespace(role)
         present = self.context.lake.load(namespace, self.table.name)
+        recognized = None if present is None else self._recognize(present, role)
         properties = {**side.properties(), **self._rules_property(present, side.columns())}
-        if present is None:
+        if present is None or recognized is None:
             return self._create(side, namespace, properties)
-        refuse_foreign(present, self.context.config.mirror.name)
+        properties = {**recognized.properties, **properties}
         self.context.lake.upgrade(present, side.format_version())
         self.context.lake.set_properties(present, properties)
         if self.schema.source.columns:
-            self._evolve(side, present)
+            self._evolve(side, present, recognized.columns)
         return present
 
     def note_removal(self, role: LakeRole, present: LakeTable) -> None:
@@ -106,15 +109,19 @@ class TableKeeper:
         self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
         self.context.ledger.evolved(self.table, role, ended, present.unfilled())
 
+    def _recognize(self, present: LakeTable, role: LakeRole, *, restated: bool = False) -> Recognized:
+        recognizer = TableRecognizer(self.context, self.table, self.schema)
+        return recognizer.recognize(present, role, restated=restated)
+
     def _side(self, role: LakeRole) -> "_Side":
         return _MirrorSide(self) if role is LakeRole.MIRROR else _ChangelogSide(self)
 
     def _create(self, side: "_Side", namespace: str, properties: Mapping[str, str]) -> LakeTable:
-        state = side.first_state()
+        state, schema = side.first_state(), side.schema_text()
         created = self.context.lake.create(
             namespace,
             self.table.name,
-            side.schema_text(),
+            schema,
             side.partition_text(),
             {
                 **ENGINE_PROPERTIES,
@@ -123,17 +130,22 @@ class TableKeeper:
                 MIRROR_KEY: self.context.config.mirror.name,
                 **properties,
                 SCHEMA_KEY: state.to_json(),
+                COLUMNS_KEY: OwnColumns.of(schema).to_json(),
                 **side.first_steps(),
             },
             table_location(self.context.config.lake, namespace, self.table.name),
         )
+        # The catalog may have assigned other ids, as it does to the elements of lists.
+        self.context.lake.set_properties(
+            created, {COLUMNS_KEY: OwnColumns.of(created.schema_json()).to_json()}
+        )
         self.context.ledger.evolved(self.table, side.role, state)
         return created
 
-    def _evolve(self, side: "_Side", present: LakeTable) -> None:
+    def _evolve(self, side: "_Side", present: LakeTable, columns: Mapping[str, LakeType]) -> None:
         version = self.schema.version
         known = self.context.ledger.progress(self.table).schema(side.role) or SchemaState(version.at)
-        if known.at == version.at and _fits(present, side.columns()):
+        if known.at == version.at and _fits(columns, side.columns()):
             return
         side.check(known)
         lake = _lake_side(present, known, self.schema)
@@ -151,11 +163,12 @@ class TableKeeper:
         """Return the changes that a mirror needs if all its rows are replaced by the source's.
 
         Raises:
-            SchemaError: the mirror cannot follow the source's schema, or is another's.
+            SchemaError: the mirror cannot follow the source's schema, is another's, or has other columns.
         """
-        refuse_foreign(present, self.context.config.mirror.name)
+        recognized = self._recognize(present, LakeRole.MIRROR, restated=True)
+        self.context.lake.set_properties(present, recognized.properties)
         known, (lake, source) = self._sides(present)
-        if known.at == self.schema.version.at and _fits(present, self.schema.source):
+        if known.at == self.schema.version.at and _fits(recognized.columns, self.schema.source):
             return Plan((), (), known.retired)
         found = plan(lake, source, self.options.schema_changes, rows_known=True)
         _refuse_mixed_rules(present, self.schema.source, found, source)
@@ -197,10 +210,10 @@ class TableKeeper:
         recorded = {} if present is None else rules_from_json(present.property(RULES_KEY))
         if not recorded and not rules_in_force(schema):
             return {}
-        columns = () if present is None else present.columns()
+        columns = () if present is None else present.engine_columns()
         known = recorded
         if not recorded.keys() <= {*schema.names, *schema.left_out}:
-            names = _names_in(self.schema.history)
+            names = names_in(self.schema.history)
             rules = column_rules(self.context, self.table)
             known = check_known(recorded, columns, schema, names, rules, str(self.table))
         checked = check_unchanged(known, columns, schema, str(self.table), self.schema.resolved.histories)
@@ -401,19 +414,18 @@ def _refuse_exchange(context: MirrorContext, table: TableId, known: SchemaState,
             )
 
 
-def _fits(table: LakeTable, schema: TableSchema) -> bool:
+def _fits(columns: Mapping[str, LakeType], schema: TableSchema) -> bool:
     """Return whether a lake table can hold rows of `schema` without a change, as in nearly every batch."""
-    columns = table.columns()
     return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
 
 
 def _lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> LakeSide:
-    columns = {n: t for n, t in table.columns().items() if not is_temporary(n)}
-    history = schema.history
+    columns = {n: t for n, t in table.engine_columns().items() if not is_temporary(n)}
+    history, retired, users = schema.history, frozenset(known.retired), frozenset(table.user_columns())
     if history.versions[0].at > known.at:
-        return LakeSide(columns, frozenset(known.retired))
+        return LakeSide(columns, retired, users=users)
     version = history.versions[history.index_at(known.at)]
-    return LakeSide(columns, frozenset(known.retired), version.schema.key, version.source_types)
+    return LakeSide(columns, retired, version.schema.key, version.source_types, users)
 
 
 def _source_side(there: LakeSide, known: SchemaState, schema: BatchSchema) -> SourceSide:
@@ -438,12 +450,6 @@ def _next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaS
         return SchemaState(at, found.retired, notes=known.notes)
     note = ChangeNote(str(version.position), version.ts_ms, now_ms(), tuple(lines), version.declared)
     return SchemaState(at, found.retired, notes=(*known.notes, note))
-
-
-def _names_in(history: SchemaHistory) -> set[str]:
-    """Return the names of all columns that a table has or had, in the source and in the lake."""
-    columns = [c for version in history.versions for c in version.schema.columns]
-    return {c.name for c in columns} | {c.source_name.name for c in columns} | {c.written for c in columns}
 
 
 def _refuse_mixed_rules(table: LakeTable, schema: TableSchema, found: Plan, source: SourceSide) -> None:

@@ -107,6 +107,7 @@ class TableBatch:
         stats: statistics of all events of the task.
         changelog, mirror: the lake tables to write, with the batch's schema; None before `evolve_tables`, and for a
             table that is not written.
+        user_columns: the columns of the mirror that others added.
     """
 
     context: MirrorContext
@@ -118,6 +119,7 @@ class TableBatch:
     kind: TableKind = TableKind.MIRRORED
     changelog: LakeTable | None = None
     mirror: LakeTable | None = None
+    user_columns: tuple[str, ...] = ()
 
     @property
     def progress(self) -> Progress:

@@ -9,6 +9,7 @@ from replicator.batch.net_changes import after_truncates, since_snapshot
 from replicator.batch.table_batch import TableBatch
 from replicator.errors import UnknownPast
 from replicator.lake.catalog import LakeTable
+from replicator.lake.foreign_columns import refuse_loss
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.snapshot import SnapshotRead, follow
 from replicator.model.truncate import Truncate
@@ -54,6 +55,7 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
 
     Raises:
         UnknownPast: an ad-hoc snapshot read rows again, and the table has no key.
+        ForeignColumns: a snapshot replaces rows in which others wrote values of their own columns.
     """
     written = batch.written_offsets(base)
     truncates = [t for t in batch.stats.truncates if t.offset >= written.get(t.partition, 0)]
@@ -65,6 +67,8 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     snapshot, replacing = None if base is None else base.snapshot, list[SnapshotRead]()
     if batch.is_in_log_order:
         snapshot, replacing = _snapshots(batch, base, written, at_once=at_once)
+    if replacing:
+        refuse_loss(table, f"a repeated snapshot of {batch.task.table}")
     if at_once:
         truncates += [s.begins() for s in replacing]
         replacing = []

@@ -109,13 +109,23 @@ def _stage_located(
 
 
 def _strategy(batch: TableBatch, table: LakeTable) -> Strategy:
-    """Return the strategy for a batch: `split` in place of `equality` if equality deletes would not be exact."""
+    """Return the strategy for a batch: another one than the configured one if that would not be exact."""
     wanted = batch.options.strategy
+    if batch.user_columns and wanted in ("split", "equality"):
+        # Only MERGE changes some columns of a row and keeps the others.
+        _report_merge(table.sql_name, batch.user_columns)
+        return "merge"
     obstacle = equality_obstacle(table, batch.schema.mirror.key) if wanted == "equality" else None
     if obstacle is None:
         return wanted
     _report_obstacle(table.sql_name, obstacle)
     return "split"
+
+
+@lru_cache(10_000)
+def _report_merge(table: str, user_columns: tuple[str, ...]) -> None:
+    """Log once that a table is written with MERGE, because others added columns."""
+    _LOG.info("written as merge", table=table, user_columns=list(user_columns))
 
 
 @lru_cache(10_000)

@@ -31,6 +31,7 @@ from replicator.schema.changes import (
     SchemaState,
     fills_from_json,
 )
+from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns, fields_of
 
 _ICEBERG_ERRORS: Final = "org.apache.iceberg.exceptions."
 
@@ -123,8 +124,23 @@ class LakeTable:
         return has_deletion_vectors(self.format_version)
 
     def columns(self) -> dict[str, LakeType]:
-        """Return the columns of the source, in order, without a changelog's own struct."""
+        """Return the columns of types that source columns have, in order; so without a changelog's own struct."""
         return dict(_columns(self.schema_json()))
+
+    def own_columns(self) -> OwnColumns | None:
+        """Return the columns that the engine made; None if an earlier version of it did not record them."""
+        text = self.property(COLUMNS_KEY)
+        return None if text is None else OwnColumns.from_json(text)
+
+    def user_columns(self) -> tuple[str, ...]:
+        """Return the columns that others added, in order."""
+        own = self.own_columns()
+        return () if own is None else tuple(f.name for f in own.users(self.schema_json()))
+
+    def engine_columns(self) -> dict[str, LakeType]:
+        """Return `columns` without those that others added."""
+        own = self.own_columns()
+        return self.columns() if own is None else own.types(self.schema_json())
 
     def schema_json(self) -> str:
         """Return the table's schema in Iceberg's JSON form, which takes one JVM call instead of one for each field."""
@@ -162,15 +178,7 @@ class LakeTable:
 
 @lru_cache(1024)
 def _columns(schema_json: str) -> tuple[tuple[str, LakeType], ...]:
-    fields = json.loads(schema_json)["fields"]
-    return tuple((f["name"], LakeType.parse(text)) for f in fields if (text := _type_text(f["type"])))
-
-
-def _type_text(kind: Any) -> str | None:
-    """Return a type of Iceberg's JSON in the notation of `LakeType`; None for a type that no source column has."""
-    if isinstance(kind, str):
-        return kind
-    return f"list<{kind['element']}>" if kind["type"] == "list" and isinstance(kind["element"], str) else None
+    return tuple((f.name, kind) for f in fields_of(schema_json) if (kind := f.lake_type) is not None)
 
 
 class StaticMembers:

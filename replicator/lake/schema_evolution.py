@@ -5,7 +5,6 @@ the branch and replaces the old columns by the new ones.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -29,14 +28,7 @@ from replicator.schema.changes import (
     SchemaChange,
     WidenType,
 )
-
-_NEW: Final = "replicator_new_"
-"""Name prefix of the temporary column with converted values, until it replaces the old column."""
-
-
-def is_temporary(column: str) -> bool:
-    """Return whether a lake column is temporary: made by a conversion, possibly left by a crash."""
-    return column.startswith(_NEW)
+from replicator.schema.own_columns import TEMPORARY
 
 
 def evolve(
@@ -61,7 +53,7 @@ def evolve(
         alter(lake, table, changes, properties, key=key, fill=fill)
         return
     _check(lake, table, conversions)
-    replaced = {c.was: _NEW + c.was for c in conversions if is_replaced(c)}
+    replaced = {c.was: TEMPORARY + c.was for c in conversions if is_replaced(c)}
     add_columns(lake, table, {replaced[c.was]: c.new for c in conversions if c.was in replaced})
     lake.create_branch(table, BRANCH)
     values = [(replaced.get(c.was, c.was), c.using.format(quoted(c.was))) for c in conversions]
@@ -91,8 +83,8 @@ def evolve_and_replace(
     """
     _apply_deletes(lake, table, changes)
     names = names_before(changes)
-    replaced = {c.was: _NEW + c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
-    added = {c.column.name: f"{_NEW}_{c.column.name}" for c in changes if isinstance(c, AddColumn)}
+    replaced = {c.was: TEMPORARY + c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    added = {c.column.name: f"{TEMPORARY}_{c.column.name}" for c in changes if isinstance(c, AddColumn)}
     types = {replaced[c.was]: c.new for c in changes if isinstance(c, ChangeType) and c.was in replaced}
     types |= {added[c.column.name]: c.column.type for c in changes if isinstance(c, AddColumn)}
     widened = {names.get(c.name, c.name): c.new for c in changes if isinstance(c, WidenType)}

@@ -1,7 +1,8 @@
 """Change a table's schema with Iceberg's UpdateSchema, in one atomic commit."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from replicator.errors import CommitConflict, UnsupportedChange
@@ -15,6 +16,7 @@ from replicator.schema.changes import (
     ChangeType,
     DropColumn,
     MoveColumn,
+    Recreate,
     RenameColumn,
     RetireColumn,
     SchemaChange,
@@ -24,7 +26,10 @@ from replicator.schema.changes import (
     renamed_fills,
     unfilled_columns,
 )
+from replicator.schema.evolution import new_names
+from replicator.schema.own_columns import COLUMNS_KEY
 
+_MAPPING: Final = "schema.name-mapping.default"
 _NONE: Final[Mapping[str, LakeType]] = {}
 
 
@@ -58,6 +63,9 @@ def alter(
         UnsupportedChange: the table is partitioned by a column that would be dropped.
     """
     _refuse_partitions(table, changes)
+    if branch is None:
+        _refuse_mapped_names(table, changes)
+    own, before = table.own_columns(), table.schema_json()
     with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
         loaded = table.java.operations().current().metadataFileLocation()
         transaction = table.java.newTransaction()
@@ -67,10 +75,14 @@ def alter(
         if branch is not None:
             transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
             transaction.manageSnapshots().removeBranch(branch).commit()
-        _change_schema(lake, transaction, changes, key, replaced or {}, added or {})
+        columns = _Columns(before, own is not None and own.has_other_key(before), replaced or {}, added or {})
+        _change_schema(lake, transaction, changes, key, columns)
         update = transaction.updateProperties()
         for name, value in properties.items():
             update.set(name, value)
+        if own is not None:
+            after = str(lake.classes.schema_parser.toJson(transaction.table().schema()))
+            update.set(COLUMNS_KEY, own.followed_by(before, after).to_json())
         known = table.pending_fills()
         fills = renamed_fills(known, changes) | (pending_fills(changes) if fill else {})
         if fills:
@@ -115,13 +127,36 @@ def is_replaced(change: SchemaChange) -> bool:
     return isinstance(change, ChangeType) and change.old != change.new
 
 
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What a change of a schema needs to know of the columns.
+
+    Attributes:
+        before: the schema before it, in Iceberg's JSON.
+        other_key: whether others changed the identifier fields or let key columns be null, which then stays so.
+        replaced: column that gets another type → the column with its converted values, which replaces it.
+        added: added column → the column with its values, which gets its name.
+    """
+
+    before: str
+    other_key: bool
+    replaced: Mapping[str, str]
+    added: Mapping[str, str]
+
+    def comment(self, name: str) -> str | None:
+        """Return the comment of a column."""
+        fields = json.loads(self.before)["fields"]
+        return next((f.get("doc") for f in fields if f["name"] == name), None)
+
+    def identifiers(self, but: Collection[str]) -> list[str]:
+        """Return the names of the identifier fields that others chose, without `but`."""
+        schema = json.loads(self.before)
+        ids = schema.get("identifier-field-ids", ()) if self.other_key else ()
+        return [f["name"] for f in schema["fields"] if f["id"] in ids and f["name"] not in but]
+
+
 def _change_schema(
-    lake: Lake,
-    transaction: Any,
-    changes: Sequence[SchemaChange],
-    key: Sequence[str],
-    replaced: Mapping[str, str],
-    added: Mapping[str, str],
+    lake: Lake, transaction: Any, changes: Sequence[SchemaChange], key: Sequence[str], columns: _Columns
 ) -> None:
     """Change names first, then all else, so that a name released in the first update can be used in the second."""
     if not changes:
@@ -131,27 +166,38 @@ def _change_schema(
     )
     if new_key:
         # Iceberg refuses to drop an identifier field.
-        transaction.updateSchema().setIdentifierFields(lake.classes.array_list()).commit()
+        identifiers = lake.classes.array_list()
+        for name in columns.identifiers(_released(changes)):
+            identifiers.add(name)
+        transaction.updateSchema().setIdentifierFields(identifiers).commit()
     update = transaction.updateSchema().allowIncompatibleChanges()
     others = {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
     for change in changes:
         if not (isinstance(change, RenameColumn) and change.name in others):
-            _give_names(update, change, replaced, added)
+            _give_names(update, change, columns)
     update.commit()
     update = transaction.updateSchema().allowIncompatibleChanges()
     for change in changes:
-        _give_types(lake, update, change, replaced, added)
+        _give_types(lake, update, change, columns)
     update.commit()
     if new_key:
-        _set_key(lake, transaction, changes, key)
+        _set_key(lake, transaction, changes, key, is_chosen=not columns.other_key)
 
 
-def _give_names(
-    update: Any, change: SchemaChange, replaced: Mapping[str, str], added: Mapping[str, str]
-) -> None:
+def _released(changes: Sequence[SchemaChange]) -> set[str]:
+    """Return the columns, by their names before `changes`, that cannot be identifier fields afterwards."""
+    names = {c.name for c in changes if isinstance(c, DropColumn | RetireColumn)}
+    names |= {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    before = {c.new: c.name for c in changes if isinstance(c, RenameColumn)}
+    return names | {
+        before.get(n, n) for c in changes if isinstance(c, ChangeKey) for n in {*c.old} - {*c.new}
+    }
+
+
+def _give_names(update: Any, change: SchemaChange, columns: _Columns) -> None:
     match change:
-        case AddColumn(column=column) if column.name in added:
-            update.renameColumn(added[column.name], column.name)
+        case AddColumn(column=column) if column.name in columns.added:
+            update.renameColumn(columns.added[column.name], column.name)
         case DropColumn(name=name):
             update.deleteColumn(name)
         case RetireColumn(name=name, kept=kept):
@@ -162,26 +208,24 @@ def _give_names(
             update.renameColumn(name, new)
         case ChangeType(name=name, was=was) if is_replaced(change):
             update.deleteColumn(was)
-            if was in replaced:
-                update.renameColumn(replaced[was], name)
+            if was in columns.replaced:
+                update.renameColumn(columns.replaced[was], name)
         case _:
             pass
 
 
-def _give_types(
-    lake: Lake,
-    update: Any,
-    change: SchemaChange,
-    replaced: Mapping[str, str],
-    added: Mapping[str, str],
-) -> None:
+def _give_types(lake: Lake, update: Any, change: SchemaChange, columns: _Columns) -> None:
     match change:
         case AddColumn(column=column, after=after):
-            if column.name not in added:
+            if column.name not in columns.added:
                 update.addColumn(None, column.name, lake.classes.type_of(column.type))
             _move(update, column.name, after)
-        case ChangeType(name=name, was=was, new=new) if is_replaced(change) and was not in replaced:
-            update.addColumn(None, name, lake.classes.type_of(new))
+        case ChangeType(name=name, was=was, new=new) if is_replaced(change):
+            comment = columns.comment(was)
+            if was not in columns.replaced:
+                update.addColumn(None, name, lake.classes.type_of(new), comment)
+            elif comment is not None:
+                update.updateColumnDoc(name, comment)
         case WidenType(name=name, new=new):
             update.updateColumn(name, lake.classes.type_of(new))
         case MoveColumn(name=name, after=after):
@@ -197,7 +241,10 @@ def _move(update: Any, name: str, after: str | None) -> None:
         update.moveAfter(name, after)
 
 
-def _set_key(lake: Lake, transaction: Any, changes: Sequence[SchemaChange], key: Sequence[str]) -> None:
+def _set_key(
+    lake: Lake, transaction: Any, changes: Sequence[SchemaChange], key: Sequence[str], *, is_chosen: bool
+) -> None:
+    """Let former key columns be null; if the engine chooses the key, require its columns and make them identifiers."""
     update = transaction.updateSchema().allowIncompatibleChanges()
     schema = json.loads(lake.classes.schema_parser.toJson(transaction.table().schema()))
     types = {f["name"]: f["type"] for f in schema["fields"]}
@@ -205,6 +252,9 @@ def _set_key(lake: Lake, transaction: Any, changes: Sequence[SchemaChange], key:
         if isinstance(change, ChangeKey):
             for name in set(change.old).intersection(types).difference(key):
                 update.makeColumnOptional(name)
+    if not is_chosen:
+        update.commit()
+        return
     identifiers = lake.classes.array_list()
     for name in key:
         update.requireColumn(name)
@@ -231,3 +281,28 @@ def _refuse_partitions(table: LakeTable, changes: Sequence[SchemaChange]) -> Non
                 "remove it from partition = [...], drop the lake table (replicator drop), and bootstrap the table "
                 "again",
             )
+
+
+def _refuse_mapped_names(table: LakeTable, changes: Sequence[SchemaChange]) -> None:
+    """Check that no column gets a name by which data files without field ids have values of another column.
+
+    Iceberg's name mapping has names for such files; it would give those values to the new column. A table without rows
+    has no such values.
+
+    Raises:
+        UnsupportedChange: a column would.
+    """
+    text = table.property(_MAPPING)
+    if text is None or table.is_empty or any(isinstance(c, Recreate) for c in changes):
+        return
+    before = {c.new: c.name for c in changes if isinstance(c, RenameColumn)}
+    before |= {c.kept: c.name for c in changes if isinstance(c, RetireColumn)}
+    mapped = [set(entry["names"]) for entry in json.loads(text)]
+    for name in new_names(changes):
+        for names in mapped:
+            if name in names and before.get(name) not in names:
+                raise UnsupportedChange(
+                    f"column {name} is new, and data files without field ids may have another column of that name",
+                    "rewrite all data files with Iceberg's rewrite_data_files ('rewrite-all' = 'true'); remove the "
+                    f"table property {_MAPPING}; then run: replicator reload",
+                )

@@ -5,15 +5,18 @@ from collections.abc import Sequence
 from replicator.model.identifiers import quoted
 
 
-def merge(target: str, view: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """Build a MERGE of net changes into `target` (already quoted).
+def merge(
+    target: str, view: str, columns: Sequence[str], key: Sequence[str], others: Sequence[str] = ()
+) -> str:
+    """Build a MERGE of net changes into `target` (already quoted), which has `columns` and `others`.
 
-    `view` has the key as k0, k1, … and the new row in the struct `row`, which is null if the row is deleted.
+    The columns `others` keep their values in rows that are updated, and are null in new ones. `view` has the key as k0,
+    k1, … and the new row in the struct `row`, which is null if the row is deleted.
     """
     on = " AND ".join(f"t.{quoted(column)} = s.k{i}" for i, column in enumerate(key))
     update = ", ".join(f"t.{quoted(c)} = s.row.{quoted(c)}" for c in columns)
-    names = ", ".join(quoted(c) for c in columns)
-    values = ", ".join(f"s.row.{quoted(c)}" for c in columns)
+    names = ", ".join(quoted(c) for c in (*columns, *others))
+    values = ", ".join([*(f"s.row.{quoted(c)}" for c in columns), *(["NULL"] * len(others))])
     return (
         f"MERGE INTO {target} t USING {quoted(view)} s ON {on} "
         "WHEN MATCHED AND s.row IS NULL THEN DELETE "

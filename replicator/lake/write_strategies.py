@@ -34,6 +34,7 @@ from replicator.lake.data_files import (
 )
 from replicator.lake.driver_files import WrittenData, writable_rows, write_data, write_equality_deletes
 from replicator.lake.equality import equality_keys
+from replicator.lake.foreign_columns import refuse_loss
 from replicator.lake.partition_rows import PartitionRows
 from replicator.lake.partitions import data_file_ref
 from replicator.lake.position_deletes import StagedDeletes, stage_positions
@@ -222,7 +223,13 @@ def stage_by_identity(
 
     Raises:
         MissingRows: the table has fewer rows than must be deleted.
+        ForeignColumns: rows must be deleted in which others may have written values of their own columns.
     """
+    deleted = net.where(F.col(NET) < 0)
+    wanted = int(deleted.agg(F.coalesce(-F.sum(NET), F.lit(0)).alias("n")).collect()[0].n)
+    if wanted and not clear:
+        # Rows that are equal in the source may have different values.
+        refuse_loss(table, "a changed or deleted row of a table without a key")
     branch, snapshot_id = (None, table.snapshot_id) if clear else _filled(lake, table)
     columns = table.columns()
     names = [f"k{i}" for i in range(len(source))]
@@ -230,8 +237,6 @@ def stage_by_identity(
     rows = added.select(*[F.col(name).alias(column) for name, column in zip(names, source, strict=True)])
     data = stage_data(lake, table, cast_to_table(rows, columns))
     failpoints.reach("after-data-files")
-    deleted = net.where(F.col(NET) < 0)
-    wanted = int(deleted.agg(F.coalesce(-F.sum(NET), F.lit(0)).alias("n")).collect()[0].n)
     deletes = StagedDeletes()
     if wanted:
         searched = None if clear else snapshot_id
@@ -321,7 +326,7 @@ class Merge:
         branch, _ = _filled(lake, table)
         if branch is None:
             lake.create_branch(table, BRANCH)
-        columns = table.columns()
+        columns, users = table.engine_columns(), table.user_columns()
         view = f"net_{uuid.uuid4().hex}"
         net_rows = cast_to_table(change.rows, columns)
         names = [f"k{i}" for i in range(len(change.key))]
@@ -331,7 +336,8 @@ class Merge:
         )
         change.keys.select(*names).join(images, names, "left").createOrReplaceTempView(view)
         try:
-            statement = sql.merge(f"{table.sql_name}.`branch_{BRANCH}`", view, list(columns), change.key)
+            target = f"{table.sql_name}.`branch_{BRANCH}`"
+            statement = sql.merge(target, view, list(columns), change.key, users)
             lake.spark.sql(statement)
         finally:
             lake.spark.catalog.dropTempView(view)

@@ -11,10 +11,11 @@ from pyspark.sql import functions as F
 from replicator.batch.table_batch import BatchSchema
 from replicator.jvm.json_columns import json_meaning
 from replicator.lake.catalog import LakeTable
-from replicator.lake.schema_evolution import is_temporary, names_before
+from replicator.lake.schema_evolution import names_before
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.schema.changes import AddColumn, ChangeType, DropColumn, SchemaChange
+from replicator.schema.own_columns import is_temporary
 
 _COUNT: Final = "replicator_count"
 
@@ -47,6 +48,10 @@ class Comparison:
     def identifies_rows(self, mirror: LakeTable) -> bool:
         """Return whether the mirror's rows can be found by their key, which none of them lacks."""
         return bool(self.key) and not set(self.key) & set(mirror.unfilled())
+
+    def keeps(self, mirror: LakeTable) -> bool:
+        """Return whether the values of `kept` columns stay with their rows, which are found by their key."""
+        return self.identifies_rows(mirror) and set(self.key) <= self.values.keys()
 
     def differences(self, mirror: DataFrame, source: DataFrame) -> DataFrame:
         """Return the rows that differ, as structs `before` (of the mirror), `after` (of the source) and `kept`.

@@ -23,6 +23,7 @@ from replicator.jvm.position_columns import position_key
 from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
+from replicator.lake.foreign_columns import refuse_loss
 from replicator.lake.ledger import LakeRole
 from replicator.lake.table_writer import WriteTarget
 from replicator.lake.write_strategies import MirrorChange, Split, stage_by_identity
@@ -156,6 +157,8 @@ class Publication:
         found = compared.differences(ours, theirs).persist()
         try:
             changed = found.count()
+            if (changed or plan.changes) and not compared.keeps(mirror):
+                refuse_loss(mirror, f"a re-read of {self.table}, whose rows cannot be told apart by a key,")
             if condition is not None and changed > _REPLACE_ABOVE:
                 raise self._cannot_correct_part("too many rows differ")
             self._write_changelog(found, marker, RECONCILED)

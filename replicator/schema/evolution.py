@@ -1,6 +1,6 @@
 """Plan the changes that turn a lake table's schema into the one that a schema version needs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,12 +40,14 @@ class LakeSide:
         retired: columns that the source dropped.
         key: the key of the schema version that the table has.
         source_types: column → source type in that version, if known.
+        users: columns that others added, which are not among `columns`.
     """
 
     columns: Mapping[str, LakeType]
     retired: frozenset[str] = frozenset()
     key: tuple[str, ...] = ()
     source_types: Mapping[str, str] = field(default_factory=dict)
+    users: frozenset[str] = frozenset()
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -99,7 +101,9 @@ def plan(
         UnknownValues: existing rows got values that no log contains, and not `rows_known`.
         UnsupportedChange: a change cannot be applied, or its policy is "fail".
     """
-    return _Planner(lake, source, policies, additive=False, rows_known=rows_known).plan()
+    found = _Planner(lake, source, policies, additive=False, rows_known=rows_known).plan()
+    _refuse_names_of_users(lake, found.changes)
+    return found
 
 
 def changelog_plan(
@@ -122,7 +126,37 @@ def changelog_plan(
     last = (*source.schema.names, None)[-2] if source.schema.names else None
     more = [AddColumn(c, last) for c in extra if c.name not in present]
     retired = (*found.retired, *(c.column.name for c in more))
+    _refuse_names_of_users(lake, [*found.changes, *more])
     return Plan((*found.changes, *more), found.ignored, retired, tuple(planner.converted))
+
+
+def _refuse_names_of_users(lake: LakeSide, changes: Sequence[SchemaChange]) -> None:
+    """Check that no column gets the name of one that others added; Spark does not distinguish letter case.
+
+    Raises:
+        UnsupportedChange: a column would.
+    """
+    users = {name.casefold(): name for name in lake.users}
+    for name in new_names(changes):
+        if (theirs := users.get(name.casefold())) is not None:
+            raise UnsupportedChange(
+                f"the source has a column {name} now, and others added a column {theirs} to the lake table",
+                f"rename or drop the column {theirs} in the lake; then run: replicator reload",
+            )
+
+
+def new_names(changes: Sequence[SchemaChange]) -> Iterator[str]:
+    """Yield the names that changes give to columns which did not have them."""
+    for change in changes:
+        match change:
+            case AddColumn(column=column):
+                yield column.name
+            case RenameColumn(new=name):
+                yield name
+            case RetireColumn(name=name, kept=kept) if kept != name:
+                yield kept
+            case _:
+                pass
 
 
 class _Planner:
@@ -194,7 +228,7 @@ class _Planner:
         """Plan dropped, retired and renamed columns; `converted` ones are retired in favor of new columns."""
         found: list[SchemaChange] = []
         wanted = set(self.source.schema.names)
-        taken = wanted | set(self.lake.columns)
+        taken = wanted | set(self.lake.columns) | self.lake.users
         for name in self.lake.columns:
             if name in self.lake.retired:
                 if name in wanted:

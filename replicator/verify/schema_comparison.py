@@ -7,6 +7,7 @@ from pyiceberg.table import Table
 from replicator.model.table import lake_names
 from replicator.model.types import LakeType
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
+from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.results import SchemaFinding, Severity
 
@@ -31,8 +32,13 @@ def compare_schema(table: ComparedTable, mirror: Table) -> Iterator[SchemaFindin
             yield _different(f"the mirror has no column {name}")
     state = mirror.properties.get(SCHEMA_KEY)
     retired = set() if state is None else set(SchemaState.from_json(state).retired)
+    own = mirror.properties.get(COLUMNS_KEY)
+    schema_json = mirror.schema().model_dump_json()
+    users = set() if own is None else {f.name for f in OwnColumns.from_json(own).users(schema_json)}
     for name in types.keys() - set(names.values()):
-        if name in retired:
+        if name in users:
+            yield SchemaFinding(Severity.NOTE, f"others added the column {name} to the mirror")
+        elif name in retired:
             yield SchemaFinding(
                 Severity.NOTE, f"the source dropped the column {name}, which the mirror keeps"
             )

@@ -11,6 +11,8 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+_FIELD_IDS = "replicator.columns"
+"""The property with field ids, which depend on in how many steps the lake was written."""
 _OF_THE_RUN = ("committed_ms", "batch", "sequence")
 """Keys of a marker that depend on when, and in how many steps, the lake was written."""
 
@@ -43,7 +45,7 @@ def _properties(properties: Mapping[str, str]) -> dict[str, Any]:
     """Return the properties of the engine, with JSON parsed."""
     found: dict[str, Any] = {}
     for name, text in sorted(properties.items()):
-        if name.startswith("replicator."):
+        if name.startswith("replicator.") and name != _FIELD_IDS:
             found[name] = json.loads(text) if text.startswith("{") else text
     if (marker := found.get("replicator.marker")) is not None:
         found["replicator.marker"] = _without(marker, _OF_THE_RUN)

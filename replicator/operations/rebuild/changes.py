@@ -71,7 +71,7 @@ class Changes:
 
 def read_changes(lake: Lake, changelog: LakeTable) -> DataFrame:
     """Return the rows of the changelog's current snapshot, as the columns `VALUES` and `AT`."""
-    columns, snapshot = changelog.columns(), changelog.snapshot_id
+    columns, snapshot = changelog.engine_columns(), changelog.snapshot_id
     reader = lake.spark.read if snapshot is None else lake.spark.read.option("snapshot-id", snapshot)
     rows = reader.table(changelog.sql_name)
     at = F.col(quoted(_struct_of(rows)))

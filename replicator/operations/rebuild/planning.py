@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from replicator.config import Config
 from replicator.errors import SchemaError, UnsupportedChange, UsageError
 from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.foreign_columns import refuse_changed_columns, refuse_loss
 from replicator.lake.ownership import refuse_foreign
 from replicator.model.as_of import Bound
 from replicator.model.commit_marker import CommitMarker
@@ -139,9 +140,10 @@ def plan_rebuild(
 
 def _planned(tables: SourceTables, rows: DataFrame, bound: Bound | None, *, in_place: bool) -> PlannedRebuild:
     steps = tables.steps()
+    _check_columns(tables.changelog, is_mirror=False)
     if in_place:
         _check_in_place(tables, steps, bound)
-    columns, retired = tuple(tables.changelog.columns()), tables.state.retired
+    columns, retired = tuple(tables.changelog.engine_columns()), tables.state.retired
     until = None if bound is None else bound.position_key
     plan = plan_rows(columns, retired, steps, until)
     if tables.mirror is not None and (in_place or _is_present(tables, bound)):
@@ -175,7 +177,20 @@ def _is_present(tables: SourceTables, bound: Bound | None) -> bool:
     return bound is None and state is not None and state.at == tables.state.at
 
 
+def _check_columns(table: LakeTable, *, is_mirror: bool) -> None:
+    """Check that a table has the columns that the engine made, as it left them.
+
+    Raises:
+        ForeignColumns: it does not.
+    """
+    if (own := table.own_columns()) is not None:
+        refuse_changed_columns(table, own.differences(table.schema_json()), is_mirror=is_mirror)
+
+
 def _check_in_place(tables: SourceTables, steps: SchemaSteps, bound: Bound | None) -> None:
+    if tables.mirror is not None:
+        _check_columns(tables.mirror, is_mirror=True)
+        refuse_loss(tables.mirror, "it", otherwise=f"run the command again; or {_ELSEWHERE}")
     state = None if tables.mirror is None else tables.mirror.schema_state()
     if state is not None and state.at != tables.state.at:
         raise UnsupportedChange("its mirror and its changelog have different schema versions", _CONTINUE)
@@ -187,7 +202,7 @@ def _with_columns_of(plan: RowPlan, mirror: LakeTable, stored: Collection[str]) 
     """Return the plan with the columns of an existing mirror, which may also keep columns that the source dropped."""
     planned = {column.name: column for column in plan.columns}
     columns = []
-    for name in mirror.columns():
+    for name in mirror.engine_columns():
         if name not in planned and name not in stored:
             raise UnsupportedChange(f"its mirror has a column {name} that the changelog lacks", _CONTINUE)
         columns.append(planned.get(name) or ColumnPlan(name, name))

@@ -42,6 +42,12 @@ def test_merge_statement_updates_inserts_and_deletes_by_key() -> None:
     )
 
 
+def test_merge_statement_keeps_other_columns() -> None:
+    text = sql.merge("t", "net", ["id", "a"], ["id"], ["my note"])
+    assert "UPDATE SET t.`id` = s.row.`id`, t.`a` = s.row.`a` WHEN" in text
+    assert text.endswith("INSERT (`id`, `a`, `my note`) VALUES (s.row.`id`, s.row.`a`, NULL)")
+
+
 def test_fill_statement_binds_values() -> None:
     assert sql.fill("t", [("a`b", "string"), ("n", "decimal(3, 1)")]) == (
         "UPDATE t SET `a``b` = CAST(:v0 AS string), `n` = CAST(:v1 AS decimal(3, 1))"

@@ -14,7 +14,6 @@ from pathlib import Path
 import replicator
 from replicator import failpoints
 from replicator.config import LakeConfig
-from replicator.lake import schema_evolution as evolve
 from replicator.lake import write_strategies as strategy
 from replicator.lake.quarantine import _SCHEMA, QUARANTINE
 from replicator.lake.table_metadata import changelog_schema
@@ -23,6 +22,7 @@ from replicator.model.column_rules import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.quarantine import Resolution
 from replicator.model.table import Column, TableId, TableSchema, lake_names
 from replicator.model.types import LONG, STRING
+from replicator.schema.own_columns import is_temporary
 
 PACKAGE = Path(replicator.__file__).parent
 
@@ -71,6 +71,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.schema",
         "replicator.source-table",
         "replicator.column-rules",
+        "replicator.columns",
         "replicator.pending-fills",
         "replicator.pending-clear",
         "replicator.paused.",
@@ -136,7 +137,7 @@ def test_failpoint_names_are_unchanged() -> None:
 
 def test_names_of_temporary_branches_and_columns_are_unchanged() -> None:
     assert strategy.BRANCH == "replicator_staging"
-    assert evolve.is_temporary("replicator_new_price")
+    assert is_temporary("replicator_new_price")
 
 
 def test_names_of_namespaces_and_tables_are_unchanged() -> None:

@@ -52,6 +52,27 @@ def test_equal_schemas_need_no_evolution() -> None:
     assert planned({"id": LONG, "q": INT}, schema(ID, Column("q", INT))) == Plan((), (), ())
 
 
+USERS = frozenset({"Note"})
+
+
+@pytest.mark.parametrize("name", ["note", "NOTE"])
+def test_column_with_the_name_of_a_users_column_is_refused(name: str) -> None:
+    there = LakeSide({"id": LONG, "q": INT}, users=USERS)
+    for source, carried in (
+        (schema(ID, Column("q", INT), Column(name, INT)), {"id": "id", "q": "q"}),
+        (schema(ID, Column(name, INT)), {"id": "id", "q": name}),
+    ):
+        for planner in (plan, changelog_plan):
+            with pytest.raises(UnsupportedChange, match=f"column {name} now, and others added a column Note"):
+                planner(there, SourceSide(source, carried))
+
+
+def test_kept_column_does_not_get_the_name_of_a_users_column() -> None:
+    there = LakeSide({"id": LONG, "q": INT}, users=frozenset({"q__was_int"}))
+    source = SourceSide(schema(ID, Column("q", STRING)), {"id": "id", "q": "q"})
+    assert RetireColumn("q", "q__was_int_2") in changelog_plan(there, source).changes
+
+
 def test_evolution_adds_columns_in_the_order_of_the_source() -> None:
     first, last = Column("first", INT), Column("last", STRING, fill="x")
     found = planned({"id": LONG}, schema(first, ID, last)).changes

@@ -15,6 +15,7 @@ from replicator.errors import SchemaError, Unsettled
 from replicator.model.binlog import BinlogEnd
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.gtid import GtidSet
+from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns
 from replicator.verify.chunks import ChunkSums, KeyRange, RangeChunks
 from replicator.verify.interruption import Interrupted, Interruption
 from replicator.verify.lake_rows import Checksum
@@ -124,6 +125,16 @@ def test_columns_that_one_side_lacks_are_found(catalog: SqlCatalog) -> None:
         "the mirror has no column note",
         "the mirror has a column more, which the source lacks",
     }
+
+
+def test_column_that_others_added_is_only_a_note(catalog: SqlCatalog) -> None:
+    schema = Schema(*COLUMNS, identifier_field_ids=[1])
+    own = OwnColumns.of(schema.model_dump_json())
+    mirror = catalog.create_table("shop.t", schema, properties={COLUMNS_KEY: own.to_json()})
+    with mirror.update_schema() as update:
+        update.add_column("mine", StringType())
+    (finding,) = compare_schema(TABLE, mirror)
+    assert (finding.severity, finding.text) == (Severity.NOTE, "others added the column mine to the mirror")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""Recognizes a lake table before it is changed: whose it is, and what others changed in its columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from replicator.batch.context import MirrorContext
+from replicator.batch.table_batch import BatchSchema
+from replicator.lake.catalog import LakeTable
+from replicator.lake.foreign_columns import refuse_changed_columns
+from replicator.lake.ledger import LakeRole
+from replicator.lake.ownership import refuse_foreign
+from replicator.lake.rollback import refuse_rollback
+from replicator.lake.write_strategies import STRATEGY_PROPERTIES
+from replicator.model.table import TableId
+from replicator.model.types import LakeType
+from replicator.schema.history import SchemaHistory
+from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Recognized:
+    """A lake table of the mirror.
+
+    Attributes:
+        properties: the table properties that it needs because of its columns.
+        columns: the columns that the engine made, with their types now.
+    """
+
+    properties: Mapping[str, str]
+    columns: Mapping[str, LakeType]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecognizer:
+    """Recognizes the lake tables of a source table that are to get rows of a schema."""
+
+    context: MirrorContext
+    table: TableId
+    schema: BatchSchema
+
+    def recognize(self, present: LakeTable, role: LakeRole, *, restated: bool = False) -> Recognized:
+        """Return what is known of `present`; see `refuse_changed_columns` for `restated`.
+
+        Raises:
+            ForeignTable: the table is not the mirror's.
+            ForeignColumns: others changed columns that the engine made, or added some that it cannot write.
+            ForeignChange: others replaced the table by one with other columns.
+        """
+        refuse_foreign(present, self.context.config.mirror.name)
+        is_mirror, recorded, schema_json = (
+            role is LakeRole.MIRROR,
+            present.own_columns(),
+            present.schema_json(),
+        )
+        own = recorded or OwnColumns.of(schema_json, self._names_of_engine(role))
+        found = own.differences(schema_json)
+        if found and not restated:
+            # A table that was replaced may have other columns too; then its rows are the first concern.
+            refuse_rollback(self.context.lake, present, is_mirror=is_mirror)
+        refuse_changed_columns(present, found, is_mirror=is_mirror, restated=restated)
+        properties = {} if recorded else {COLUMNS_KEY: own.to_json()}
+        if is_mirror and own.users(schema_json):
+            # The rows of such a table are changed with MERGE, whatever its strategy.
+            properties |= STRATEGY_PROPERTIES["merge"]
+        return Recognized(properties, own.types(schema_json))
+
+    def _names_of_engine(self, role: LakeRole) -> set[str] | None:
+        """Return the names that columns of the engine may have; None if an early part of the history is unknown."""
+        known, versions = self.context.ledger.progress(self.table).schema(role), self.schema.history.versions
+        if known is None or not versions or versions[0].at > known.at:
+            return None
+        return {*names_in(self.schema.history), *self.schema.decoded.names, *known.retired}
+
+
+def names_in(history: SchemaHistory) -> set[str]:
+    """Return the names of all columns that a table has or had, in the source and in the lake."""
+    columns = [c for version in history.versions for c in version.schema.columns]
+    return {c.name for c in columns} | {c.source_name.name for c in columns} | {c.written for c in columns}
