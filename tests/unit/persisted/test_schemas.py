@@ -34,6 +34,7 @@ from replicator.model.rewind import REWIND_KEY, Rewind
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
 from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
+from replicator.schema.own_columns import COLUMNS_KEY, LakeField, OwnColumns
 from replicator.schema.steps import STEPS_KEY, SchemaSteps
 from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, validate_properties
 from tests.unit.persisted.test_marker_text import MARKER, STATE_TEXT
@@ -50,6 +51,7 @@ FULL = {
     PENDING_FILLS_KEY: '{"a": "7"}',
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
     UNFILLED_KEY: '["at"]',
+    COLUMNS_KEY: OwnColumns((LakeField(1, "id", "long", True),), frozenset({1})).to_json(),
     STEPS_KEY: SchemaSteps(("id",)).to_json(),
     REBUILT_KEY: Provenance("shop.a", "shop_changes.a", 1, None, "b.000001:4", 5).to_json(),
     MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step is not Step.ORPHANS}),
