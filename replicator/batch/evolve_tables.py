@@ -404,16 +404,20 @@ def _refuse_exchange(context: MirrorContext, table: TableId, known: SchemaState,
 def _fits(table: LakeTable, schema: TableSchema) -> bool:
     """Return whether a lake table can hold rows of `schema` without a change, as in nearly every batch."""
     columns = table.columns()
+    if not schema.key and table.required_columns():
+        return False
     return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
 
 
 def _lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> LakeSide:
     columns = {n: t for n, t in table.columns().items() if not is_temporary(n)}
     history = schema.history
+    # An earlier release may have followed a version whose key does not identify rows as if it did.
+    key = () if schema.source.key else table.required_columns()
     if history.versions[0].at > known.at:
-        return LakeSide(columns, frozenset(known.retired))
+        return LakeSide(columns, frozenset(known.retired), key)
     version = history.versions[history.index_at(known.at)]
-    return LakeSide(columns, frozenset(known.retired), version.schema.key, version.source_types)
+    return LakeSide(columns, frozenset(known.retired), version.schema.key or key, version.source_types)
 
 
 def _source_side(there: LakeSide, known: SchemaState, schema: BatchSchema) -> SourceSide:

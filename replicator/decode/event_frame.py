@@ -73,6 +73,7 @@ class WriterSchema:
         end: the first position key at which it no longer applies; None if it is open.
         superseded_columns: dropped columns whose name another column has now: images lack them, row hashes include
             them.
+        event_key: the columns that are the key of the events, whether or not they identify rows.
     """
 
     schema: TableSchema
@@ -81,6 +82,7 @@ class WriterSchema:
     first: int | None = None
     end: int | None = None
     superseded_columns: tuple[Column, ...] = ()
+    event_key: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:

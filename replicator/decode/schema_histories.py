@@ -7,6 +7,7 @@ show are added as observed versions.
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from heapq import merge
 from typing import Final
 
 from replicator.decode.schema_resolution import matching_versions
@@ -19,6 +20,7 @@ from replicator.schema.history import (
     binlog_key,
 )
 from replicator.schema.history_builder import build_history, observed
+from replicator.schema.table_keys import primary_key
 
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
 
@@ -36,6 +38,7 @@ class SchemaHistories:
         self.revision = 0
         self._declared: dict[TableId, list[TableDefinition]] = {}
         self._observed: dict[TableId, list[TableDefinition]] = {}
+        self._only_keys: dict[TableId, list[TableDefinition]] = {}
         self._histories: dict[TableId, SchemaHistory] = {}
         self._tables_by_topic: dict[str, set[TableId]] = {}
         self._intermediate_names: dict[tuple[int, TableId], TableId] = {}
@@ -47,13 +50,19 @@ class SchemaHistories:
             for definition in definitions:
                 if definition.passing:
                     self._add_intermediate_name(definition)
+                elif definition.only_keys:
+                    self._add_change_of_keys(definition)
                 else:
                     self._add(self._with_final_names(definition))
 
     def define(self, table: TableId, schema: TableSchema) -> None:
-        """Add the source's present definition of a table, if the schema-change topic has none."""
+        """Add the source's present definition of a table, if the schema-change topic has none.
+
+        The key of `schema` is the table's primary key.
+        """
         with self._lock:
-            self._declared.setdefault(table, [TableDefinition(table, _BEGINNING, 0, schema)])
+            keys = primary_key(c.source_name.name for c in schema.key_columns)
+            self._declared.setdefault(table, [TableDefinition(table, _BEGINNING, 0, schema, key_change=keys)])
             self._histories.pop(table, None)
 
     def observe(self, table: TableId, position: SourcePosition, ts_ms: int, schema: TableSchema) -> None:
@@ -129,9 +138,22 @@ class SchemaHistories:
         known = self._declared.setdefault(definition.table, [])
         if not known or binlog_key(known[-1].position) <= definition.at:
             replaces = any(d.schema is not None for d in known)
-            known.append(self._with_moves(definition) if replaces else definition)
+            known.append(self._with_keys(self._with_moves(definition) if replaces else definition))
             # The histories of tables that were renamed since contain this table's history.
             self._histories.clear()
+
+    def _add_change_of_keys(self, definition: TableDefinition) -> None:
+        """Store a statement about keys, which is not a definition of its table."""
+        self.revision += 1
+        known = self._only_keys.setdefault(definition.table, [])
+        if not known or known[-1].at < definition.at:
+            known.append(definition)
+            self._histories.clear()
+
+    def _with_keys(self, definition: TableDefinition) -> TableDefinition:
+        """Add the keys of the table like which a table was created."""
+        like = definition.key_change.like
+        return definition if like is None else replace(definition, keys=self._history(like).keys)
 
     def _with_moves(self, definition: TableDefinition) -> TableDefinition:
         """Add the column changes that a table had under its own name before it replaced another table.
@@ -149,6 +171,7 @@ class SchemaHistories:
         first = own[0].renamed_from
         return replace(
             definition,
+            keys=history.keys,
             moves=ColumnMoves(tuple(renamed), tuple(dropped)),
             other_name=first if len(own) == 1 and first is not None else old,
         )
@@ -160,15 +183,15 @@ class SchemaHistories:
 
     def _history_until(self, table: TableId, end: int | None) -> SchemaHistory:
         """Build the history up to a position. It continues the history that the table had under an earlier name."""
-        declared, observations = (
+        declared, only_keys, observations = (
             [d for d in known.get(table, ()) if end is None or d.at < end]
-            for known in (self._declared, self._observed)
+            for known in (self._declared, self._only_keys, self._observed)
         )
         first = next((d for d in declared if d.schema is not None), None)
         past = None
         if first is not None and first.other_name is not None:
             past = self._history_until(first.other_name, first.at)
-        history = build_history(declared, past)
+        history = build_history([*merge(declared, only_keys, key=lambda d: d.at)], past)
         for d in observations:
             # The definition of an observed version may have been added since.
             if d.schema is not None and (not history or d.at > history.versions[-1].at):

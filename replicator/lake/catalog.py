@@ -126,6 +126,10 @@ class LakeTable:
         """Return the columns of the source, in order, without a changelog's own struct."""
         return dict(_columns(self.schema_json()))
 
+    def required_columns(self) -> tuple[str, ...]:
+        """Return the columns that may not be null, in order: those of a mirror's key."""
+        return _required_columns(self.schema_json())
+
     def schema_json(self) -> str:
         """Return the table's schema in Iceberg's JSON form, which takes one JVM call instead of one for each field."""
         return str(self.classes.schema_parser.toJson(self.java.schema()))
@@ -164,6 +168,11 @@ class LakeTable:
 def _columns(schema_json: str) -> tuple[tuple[str, LakeType], ...]:
     fields = json.loads(schema_json)["fields"]
     return tuple((f["name"], LakeType.parse(text)) for f in fields if (text := _type_text(f["type"])))
+
+
+@lru_cache(1024)
+def _required_columns(schema_json: str) -> tuple[str, ...]:
+    return tuple(f["name"] for f in json.loads(schema_json)["fields"] if f["required"])
 
 
 def _type_text(kind: Any) -> str | None:
