@@ -216,7 +216,7 @@ def observed(history: SchemaHistory, at: SourcePosition, ts_ms: int, schema: Tab
     last = history.versions[-1] if history else None
     before = TableSchema(()) if last is None else last.schema
     carried = carried_names(before, schema, None)
-    weak = history.keys.lost or (last is not None and last.weak_key)
+    weak = history.keys.lost if last is None else last.weak_key
     version = SchemaVersion(
         binlog_key(at),
         at,

@@ -70,7 +70,8 @@ class TableKeys:
     Attributes:
         known: name → key.
         complete: whether it has no other unique key.
-        lost: whether a key was dropped that is not known; it may have been the one that Debezium uses.
+        lost: whether a key was dropped that is not known; it may have been the one that Debezium uses, unless there is
+            a primary key.
     """
 
     known: Mapping[str, _Key] = field(default_factory=dict)
@@ -127,7 +128,7 @@ class TableKeys:
             # Its name was generated, and differs from the one that was assumed. Others may too.
             known = {name: key if key.named else replace(key, columns=None) for name, key in known.items()}
             return replace(self, known=known)
-        return replace(self, known=known, lost=True)
+        return replace(self, known=known, lost=self.lost or PRIMARY not in known)
 
 
 def primary_key(columns: Iterable[str]) -> KeyChange:
