@@ -299,6 +299,7 @@ def _table_kind(
 
     Raises:
         UnknownPast: the table has a key now, and only a changelog, whose beginning the log no longer has.
+        UnsupportedChange: the table has a mirror, and no key any more.
     """
     progress = context.ledger.progress(task.table)
     if not schema.columns:
@@ -309,6 +310,12 @@ def _table_kind(
             f"{task.table} has a key now; so far it has a changelog and no mirror",
             f'set keyless = "identity" under [[table]] name = "{task.table}" and start the mirror again: '
             "it is then created from the beginning of the log",
+        )
+    if alone and progress.mirror is not None:
+        raise UnsupportedChange(
+            f'{task.table} has no key any more, and keyless = "changelog" excludes a mirror',
+            f'set keyless = "identity" under [[table]] name = "{task.table}" to continue its mirror, or drop the '
+            f"table in the lake (replicator drop {task.table}) and start again",
         )
     return TableKind.CHANGELOG_ONLY if alone else TableKind.MIRRORED
 

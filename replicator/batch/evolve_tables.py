@@ -145,7 +145,7 @@ class TableKeeper:
     def _evolve(self, side: "_Side", present: LakeTable, columns: Mapping[str, LakeType]) -> None:
         version = self.schema.version
         known = self.context.ledger.progress(self.table).schema(side.role) or SchemaState(version.at)
-        if known.at == version.at and _fits(columns, side.columns()):
+        if known.at == version.at and _fits(present, columns, side.columns()):
             return
         side.check(known)
         lake = _lake_side(present, known, self.schema)
@@ -168,7 +168,7 @@ class TableKeeper:
         recognized = self._recognize(present, LakeRole.MIRROR, restated=True)
         self.context.lake.set_properties(present, recognized.properties)
         known, (lake, source) = self._sides(present)
-        if known.at == self.schema.version.at and _fits(recognized.columns, self.schema.source):
+        if known.at == self.schema.version.at and _fits(present, recognized.columns, self.schema.source):
             return Plan((), (), known.retired)
         found = plan(lake, source, self.options.schema_changes, rows_known=True)
         _refuse_mixed_rules(present, self.schema.source, found, source)
@@ -414,18 +414,22 @@ def _refuse_exchange(context: MirrorContext, table: TableId, known: SchemaState,
             )
 
 
-def _fits(columns: Mapping[str, LakeType], schema: TableSchema) -> bool:
+def _fits(table: LakeTable, columns: Mapping[str, LakeType], schema: TableSchema) -> bool:
     """Return whether a lake table can hold rows of `schema` without a change, as in nearly every batch."""
+    if not schema.key and table.required_columns():
+        return False
     return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
 
 
 def _lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> LakeSide:
     columns = {n: t for n, t in table.engine_columns().items() if not is_temporary(n)}
     history, retired, users = schema.history, frozenset(known.retired), frozenset(table.user_columns())
+    # An earlier release may have followed a version whose key does not identify rows as if it did.
+    key = () if schema.source.key else table.required_columns()
     if history.versions[0].at > known.at:
-        return LakeSide(columns, retired, users=users)
+        return LakeSide(columns, retired, key, users=users)
     version = history.versions[history.index_at(known.at)]
-    return LakeSide(columns, retired, version.schema.key, version.source_types, users)
+    return LakeSide(columns, retired, version.schema.key or key, version.source_types, users)
 
 
 def _source_side(there: LakeSide, known: SchemaState, schema: BatchSchema) -> SourceSide:

@@ -29,6 +29,7 @@ from replicator.decode.flat import envelope_of
 from replicator.decode.row_images import (
     after_image,
     before_image,
+    decoded_after,
     decoded_row,
     present_values,
     readable_values,
@@ -200,7 +201,8 @@ def _decoded_rows(
                 f"decoded_before{i}"
             )
         )
-        rows.append(decoded_row(after, writer_schema.columns).alias(f"decoded_after{i}"))
+        image = decoded_after(after, writer_schema, F.col("op"), F.col("source"))
+        rows.append(image.alias(f"decoded_after{i}"))
         given.append(present_values(before, after, writer_schema.schema, for_changelog))
     lacking = [
         F.col(_event(e.fingerprint)).getField("lacking")

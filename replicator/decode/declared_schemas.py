@@ -31,11 +31,13 @@ def completed(
 ) -> TableSchema:
     """Return the schema of an event of a version, completed from definitions: fills, and the key if it has none.
 
-    `last_key` is used if the definition has no key either.
+    `last_key`, that of earlier events, is used if the definition has no key either, and never had this one: then the
+    connector's configuration names it.
     """
     declared = _declared_at(history, schema, version)
     columns = [_completed_column(c, declared.column(c.name)) for c in schema.columns]
-    return TableSchema(tuple(columns), schema.key or declared.key or last_key)
+    dropped = any(v.declared and set(v.event_key) == set(last_key) for v in history.versions)
+    return TableSchema(tuple(columns), schema.key or declared.key or (() if dropped else last_key))
 
 
 def _declared_at(history: SchemaHistory, schema: TableSchema, version: int | None) -> TableSchema:

@@ -74,6 +74,7 @@ class WriterSchema:
         end: where it no longer applies; None if it is open.
         superseded_columns: dropped columns whose name another column has now: images lack them, row hashes include
             them.
+        event_key: the columns that are the key of the events, whether or not they identify rows.
     """
 
     schema: TableSchema
@@ -82,6 +83,7 @@ class WriterSchema:
     first: Boundary | None = None
     end: Boundary | None = None
     superseded_columns: tuple[Column, ...] = ()
+    event_key: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:

@@ -26,6 +26,7 @@ from replicator.decode.flat import SOURCE_TYPES, envelope_of, flat_source, metad
 from replicator.decode.row_images import (
     after_image,
     before_image,
+    decoded_after,
     decoded_row,
     present_values,
     readable_values,
@@ -226,7 +227,9 @@ def _decoded_rows(
         decoded_row(before, writer_schema.before_columns(for_changelog=for_changelog)).alias(
             "decoded_before"
         ),
-        decoded_row(after, writer_schema.columns).alias("decoded_after"),
+        decoded_after(after, writer_schema, event.getField("op"), event.getField("source")).alias(
+            "decoded_after"
+        ),
         F.col("e._corrupt").alias("corrupt"),
         present_values(before, after, writer_schema.schema, for_changelog).alias("present"),
         file_number(event.getField("source")).alias("file_number"),

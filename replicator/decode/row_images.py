@@ -1,6 +1,6 @@
 """The images of an event: parsed rows → decoded rows → the columns of the target schema, as Spark expressions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
@@ -10,13 +10,44 @@ from replicator.decode.masking import transformed
 from replicator.decode.values import decoded, is_given, may_be_unreadable, spark_type
 from replicator.model.column_rules import stored_type
 from replicator.model.table import Column, TableSchema
+from replicator.model.types import Encoding
 
 
 def decoded_row(row: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
     """Decode a parsed row and apply column transforms; columns have their names in the event."""
+    return _row_of(row, columns, decoded)
+
+
+def decoded_after(
+    row: SparkColumn, writer_schema: WriterSchema, op: SparkColumn, source: SparkColumn
+) -> SparkColumn:
+    """Decode a parsed after-image as `decoded_row` does, also if the connector read it for a snapshot.
+
+    In a snapshot, Debezium 3.6 writes BIT columns of the key in the other byte order: `JdbcValueConverters.convertBits`
+    reverses the bytes in place, once for the key and once for the row. An incremental snapshot makes the key once more.
+    """
+    reversed_bits = {
+        c.written
+        for c in writer_schema.columns
+        if c.encoding is Encoding.BASE64_BITS and c.name in writer_schema.event_key
+    }
+    if not reversed_bits:
+        return decoded_row(row, writer_schema.columns)
+    is_snapshot = (op == "r") & F.coalesce(source.getField("snapshot") != "incremental", F.lit(True))
+
+    def value_of(value: SparkColumn, column: Column) -> SparkColumn:
+        found = decoded(value, column)
+        return F.when(is_snapshot, value).otherwise(found) if column.written in reversed_bits else found
+
+    return _row_of(row, writer_schema.columns, value_of)
+
+
+def _row_of(
+    row: SparkColumn, columns: Sequence[Column], value_of: Callable[[SparkColumn, Column], SparkColumn]
+) -> SparkColumn:
     fields = []
     for c in columns:
-        value = transformed(decoded(row.getField(c.written), c), c.type, c.transform)
+        value = transformed(value_of(row.getField(c.written), c), c.type, c.transform)
         fields.append(value.cast(spark_type(stored_type(c))).alias(c.written))
     return F.when(row.isNotNull(), F.struct(*fields))
 

@@ -7,6 +7,7 @@ show are added as observed versions.
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from heapq import merge
 from typing import Final
 
 from replicator.decode.schema_resolution import matching_versions
@@ -16,6 +17,7 @@ from replicator.schema.binlog_order import VersionStart, binlog_key
 from replicator.schema.definition_clock import DefinitionClock
 from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
 from replicator.schema.history_builder import build_history, with_observed
+from replicator.schema.table_keys import primary_key
 
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
 
@@ -33,6 +35,7 @@ class SchemaHistories:
         self.revision = 0
         self._declared: dict[TableId, list[TableDefinition]] = {}
         self._observed: dict[TableId, list[TableDefinition]] = {}
+        self._only_keys: dict[TableId, list[TableDefinition]] = {}
         self._histories: dict[TableId, SchemaHistory] = {}
         self._tables_by_topic: dict[str, set[TableId]] = {}
         self._intermediate_names: dict[tuple[int, TableId], TableId] = {}
@@ -48,13 +51,19 @@ class SchemaHistories:
                     continue
                 if placed.passing:
                     self._add_intermediate_name(placed)
+                elif placed.only_keys:
+                    self._add_change_of_keys(placed)
                 else:
                     self._add(self._with_final_names(placed))
 
     def define(self, table: TableId, schema: TableSchema) -> None:
-        """Add the source's present definition of a table, if the schema-change topic has none."""
+        """Add the source's present definition of a table, if the schema-change topic has none.
+
+        The key of `schema` is the table's primary key.
+        """
         with self._lock:
-            self._declared.setdefault(table, [TableDefinition(table, _BEGINNING, 0, schema)])
+            keys = primary_key(c.source_name.name for c in schema.key_columns)
+            self._declared.setdefault(table, [TableDefinition(table, _BEGINNING, 0, schema, key_change=keys)])
             self._histories.pop(table, None)
 
     def observe(self, table: TableId, position: SourcePosition, ts_ms: int, schema: TableSchema) -> None:
@@ -130,9 +139,22 @@ class SchemaHistories:
         known = self._declared.setdefault(definition.table, [])
         if not known or known[-1].at <= definition.at:
             replaces = any(d.schema is not None for d in known)
-            known.append(self._with_moves(definition) if replaces else definition)
+            known.append(self._with_keys(self._with_moves(definition) if replaces else definition))
             # The histories of tables that were renamed since contain this table's history.
             self._histories.clear()
+
+    def _add_change_of_keys(self, definition: TableDefinition) -> None:
+        """Store a statement about keys, which is not a definition of its table."""
+        self.revision += 1
+        known = self._only_keys.setdefault(definition.table, [])
+        if not known or known[-1].at < definition.at:
+            known.append(definition)
+            self._histories.clear()
+
+    def _with_keys(self, definition: TableDefinition) -> TableDefinition:
+        """Add the keys of the table like which a table was created."""
+        like = definition.key_change.like
+        return definition if like is None else replace(definition, keys=self._history(like).keys)
 
     def _with_moves(self, definition: TableDefinition) -> TableDefinition:
         """Add the column changes that a table had under its own name before it replaced another table.
@@ -150,6 +172,7 @@ class SchemaHistories:
         first = own[0].renamed_from
         return replace(
             definition,
+            keys=history.keys,
             moves=ColumnMoves(tuple(renamed), tuple(dropped)),
             other_name=first if len(own) == 1 and first is not None else old,
         )
@@ -161,13 +184,16 @@ class SchemaHistories:
 
     def _history_until(self, table: TableId, end: TableDefinition | None) -> SchemaHistory:
         """Build the history before a definition. It continues the history that the table had under an earlier name."""
-        declared = [d for d in self._declared.get(table, ()) if end is None or d.at < end.at]
+        declared, only_keys = (
+            [d for d in known.get(table, ()) if end is None or d.at < end.at]
+            for known in (self._declared, self._only_keys)
+        )
         observations = [d for d in self._observed.get(table, ()) if end is None or not _is_past(d, end.start)]
         first = next((d for d in declared if d.schema is not None), None)
         past = None
         if first is not None and first.other_name is not None:
             past = self._history_until(first.other_name, first)
-        history = build_history(declared, past)
+        history = build_history([*merge(declared, only_keys, key=lambda d: d.at)], past)
         for d in observations:
             # The definition of an observed version may have been added since.
             if d.schema is not None and (not history or _is_past(d, history.versions[-1].start)):

@@ -35,11 +35,13 @@ class ResolvedSchema:
     histories: Mapping[str, ColumnHistory] = field(default_factory=dict)
 
     def with_key(self, key: tuple[str, ...]) -> "ResolvedSchema":
-        """Return the schemas with a configured key; `key` has the source's column names."""
+        """Return the schemas with a configured key, which is the key of events too; `key` has the source's names."""
         own = self.schema.with_key(key).key
         return replace(
             self,
-            writer_schemas=tuple(replace(e, schema=replace(e.schema, key=own)) for e in self.writer_schemas),
+            writer_schemas=tuple(
+                replace(e, schema=replace(e.schema, key=own), event_key=own) for e in self.writer_schemas
+            ),
             decoded_schema=replace(self.decoded_schema, key=own),
             schema=replace(self.schema, key=own),
         )
@@ -179,9 +181,17 @@ def _renamed(history: SchemaHistory, version: int, target: int, writer_schema: W
         written = column.written
         columns.append(replace(column, name=now, renamed_from=None if written == now else written))
     # The schema of the key is part of the record's key, so events of one writer schema may have several keys.
-    key = history.versions[version].key(writer_schema.schema.key)
-    schema = TableSchema(tuple(columns), tuple(names[name] for name in key if name in names))
-    return replace(writer_schema, schema=schema, superseded_columns=tuple(superseded_columns))
+    own = history.versions[version]
+    key, event_key = (
+        tuple(names[name] for name in found if name in names)
+        for found in (own.key(writer_schema.schema.key), own.event_key or writer_schema.schema.key)
+    )
+    return replace(
+        writer_schema,
+        schema=TableSchema(tuple(columns), key),
+        superseded_columns=tuple(superseded_columns),
+        event_key=event_key,
+    )
 
 
 def _target(

@@ -52,7 +52,7 @@ def alter(
         table: the table as it was loaded for the plan; any commit since then is a conflict.
         changes: see `schema.evolution.plan`.
         properties: table properties to set in the same commit.
-        key: the mirror's key after the changes; empty for a changelog.
+        key: the mirror's key after the changes; empty for a changelog, and for a table without a key.
         fill: whether to record, in the same commit, which rows must still be filled, so that a crash loses nothing.
         replaced: column that gets another type → the column with its converted values, which replaces it.
         added: added column → the column with its values, which gets its name.
@@ -161,8 +161,8 @@ def _change_schema(
     """Change names first, then all else, so that a name released in the first update can be used in the second."""
     if not changes:
         return
-    new_key = bool(key) and any(
-        isinstance(c, DropColumn | RetireColumn | ChangeKey) or is_replaced(c) for c in changes
+    new_key = any(isinstance(c, ChangeKey) for c in changes) or (
+        bool(key) and any(isinstance(c, DropColumn | RetireColumn) or is_replaced(c) for c in changes)
     )
     if new_key:
         # Iceberg refuses to drop an identifier field.

@@ -115,14 +115,15 @@ class MoveColumn:
 
 @dataclass(frozen=True, slots=True)
 class ChangeKey:
-    """Identify rows by other columns."""
+    """Identify rows by other columns; by all of them if `new` is empty."""
 
     kind: ClassVar[ChangeKind] = "key"
     old: tuple[str, ...]
     new: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"change key from ({', '.join(self.old)}) to ({', '.join(self.new)})"
+        now = f"change key from ({', '.join(self.old)}) to ({', '.join(self.new)})"
+        return now if self.new else f"drop key ({', '.join(self.old)}): all values identify a row"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.schema.binlog_order import Boundary, VersionStart, binlog_key
 from replicator.schema.conversions import needs_rewrite
+from replicator.schema.table_keys import KeyChange, TableKeys
 
 GENERATION_SHIFT: Final = 63
 """Bits of `TableDefinition.at` for the position."""
@@ -37,8 +38,11 @@ class TableDefinition:
         other_name: the table's previous name if it was renamed at this position; without a schema, its new name.
         snapshot: whether a connector's snapshot read it; its DROP and CREATE statements were not executed.
         passing: whether the table had the name `other_name` only within a statement; no definition has that name.
-        weak_key: whether the key may contain NULL, so that it does not identify rows; None if the previous definition
-            decides.
+        key_change: the statement's effect on the table's keys.
+        keys: the keys before the statement, if the table has them from another one: that like which it was created, or
+            that replaced it.
+        only_keys: whether there is only a statement, which changed keys; `schema` is None, and the columns are those of
+            the previous definition.
         generation: the generation of the binlog; see `DefinitionClock`.
     """
 
@@ -50,8 +54,10 @@ class TableDefinition:
     source_types: Mapping[str, str] = field(default_factory=dict)
     other_name: TableId | None = None
     snapshot: bool = False
-    weak_key: bool | None = False
     passing: bool = False
+    key_change: KeyChange = field(default_factory=KeyChange)
+    keys: TableKeys | None = None
+    only_keys: bool = False
     generation: int = 0
 
     @property
@@ -82,7 +88,9 @@ class SchemaVersion:
             disappeared while another appeared is taken for dropped.
         unexplained: columns of the previous version that this one lacks although no statement dropped them.
         exchanged_with: the table with which this one exchanged names at this position.
-        weak_key: whether events have a key that may contain NULL; `schema` has no key then.
+        event_key: the columns that Debezium uses as the key of events.
+        weak_key: whether these columns, or others that are the key of events, do not identify rows: they may be NULL,
+            or their key was dropped. `schema` has no key then.
     """
 
     at: int
@@ -98,6 +106,7 @@ class SchemaVersion:
     declared: bool = True
     unexplained: frozenset[str] = frozenset()
     exchanged_with: TableId | None = None
+    event_key: tuple[str, ...] = ()
     weak_key: bool = False
 
     @property
@@ -138,11 +147,13 @@ class SchemaHistory:
     Attributes:
         gone: the table's removal; None while the source has it.
         own: index of the first version with the table's current name; earlier ones have names that it had before.
+        keys: the table's keys now.
     """
 
     versions: tuple[SchemaVersion, ...] = ()
     gone: TableRemoval | None = None
     own: int = 0
+    keys: TableKeys = field(default_factory=TableKeys)
 
     def __bool__(self) -> bool:
         return bool(self.versions)

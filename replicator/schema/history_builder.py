@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from replicator.model.position import SourcePosition
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import Column, TableId, TableSchema
 from replicator.schema.binlog_order import binlog_key
 from replicator.schema.history import (
+    BEGINNING,
     GENERATION_SHIFT,
     ColumnMoves,
     SchemaHistory,
@@ -15,6 +16,7 @@ from replicator.schema.history import (
     TableRemoval,
     carried_key,
 )
+from replicator.schema.table_keys import TableKeys
 
 
 def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | None = None) -> SchemaHistory:
@@ -22,7 +24,8 @@ def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | 
 
     `past` is its history under its previous name, if the first definition renamed it.
     """
-    builder = HistoryBuilder(past, {d.at: d.other_name for d in definitions if d.schema is None})
+    removals = (d for d in definitions if d.schema is None and not d.only_keys)
+    builder = HistoryBuilder(past, {d.at: d.other_name for d in removals})
     for definition in definitions:
         builder.apply(definition)
     return builder.history
@@ -43,27 +46,71 @@ class HistoryBuilder:
         self._first_own = len(self._versions)
         self._new_names = new_names or {}
         self._removal: TableRemoval | None = None
+        self._keys = TableKeys() if past is None else past.keys
+        self._keys_at = BEGINNING
 
     @property
     def history(self) -> SchemaHistory:
         """The history of all definitions that were applied."""
-        return SchemaHistory(tuple(self._versions), self._removal, self._first_own)
+        return SchemaHistory(tuple(self._versions), self._removal, self._first_own, self._keys)
 
     def apply(self, definition: TableDefinition) -> None:
         """Extend the history by a definition, if it is not a redelivered one."""
         if self._versions and definition.at <= self._versions[-1].at:
             return  # It was delivered again; exchanged names would be exchanged back.
+        if definition.only_keys:
+            self._change_keys(definition, ())
+            if self._removal is not None or not self._has_own_version:
+                return
+            definition = _repeated(definition, self._versions[-1])
         if definition.schema is None:
             self._dropped(definition)
             return
-        schema = _with_strong_key(definition, definition.schema, self._versions)
+        self._change_keys(definition, definition.schema.key)
+        schema, weak = self._with_strong_key(definition, definition.schema)
+        last = self._versions[-1].schema if self._versions else TableSchema(())
+        version = _version(definition, schema, last, weak_key=weak)
         if not self._has_own_version:
-            self._first_under_this_name(definition, schema)
+            self._versions.append(replace(version, replaced=None, renamed_from=definition.other_name))
         elif self._removal is not None and definition.other_name is None:
-            self._recreated(definition, schema, self._removal)
+            self._recreated(definition, version, self._removal)
         else:
-            self._altered(definition, schema)
+            self._altered(definition, version)
         self._removal = None
+
+    def _change_keys(self, d: TableDefinition, key: Sequence[str]) -> None:
+        """Apply the statement of a definition, whose key Debezium considers to be `key`, to the table's keys."""
+        if d.at <= self._keys_at and not d.key_change.created:
+            return  # It was delivered again; a key of the same name may have been added since.
+        self._keys_at = d.at
+        moves = d.moves or ColumnMoves()
+        if d.keys is not None:
+            # Of a table that replaced this one, they have the names that all its statements gave to columns.
+            self._keys, moves = d.keys, ColumnMoves()
+        elif d.key_change.created or (d.other_name is not None and self._has_own_version):
+            self._keys = TableKeys()
+        renamed = ((was.casefold(), now.casefold()) for was, now in moves.renamed)
+        self._keys = self._keys.after(d.key_change, renamed, [name.casefold() for name in moves.dropped])
+        if d.key_change.created and d.schema is not None:
+            self._keys = self._keys.understood([_folded(c) for c in d.schema.columns if c.name in key])
+
+    def _with_strong_key(self, d: TableDefinition, schema: TableSchema) -> tuple[TableSchema, bool]:
+        """Return the schema that `d` defines, without a key that does not identify rows; and whether it is weak.
+
+        See `SchemaVersion.weak_key`.
+        """
+        last = self._versions[-1] if self._versions else None
+        if not schema.key:
+            return schema, last is not None and (last.weak_key or bool(last.event_key))
+        columns = [c for c in schema.columns if c.name in schema.key]
+        nullable = frozenset(_folded(c) for c in schema.columns if c.nullable)
+        strong = self._keys.identify([_folded(c) for c in columns], nullable)
+        if strong is None:
+            # No statement told the keys. After a MODIFY of a primary key's column, Debezium considers it nullable.
+            strong = not any(c.nullable for c in columns)
+            if not strong and not d.key_change.created:
+                strong = last is None or _has_key_of(last, schema, d.moves)
+        return (schema, False) if strong else (replace(schema, key=()), True)
 
     @property
     def _has_own_version(self) -> bool:
@@ -73,20 +120,16 @@ class HistoryBuilder:
         if self._has_own_version and not d.snapshot:
             self._removal = TableRemoval(d.at, d.position, d.ts_ms, d.other_name)
 
-    def _first_under_this_name(self, d: TableDefinition, schema: TableSchema) -> None:
-        version = _version(d, schema, self._versions[-1].schema if self._versions else TableSchema(()))
-        self._versions.append(replace(version, replaced=None, renamed_from=d.other_name))
-
-    def _recreated(self, d: TableDefinition, schema: TableSchema, removal: TableRemoval) -> None:
+    def _recreated(self, d: TableDefinition, version: SchemaVersion, removal: TableRemoval) -> None:
         """Append a version whose columns are matched by name only, because no statement relates the two tables.
 
         After a DROP and CREATE of a snapshot, which the source has not executed, the rows are still there.
         """
         last = self._versions[-1].schema
-        carried = {n: n for n in schema.names if n in last.names}
+        carried = {n: n for n in version.schema.names if n in last.names}
         self._versions.append(
             replace(
-                _version(d, schema, last),
+                version,
                 carried=carried,
                 unexplained=frozenset(last.names) - carried.keys() if d.snapshot else frozenset(),
                 recreated=not d.snapshot,
@@ -94,34 +137,37 @@ class HistoryBuilder:
             )
         )
 
-    def _altered(self, d: TableDefinition, schema: TableSchema) -> None:
+    def _altered(self, d: TableDefinition, version: SchemaVersion) -> None:
         """Append a version, unless the definition is the same and no other table took over the name."""
         last = self._versions[-1]
-        version = _version(d, schema, last.schema)
-        same = (schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
+        same = (version.schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
         replaced = self._removal is not None or d.other_name is not None
-        if not same or replaced or _moved(version.carried, schema):
+        if not same or replaced or _moved(version.carried, version.schema):
             exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
             self._versions.append(replace(version, exchanged_with=exchanged))
 
 
-def _with_strong_key(
-    d: TableDefinition, schema: TableSchema, versions: Sequence[SchemaVersion]
-) -> TableSchema:
-    """Return the schema that `d` defines, without its key if the key may contain NULL."""
-    weak = bool(d.weak_key)
-    if d.weak_key is None and versions:
-        last = versions[-1]
-        carried = carried_names(last.schema, schema, d.moves)
-        weak = last.weak_key or carried_key(last.schema.key, carried) != set(schema.key)
-    return replace(schema, key=()) if weak else schema
+def _repeated(d: TableDefinition, last: SchemaVersion) -> TableDefinition:
+    """Return the definition of a table after a statement that only changed keys."""
+    schema = replace(last.schema, key=last.event_key)
+    return replace(d, schema=schema, moves=ColumnMoves(), source_types=last.source_types, only_keys=False)
+
+
+def _folded(column: Column) -> str:
+    return column.source_name.name.casefold()
 
 
 def _moved(carried: Mapping[str, str], schema: TableSchema) -> bool:
     return any(was != now for was, now in carried.items()) or len(carried) < len(schema.columns)
 
 
-def _version(d: TableDefinition, schema: TableSchema, last: TableSchema) -> SchemaVersion:
+def _has_key_of(last: SchemaVersion, schema: TableSchema, moves: ColumnMoves | None) -> bool:
+    """Return whether a definition has the key of the last version, which identified rows."""
+    carried = carried_names(last.schema, schema, moves)
+    return not last.weak_key and carried_key(last.schema.key, carried) == set(schema.key)
+
+
+def _version(d: TableDefinition, schema: TableSchema, last: TableSchema, *, weak_key: bool) -> SchemaVersion:
     carried = carried_names(last, schema, d.moves)
     return SchemaVersion(
         d.at,
@@ -132,7 +178,8 @@ def _version(d: TableDefinition, schema: TableSchema, last: TableSchema) -> Sche
         source_types=d.source_types,
         replaced=d.other_name,
         unexplained=_unexplained(last, carried, d.moves),
-        weak_key=d.schema is not None and d.schema.key != schema.key,
+        event_key=() if d.schema is None else d.schema.key,
+        weak_key=weak_key,
     )
 
 
@@ -176,18 +223,15 @@ def with_observed(
         at = max((last.at >> GENERATION_SHIFT << GENERATION_SHIFT) + at, last.at + 1)
     before = TableSchema(()) if last is None else last.schema
     carried = carried_names(before, schema, None)
-    weak = (
-        last is not None and last.weak_key and any(c.nullable for c in schema.columns if c.name in schema.key)
-    )
-    if weak:
-        schema = replace(schema, key=())
+    weak = history.keys.lost if last is None else last.weak_key
     version = SchemaVersion(
         at,
         position,
         ts_ms,
-        schema,
+        replace(schema, key=()) if weak else schema,
         carried,
         declared=False,
+        event_key=schema.key,
         weak_key=weak,
         unexplained=_unexplained(before, carried, None),
     )

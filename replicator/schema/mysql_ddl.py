@@ -45,7 +45,7 @@ class TableEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
+class TableName:
     """A table name in a statement; without a database, the table is in the current one."""
 
     database: str | None
@@ -53,9 +53,9 @@ class _Name:
 
     def means(self, table: TableId) -> bool:
         """Return whether it may identify `table`; letter case is ignored, as on some servers."""
-        return self.may_be(_Name(table.database, table.name))
+        return self.may_be(TableName(table.database, table.name))
 
-    def may_be(self, other: "_Name") -> bool:
+    def may_be(self, other: "TableName") -> bool:
         """Return whether both may identify the same table."""
         one_database = self.database is None or other.database is None
         return self.table.casefold() == other.table.casefold() and (
@@ -81,7 +81,7 @@ def column_moves(statements: Iterable[Statement], table: TableId) -> ColumnMoves
     """
     found: ColumnMoves | None = None
     for statement in statements:
-        if (specs := _alter(statement, table)) is None:
+        if (specs := alter_specs(statement, table)) is None:
             continue
         renamed: list[tuple[str, str]] = []
         dropped: list[str] = []
@@ -119,40 +119,36 @@ def _column_definitions(statement: Statement) -> Iterator[Sequence[Token]]:
     if (found := _altered(statement)) is not None:
         _, specs = found
         for spec in specs:
-            elements += _defined(spec)
+            elements += defined_elements(spec)
     elif statement[0].keyword == "CREATE" and any(t.keyword == "TABLE" for t in statement[:5]):
-        opening = next((i for i, t in enumerate(statement) if t.keyword == "("), len(statement))
-        elements = _split(statement[opening + 1 :])
-    yield from (e for e in elements if e[0].keyword not in _NO_COLUMNS)
+        elements = table_elements(statement)
+    yield from (e for e in elements if is_column(e))
 
 
-def _defined(spec: Sequence[Token]) -> list[Sequence[Token]]:
+def is_column(element: Sequence[Token]) -> bool:
+    """Return whether an element of a table definition is a column."""
+    return element[0].keyword not in _NO_COLUMNS
+
+
+def table_elements(statement: Statement) -> list[Sequence[Token]]:
+    """Return the elements in the parentheses of a CREATE TABLE: columns, keys and constraints."""
+    opening = next((i for i, t in enumerate(statement) if t.keyword == "("), len(statement))
+    return split_at_commas(statement[opening + 1 :])
+
+
+def defined_elements(spec: Sequence[Token]) -> list[Sequence[Token]]:
     """Return the elements that a specification of an ALTER TABLE defines, each beginning with its name."""
     if spec[0].keyword not in ("ADD", "CHANGE", "MODIFY"):
         return []
-    at = 2 if _keywords(spec, 1, "COLUMN") else 1
+    at = 2 if has_keywords(spec, 1, "COLUMN") else 1
     for condition in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
-        if _keywords(spec, at, *condition):
+        if has_keywords(spec, at, *condition):
             at += len(condition)
     if spec[0].keyword == "CHANGE":
         at += 1
-    if _keywords(spec, at, "("):
-        return _split(spec[at + 1 :])
+    if has_keywords(spec, at, "("):
+        return split_at_commas(spec[at + 1 :])
     return [spec[at:]] if at < len(spec) else []
-
-
-def names_primary_key(statements: Iterable[Statement]) -> bool:
-    """Return whether statements define columns or a key with the words PRIMARY KEY."""
-    return any(
-        token.keyword != "DROP" and following.keyword == "PRIMARY"
-        for statement in statements
-        for token, following in pairwise(statement)
-    )
-
-
-def copies_table(statements: Iterable[Statement]) -> bool:
-    """Return whether a statement is CREATE TABLE ... LIKE, which does not show the definition."""
-    return any(s[0].keyword == "CREATE" and any(t.keyword == "LIKE" for t in s[:12]) for s in statements)
 
 
 def renamed_tables(statements: Iterable[Statement], database: str) -> list[tuple[TableId, TableId]]:
@@ -170,7 +166,7 @@ def renamed_from(statements: Iterable[Statement], table: TableId) -> TableId | N
     One statement may rename several tables in turn, and the same table more than once.
     """
     # Keyed by the casefolded table name, so that the tables of one statement are not all compared with each other.
-    origins: dict[str, list[tuple[_Name, _Name]]] = defaultdict(list)
+    origins: dict[str, list[tuple[TableName, TableName]]] = defaultdict(list)
     for statement in statements:
         for old, new in _table_renames(statement):
             there = origins[old.table.casefold()]
@@ -197,7 +193,7 @@ def table_effects(statements: Iterable[Statement], database: str) -> Iterator[Ta
                 yield TableEffect(kind, TableId(name.database or database, name.table))
 
 
-def _effects(statement: Statement) -> Iterator[tuple[TableEffectKind, _Name | None]]:
+def _effects(statement: Statement) -> Iterator[tuple[TableEffectKind, TableName | None]]:
     renames = list(_table_renames(statement))
     for old, new in renames:
         yield "change", old
@@ -205,31 +201,45 @@ def _effects(statement: Statement) -> Iterator[tuple[TableEffectKind, _Name | No
     if (altered := _altered(statement)) is not None:
         if not renames:
             yield "change", altered[0]
-    elif statement[0].keyword in ("CREATE", "DROP") and not _keywords(statement, 1, "TEMPORARY"):
+    elif statement[0].keyword in ("CREATE", "DROP") and not has_keywords(statement, 1, "TEMPORARY"):
         yield from _created_or_dropped(statement)
 
 
-def _created_or_dropped(statement: Statement) -> Iterator[tuple[TableEffectKind, _Name | None]]:
+def _created_or_dropped(statement: Statement) -> Iterator[tuple[TableEffectKind, TableName | None]]:
     if (at := _after(statement, 2, "TABLE", "TABLES")) is not None:
         if statement[0].keyword == "CREATE":
             yield from _created(statement, at)
         else:
-            names = statement[at + 2 if _keywords(statement, at, "IF", "EXISTS") else at :]
-            yield from (("drop", _table_name(part, 0)[0]) for part in _split(names))
+            names = statement[at + 2 if has_keywords(statement, at, "IF", "EXISTS") else at :]
+            yield from (("drop", table_name(part, 0)[0]) for part in split_at_commas(names))
     elif (at := _after(statement, 3, "INDEX")) is not None and (
         on := _after(statement, at + 4, "ON")
     ) is not None:
-        yield "change", _table_name(statement, on)[0]
+        yield "change", table_name(statement, on)[0]
 
 
-def _created(statement: Statement, at: int) -> Iterator[tuple[TableEffectKind, _Name | None]]:
-    name, at = _table_name(statement, at + 3 if _keywords(statement, at, "IF", "NOT", "EXISTS") else at)
-    if _keywords(statement, at, "("):
-        at += 1
-    if _keywords(statement, at, "LIKE"):
+def _created(statement: Statement, at: int) -> Iterator[tuple[TableEffectKind, TableName | None]]:
+    name, like = _created_names(statement, at)
+    if like is not None:
         # It needs the definition of the other table.
-        yield "change", _table_name(statement, at + 1)[0]
+        yield "change", like
     yield "define", name
+
+
+def _created_names(statement: Statement, at: int) -> tuple[TableName | None, TableName | None]:
+    """Return the name at index `at` of a CREATE TABLE, and that of the table like which it is created."""
+    name, at = table_name(statement, at + 3 if has_keywords(statement, at, "IF", "NOT", "EXISTS") else at)
+    if has_keywords(statement, at, "("):
+        at += 1
+    return name, table_name(statement, at + 1)[0] if has_keywords(statement, at, "LIKE") else None
+
+
+def created_table(statement: Statement) -> tuple[TableName, TableName | None] | None:
+    """Return the table that a CREATE TABLE creates, and the one like which it is created; None for other statements."""
+    if statement[0].keyword != "CREATE" or (at := _after(statement, 2, "TABLE")) is None:
+        return None
+    name, like = _created_names(statement, at)
+    return None if name is None else (name, like)
 
 
 def _after(tokens: Sequence[Token], last: int, *words: str) -> int | None:
@@ -237,12 +247,12 @@ def _after(tokens: Sequence[Token], last: int, *words: str) -> int | None:
     return next((i + 1 for i, t in enumerate(tokens[: last + 1]) if t.keyword in words), None)
 
 
-def _table_renames(tokens: Sequence[Token]) -> Iterator[tuple[_Name, _Name]]:
+def _table_renames(tokens: Sequence[Token]) -> Iterator[tuple[TableName, TableName]]:
     """Yield (old, new) for each table that a statement renames."""
-    if _keywords(tokens, 0, "RENAME") and len(tokens) > 1 and tokens[1].keyword in ("TABLE", "TABLES"):
-        for pair in _split(tokens[2:]):
-            old, at = _table_name(pair, 2 if _keywords(pair, 0, "IF", "EXISTS") else 0)
-            new, _ = _table_name(pair, at + 1) if _keywords(pair, at, "TO") else (None, at)
+    if has_keywords(tokens, 0, "RENAME") and len(tokens) > 1 and tokens[1].keyword in ("TABLE", "TABLES"):
+        for pair in split_at_commas(tokens[2:]):
+            old, at = table_name(pair, 2 if has_keywords(pair, 0, "IF", "EXISTS") else 0)
+            new, _ = table_name(pair, at + 1) if has_keywords(pair, at, "TO") else (None, at)
             if old is not None and new is not None:
                 yield old, new
     elif (found := _altered(tokens)) is not None:
@@ -251,7 +261,7 @@ def _table_renames(tokens: Sequence[Token]) -> Iterator[tuple[_Name, _Name]]:
             yield old, new
 
 
-def _alter(tokens: Sequence[Token], table: TableId) -> list[Sequence[Token]] | None:
+def alter_specs(tokens: Sequence[Token], table: TableId) -> list[Sequence[Token]] | None:
     """Return the specifications of an ALTER TABLE of `table`; None for any other statement."""
     found = _altered(tokens)
     if found is None:
@@ -261,7 +271,7 @@ def _alter(tokens: Sequence[Token], table: TableId) -> list[Sequence[Token]] | N
     return specs if any(n.means(table) for n in names) else None
 
 
-def _altered(tokens: Sequence[Token]) -> tuple[_Name, list[Sequence[Token]]] | None:
+def _altered(tokens: Sequence[Token]) -> tuple[TableName, list[Sequence[Token]]] | None:
     """Return the table and the specifications of an ALTER TABLE; None for any other statement."""
     if tokens[0].keyword != "ALTER":
         return None
@@ -269,29 +279,32 @@ def _altered(tokens: Sequence[Token]) -> tuple[_Name, list[Sequence[Token]]] | N
     if at is None:
         return None
     at += 1
-    if _keywords(tokens, at, "IF", "EXISTS"):
+    if has_keywords(tokens, at, "IF", "EXISTS"):
         at += 2
-    name, at = _table_name(tokens, at)
-    return None if name is None else (name, _split(tokens[at:]))
+    name, at = table_name(tokens, at)
+    return None if name is None else (name, split_at_commas(tokens[at:]))
 
 
-def _new_name(spec: Sequence[Token]) -> _Name | None:
+def _new_name(spec: Sequence[Token]) -> TableName | None:
     """Return the new table name in a specification `RENAME [TO | AS] name` of an ALTER TABLE; None for any other."""
-    if not _keywords(spec, 0, "RENAME") or (len(spec) > 2 and spec[1].keyword in ("COLUMN", "INDEX", "KEY")):
+    if not has_keywords(spec, 0, "RENAME") or (
+        len(spec) > 2 and spec[1].keyword in ("COLUMN", "INDEX", "KEY")
+    ):
         return None
     at = 2 if len(spec) > 1 and spec[1].keyword in ("TO", "AS", "=") else 1
-    return _table_name(spec, at)[0]
+    return table_name(spec, at)[0]
 
 
-def _table_name(tokens: Sequence[Token], at: int) -> tuple[_Name | None, int]:
+def table_name(tokens: Sequence[Token], at: int) -> tuple[TableName | None, int]:
+    """Return the table name that begins at index `at`, None if there is none, and the index after it."""
     if at >= len(tokens) or (first := tokens[at].name) is None:
         return None, at
     if at + 2 < len(tokens) and tokens[at + 1].keyword == "." and (second := tokens[at + 2].name) is not None:
-        return _Name(first, second), at + 3
-    return _Name(None, first), at + 1
+        return TableName(first, second), at + 3
+    return TableName(None, first), at + 1
 
 
-def _split(tokens: Sequence[Token]) -> list[Sequence[Token]]:
+def split_at_commas(tokens: Sequence[Token]) -> list[Sequence[Token]]:
     """Split tokens at top-level commas; stop at an unmatched closing parenthesis."""
     specs: list[list[Token]] = [[]]
     depth = 0
@@ -312,20 +325,20 @@ def _column_change(spec: Sequence[Token]) -> tuple[str, str | None] | None:
     match spec[0].keyword:
         case "DROP":
             at = 1
-            if _keywords(spec, 1, "COLUMN"):
+            if has_keywords(spec, 1, "COLUMN"):
                 at = 2
             elif len(spec) > 1 and spec[1].keyword in _NO_COLUMNS:
                 return None
-            if _keywords(spec, at, "IF", "EXISTS"):
+            if has_keywords(spec, at, "IF", "EXISTS"):
                 at += 2
             name = spec[at].name if at < len(spec) else None
             return None if name is None else (name, None)
         case "CHANGE":
-            at = 2 if _keywords(spec, 1, "COLUMN") else 1
-            if _keywords(spec, at, "IF", "EXISTS"):
+            at = 2 if has_keywords(spec, 1, "COLUMN") else 1
+            if has_keywords(spec, at, "IF", "EXISTS"):
                 at += 2
             return _pair(spec, at, at + 1)
-        case "RENAME" if _keywords(spec, 1, "COLUMN"):
+        case "RENAME" if has_keywords(spec, 1, "COLUMN"):
             return _pair(spec, 2, 4)
         case _:
             return None
@@ -337,5 +350,6 @@ def _pair(spec: Sequence[Token], old: int, new: int) -> tuple[str, str] | None:
     return before, after
 
 
-def _keywords(tokens: Sequence[Token], at: int, *words: str) -> bool:
+def has_keywords(tokens: Sequence[Token], at: int, *words: str) -> bool:
+    """Return whether the tokens from index `at` on are these keywords."""
     return [t.keyword for t in tokens[at : at + len(words)]] == list(words)

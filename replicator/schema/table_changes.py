@@ -17,12 +17,11 @@ from replicator.model.position import LAST_MS, MOST_POS, SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.schema import mysql_types
 from replicator.schema.history import TableDefinition
+from replicator.schema.key_ddl import index_statements, key_change
 from replicator.schema.mysql_ddl import (
     Statement,
     column_moves,
     computed_columns,
-    copies_table,
-    names_primary_key,
     parse,
     renamed_from,
     renamed_tables,
@@ -93,10 +92,17 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
     statements = parse(record.optional_text("ddl"))
     changes = record.objects("tableChanges", _MOST_TABLES)
     if not changes:
+        # Debezium 3.6 defines no table in a record about an index, unless the index is unique and new.
         database = record.optional_text("databaseName", mysql_types.LONGEST_NAME) or ""
         return [
-            TableDefinition(old, position, ts_ms, None, other_name=new, passing=True)
-            for old, new in renamed_tables(statements, database)
+            *(
+                TableDefinition(old, position, ts_ms, None, other_name=new, passing=True)
+                for old, new in renamed_tables(statements, database)
+            ),
+            *(
+                TableDefinition(table, position, ts_ms, None, key_change=change, only_keys=True)
+                for table, change in index_statements(statements, database)
+            ),
         ]
     return [
         definition
@@ -133,8 +139,10 @@ def _definitions(
     mysql_types.check_columns(schema.columns)
     source_types = {c.name: _native(d) for c, d in zip(schema.columns, columns, strict=True)}
     moves = column_moves(statements, table) if kind == "ALTER" else None
-    weak = _has_weak_key(schema, kind, statements)
-    found = TableDefinition(table, position, ts_ms, schema, moves, source_types, old, snapshot, weak)
+    changed = replace(key_change(statements, table), created=kind == "CREATE")
+    found = TableDefinition(
+        table, position, ts_ms, schema, moves, source_types, old, snapshot, key_change=changed
+    )
     return [found] if old is None else [replace(gone, other_name=table), found]
 
 
@@ -142,17 +150,6 @@ def _key(declared: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
     """Return the key columns' names; a MODIFY with another letter case changes the column's name, but not the key's."""
     names = {name.casefold(): name for name in columns}
     return tuple(name if name in columns else names.get(name.casefold(), name) for name in declared)
-
-
-def _has_weak_key(schema: TableSchema, kind: str, statements: Sequence[Statement]) -> bool | None:
-    """Return whether the key may contain NULL (see `TableDefinition.weak_key`).
-
-    Without a primary key, Debezium uses a column with `UNIQUE` or `SERIAL` as the key, even if it is nullable. If a
-    primary key column is redefined without NOT NULL, Debezium considers it nullable.
-    """
-    if not any(c.nullable for c in schema.columns if c.name in schema.key) or names_primary_key(statements):
-        return False
-    return True if kind == "CREATE" and not copies_table(statements) else None
 
 
 def _native(column: Document) -> str:

@@ -210,6 +210,12 @@ def schema_change_event(
     return json.dumps(value).encode()
 
 
+def statement_event(place: Place, table: str, ddl: str) -> bytes:
+    """Return a record of the schema-change topic for a statement about an index, which defines no table."""
+    record = json.loads(schema_change_event(place, table, (), (), kind="ALTER", ddl=ddl))
+    return json.dumps(record | {"tableChanges": []}).encode()
+
+
 def _column(position: int, column: ColumnSpec) -> dict[str, Any]:
     kind = COLUMN_TYPES[column.kind]
     return {

@@ -25,11 +25,13 @@ def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
     return spark.createDataFrame(rows, "partition int, offset long, timestamp long, key binary, value binary")
 
 
-def decoded(spark: SparkSession, schema: TableSchema, *values: bytes | None) -> list[Row]:
+def decoded(
+    spark: SparkSession, schema: TableSchema, *values: bytes | None, event_key: tuple[str, ...] = ()
+) -> list[Row]:
     """Decode with Spark, and compare the result with that of the driver's query."""
     decoding = partial(
         decode,
-        writer_schemas=[WriterSchema(schema)],
+        writer_schemas=[WriterSchema(schema, event_key=event_key)],
         target=schema,
         ranges=RANGES,
         for_changelog=True,

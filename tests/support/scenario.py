@@ -12,6 +12,7 @@ from tests.oracle.events import (
     change_event,
     key_of,
     schema_change_event,
+    statement_event,
     with_key_schema,
     with_value_schema,
 )
@@ -39,16 +40,21 @@ class Scenario:
     def define(
         self, ddl: str, columns: Sequence[ColumnSpec], key: Sequence[str] | None = None, kind: str = "ALTER"
     ) -> None:
-        self.columns, self.key, self.pos = columns, key or self.key, self.pos + 100
+        self.columns, self.key, self.pos = columns, self.key if key is None else key, self.pos + 100
         value = schema_change_event(Place(1, self.pos), "orders", columns, self.key, kind=kind, ddl=ddl)
         self.records.append(Record("shop", 0, None, value))
+
+    def execute(self, ddl: str) -> None:
+        """Execute a statement for which the connector writes no definition."""
+        self.pos += 100
+        self.records.append(Record("shop", 0, None, statement_event(Place(1, self.pos), "orders", ddl)))
 
     def change(
         self, op: str, *, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
     ) -> None:
         self.pos += 100
         row = before if op == "d" else after
-        key = None if row is None else key_of(row, self.key)
+        key = None if row is None or not self.key else key_of(row, self.key)
         value = change_event(op, Place(1, self.pos), "orders", before=before, after=after)
         if self.with_schemas:
             value = with_value_schema(value, self.columns, ORDERS)
