@@ -79,7 +79,7 @@ def evolve_and_replace(
 
     Raises:
         CommitConflict: the table was changed since it was loaded.
-        UnsupportedChange: the table is partitioned by a column that would be dropped.
+        UnsupportedChange: the table is partitioned or sorted by a column that would be dropped.
     """
     _apply_deletes(lake, table, changes)
     names = names_before(changes)

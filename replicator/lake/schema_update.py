@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, UnsupportedChange
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.model.types import LakeType
@@ -60,9 +61,10 @@ def alter(
 
     Raises:
         CommitConflict: the table was changed since it was loaded.
-        UnsupportedChange: the table is partitioned by a column that would be dropped.
+        UnsupportedChange: the table is partitioned or sorted by a column that would be dropped, or a column gets a name
+            that data files without field ids may have for another one.
     """
-    _refuse_partitions(table, changes)
+    _refuse_needed_columns(table, changes)
     if branch is None:
         _refuse_mapped_names(table, changes)
     own, before = table.own_columns(), table.schema_json()
@@ -263,15 +265,15 @@ def _set_key(
     update.setIdentifierFields(identifiers).commit()
 
 
-def _refuse_partitions(table: LakeTable, changes: Sequence[SchemaChange]) -> None:
-    """Check that no column by which the table is partitioned would be dropped.
+def _refuse_needed_columns(table: LakeTable, changes: Sequence[SchemaChange]) -> None:
+    """Check that no column by which the table is partitioned or sorted would be dropped.
 
     Raises:
         UnsupportedChange: such a column would be dropped or replaced.
     """
     gone = {c.name for c in changes if isinstance(c, DropColumn)}
     gone |= {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
-    if not gone or not table.is_partitioned:
+    if not gone or not (table.is_partitioned or table.is_sorted):
         return
     names = {f["id"]: f["name"] for f in json.loads(table.schema_json())["fields"]}
     for field in table.java.spec().fields():
@@ -280,6 +282,13 @@ def _refuse_partitions(table: LakeTable, changes: Sequence[SchemaChange]) -> Non
                 f"the table is partitioned by column {name}, which the source dropped or converted to another type",
                 "remove it from partition = [...], drop the lake table (replicator drop), and bootstrap the table "
                 "again",
+            )
+    for field in table.java.sortOrder().fields():
+        if (name := names.get(field.sourceId())) in gone:
+            raise UnsupportedChange(
+                f"the table is sorted by column {name}, which the source dropped or converted to another type",
+                f"ALTER TABLE {CATALOG_NAME}.{table.namespace}.{table.name} WRITE UNORDERED, or WRITE ORDERED BY "
+                "another column; then run: replicator reload",
             )
 
 

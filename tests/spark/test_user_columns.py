@@ -243,7 +243,7 @@ def test_comments_identifier_fields_and_nullability_are_not_undone(lake: LakeHar
     orders = Orders(lake, "split", ID, NAME, A_INT)
     orders.insert(id=1, name="new", a=1)
     orders.applied()
-    orders.sql("ALTER TABLE lake.shop.orders WRITE ORDERED BY a")
+    orders.sql("ALTER TABLE lake.shop.orders WRITE ORDERED BY id")
     orders.sql("ALTER TABLE lake.shop.orders ALTER COLUMN a COMMENT 'mine'")
     orders.sql("ALTER TABLE lake.shop.orders DROP IDENTIFIER FIELDS id")
     orders.sql("ALTER TABLE lake.shop.orders ALTER COLUMN id DROP NOT NULL")
@@ -257,6 +257,22 @@ def test_comments_identifier_fields_and_nullability_are_not_undone(lake: LakeHar
     assert table.schema().identifier_field_ids == []
     assert not table.schema().find_field("id").required
     assert table.schema().find_field("a").doc == "mine"
+    assert [field.source_id for field in table.sort_order().fields] == [1]
+
+
+def test_table_that_is_sorted_by_a_dropped_column_pauses(lake: LakeHarness) -> None:
+    orders = Orders(lake)
+    orders.insert(id=1, name="new")
+    orders.applied()
+    for table in TABLES.values():
+        orders.sql(f"ALTER TABLE lake.{table} WRITE ORDERED BY name")
+    orders.define("ALTER TABLE orders DROP COLUMN name", ID)
+    orders.insert(id=2)
+    assert "sorted by column name" in orders.paused()
+    orders.sql("ALTER TABLE lake.shop.orders WRITE UNORDERED")
+    orders.applied()
+    assert rows(lake) == [{"id": 1}, {"id": 2}]
+    assert [(r["id"], r["name"]) for r in changelog(lake)] == [(1, "new"), (2, None)]
 
 
 def test_rows_of_a_table_without_a_key_keep_their_values(lake: LakeHarness) -> None:
