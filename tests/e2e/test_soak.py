@@ -198,13 +198,13 @@ class Faults:
     outcome="the mirror continues after each",
 )
 @pytest.mark.fault(
-    "Kafka, Kafka Connect and MySQL are killed or restarted, nine times within that hour",
+    "Kafka, Kafka Connect and MySQL are killed or restarted, eight times within that hour",
     area="Servers",
     on="MySQL, Debezium, Kafka",
     outcome="the mirror waits, and continues",
 )
 @pytest.mark.fault(
-    "The disk is full",
+    "The disk is full (the system refuses larger files)",
     area="Lake",
     on="MySQL, Debezium, Kafka, lake on local files",
     outcome="commits fail as a whole; the mirror continues once there is space",

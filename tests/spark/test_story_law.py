@@ -88,4 +88,6 @@ def random_story(seed: int) -> Story:
 def test_every_story_ends_with_the_tables_of_the_source(
     lake: LakeHarness, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    StoryPlayer(LakeHarness(lake.base, Path(tmp_path_factory.mktemp("story"))), random_story(seed)).play()
+    player = StoryPlayer(LakeHarness(lake.base, Path(tmp_path_factory.mktemp("story"))), random_story(seed))
+    player.play()
+    assert player.checked > 0, player.story.text()

@@ -192,7 +192,7 @@ class StoryPlayer:
         self.source.start(story.shapes, rows=6)
         self.fates = {table.name: Fate() for table in self.source.tables}
         self.checked = 0
-        """How many tables were compared at a marker."""
+        """How many times a mirror was compared at its marker."""
         self._chance = random.Random(story.seed)
         self._ids: dict[str, str] = {}
         self._log: list[int] = []
@@ -263,10 +263,10 @@ class StoryPlayer:
 
     def _recreate(self, table: SourceTable, *, with_snapshot: bool) -> None:
         fate, first = self.fates[table.name], len(self.source.records)
-        if with_snapshot and table.rows:
+        fate.must_pause = not (with_snapshot and table.rows)
+        if not fate.must_pause:
             self.source.snapshot(table)
         else:
-            fate.must_pause = True
             fate.pauses.add("does not begin with a snapshot")
             self.source.insert_into(table)
         fate.lost, fate.since = True, first
@@ -284,9 +284,6 @@ class StoryPlayer:
     def _start(self) -> None:
         self.mirror: Scheduler = self.lake.mirror(self.config)
         self.rounds = Rounds(self.mirror, follows=False)
-        self._note_restart()
-
-    def _note_restart(self) -> None:
         for fate in self.fates.values():
             fate.unsettled = False
 
