@@ -75,16 +75,23 @@ def assert_changelog_has_all(catalog: Catalog, namespace: str, table: SourceTabl
     assert found == wanted, f"{table.name}: extra {found - wanted}, missing {wanted - found}"
 
 
-def assert_changelog_equals(catalog: Catalog, namespace: str, table: SourceTable) -> None:
-    """Assert that the changelog has each change once, and the changes of each key in their order in the source."""
-    assert_changes_equal(lake_rows(catalog, f"{namespace}_changes", table.name), table)
+def assert_changelog_equals(
+    catalog: Catalog, namespace: str, table: SourceTable, *, ordered: bool = True
+) -> None:
+    """Assert that the changelog has each change once, and the changes of each key in their order in the source.
+
+    The order of offsets is not that of the source if keys changed to other partitions; then `ordered` is false.
+    """
+    assert_changes_equal(lake_rows(catalog, f"{namespace}_changes", table.name), table, ordered=ordered)
 
 
-def assert_changes_equal(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> None:
+def assert_changes_equal(
+    rows: Sequence[Mapping[str, Any]], table: SourceTable, *, ordered: bool = True
+) -> None:
     """Assert that rows of a changelog have each change once, and those of each key in their order in the source."""
     assert_changes_once(rows, table.name, table.changes)
     _assert_images(rows, table)
-    if table.key:
+    if table.key and ordered:
         _assert_order(rows, table)
 
 
