@@ -9,7 +9,7 @@ REPORTS ?= reports
 UV = $$(command -v uv || echo .venv/bin/uv)
 RUN = $(UV) run --frozen --no-sync
 
-.PHONY: help setup demo test test-fast test-long lint format conformance reference docs bench record-demo clean
+.PHONY: help setup demo test test-fast test-long lint format conformance faults reference docs bench record-demo clean
 
 help:  ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,7 @@ test-long: setup  ## The tests that take hours: all kills, an hour of faults, a 
 	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py tests/spark/test_tag_law.py \
 	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py tests/spark/test_narrowed_reread_law.py
+	@REPLICATOR_LAW_EXAMPLES=1000 $(RUN) pytest -q tests/spark/test_story_law.py
 	@REPLICATOR_FUZZ_EXAMPLES=10000 $(RUN) pytest -q tests/unit/config/test_any_config.py \
 	  tests/unit/sources/archive/test_any_archive.py tests/spark/test_any_bytes.py
 	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_snapshots.py \
@@ -63,6 +64,9 @@ test-long: setup  ## The tests that take hours: all kills, an hour of faults, a 
 
 conformance: setup  ## Write docs/conformance.md from the results of the tests on the real stack
 	@REPLICATOR_REQUIRE_STACK=1 $(RUN) pytest -q -m conformance --write-conformance
+
+faults: setup  ## Write docs/faults.md from the marks of the tests
+	@$(RUN) python -m tests.support.faults
 
 reference: setup  ## Write the generated pages of docs/reference from the code
 	@$(RUN) python -m tests.support.reference_pages

@@ -2,6 +2,7 @@
 
 import subprocess
 
+import pytest
 from confluent_kafka import Producer
 
 from replicator.config import load
@@ -12,6 +13,12 @@ from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, Comparison, runn
 from tests.support.mirrored_database import MirroredDatabaseBuilder, quarantined
 
 
+@pytest.mark.fault(
+    "The schema registry is killed",
+    area="Servers",
+    on="MySQL, Debezium, Kafka, schema registry",
+    outcome="the mirror waits, and continues",
+)
 def test_mirror_equals_the_source_with_avro_events(
     mirror_database: MirroredDatabaseBuilder, running_stack: LocalStack
 ) -> None:

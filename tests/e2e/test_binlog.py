@@ -323,6 +323,12 @@ def test_import_fetches_the_files_of_the_server(source_database: SourceDatabase,
     assert load_origin(open_storage(archive)) is not None
 
 
+@pytest.mark.fault(
+    "A binary log file is damaged",
+    area="Archive",
+    on="MySQL",
+    outcome="the import is refused before it begins",
+)
 def test_import_refuses_damaged_files_before_it_starts_servers(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:
@@ -362,6 +368,12 @@ def test_import_leaves_out_an_incomplete_transaction_at_the_end(
     assert found.count(f"{database.prefix}.{database.name}.moved", 0) == MOVED_EVENTS - 1
 
 
+@pytest.mark.fault(
+    "An import of binary logs is killed",
+    area="Archive",
+    on="MySQL, Debezium, Kafka",
+    outcome="the import is repeated",
+)
 def test_import_is_repeated_after_a_kill(source_database: SourceDatabase, tmp_path: Path) -> None:
     database = source_database
     first = flush(database)

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from replicator.config import load
 from replicator.lake.reader import open_catalog
 from replicator.model.changelog import RowKind
@@ -50,6 +52,12 @@ def test_bootstrap_reads_tables_while_they_change(mirror_database: MirroredDatab
     assert set(changes(mirrored, "t00", "r")) == {RowKind.INSERT}
 
 
+@pytest.mark.fault(
+    "The mirror is killed while it reads new tables from the source, at each failpoint",
+    area="Process",
+    on="MySQL, Debezium, Kafka",
+    outcome="reading continues with the next part",
+)
 def test_bootstrap_continues_after_a_kill_at_each_crash_point(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -79,6 +79,12 @@ def mirrored(mirror_database: MirroredDatabaseBuilder) -> MirroredDatabase:
     )
 
 
+@pytest.mark.fault(
+    "MySQL is restarted, and killed",
+    area="Servers",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector is restarted; new changes arrive soon after",
+)
 def test_mirror_applies_new_changes_soon_after_mysql_was_restarted_or_killed(
     mirrored: MirroredDatabase,
 ) -> None:
@@ -97,6 +103,12 @@ def test_mirror_applies_new_changes_soon_after_mysql_was_restarted_or_killed(
         assert mirror.stop() == 0
 
 
+@pytest.mark.fault(
+    "The connector's user is locked, so that its task fails",
+    area="Servers",
+    on="MySQL, Debezium, Kafka",
+    outcome="the reason is shown; the task is restarted until it runs",
+)
 def test_failed_connector_task_is_restarted_and_its_reason_is_logged(mirrored: MirroredDatabase) -> None:
     """The connector's user is locked while MySQL restarts, for longer than the connector's own retries last."""
     database = mirrored.database
@@ -134,6 +146,12 @@ def test_failed_connector_task_is_restarted_and_its_reason_is_logged(mirrored: M
         database.execute(f"DROP USER {user}")
 
 
+@pytest.mark.fault(
+    "Kafka, and then Kafka Connect, does not answer",
+    area="Servers",
+    on="MySQL, Debezium, Kafka",
+    outcome="logged within eight seconds; the mirror waits, and continues",
+)
 def test_unavailable_servers_are_logged_within_eight_seconds(mirrored: MirroredDatabase) -> None:
     stack = mirrored.database.stack
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
@@ -198,6 +216,12 @@ def test_run_until_caught_up_ends_only_when_the_mirror_is_current_with_the_sourc
     assert mirrored.comparison.differences() == {}
 
 
+@pytest.mark.fault(
+    "A table is altered during the connector's first snapshot",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector repeats its snapshot",
+)
 def test_ddl_during_the_initial_snapshot_does_not_stop_the_connector(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:

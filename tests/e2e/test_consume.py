@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from replicator.operations.verify.mysql import describe
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
@@ -94,6 +96,12 @@ def mirror_rows(mirrored: MirroredDatabase, table: str) -> dict[Any, dict[str, A
     return program.rows
 
 
+@pytest.mark.fault(
+    "A consumer is killed between two changes",
+    area="Process",
+    on="MySQL, Debezium, Kafka",
+    outcome="it continues with its cursor",
+)
 def test_consumers_that_are_killed_have_the_rows_of_the_source(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

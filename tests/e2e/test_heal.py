@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 import requests
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
@@ -40,6 +41,12 @@ DOCUMENT = '{"numbers": [1, 1.0, 0.00001, 1e20], "text": "a, b: c"}'
 """JSON that MySQL, the binlog and Java write in different forms."""
 
 
+@pytest.mark.fault(
+    "A session changes rows with `sql_log_bin = 0`",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="`replicator heal` applies the differences",
+)
 def test_heal_applies_changes_that_no_log_has(mirror_database: MirroredDatabaseBuilder) -> None:
     rows = ", ".join(f"({number}, 'label {number}')" for number in range(50))
     prepare = [
@@ -84,6 +91,13 @@ def test_heal_continues_a_table_whose_events_were_deleted(mirror_database: Mirro
     assert mirrored.comparison.differences() == {}
 
 
+@pytest.mark.fault(
+    "A topic becomes compacted",
+    area="Log",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table pauses; it is read again once the topic is not compacted",
+    lost="the single changes in the changelog: it has the differences",
+)
 def test_table_whose_topic_was_compacted_is_read_again_once_it_is_not(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -174,6 +188,12 @@ def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) ->
         future.result(timeout=60)
 
 
+@pytest.mark.fault(
+    "An ALTER gives rows values that no event contains",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table is read again from the source",
+)
 def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -207,6 +227,13 @@ def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
     assert healed == {"moments", "labels", "numbered", "doubled"}
 
 
+@pytest.mark.fault(
+    "Kafka deletes events that the lake lacks, and MySQL's binary logs may not be read",
+    area="Log",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table is read again from the source",
+    lost="the single changes in the changelog: it has the differences",
+)
 def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -227,6 +254,13 @@ def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
     assert changes(mirrored, "t00", "h")
 
 
+@pytest.mark.fault(
+    "A topic is deleted and recreated",
+    area="Log",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table is read again from the source",
+    lost="the single changes in the changelog: it has the differences",
+)
 def test_a_table_whose_topic_was_recreated_is_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -276,6 +310,12 @@ def delete_topic(mirrored: MirroredDatabase, table: str) -> None:
     requests.put(f"{connector}/resume", timeout=60).raise_for_status()
 
 
+@pytest.mark.fault(
+    "Kafka deletes events that the lake lacks, and MySQL has them; the mirror is killed at each failpoint meanwhile",
+    area="Log",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector is set back, and sends them again",
+)
 def test_lost_events_are_sent_again_and_a_killed_mirror_continues_that(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -329,6 +369,13 @@ def test_lost_events_are_sent_again_and_a_killed_mirror_continues_that(
     assert [len(changes(mirrored, "log", op)) for op in "cud"] == [3, 0, 1]
 
 
+@pytest.mark.fault(
+    "MySQL deletes binary logs that the connector needs",
+    area="Log",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector begins again; all tables are read again from the source",
+    lost="the single changes in the changelog: it has the differences",
+)
 def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -357,6 +404,12 @@ def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
     assert mirrored.comparison.differences() == {}
 
 
+@pytest.mark.fault(
+    "A session changes rows of a table without a key with `sql_log_bin = 0`",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table pauses at the next event of such a row, and is read again",
+)
 def test_a_table_without_a_key_is_read_again(mirror_database: MirroredDatabaseBuilder) -> None:
     prepare = [
         "CREATE TABLE log (at DATETIME(3), text VARCHAR(20), size DECIMAL(9, 3), doc JSON)",

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 
+import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -28,6 +29,12 @@ min_interval = "1 second"
 """
 
 
+@pytest.mark.fault(
+    "Kafka deletes events that the archive has",
+    area="Log",
+    on="MySQL, Debezium, Kafka, archive",
+    outcome="they are read from the archive",
+)
 def test_mirror_continues_from_the_archive_after_kafka_has_deleted_its_events(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -74,6 +74,18 @@ def resent(mirrored: MirroredDatabase) -> int:
     )
 
 
+@pytest.mark.fault(
+    "The broker is killed under load",
+    area="Servers",
+    on="MySQL, Debezium, Kafka",
+    outcome="the mirror waits, and continues",
+)
+@pytest.mark.fault(
+    "Kafka Connect is killed under load",
+    area="Servers",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector writes events again; those that the lake has are skipped",
+)
 @pytest.mark.long
 def test_mirror_equals_the_source_after_interruptions_under_load(
     mirror_database: MirroredDatabaseBuilder,
@@ -114,6 +126,18 @@ def test_mirror_equals_the_source_after_interruptions_under_load(
     assert resent(mirrored) > 0, "the connector sent nothing again, so this proves little"
 
 
+@pytest.mark.fault(
+    "The mirror is killed at failpoints of a batch, and at random times",
+    area="Process",
+    on="MySQL, Debezium, Kafka",
+    outcome="the next process continues at the markers in the lake",
+)
+@pytest.mark.fault(
+    "The state folder is lost, with Spark's checkpoint",
+    area="Process",
+    on="MySQL, Debezium, Kafka",
+    outcome="the next process continues at the markers in the lake",
+)
 def test_mirror_equals_the_source_when_its_process_is_killed_at_any_point(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -144,6 +168,12 @@ def test_mirror_equals_the_source_when_its_process_is_killed_at_any_point(
     assert compare.assert_changelogs() > 500
 
 
+@pytest.mark.fault(
+    "A second process runs the same mirror, on this machine or another",
+    area="Other writers",
+    on="MySQL, Debezium, Kafka",
+    outcome="it is refused, or one of the two ends",
+)
 @pytest.mark.long
 def test_second_mirror_process_is_refused_or_fenced(mirror_database: MirroredDatabaseBuilder) -> None:
     """A second process is refused on this machine; one with another state folder makes one of the two stop."""
@@ -179,6 +209,12 @@ def test_second_mirror_process_is_refused_or_fenced(mirror_database: MirroredDat
     compare.assert_changelogs()
 
 
+@pytest.mark.fault(
+    "Another program writes garbage into a topic",
+    area="Events",
+    on="MySQL, Debezium, Kafka",
+    outcome="it is quarantined, and the table continues",
+)
 def test_malformed_records_are_quarantined(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(tables=2, extra=FAST_MIRROR)
     compare = mirrored.comparison

@@ -1,5 +1,7 @@
 """Read tables from a real replica, which lags behind its source."""
 
+import pytest
+
 from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabaseBuilder
 from tests.support.replica import Replica
@@ -25,6 +27,12 @@ def await_wait(mirror: MirrorProcess, tables: int) -> None:
     until(waiting, seconds=START_S, doing="reading waits")
 
 
+@pytest.mark.fault(
+    "The replica from which tables are read is behind",
+    area="Servers",
+    on="MySQL with a replica, Debezium, Kafka",
+    outcome="reading waits until it has caught up",
+)
 def test_reading_from_a_replica_waits_while_it_is_behind(
     mirror_database: MirroredDatabaseBuilder, replica: Replica
 ) -> None:

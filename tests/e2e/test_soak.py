@@ -191,6 +191,24 @@ class Faults:
             self.mirror.start()
 
 
+@pytest.mark.fault(
+    "An hour of kills, stops and freezes of the mirror, under load, with ALTERs and maintenance",
+    area="Process",
+    on="MySQL, Debezium, Kafka",
+    outcome="the mirror continues after each",
+)
+@pytest.mark.fault(
+    "Kafka, Kafka Connect and MySQL are killed or restarted, eight times within that hour",
+    area="Servers",
+    on="MySQL, Debezium, Kafka",
+    outcome="the mirror waits, and continues",
+)
+@pytest.mark.fault(
+    "The disk is full (the system refuses larger files)",
+    area="Lake",
+    on="MySQL, Debezium, Kafka, lake on local files",
+    outcome="commits fail as a whole; the mirror continues once there is space",
+)
 @pytest.mark.long
 def test_mirror_equals_the_source_after_an_hour_of_faults(mirror_database: MirroredDatabaseBuilder) -> None:
     chance = random.Random(16)

@@ -6,6 +6,8 @@ import signal
 import subprocess
 from typing import Any
 
+import pytest
+
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import await_rereads
@@ -150,6 +152,12 @@ def verdicts(report: dict[str, Any]) -> dict[str, str]:
     return {name: table["verdict"] for name, table in report["tables"].items()}
 
 
+@pytest.mark.fault(
+    "A check of the mirror is killed",
+    area="Process",
+    on="MySQL, Debezium, Kafka",
+    outcome="`--resume` continues it",
+)
 def test_a_killed_check_is_continued_and_changed_keys_are_checked(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -262,6 +270,12 @@ SCHEDULED = '[verify]\nevery = "1 minute"\non_difference = "repair"\n'
 REPAIRED_S = 150
 
 
+@pytest.mark.fault(
+    "Rows of the lake differ from the source's",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the scheduled check finds and corrects them",
+)
 def test_a_mirror_checks_and_repairs_itself(mirror_database: MirroredDatabaseBuilder) -> None:
     prepare = [
         "CREATE TABLE checked (id INT PRIMARY KEY, v INT)",

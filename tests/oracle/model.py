@@ -44,7 +44,10 @@ SHAPES: Mapping[str, tuple[ColumnSpec, ...]] = {
     "bigint": (ColumnSpec("id", "bigint", False),),
     "composite": (ColumnSpec("region", "int", False), ColumnSpec("code`x", "varchar", False)),
     "varchar": (ColumnSpec("Größe.1", "varchar", False),),
+    "keyless": (ColumnSpec("page", "varchar"),),
 }
+KEYLESS = "keyless"
+"""The shape without a key: the table may have equal rows."""
 VALUES = (
     ColumnSpec("number", "int"),
     ColumnSpec("a name", "varchar"),
@@ -92,6 +95,7 @@ class SourceTable:
     columns: list[ColumnSpec]
     rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
+    _serial: int = 0
 
     @property
     def topic(self) -> str:
@@ -99,6 +103,13 @@ class SourceTable:
 
     def key_of(self, row: Row) -> Key:
         return tuple(row[name] for name in self.key)
+
+    def new_key(self, row: Row) -> Key:
+        """Return the key in `rows` of a new row: a number of its own if the table has no key."""
+        if self.key:
+            return self.key_of(row)
+        self._serial += 1
+        return (self._serial,)
 
 
 class Source:
@@ -149,13 +160,12 @@ class Source:
     def start(self, shapes: Sequence[str], rows: int) -> None:
         """Create one table for each of `shapes`, and read them as a connector's snapshot does."""
         for number, shape in enumerate(shapes):
-            table = SourceTable(
-                f"t{number}_{shape}", tuple(c.name for c in SHAPES[shape]), [*SHAPES[shape], *VALUES]
-            )
+            key = () if shape == KEYLESS else tuple(c.name for c in SHAPES[shape])
+            table = SourceTable(f"t{number}_{shape}", key, [*SHAPES[shape], *VALUES])
             self.tables.append(table)
             for _ in range(rows):
                 row = self._new_row(table)
-                table.rows[table.key_of(row)] = row
+                table.rows[table.new_key(row)] = row
         place = self._place()
         for table in self.tables:
             self._define(table, "CREATE", place)
@@ -183,7 +193,7 @@ class Source:
             self._insert: 30,
             self._update: 40,
             self._delete: 15,
-            self._rename_key: 10,
+            self._rename_key: 10 if table.key else 0,
             # A TRUNCATE is a separate transaction.
             self._truncate: 2 if self.truncates and self._transaction is None else 0,
         }
@@ -215,9 +225,9 @@ class Source:
         place = self._place()
         for number in range(self.random.choice((1, 1, 1, 4))):
             row = self._new_row(table)
-            if table.key_of(row) in table.rows:
+            if table.key and table.key_of(row) in table.rows:
                 continue
-            table.rows[table.key_of(row)] = row
+            table.rows[table.new_key(row)] = row
             self._log(table, "c", replace(place, row=number), after=row)
 
     def _update(self, table: SourceTable) -> None:
@@ -354,14 +364,16 @@ class Source:
             value = self._with_number(value, place)
         image = before if op == "d" else after
         key, partition = None, self.random.randrange(self.partitions)
-        if image is not None:
+        if not table.key:
+            partition = 0
+        elif image is not None:
             key = key_of(image, table.key)
             partition = zlib.crc32(key) % self.partitions
         if self.with_schemas:
             value = with_value_schema(value, table.columns, table.topic)
             key = None if key is None else with_key_schema(key, table.columns, table.key, table.topic)
         self.records.append(Record(table.topic, partition, key, value, snapshot=op == "r"))
-        if op == "d":
+        if op == "d" and key is not None:
             self.records.append(Record(table.topic, partition, key, None))
         self._expect(table, op, place, before, after)
 
@@ -403,6 +415,8 @@ class Source:
         return self.random.sample(list(table.rows), min(count, len(table.rows)))
 
     def _new_row(self, table: SourceTable) -> dict[str, Any]:
+        if not table.key and table.rows and self.random.random() < 0.4:
+            return dict(self.random.choice(list(table.rows.values())))
         return {c.name: self._value(c, key=c.name in table.key) for c in table.columns}
 
     def _value(self, column: ColumnSpec, *, key: bool = False) -> Any:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -149,6 +150,12 @@ def examples(count: int) -> list[tuple[bytes | None, bytes]]:
     return found
 
 
+@pytest.mark.fault(
+    "Any bytes, and events with random fields missing or changed",
+    area="Events",
+    on="Spark",
+    outcome="each is an event or has a reason for the quarantine",
+)
 def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
     found = examples(max(500, EXAMPLES))
     rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(found)]

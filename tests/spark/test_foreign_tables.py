@@ -38,6 +38,12 @@ def write_events(lake: LakeHarness) -> None:
     lake.write([row_of("users", 500, id=1, a=1)])
 
 
+@pytest.mark.fault(
+    "A user's table has the name of a lake table",
+    area="Other writers",
+    on="Iceberg; events by hand",
+    outcome="it is not written; the source table pauses",
+)
 @pytest.mark.parametrize("namespace", ["shop", "shop_changes"])
 @pytest.mark.parametrize("columns", ["(id bigint, name string)", "(other int)"])
 def test_table_of_a_user_is_not_touched_and_only_its_source_table_pauses(
@@ -72,6 +78,12 @@ def other_mirror(lake: LakeHarness) -> Config:
     return lake.config(mirror={"name": "other", "state_dir": "other-state"})
 
 
+@pytest.mark.fault(
+    "Another mirror's table has the name of a lake table",
+    area="Other writers",
+    on="Iceberg; events by hand",
+    outcome="it is not written; the source table pauses",
+)
 @pytest.mark.parametrize("commits", [True, False], ids=["with-rows", "before-its-first-commit"])
 def test_tables_of_another_mirror_are_not_touched(lake: LakeHarness, commits: bool) -> None:
     write_events(lake)

@@ -56,6 +56,13 @@ def test_mirror_continues_from_the_archive_and_is_killed_meanwhile(
             assert_changelog_equals(catalog, "shop", table)
 
 
+@pytest.mark.fault(
+    "Neither Kafka nor the archive has some events",
+    area="Archive",
+    on="Iceberg; events by hand",
+    outcome="the table pauses",
+    lost="the lost events, until the table is read again",
+)
 @pytest.mark.parametrize("new", [False, True])
 def test_table_pauses_when_the_archive_has_a_gap(lake: LakeHarness, new: bool) -> None:
     kept: Kept = {}

@@ -122,6 +122,18 @@ def assert_law(lake: LakeHarness, scenario: LoadScenario) -> None:
             assert_changelog_equals(catalog, "shop", table)
 
 
+@pytest.mark.fault(
+    "The mirror is killed at any failpoint of a batch, twice",
+    area="Process",
+    on="Iceberg; events of the model",
+    outcome="the next process continues at the markers in the lake",
+)
+@pytest.mark.fault(
+    "The connector is killed, and writes its last events again, up to three times",
+    area="Events",
+    on="Iceberg; events of the model",
+    outcome="events that the lake has are skipped",
+)
 @law(EXAMPLES)
 @given(scenario=scenarios)
 def test_mirror_equals_source_and_changelog_has_each_change_once(

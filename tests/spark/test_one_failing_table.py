@@ -129,6 +129,12 @@ def test_a_check_of_the_log_reads_markers_only_once(lake: LakeHarness, failing: 
     assert failing.names == set()
 
 
+@pytest.mark.fault(
+    "The lake's storage does not answer, and the catalog does",
+    area="Lake",
+    on="Iceberg; events by hand",
+    outcome="the batch ends and is repeated; no table pauses",
+)
 def test_an_outage_of_the_storage_is_no_failure_of_the_table_that_noticed_it(
     lake: LakeHarness, failing: Failing
 ) -> None:

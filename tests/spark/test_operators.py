@@ -109,6 +109,12 @@ def once(point: str, act: Callable[[], None]) -> failpoints.Hook:
     return reach
 
 
+@pytest.mark.fault(
+    "A user compacts, sorts, expires, partitions or tags lake tables between batches",
+    area="Other writers",
+    on="Iceberg; events by hand",
+    outcome="the mirror continues",
+)
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_mirror_stays_exact_when_an_operator_acts_between_its_batches(
@@ -125,6 +131,12 @@ def test_mirror_stays_exact_when_an_operator_acts_between_its_batches(
     assert_exact(lake, batches)
 
 
+@pytest.mark.fault(
+    "The same between writing files and committing them",
+    area="Other writers",
+    on="Iceberg; events by hand",
+    outcome="the batch is repeated",
+)
 @pytest.mark.parametrize("point", ["after-data-files", "before-commit"])
 @pytest.mark.parametrize(
     "action",
@@ -220,6 +232,12 @@ def test_tagged_snapshot_and_branch_keep_their_rows(lake: LakeHarness) -> None:
     assert_exact(lake, batches)
 
 
+@pytest.mark.fault(
+    "A user removes the marker of a table",
+    area="Other writers",
+    on="Iceberg; events by hand",
+    outcome="the mirror ends with an error",
+)
 def test_mirror_stops_when_its_marker_was_removed(lake: LakeHarness) -> None:
     batches = changes(18, batches=2)
     mirror = started(lake, config(lake), batches)

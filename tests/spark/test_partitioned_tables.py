@@ -137,6 +137,12 @@ def test_small_files_of_a_partition_are_merged_without_spark(lake: LakeHarness) 
     assert_exact(lake, batches)
 
 
+@pytest.mark.fault(
+    "A user changes the partition spec twice",
+    area="Other writers",
+    on="Iceberg; events by hand",
+    outcome="the mirror continues",
+)
 @pytest.mark.parametrize("merge_files", [4, 1000], ids=["merged", "absorbed"])
 @pytest.mark.parametrize(
     ("partition", "changed"),

@@ -71,12 +71,24 @@ def test_process_stops_cleanly_when_its_group_is_signalled(tmp_path: Path, numbe
         assert_ends(java)
 
 
+@pytest.mark.fault(
+    "The Python process is killed",
+    area="Process",
+    on="Spark",
+    outcome="Java ends too, so that it writes nothing more",
+)
 def test_java_ends_when_python_is_killed(tmp_path: Path) -> None:
     with program(tmp_path) as (python, java):
         python.kill()
         assert_ends(java)
 
 
+@pytest.mark.fault(
+    "Spark's Java process is killed",
+    area="Process",
+    on="Spark",
+    outcome="the mirror ends with an error and a next step",
+)
 def test_process_exits_with_one_error_and_next_step_when_java_is_killed(tmp_path: Path) -> None:
     with program(tmp_path) as (python, java):
         java.kill()

@@ -148,6 +148,12 @@ def assert_markers_agree(catalog: Catalog, name: str) -> None:
     assert offsets[0] == offsets[1]
 
 
+@pytest.mark.fault(
+    "A rebuild in place is killed",
+    area="Process",
+    on="Iceberg; events of the model",
+    outcome="the rebuild is repeated, and the mirror continues",
+)
 @law(EXAMPLES)
 @given(scenario=scenarios)
 def test_mirrors_are_rebuilt_at_any_position_and_continue(

@@ -222,6 +222,12 @@ def test_replay_refuses_a_range_that_ends_before_it_begins(lake: LakeHarness) ->
         replay(lake, after="bin.999999:4", until="bin.999997:4")
 
 
+@pytest.mark.fault(
+    "A file of the archive is damaged",
+    area="Archive",
+    on="Iceberg; events by hand",
+    outcome="the replay ends with an error; it continues with the whole file",
+)
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
 def test_replay_stops_at_a_damaged_file(lake: LakeHarness, driver_max_events: int) -> None:
     lake.driver_max_events = driver_max_events

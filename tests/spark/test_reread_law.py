@@ -230,6 +230,12 @@ def image(row: Mapping[str, Any]) -> str:
     return repr(sorted((name, str(value)) for name, value in row.items()))
 
 
+@pytest.mark.fault(
+    "The mirror is killed while it publishes a table that was read again",
+    area="Process",
+    on="Iceberg; events of the model",
+    outcome="publishing continues; consumers get each change once",
+)
 @law(EXAMPLES)
 @given(scenario=scenarios)
 def test_a_table_that_is_read_while_it_changes_is_exact(

@@ -45,6 +45,12 @@ def run(mirror: Scheduler, statements: tuple[str, ...], namespace: str, snapshot
         mirror.context.spark.sql(statement.format(table=f"{namespace}.orders", snapshot=snapshot)).collect()
 
 
+@pytest.mark.fault(
+    "A mirror, a changelog or both are rolled back, also with a compaction and an expiry after it",
+    area="Lake",
+    on="Iceberg; events by hand",
+    outcome="the marker goes back with the rows, and the changes are applied again",
+)
 @pytest.mark.parametrize("new_process", [True, False], ids=["new process", "same process"])
 @pytest.mark.parametrize("tables", NAMESPACES)
 @pytest.mark.parametrize("action", ACTIONS)
@@ -108,6 +114,12 @@ REPLACED: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.fault(
+    "A lake table is replaced (`CREATE OR REPLACE TABLE`)",
+    area="Lake",
+    on="Iceberg; events by hand",
+    outcome="the table pauses; a mirror can be healed",
+)
 @pytest.mark.parametrize("namespace", ["shop", "shop_changes"])
 @pytest.mark.parametrize("kind", REPLACED)
 def test_replaced_table_pauses_and_mirrors_can_be_healed(

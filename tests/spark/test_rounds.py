@@ -50,6 +50,12 @@ def test_other_tables_are_committed_with_the_first_slice_of_a_backlog(lake: Lake
     assert found == [(6, 1), (12, 1), (18, 1), (20, 1)]
 
 
+@pytest.mark.fault(
+    "The mirror is killed between the slices of a backlog",
+    area="Process",
+    on="Iceberg; events of the model",
+    outcome="the next process continues with the next slice",
+)
 @pytest.mark.parametrize("crashes", [(), (2, 5, 9, 14), (1, 3, 4, 6, 7, 8)])
 @pytest.mark.parametrize("max_events", [7, 40])
 def test_slices_are_exact_when_the_process_is_killed_between_them(

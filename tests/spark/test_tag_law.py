@@ -155,6 +155,12 @@ def assert_tagged(run: TaggedRun) -> None:
             assert_mirror_equals(catalog, "shop", table)
 
 
+@pytest.mark.fault(
+    "The mirror is killed at any failpoint while a tag is made",
+    area="Process",
+    on="Iceberg; events of the model",
+    outcome="the next process completes the tag",
+)
 @law(EXAMPLES)
 @given(scenario=scenarios)
 def test_every_tagged_table_equals_the_source_at_the_position(

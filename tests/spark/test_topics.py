@@ -19,6 +19,12 @@ def topic_id(lake: LakeHarness) -> list[str]:
     return with_topic_id(lake)
 
 
+@pytest.mark.fault(
+    "A topic is recreated, and begins with a snapshot",
+    area="Log",
+    on="Iceberg; events by hand",
+    outcome="the snapshot replaces the rows",
+)
 def test_recreated_topic_that_begins_with_a_snapshot_replaces_the_rows(
     lake: LakeHarness, topic_id: list[str]
 ) -> None:
@@ -45,6 +51,13 @@ def test_recreated_topic_that_begins_with_a_snapshot_replaces_the_rows(
     assert ids(lake) == [1, 4]
 
 
+@pytest.mark.fault(
+    "A topic is recreated, and begins with changes",
+    area="Log",
+    on="Iceberg; events by hand",
+    outcome="the table pauses, also after a restart",
+    lost="the lost events, until the table is read again",
+)
 @pytest.mark.parametrize("more", [0, 5])
 def test_recreated_topic_that_begins_with_changes_pauses_its_table(
     lake: LakeHarness, topic_id: list[str], more: int
@@ -70,6 +83,13 @@ def test_table_pauses_when_its_topic_lost_the_newest_events(lake: LakeHarness, t
     assert "has lost its newest events" in reason
 
 
+@pytest.mark.fault(
+    "The topic of a new table has lost its beginning",
+    area="Log",
+    on="Iceberg; events by hand",
+    outcome="the table pauses, unless the topic begins with a snapshot",
+    lost="the lost events, until the table is read again",
+)
 @pytest.mark.parametrize("begins", ["changes", "snapshot", "offset 0"])
 def test_new_table_whose_topic_lost_its_first_events_pauses_without_a_snapshot(
     lake: LakeHarness, begins: str
@@ -90,6 +110,13 @@ def test_new_table_whose_topic_lost_its_first_events_pauses_without_a_snapshot(
         assert ids(lake) == ([3, 4, 5] if begins == "snapshot" else [1, 2, 5])
 
 
+@pytest.mark.fault(
+    "A topic has lost its newest events, and then grows",
+    area="Log",
+    on="Iceberg; events by hand",
+    outcome="the table pauses, also after a restart",
+    lost="the lost events, until the table is read again",
+)
 def test_table_whose_topic_lost_the_newest_events_stays_paused_when_the_topic_has_grown(
     lake: LakeHarness, topic_id: list[str]
 ) -> None:
@@ -134,6 +161,12 @@ def test_table_with_a_compacted_topic_pauses_until_it_is_read_again(lake: LakeHa
     assert ids(lake) == [1, 2]
 
 
+@pytest.mark.fault(
+    "A compressed transaction is divided between batches, and its end is written again",
+    area="Events",
+    on="Iceberg; events by hand",
+    outcome="each change is applied once",
+)
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
 def test_table_whose_topic_got_partitions_pauses_before_older_changes_win(
     lake: LakeHarness, driver_max_events: int

@@ -38,6 +38,12 @@ def without_delays(context: MirrorContext) -> TableStates:
 GARBAGE = [Record(ORDERS, 0, b"k", b"garbage{"), Record(ORDERS, 0, None, b'{"schema":{},"payload":{}}')]
 
 
+@pytest.mark.fault(
+    "The mirror is killed while it quarantines events",
+    area="Events",
+    on="Iceberg; events by hand",
+    outcome="the quarantine has each event once",
+)
 def test_quarantine_contains_each_bad_event_once(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1), *GARBAGE, created(2)])
     for crash in (2, 3, 5):
@@ -127,6 +133,12 @@ def test_other_tables_continue_when_tables_without_key_or_definition_pause(lake:
     assert lake.rows("nokey") == [row]
 
 
+@pytest.mark.fault(
+    "The batch of one table fails in Spark or Java",
+    area="Events",
+    on="Iceberg; events by hand",
+    outcome="that table pauses, and the others continue",
+)
 @pytest.mark.parametrize("kind", ["spark", "java"])
 def test_other_tables_continue_when_a_table_pauses_because_its_batch_failed(
     lake: LakeHarness, kind: str
@@ -207,6 +219,12 @@ def test_progress_is_committed_when_a_batch_has_only_bad_events(lake: LakeHarnes
     assert "could not be decoded" in reason
 
 
+@pytest.mark.fault(
+    "The metadata file of one lake table is missing",
+    area="Lake",
+    on="Iceberg; events by hand",
+    outcome="that table pauses, and the others continue",
+)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_other_tables_continue_when_the_lake_metadata_of_a_table_cannot_be_read(
     lake: LakeHarness, restarted: bool

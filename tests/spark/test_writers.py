@@ -27,6 +27,12 @@ def test_second_mirror_is_fenced(lake: LakeHarness) -> None:
     assert len(lake.rows("orders", "shop_changes")) == 6
 
 
+@pytest.mark.fault(
+    "Two writers commit to one table; the answer of the catalog is lost",
+    area="Other writers",
+    on="Iceberg, JDBC catalog on SQLite",
+    outcome="only a commit on the state that was loaded succeeds, once",
+)
 def test_commit_is_refused_when_fenced_or_in_conflict(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1)])
     mirror = lake.catch_up()
@@ -51,6 +57,12 @@ def test_commit_is_refused_when_fenced_or_in_conflict(lake: LakeHarness) -> None
         publish(tables, now, base, following, Staged())
 
 
+@pytest.mark.fault(
+    "Another writer commits to the lake tables during a batch",
+    area="Other writers",
+    on="Iceberg; events by hand",
+    outcome="the commit is repeated on the new state",
+)
 def test_batch_is_applied_when_maintenance_commits_during_it(lake: LakeHarness) -> None:
     """External maintenance commits while a batch runs."""
     lake.write([DEFINITION, created(1), created(2)])

@@ -171,6 +171,13 @@ def test_record_includes_topics_that_are_created_while_it_runs(broker: Broker, t
     assert [e.value for e in events(tmp_path / "a", items)] == [b"x"]
 
 
+@pytest.mark.fault(
+    "Kafka deletes events before they are recorded",
+    area="Archive",
+    on="Kafka",
+    outcome="recording ends with an error",
+    lost="the deleted events",
+)
 def test_record_fails_when_unrecorded_events_were_deleted(broker: Broker, tmp_path: Path) -> None:
     orders = broker.topic(f"{broker.prefix}.shop.orders")
     broker.send(orders, [b"a", b"b"])

@@ -36,6 +36,12 @@ def test_delays_double_up_to_a_minute() -> None:
     assert [delay_s(n) for n in (0, 3, 4, 5, 6, 20)] == [0, 0, 10, 20, 40, 60]
 
 
+@pytest.mark.fault(
+    "The mirror ends again and again before its first batch",
+    area="Process",
+    on="no servers",
+    outcome="starts are delayed up to a minute, and reported",
+)
 def test_failed_starts_delay_the_following_ones_and_are_reported(tmp_path: Path) -> None:
     gone = LakeUnavailable("no room", "free some")
     assert [start(tmp_path, gone) for _ in range(6)] == [[], [], [], [], [10], [20]]

@@ -74,6 +74,12 @@ def damage_bytes(folder: Path, seed: int) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.fault(
+    "Any bytes of an archive's file are changed",
+    area="Archive",
+    on="local files",
+    outcome="an error, or the same events",
+)
 @settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32))
 def test_damaged_file_is_reported_or_changes_nothing(archive: Path, seed: int) -> None:

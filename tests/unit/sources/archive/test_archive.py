@@ -181,6 +181,12 @@ def test_archive_encoding_is_that_of_the_first_event(tmp_path: Path) -> None:
     assert ArchiveReader(tmp_path).manifest.encoding == "json-schemas"
 
 
+@pytest.mark.fault(
+    "The disk is full (simulated)",
+    area="Archive",
+    on="local files",
+    outcome="recording ends with an error; the archive is whole",
+)
 def test_writer_reports_a_full_disk_as_an_archive_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

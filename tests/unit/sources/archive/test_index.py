@@ -102,6 +102,12 @@ def test_damaged_page_is_refused(tmp_path: Path, small_pages: None, damage: obje
 POINTS = ["after-archive-file", "after-archive-page", "before-archive-manifest", "after-archive-manifest"]
 
 
+@pytest.mark.fault(
+    "A recorder is killed at each failpoint",
+    area="Archive",
+    on="local files",
+    outcome="the archive is whole; recording continues",
+)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("times", [1, 2, 4])
 def test_killed_writer_leaves_a_whole_archive(tmp_path: Path, point: str, times: int) -> None:

@@ -50,6 +50,12 @@ def test_second_writer_of_this_machine_is_refused(opened: OpenStorage) -> None:
         ArchiveWriter(opened(), topic_prefix="shop", encoding="json")
 
 
+@pytest.mark.fault(
+    "Two machines record into one archive",
+    area="Archive",
+    on="an S3 server (moto)",
+    outcome="one of them ends with an error; the archive is whole",
+)
 def test_writer_stops_when_another_machine_has_written(
     opened: OpenStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

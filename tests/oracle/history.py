@@ -1,0 +1,107 @@
+"""A model source that keeps each table's state after every record of its log, to compare a mirror at any marker."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.oracle.events import ColumnSpec, Place
+from tests.oracle.model import Row, Source, SourceTable
+
+
+@dataclass(frozen=True)
+class Version:
+    """A table after one record of the log.
+
+    Attributes:
+        records: number of records in the log up to that one.
+        changes: number of rows of the changelog then.
+        is_definition: whether the record defines the columns, and is none of the table's topic.
+        is_part: whether the record is in the middle of a snapshot, so that a mirror may show its rows or not yet.
+    """
+
+    records: int
+    columns: tuple[ColumnSpec, ...]
+    rows: tuple[dict[str, Any], ...]
+    changes: int
+    is_definition: bool = False
+    is_part: bool = False
+
+    def table(self, name: str, key: tuple[str, ...]) -> SourceTable:
+        return SourceTable(name, key, list(self.columns), {(i,): row for i, row in enumerate(self.rows)})
+
+
+class RecordedTables(Source):
+    """Executes random changes as `Source` does. `versions` is table → its versions, in the order of the log."""
+
+    def start(self, shapes: Sequence[str], rows: int) -> None:
+        self.versions: dict[str, list[Version]] = {}
+        super().start(shapes, rows)
+        for table in self.tables:
+            self._end_snapshot(table)
+
+    def snapshot(self, table: SourceTable) -> None:
+        """Read the rows of a table again, as a new connector does. The table must have rows."""
+        place = self._place()
+        for row in table.rows.values():
+            self._log(table, "r", place, after=row)
+        last = self.records[-1]
+        assert last.value is not None
+        self.records[-1] = replace(last, value=last.value.replace(b'"snapshot":"true"', b'"snapshot":"last"'))
+        self._end_snapshot(table)
+
+    def insert_into(self, table: SourceTable) -> None:
+        """Execute statements until one has inserted a row."""
+        known = len(self.records)
+        while len(self.records) == known:
+            self._insert(table)
+
+    def candidates(self, name: str, records: int) -> list[Version]:
+        """Return the versions that a mirror may have that has read this number of records, and no later event.
+
+        There are several if definitions follow its last event: they may be applied with the next event only.
+        """
+        versions = self.versions[name]
+        events = [i for i, v in enumerate(versions) if not v.is_definition and v.records <= records]
+        if not events:
+            return []
+        found = [versions[events[-1]]]
+        for version in versions[events[-1] + 1 :]:
+            if not version.is_definition:
+                break
+            found.append(version)
+        return found
+
+    def _log(
+        self,
+        table: SourceTable,
+        op: str,
+        place: Place,
+        *,
+        before: Row | None = None,
+        after: Row | None = None,
+    ) -> None:
+        # A tombstone may follow.
+        records = len(self.records) + 1
+        super()._log(table, op, place, before=before, after=after)
+        rows = list(self.versions[table.name][-1].rows)
+        if op == "t":
+            rows = []
+        if before is not None:
+            rows.remove(dict(before))
+        if after is not None:
+            rows.append(dict(after))
+        self._note(table, Version(records, (), tuple(rows), 0, is_part=op == "r"))
+
+    def _define(self, table: SourceTable, kind: str, place: Place, action: str = "...") -> None:
+        super()._define(table, kind, place, action)
+        rows = [] if kind == "CREATE" else [dict(row) for row in table.rows.values()]
+        self._note(table, Version(len(self.records), (), tuple(rows), 0, is_definition=True))
+
+    def _note(self, table: SourceTable, version: Version) -> None:
+        whole = replace(version, columns=tuple(table.columns), changes=len(table.changes))
+        self.versions.setdefault(table.name, []).append(whole)
+
+    def _end_snapshot(self, table: SourceTable) -> None:
+        versions = self.versions[table.name]
+        rows = tuple(dict(row) for row in table.rows.values())
+        versions[-1] = replace(versions[-1], rows=rows, is_part=False)

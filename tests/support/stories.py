@@ -1,0 +1,463 @@
+"""Random stories of a mirror: what happens to its source, its log, its process and its lake, step by step."""
+
+import random
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from replicator.lake.catalog import Lake
+from replicator.lake.reader import newest_marker
+from replicator.maintenance.table_reader import Target
+from replicator.model.records import RawRecord
+from replicator.operations.maintain import maintain_tables
+from replicator.runner.rounds import Rounds
+from replicator.runner.scheduler import Scheduler
+from replicator.sources.archive.change_log import ArchiveChangeLog
+from tests.oracle.compare import (
+    assert_changelog_equals,
+    assert_changes_once,
+    assert_mirror_equals,
+    assert_rows_equal,
+    lake_rows,
+)
+from tests.oracle.events import quoted
+from tests.oracle.history import RecordedTables, Version
+from tests.oracle.model import DATABASE, Record, SourceTable
+from tests.support.failpoints import PowerCut, power_cut
+from tests.support.lake_harness import LakeHarness
+
+NEVER: Final = 10**9
+MIRROR: Final = "shop"
+CHANGELOG: Final = "shop_changes"
+Where = Literal["mirror", "changelog", "both"]
+NAMESPACES: Final[Mapping[Where, tuple[str, ...]]] = {
+    "mirror": (MIRROR,),
+    "changelog": (CHANGELOG,),
+    "both": (MIRROR, CHANGELOG),
+}
+REWRITE: Final = (
+    "CALL lake.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
+)
+ROLL_BACK: Final = "CALL lake.system.rollback_to_snapshot('{table}', {snapshot})"
+
+
+@dataclass(frozen=True)
+class Change:
+    """The source executes random transactions: rows, keys, TRUNCATE, ALTER; the connector writes them to the log."""
+
+    transactions: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The mirror reads the log up to random offsets, or to its `end`; it is killed at a failpoint before, if any."""
+
+    end: bool
+    kill_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Another process continues the mirror."""
+
+
+@dataclass(frozen=True)
+class Redeliver:
+    """The connector is killed, and writes the last records again."""
+
+    records: int
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """A user sets lake tables back by some snapshots."""
+
+    table: int
+    where: Where
+    snapshots: int
+
+
+@dataclass(frozen=True)
+class Compact:
+    """The files of lake tables are merged: by Spark's procedure, or by `replicator maintain`."""
+
+    table: int
+    by: Literal["spark", "maintain"]
+
+
+@dataclass(frozen=True)
+class UserDdl:
+    """A user changes how lake tables are laid out, which changes no row; the same again undoes it."""
+
+    table: int
+    where: Where
+    what: Literal["partition", "order", "properties"]
+
+
+@dataclass(frozen=True)
+class RecreateTopic:
+    """The topic of a table is deleted with all its events, and the new one begins with a snapshot or with changes."""
+
+    table: int
+    snapshot: bool
+
+
+@dataclass(frozen=True)
+class AddPartition:
+    """All topics get another partition, once the mirror has read everything."""
+
+
+Step = Change | Commit | Restart | Redeliver | RollBack | Compact | UserDdl | RecreateTopic | AddPartition
+
+
+@dataclass(frozen=True)
+class Story:
+    """A source with some tables, and what happens then; `seed` chooses what the steps leave open."""
+
+    seed: int
+    shapes: tuple[str, ...]
+    partitions: int
+    with_schemas: bool
+    strategy: str
+    format_version: int
+    driver_max_events: int
+    steps: tuple[Step, ...]
+
+    def text(self) -> str:
+        """Return the story as a list."""
+        encoding = "JSON with schemas" if self.with_schemas else "JSON without schemas"
+        head = (
+            f"story with seed {self.seed}: tables {', '.join(self.shapes)}; partitions {self.partitions}; {encoding}; "
+            f"strategy {self.strategy}, format version {self.format_version}; driver_max_events "
+            f"{self.driver_max_events}"
+        )
+        lines = [head, *(f"  {number}. {step}" for number, step in enumerate(self.steps, start=1))]
+        return "\n".join(lines)
+
+
+class StoryLog(ArchiveChangeLog):
+    """An archive that grows while a mirror follows it, with topics that have ids."""
+
+    grows = True
+
+    def __init__(self, path: Path, ids: Mapping[str, str]) -> None:
+        super().__init__(path)
+        self._ids = ids
+        self._read: dict[int, int] = {}
+
+    def topic_id(self, topic: str) -> str:
+        return self._ids.get(topic, "first")
+
+    def schema_changes(self) -> Iterator[RawRecord]:
+        topic = self.topic_prefix
+        for partition in self.reader.partitions(topic):
+            for e in self.reader.events(topic, partition, self._read.get(partition, 0)):
+                self._read[partition] = e.offset + 1
+                yield RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
+
+
+@dataclass
+class Fate:
+    """What happened to a table, and what it therefore may be.
+
+    Attributes:
+        pauses: parts of the reasons for which it may pause.
+        must_pause: whether nothing but a pause is right.
+        lost: whether the log lost events that the changelog may lack.
+        unsettled: whether its rows are older than its marker until the mirror notices a rollback.
+        since: number of records of the source before the first one of its topic.
+    """
+
+    pauses: set[str] = field(default_factory=set)
+    must_pause: bool = False
+    lost: bool = False
+    unsettled: bool = False
+    since: int = 0
+
+
+class StoryPlayer:
+    """Plays a story with a lake, and compares it with the oracle after each commit and at the end."""
+
+    def __init__(self, lake: LakeHarness, story: Story) -> None:
+        self.lake = lake
+        self.story = story
+        self.source = RecordedTables(
+            story.seed, partitions=story.partitions, with_schemas=story.with_schemas, alters=6
+        )
+        self.source.start(story.shapes, rows=6)
+        self.fates = {table.name: Fate() for table in self.source.tables}
+        self.checked = 0
+        """How many times a mirror was compared at its marker."""
+        self._chance = random.Random(story.seed)
+        self._ids: dict[str, str] = {}
+        self._log: list[int] = []
+        """The record of the source that each record of the log is, of topics that were not deleted."""
+        self._delivered = 0
+        self._floor = len(self.source.records)
+        """A connector writes no earlier record again."""
+        lake.open_log = lambda path: StoryLog(path, self._ids)
+        lake.driver_max_events = story.driver_max_events
+        lake.format_version = story.format_version
+        self.config = lake.config(
+            apply={"strategy": story.strategy},
+            maintenance={"merge_files": 5, "max_lag": "100000 days"},
+        )
+        self._deliver()
+        self._start()
+
+    def play(self) -> None:
+        """Play all steps, restart, and compare every table with the source."""
+        for number, step in enumerate(self.story.steps, start=1):
+            try:
+                self._step(step)
+            except Exception as error:
+                error.add_note(f"in step {number} of this {self.story.text()}")
+                raise
+        try:
+            self._finish()
+        except Exception as error:
+            error.add_note(f"at the end of this {self.story.text()}")
+            raise
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Change():
+                self.source.run(step.transactions)
+                self._deliver()
+            case Commit():
+                self._commit(step)
+            case Restart():
+                self._start()
+            case Redeliver():
+                self._delivered = max(self._floor, self._delivered - step.records)
+                self._deliver()
+            case RollBack():
+                self._roll_back(self._table(step.table), step)
+            case Compact():
+                self._compact(self._table(step.table), step)
+            case UserDdl():
+                self._change_layout(self._table(step.table), step)
+            case RecreateTopic():
+                self._recreate(self._table(step.table), with_snapshot=step.snapshot)
+            case AddPartition():
+                self._commit(Commit(end=True))
+                self.source.partitions += 1
+                self._floor = self._delivered
+
+    def _table(self, number: int) -> SourceTable:
+        return self.source.tables[number % len(self.source.tables)]
+
+    # The log
+
+    def _deliver(self) -> None:
+        """Write the records that the connector has not written since its last start."""
+        new = range(self._delivered, len(self.source.records))
+        self.lake.write([self.source.records[i] for i in new])
+        self._log += new
+        self._delivered = len(self.source.records)
+
+    def _recreate(self, table: SourceTable, *, with_snapshot: bool) -> None:
+        fate, first = self.fates[table.name], len(self.source.records)
+        fate.must_pause = not (with_snapshot and table.rows)
+        if not fate.must_pause:
+            self.source.snapshot(table)
+        else:
+            fate.pauses.add("does not begin with a snapshot")
+            self.source.insert_into(table)
+        fate.lost, fate.since = True, first
+        self._ids[table.topic] = f"since record {first}"
+        # The other topics keep their records and offsets.
+        self._log = [i for i in self._log if self.source.records[i].topic != table.topic]
+        shutil.rmtree(self.lake.folder / "archive")
+        self.lake.write([self.source.records[i] for i in self._log])
+        self._deliver()
+        self._floor = self._delivered
+        self._start()
+
+    # The mirror
+
+    def _start(self) -> None:
+        self.mirror: Scheduler = self.lake.mirror(self.config)
+        self.rounds = Rounds(self.mirror, follows=False)
+        for fate in self.fates.values():
+            fate.unsettled = False
+
+    def _commit(self, step: Commit) -> None:
+        log: Any = self.mirror.context.log
+        log.refresh()
+        first, ends = self.mirror.check_log()
+        goal = {
+            topic: {
+                p: end if step.end else self._chance.randint(first[topic][p], end) for p, end in ps.items()
+            }
+            for topic, ps in ends.items()
+        }
+        try:
+            with power_cut(step.kill_at or NEVER):
+                self.rounds.advance(goal)
+        except PowerCut:
+            self._start()
+            self.rounds.advance(goal)
+        self._check()
+
+    # The lake
+
+    def _sql(self, statement: str) -> None:
+        self.mirror.context.spark.sql(statement).collect()
+
+    def _roll_back(self, table: SourceTable, step: RollBack) -> None:
+        for namespace in NAMESPACES[step.where]:
+            with self.lake.catalog() as catalog:
+                line = _line(catalog, (namespace, table.name))
+            if len(line) > 1:
+                snapshot = line[min(step.snapshots, len(line) - 1)]
+                self._sql(ROLL_BACK.format(table=f"{namespace}.{quoted(table.name)}", snapshot=snapshot))
+                fate = self.fates[table.name]
+                fate.unsettled = True
+                fate.pauses.add("was rolled back or replaced")
+
+    def _compact(self, table: SourceTable, step: Compact) -> None:
+        if step.by == "maintain":
+            targets = [Target(ns, table.name, f"{DATABASE}.{table.name}") for ns in (MIRROR, CHANGELOG)]
+            maintain_tables(self.config, Lake(self.lake.session(self.config)), targets)
+            return
+        for namespace in self._existing(table, "both"):
+            self._sql(REWRITE.format(table=f"{namespace}.{quoted(table.name)}"))
+
+    def _change_layout(self, table: SourceTable, step: UserDdl) -> None:
+        for namespace in self._existing(table, step.where):
+            with self.lake.catalog() as catalog:
+                found = catalog.load_table((namespace, table.name))
+            alter = f"ALTER TABLE lake.{namespace}.{quoted(table.name)}"
+            match step.what:
+                case "partition" if table.key:
+                    verb = "DROP" if found.spec().fields else "ADD"
+                    self._sql(f"{alter} {verb} PARTITION FIELD bucket(2, {quoted(table.key[0])})")
+                case "order" if table.key:
+                    ordered = bool(found.sort_order().fields)
+                    self._sql(
+                        f"{alter} WRITE {'UNORDERED' if ordered else f'ORDERED BY {quoted(table.key[0])}'}"
+                    )
+                case _:
+                    self._sql(f"{alter} SET TBLPROPERTIES ('team' = 'somebody')")
+
+    def _existing(self, table: SourceTable, where: Where) -> list[str]:
+        with self.lake.catalog() as catalog:
+            return [ns for ns in NAMESPACES[where] if catalog.table_exists((ns, table.name))]
+
+    # The law
+
+    def _paused(self) -> Mapping[str, str]:
+        """Return the paused tables with their reasons, each of which the story must explain."""
+        found = {
+            name.removeprefix(f"{DATABASE}."): reason for name, reason in self.mirror.summary().paused.items()
+        }
+        for name, reason in found.items():
+            assert any(part in reason for part in self.fates[name].pauses), f"{name} paused: {reason}"
+        return found
+
+    def _check(self) -> None:
+        """Assert that each table that is read equals the oracle's at the position of its marker."""
+        paused = self._paused()
+        with self.lake.catalog() as catalog:
+            for table in self.source.tables:
+                if table.name not in paused and not self.fates[table.name].unsettled:
+                    self._check_mirror(catalog, table)
+                    self._check_changelog(catalog, table)
+
+    def _check_mirror(self, catalog: Catalog, table: SourceTable) -> None:
+        versions = self._versions(catalog, MIRROR, table)
+        rows = lake_rows(catalog, MIRROR, table.name)
+        if rows:
+            versions = [v for v in versions if {c.name for c in v.columns} == rows[0].keys()]
+        if not versions:
+            return
+        self.checked += 1
+        errors = []
+        for version in versions:
+            try:
+                assert_rows_equal(rows, version.table(table.name, table.key))
+            except AssertionError as error:
+                errors.append(error)
+        if len(errors) == len(versions):
+            raise errors[0]
+
+    def _check_changelog(self, catalog: Catalog, table: SourceTable) -> None:
+        versions = self._versions(catalog, CHANGELOG, table)
+        rows = lake_rows(catalog, CHANGELOG, table.name)
+        if versions and not self.fates[table.name].lost:
+            assert_changes_once(rows, table.name, table.changes[: versions[0].changes])
+
+    def _versions(self, catalog: Catalog, namespace: str, table: SourceTable) -> list[Version]:
+        """Return the oracle's versions at a lake table's marker; empty if the marker is between two of them.
+
+        That is so if the partitions of the topic were read up to different positions, or within a snapshot.
+        """
+        try:
+            marker = newest_marker(catalog.load_table((namespace, table.name)))
+        except NoSuchTableError:
+            return []
+        assert marker is not None
+        read = self._records_before(
+            table.topic,
+            {p: reached.next_offset for p, reached in marker.progress.get(table.topic, {}).items()},
+        )
+        since = self.fates[table.name].since
+        if not read or max(read) < since:
+            return []
+        records = self.source.records[since : max(read) + 1]
+        if any(r.topic == table.topic and i not in read for i, r in enumerate(records, start=since)):
+            return []
+        versions = self.source.candidates(table.name, max(read) + 1)
+        return [] if not versions or versions[0].is_part else versions
+
+    def _records_before(self, topic: str, ends: Mapping[int, int]) -> set[int]:
+        """Return the records of the source that a topic has before offsets; redelivery repeats some of them."""
+        offsets: dict[int, int] = {}
+        found = set[int]()
+        for i in self._log:
+            record: Record = self.source.records[i]
+            if record.topic == topic:
+                offset = offsets.get(record.partition, 0)
+                offsets[record.partition] = offset + 1
+                if offset < ends.get(record.partition, 0):
+                    found.add(i)
+        return found
+
+    def _finish(self) -> None:
+        self._start()
+        for _ in range(2):
+            self._commit(Commit(end=True))
+        paused = self._paused()
+        with self.lake.catalog() as catalog:
+            for table in self.source.tables:
+                fate = self.fates[table.name]
+                if table.name in paused:
+                    continue
+                assert not fate.must_pause, f"{table.name} did not pause: {fate.pauses}"
+                assert_mirror_equals(catalog, MIRROR, table)
+                if fate.lost:
+                    rows = lake_rows(catalog, CHANGELOG, table.name)
+                    assert_changes_once(rows, table.name, table.changes, lost=True)
+                else:
+                    ordered = self.source.partitions == self.story.partitions
+                    assert_changelog_equals(catalog, MIRROR, table, ordered=ordered)
+
+
+def _line(catalog: Catalog, name: tuple[str, str]) -> Sequence[int]:
+    """Return the snapshots that led to the current one, from it on; empty if the table has none."""
+    try:
+        metadata = catalog.load_table(name).metadata
+    except NoSuchTableError:
+        return []
+    known = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
+    found, at = list[int](), metadata.current_snapshot_id
+    while at is not None and at in known:
+        found.append(at)
+        at = known[at]
+    return found
