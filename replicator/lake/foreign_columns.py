@@ -6,7 +6,6 @@ engine never changes or drops one, and writes null to it in new rows.
 
 from collections.abc import Sequence
 
-from replicator.config import CATALOG_NAME
 from replicator.errors import ForeignColumns
 from replicator.lake.catalog import LakeTable
 from replicator.model.identifiers import quoted
@@ -47,7 +46,7 @@ def refuse_loss(table: LakeTable, doing: str, *, otherwise: str | None = None) -
     names = ", ".join(users)
     raise ForeignColumns(
         f"{doing} would remove values of the column {names} of {table.namespace}.{table.name}, which others added",
-        f"copy its values to a table of your own; ALTER TABLE {_sql_name(table)} DROP COLUMNS "
+        f"copy its values to a table of your own; ALTER TABLE {table.sql_name} DROP COLUMNS "
         f"({', '.join(map(quoted, users))}); then {otherwise or _RELOAD}",
     )
 
@@ -64,7 +63,7 @@ def _changes(found: ColumnDifferences) -> list[str]:
 
 def _steps(table: LakeTable, found: ColumnDifferences, *, is_mirror: bool) -> Sequence[str]:
     """Return the next steps, the last one of which lets the table continue."""
-    alter, taken = f"ALTER TABLE {_sql_name(table)}", {now for _, now in found.renamed}
+    alter, taken = f"ALTER TABLE {table.sql_name}", {now for _, now in found.renamed}
     steps = []
     for was, now in found.renamed:
         if was in taken:
@@ -82,7 +81,3 @@ def _steps(table: LakeTable, found: ColumnDifferences, *, is_mirror: bool) -> Se
         *steps,
         f"the values of {', '.join(lost)} cannot be restored: drop the table (replicator drop) and bootstrap it again",
     ]
-
-
-def _sql_name(table: LakeTable) -> str:
-    return f"{CATALOG_NAME}.{table.namespace}.{table.name}"

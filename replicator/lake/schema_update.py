@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, UnsupportedChange
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.model.types import LakeType
@@ -287,8 +286,8 @@ def _refuse_needed_columns(table: LakeTable, changes: Sequence[SchemaChange]) ->
         if (name := names.get(field.sourceId())) in gone:
             raise UnsupportedChange(
                 f"the table is sorted by column {name}, which the source dropped or converted to another type",
-                f"ALTER TABLE {CATALOG_NAME}.{table.namespace}.{table.name} WRITE UNORDERED, or WRITE ORDERED BY "
-                "another column; then run: replicator reload",
+                f"ALTER TABLE {table.sql_name} WRITE UNORDERED, or WRITE ORDERED BY another column; then run: "
+                "replicator reload",
             )
 
 

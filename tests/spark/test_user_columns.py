@@ -165,7 +165,7 @@ def test_table_continues_once_a_column_has_its_name_again(lake: LakeHarness) -> 
     orders.paused()
     hint = orders.causes[-1].hint  # type: ignore[attr-defined]  # an error of the engine
     (statement,) = [part for part in hint.split("; ") if part.startswith("ALTER TABLE")]
-    assert statement == "ALTER TABLE lake.shop.orders RENAME COLUMN `title` TO `name`"
+    assert statement == "ALTER TABLE `lake`.`shop`.`orders` RENAME COLUMN `title` TO `name`"
     orders.sql(statement)
     orders.applied()
     assert rows(lake) == [{"id": 1, "title": "new"}, {"id": 2, "title": "new"}]
