@@ -167,6 +167,12 @@ def test_table_with_a_compacted_topic_pauses_until_it_is_read_again(lake: LakeHa
     on="Iceberg; events by hand",
     outcome="each change is applied once",
 )
+@pytest.mark.fault(
+    "A topic gets partitions while it is read",
+    area="Log",
+    on="Iceberg; events by hand",
+    outcome="the table pauses, or is read again",
+)
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
 def test_table_whose_topic_got_partitions_pauses_before_older_changes_win(
     lake: LakeHarness, driver_max_events: int
