@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from replicator.operations.rebuild.rebuild import rebuild_tables
+from replicator.schema.own_columns import COLUMNS_KEY
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
 from tests.support.scenario import ID, Scenario, changelog, play
@@ -125,18 +126,17 @@ def test_table_is_keyed_again_when_a_key_is_defined(lake: LakeHarness, cut: str,
 
 
 def test_lake_of_an_earlier_release_gets_optional_columns(lake: LakeHarness) -> None:
-    """It followed the version without a key, and left the columns of the dropped key required."""
+    """It followed the version without a key, left the columns of the dropped key required, and recorded no columns."""
     scenario = keyed_by_a(with_schemas=False)
     scenario.insert(a=1, b=1)
     scenario.define("ALTER TABLE orders DROP INDEX uk, MODIFY a INT NULL", [ColumnSpec("a", "int"), B])
     scenario.insert(a=2, b=1)
     play(lake, scenario, "once")
-    with (
-        lake.catalog() as catalog,
-        catalog.load_table(("shop", "orders")).update_schema(allow_incompatible_changes=True) as update,
-    ):
-        update.update_column("a", required=True)
-        update.set_identifier_fields("a")
+    with lake.catalog() as catalog, catalog.load_table(("shop", "orders")).transaction() as transaction:
+        with transaction.update_schema(allow_incompatible_changes=True) as update:
+            update.update_column("a", required=True)
+            update.set_identifier_fields("a")
+        transaction.remove_properties(COLUMNS_KEY)
     assert required(lake) == ({"a"}, {"a"})
     scenario.records.clear()
     scenario.insert(a=None, b=3)
