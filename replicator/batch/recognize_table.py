@@ -47,11 +47,8 @@ class TableRecognizer:
             ForeignChange: others replaced the table by one with other columns.
         """
         refuse_foreign(present, self.context.config.mirror.name)
-        is_mirror, recorded, schema_json = (
-            role is LakeRole.MIRROR,
-            present.own_columns(),
-            present.schema_json(),
-        )
+        is_mirror = role is LakeRole.MIRROR
+        recorded, schema_json = present.own_columns(), present.schema_json()
         own = recorded or OwnColumns.of(schema_json, self._names_of_engine(role))
         found = own.differences(schema_json)
         if found and not restated:

@@ -144,7 +144,7 @@ class LakeTable:
 
     def required_columns(self) -> tuple[str, ...]:
         """Return the columns that may not be null, in order: those of a mirror's key."""
-        return _required_columns(self.schema_json())
+        return tuple(f.name for f in fields_of(self.schema_json()) if f.required)
 
     def schema_json(self) -> str:
         """Return the table's schema in Iceberg's JSON form, which takes one JVM call instead of one for each field."""
@@ -183,18 +183,6 @@ class LakeTable:
 @lru_cache(1024)
 def _columns(schema_json: str) -> tuple[tuple[str, LakeType], ...]:
     return tuple((f.name, kind) for f in fields_of(schema_json) if (kind := f.lake_type) is not None)
-
-
-@lru_cache(1024)
-def _required_columns(schema_json: str) -> tuple[str, ...]:
-    return tuple(f["name"] for f in json.loads(schema_json)["fields"] if f["required"])
-
-
-def _type_text(kind: Any) -> str | None:
-    """Return a type of Iceberg's JSON in the notation of `LakeType`; None for a type that no source column has."""
-    if isinstance(kind, str):
-        return kind
-    return f"list<{kind['element']}>" if kind["type"] == "list" and isinstance(kind["element"], str) else None
 
 
 class StaticMembers:

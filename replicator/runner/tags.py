@@ -290,7 +290,7 @@ class TagKeeper:
             silent: Offsets = {topic: {} for topic in sorted(marker.progress) if topic not in ends}
             for topic in self._tables.mirrored(silent):
                 if ledger.progress(table := self._tables.table_of(topic)).topics:
-                    found.setdefault(table, []).append(topic)
+                    found.setdefault(table, [topic])
         return found
 
     def _is_settled(self, table: TableId) -> bool:

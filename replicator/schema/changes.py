@@ -189,7 +189,7 @@ class SchemaState:
     """The schema version that a lake table has; its JSON is described in schemas/schema-state-v1.json.
 
     Attributes:
-        at: the binlog key (`history.binlog_key`) at which the version begins.
+        at: the binlog key at which the version begins; see `history.TableDefinition.at`.
         retired: columns of the lake table that the source dropped.
         gone: how the source table was removed, as text; None while it exists.
         notes: the newest changes, oldest first.

@@ -41,7 +41,8 @@ class RecordedTables(Source):
 
     def snapshot(self, table: SourceTable) -> None:
         """Read the rows of a table again, as a new connector does. The table must have rows."""
-        place = self._place()
+        # The rows of such a snapshot have no server's id, unlike those of an ad-hoc one.
+        place = replace(self._place(), server_id=0)
         for row in table.rows.values():
             self._log(table, "r", place, after=row)
         last = self.records[-1]

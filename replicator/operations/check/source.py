@@ -95,10 +95,8 @@ def _binlog(facts: SourceFacts) -> Iterator[CheckResult]:
 
 
 def _compression(facts: SourceFacts, config: Config) -> CheckResult:
-    name, value = (
-        "source: binlog_transaction_compression",
-        facts.variables.get("binlog_transaction_compression", "OFF"),
-    )
+    name = "source: binlog_transaction_compression"
+    value = facts.variables.get("binlog_transaction_compression", "OFF")
     if value.upper() in ("OFF", ""):
         return ok(name, value or "OFF")
     if not isinstance(config.log, KafkaLog):

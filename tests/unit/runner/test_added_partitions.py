@@ -1,0 +1,72 @@
+"""The scheduler if a topic gets partitions."""
+
+from pathlib import Path
+
+import pytest
+
+from replicator.model.commit_marker import CommitMarker, PartitionProgress
+from tests.support.scheduler_harness import ENDS, SchedulerHarness
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> SchedulerHarness:
+    return SchedulerHarness(tmp_path)
+
+
+def recorded(partitions: dict[str, int]) -> dict[str, CommitMarker]:
+    """Return the markers of two tables that have all events, and know the number of partitions of some topics."""
+    return {
+        name: CommitMarker(
+            "shop", 1, 1, {f"shop.shop.{name}": {0: PartitionProgress(5)}}, partition_counts=partitions
+        )
+        for name in ("orders", "users")
+    }
+
+
+@pytest.mark.parametrize("noticed", ["at the start", "in a batch"])
+@pytest.mark.parametrize("known", [{"shop.shop.orders": 1}, {}])
+def test_scheduler_pauses_a_table_whose_topic_got_partitions_before_it_reads_them(
+    harness: SchedulerHarness, noticed: str, known: dict[str, int]
+) -> None:
+    """A marker of an older version knows no number; then the process has seen it."""
+    harness.markers = recorded(known)
+    harness.mirror.check_log()
+    harness.mirror.advance(ENDS)
+    assert harness.mirror.summary().paused == {}
+    more = {"shop.shop.orders": {0: 5, 1: 3}, "shop.shop.users": {0: 6}}
+    if noticed == "at the start":
+        harness.log.offsets.return_value = ({topic: dict.fromkeys(more[topic], 0) for topic in more}, more)
+        harness.mirror.check_log()
+    harness.mirror.advance(more)
+    assert harness.done == ["shop.users"]
+    (reason,) = harness.mirror.summary().paused.values()
+    assert reason.startswith("the topic shop.shop.orders has 2 partitions and had 1 before")
+    assert harness.ledger.pause.call_args.kwargs == {"stays": True}
+
+
+def test_recreated_topic_may_have_more_partitions(harness: SchedulerHarness) -> None:
+    harness.markers = recorded({"shop.shop.orders": 1})
+    harness.mirror.check_log()
+    harness.ledger.is_another_topic.side_effect = lambda _table, topic, _id: topic == "shop.shop.orders"
+    harness.mirror.context.writer.reset_topic.side_effect = (  # type: ignore[attr-defined]  # a mock
+        lambda table, topic, topic_id: harness.markers.update(
+            {table.name: harness.markers[table.name].with_new_topic(topic, topic_id)}
+        )
+    )
+    more = {"shop.shop.orders": {0: 5, 1: 3}, "shop.shop.users": {0: 5}}
+    harness.log.offsets.return_value = ({topic: dict.fromkeys(more[topic], 0) for topic in more}, more)
+    harness.mirror.advance(more)
+    assert harness.mirror.summary().paused == {}
+    assert harness.done == ["shop.orders"]
+    assert harness.mirror.context.partition_counts.first("shop.shop.orders") == 2
+
+
+def test_archive_does_not_show_how_many_partitions_a_topic_has(harness: SchedulerHarness) -> None:
+    harness.log.lists_partitions = False
+    harness.markers = recorded({})
+    harness.mirror.check_log()
+    harness.mirror.advance({"shop.shop.orders": {0: 5, 1: 3}})
+    assert harness.done == ["shop.orders"]
+    harness.markers |= recorded({"shop.shop.orders": 2})
+    harness.mirror.advance({"shop.shop.orders": {0: 5, 1: 3, 2: 1}})
+    assert list(harness.mirror.summary().paused) == ["shop.orders"]
