@@ -62,7 +62,7 @@ class TableDefinition:
 
     @property
     def at(self) -> int:
-        """The binlog key, which orders definitions, also of several servers: the generation, then the position's key."""
+        """The binlog key, which orders definitions also of several servers: generation, then position."""
         return (self.generation << GENERATION_SHIFT) + binlog_key(self.position)
 
     @property
