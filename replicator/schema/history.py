@@ -41,8 +41,9 @@ class TableDefinition:
         key_change: the statement's effect on the table's keys.
         keys: the keys before the statement, if the table has them from another one: that like which it was created, or
             that replaced it.
-        only_keys: whether there is only a statement, which changed keys; `schema` is None, and the columns are those of
-            the previous definition.
+        only_statement: whether there is only a statement, which changed keys or rows; `schema` is None, and the columns
+            are those of the previous definition.
+        unlogged: the statement if it changed rows of the table without events.
         generation: the generation of the binlog; see `DefinitionClock`.
     """
 
@@ -57,7 +58,8 @@ class TableDefinition:
     passing: bool = False
     key_change: KeyChange = field(default_factory=KeyChange)
     keys: TableKeys | None = None
-    only_keys: bool = False
+    only_statement: bool = False
+    unlogged: str | None = None
     generation: int = 0
 
     @property
@@ -91,6 +93,7 @@ class SchemaVersion:
         event_key: the columns that Debezium uses as the key of events.
         weak_key: whether these columns, or others that are the key of events, do not identify rows: they may be NULL,
             or their key was dropped. `schema` has no key then.
+        unlogged: the statement with which the version begins if it changed rows of the table without events.
     """
 
     at: int
@@ -108,6 +111,7 @@ class SchemaVersion:
     exchanged_with: TableId | None = None
     event_key: tuple[str, ...] = ()
     weak_key: bool = False
+    unlogged: str | None = None
 
     @property
     def start(self) -> VersionStart:
@@ -253,6 +257,7 @@ class SchemaHistory:
         old = self.versions[index - 1]
         if (
             version.recreated
+            or version.unlogged is not None
             or version.exchanged_with is not None
             or carried_key(old.schema.key, version.carried) != set(version.schema.key)
         ):

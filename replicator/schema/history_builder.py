@@ -24,7 +24,7 @@ def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | 
 
     `past` is its history under its previous name, if the first definition renamed it.
     """
-    removals = (d for d in definitions if d.schema is None and not d.only_keys)
+    removals = (d for d in definitions if d.schema is None and not d.only_statement)
     builder = HistoryBuilder(past, {d.at: d.other_name for d in removals})
     for definition in definitions:
         builder.apply(definition)
@@ -58,7 +58,7 @@ class HistoryBuilder:
         """Extend the history by a definition, if it is not a redelivered one."""
         if self._versions and definition.at <= self._versions[-1].at:
             return  # It was delivered again; exchanged names would be exchanged back.
-        if definition.only_keys:
+        if definition.only_statement:
             self._change_keys(definition, ())
             if self._removal is not None or not self._has_own_version:
                 return
@@ -138,19 +138,19 @@ class HistoryBuilder:
         )
 
     def _altered(self, d: TableDefinition, version: SchemaVersion) -> None:
-        """Append a version, unless the definition is the same and no other table took over the name."""
+        """Append a version, unless the definition is the same, no other table took over the name, and no rows changed."""
         last = self._versions[-1]
         same = (version.schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
         replaced = self._removal is not None or d.other_name is not None
-        if not same or replaced or _moved(version.carried, version.schema):
+        if not same or replaced or d.unlogged is not None or _moved(version.carried, version.schema):
             exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
             self._versions.append(replace(version, exchanged_with=exchanged))
 
 
 def _repeated(d: TableDefinition, last: SchemaVersion) -> TableDefinition:
-    """Return the definition of a table after a statement that only changed keys."""
+    """Return the definition of a table after a statement that changed no column."""
     schema = replace(last.schema, key=last.event_key)
-    return replace(d, schema=schema, moves=ColumnMoves(), source_types=last.source_types, only_keys=False)
+    return replace(d, schema=schema, moves=ColumnMoves(), source_types=last.source_types, only_statement=False)
 
 
 def _folded(column: Column) -> str:
@@ -180,6 +180,7 @@ def _version(d: TableDefinition, schema: TableSchema, last: TableSchema, *, weak
         unexplained=_unexplained(last, carried, d.moves),
         event_key=() if d.schema is None else d.schema.key,
         weak_key=weak_key,
+        unlogged=d.unlogged,
     )
 
 
