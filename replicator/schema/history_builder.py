@@ -138,7 +138,7 @@ class HistoryBuilder:
         )
 
     def _altered(self, d: TableDefinition, version: SchemaVersion) -> None:
-        """Append a version, unless the definition is the same, no other table took over the name, and no rows changed."""
+        """Append a version, unless the definition is the same, and neither another table's nor a change of rows."""
         last = self._versions[-1]
         same = (version.schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
         replaced = self._removal is not None or d.other_name is not None
@@ -150,7 +150,9 @@ class HistoryBuilder:
 def _repeated(d: TableDefinition, last: SchemaVersion) -> TableDefinition:
     """Return the definition of a table after a statement that changed no column."""
     schema = replace(last.schema, key=last.event_key)
-    return replace(d, schema=schema, moves=ColumnMoves(), source_types=last.source_types, only_statement=False)
+    return replace(
+        d, schema=schema, moves=ColumnMoves(), source_types=last.source_types, only_statement=False
+    )
 
 
 def _folded(column: Column) -> str:

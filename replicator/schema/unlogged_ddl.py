@@ -1,11 +1,12 @@
 """Find the statements that change rows of a table without row events.
 
-MySQL logs an `ALTER TABLE` as a statement, whatever it does to rows. Of the statements about partitions, only `TRUNCATE`,
-`DROP` and `EXCHANGE PARTITION` change which rows a table has. `REORGANIZE`, `COALESCE` and `ADD PARTITION`,
-`REMOVE PARTITIONING` and `PARTITION BY` move rows to other partitions, and fail if a row has none.
+MySQL logs an `ALTER TABLE` as a statement, whatever it does to rows. Of the statements about partitions, only
+`TRUNCATE`, `DROP` and `EXCHANGE PARTITION`, and `DISCARD` and `IMPORT … TABLESPACE`, change which rows a table has.
+`REORGANIZE`, `COALESCE` and `ADD PARTITION`, `REMOVE PARTITIONING` and `PARTITION BY` move rows to other partitions,
+and fail if a row has none.
 
-Grammar and effects: MySQL's reference manual, "ALTER TABLE Statement", "ALTER TABLE Partition Operations", "Management of
-RANGE and LIST Partitions", "ALTER TABLE and Generated Columns".
+Grammar and effects: MySQL's reference manual, "ALTER TABLE Statement", "ALTER TABLE Partition Operations", "Management
+of RANGE and LIST Partitions", "ALTER TABLE and Generated Columns".
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -28,7 +28,7 @@ from replicator.schema.history import TableDefinition
 from replicator.schema.history_builder import build_history
 from replicator.schema.mysql_types import declared, kept_size, reconciled, stored
 from replicator.schema.table_changes import table_definitions, table_id
-from tests.oracle.events import ColumnSpec, Place, schema_change_event
+from tests.oracle.events import ColumnSpec, Place, schema_change_event, statement_event
 
 
 @pytest.mark.parametrize(
@@ -383,3 +383,35 @@ def test_table_definitions_refuse_a_record_that_is_not_a_schema_change(text: byt
 )
 def test_table_id_parses_quoted_and_unquoted_names(text: str, table: TableId) -> None:
     assert table_id(text) == table
+
+
+EXCHANGE = "ALTER TABLE orders EXCHANGE PARTITION p0 WITH TABLE old"
+
+
+@pytest.mark.parametrize("is_defined", [True, False])
+def test_statement_that_changed_rows_of_two_tables_is_a_definition_of_both(is_defined: bool) -> None:
+    place = Place(1, 4)
+    value = (
+        schema_change_event(place, "orders", [ColumnSpec("id", "int")], ["id"], kind="ALTER", ddl=EXCHANGE)
+        if is_defined
+        else statement_event(place, "orders", EXCHANGE)
+    )
+    found = {d.table.name: d for d in table_definitions(value)}
+    assert {name: (d.unlogged, d.only_statement, d.schema is None) for name, d in found.items()} == {
+        "orders": (EXCHANGE, not is_defined, not is_defined),
+        "old": (EXCHANGE, True, True),
+    }
+
+
+def test_table_that_was_altered_under_another_letter_case_has_the_statement() -> None:
+    (found,) = table_definitions(
+        schema_change_event(
+            Place(1, 4),
+            "orders",
+            [ColumnSpec("id", "int")],
+            ["id"],
+            kind="ALTER",
+            ddl="ALTER TABLE ORDERS TRUNCATE PARTITION p0, p1",
+        )
+    )
+    assert found.unlogged == "ALTER TABLE ORDERS TRUNCATE PARTITION p0, p1"
