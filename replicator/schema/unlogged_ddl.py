@@ -1,9 +1,9 @@
 """Find the statements that change rows of a table without row events.
 
-MySQL logs an `ALTER TABLE` as a statement, whatever it does to rows. Of the statements about partitions, only
-`TRUNCATE`, `DROP` and `EXCHANGE PARTITION`, and `DISCARD` and `IMPORT … TABLESPACE`, change which rows a table has.
-`REORGANIZE`, `COALESCE` and `ADD PARTITION`, `REMOVE PARTITIONING` and `PARTITION BY` move rows to other partitions,
-and fail if a row has none.
+MySQL logs an `ALTER TABLE` as a statement, whatever it does to rows. Of the statements about partitions, `TRUNCATE`,
+`DROP` and `EXCHANGE PARTITION`, and `DISCARD` and `IMPORT … TABLESPACE`, change which rows a table has. So may
+`REORGANIZE PARTITION` of lists: MySQL 9.7 removes the rows of values that no new partition has. With ranges it fails if
+a row has no partition, as `PARTITION BY` does. `ADD` and `COALESCE PARTITION` and `REMOVE PARTITIONING` change no row.
 
 Grammar and effects: MySQL's reference manual, "ALTER TABLE Statement", "ALTER TABLE Partition Operations", "Management
 of RANGE and LIST Partitions", "ALTER TABLE and Generated Columns".
@@ -47,7 +47,7 @@ def _changes(statement: Statement) -> Iterator[tuple[TableName, str]]:
         return
     name, specs = altered
     for index, spec in enumerate(specs):
-        if spec[0].keyword in _OF_PARTITIONS and has_keywords(spec, 1, "PARTITION"):
+        if _changes_partitions(spec, specs[index:]):
             # The names of several partitions are separated by commas, as specifications are.
             text = _described(name, specs[index:])
             yield name, text
@@ -56,6 +56,15 @@ def _changes(statement: Statement) -> Iterator[tuple[TableName, str]]:
                 yield other, text
         elif (spec[0].keyword in _OF_TABLESPACE and has_keywords(spec, 1, "TABLESPACE")) or _computes(spec):
             yield name, _described(name, [spec])
+
+
+def _changes_partitions(spec: Sequence[Token], rest: Sequence[Sequence[Token]]) -> bool:
+    """Return whether a specification changes the rows of partitions; `rest` is it and what follows."""
+    if not has_keywords(spec, 1, "PARTITION"):
+        return False
+    if spec[0].keyword != "REORGANIZE":
+        return spec[0].keyword in _OF_PARTITIONS
+    return any(has_keywords(part, at, "VALUES", "IN") for part in rest for at in range(len(part)))
 
 
 def _exchanged(spec: Sequence[Token]) -> TableName | None:
@@ -85,5 +94,10 @@ def _is_generated(column: Sequence[Token]) -> bool:
 def _described(table: TableName, specs: Sequence[Sequence[Token]]) -> str:
     """Return an ALTER TABLE with some of its specifications as text, without comments and the content of strings."""
     text = ", ".join(" ".join(token.name or token.keyword or "'…'" for token in spec) for spec in specs)
-    whole = f"ALTER TABLE {table.table} {text}".replace("( ", "(").replace(" )", ")").replace(" . ", ".")
+    whole = (
+        f"ALTER TABLE {table.table} {text}".replace("( ", "(")
+        .replace(" )", ")")
+        .replace(" . ", ".")
+        .replace(" ,", ",")
+    )
     return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 1] + "…"
