@@ -15,6 +15,7 @@ from replicator.schema.history import (
     TableDefinition,
     TableRemoval,
     carried_key,
+    has_conversion,
 )
 from replicator.schema.table_keys import TableKeys
 
@@ -68,7 +69,7 @@ class HistoryBuilder:
             return
         self._change_keys(definition, definition.schema.key)
         schema, weak = self._with_strong_key(definition, definition.schema)
-        last = self._versions[-1].schema if self._versions else TableSchema(())
+        last = self._versions[-1] if self._versions else None
         version = _version(definition, schema, last, weak_key=weak)
         if not self._has_own_version:
             self._versions.append(replace(version, replaced=None, renamed_from=definition.other_name))
@@ -140,9 +141,14 @@ class HistoryBuilder:
     def _altered(self, d: TableDefinition, version: SchemaVersion) -> None:
         """Append a version, unless the definition is the same, and neither another table's nor a change of rows."""
         last = self._versions[-1]
+        computed = version.generated.intersection(version.carried.values())
+        if version.unlogged is None and computed and has_conversion(last, version):
+            # Their values are computed from the converted ones.
+            names = ", ".join(sorted(computed))
+            version = replace(version, unlogged=f"ALTER TABLE {d.table.name} …, with the generated {names},")
         same = (version.schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
         replaced = self._removal is not None or d.other_name is not None
-        if not same or replaced or d.unlogged is not None or _moved(version.carried, version.schema):
+        if not same or replaced or version.unlogged is not None or _moved(version.carried, version.schema):
             exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
             self._versions.append(replace(version, exchanged_with=exchanged))
 
@@ -169,8 +175,11 @@ def _has_key_of(last: SchemaVersion, schema: TableSchema, moves: ColumnMoves | N
     return not last.weak_key and carried_key(last.schema.key, carried) == set(schema.key)
 
 
-def _version(d: TableDefinition, schema: TableSchema, last: TableSchema, *, weak_key: bool) -> SchemaVersion:
-    carried = carried_names(last, schema, d.moves)
+def _version(
+    d: TableDefinition, schema: TableSchema, last: SchemaVersion | None, *, weak_key: bool
+) -> SchemaVersion:
+    before = TableSchema(()) if last is None else last.schema
+    carried = carried_names(before, schema, d.moves)
     return SchemaVersion(
         d.at,
         d.position,
@@ -179,11 +188,21 @@ def _version(d: TableDefinition, schema: TableSchema, last: TableSchema, *, weak
         carried,
         source_types=d.source_types,
         replaced=d.other_name,
-        unexplained=_unexplained(last, carried, d.moves),
+        unexplained=_unexplained(before, carried, d.moves),
         event_key=() if d.schema is None else d.schema.key,
         weak_key=weak_key,
         unlogged=d.unlogged,
+        generated=_generated(d, schema, last, carried),
     )
+
+
+def _generated(
+    d: TableDefinition, schema: TableSchema, last: SchemaVersion | None, carried: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the generated columns of a version that follows version `last`."""
+    before = frozenset[str]() if last is None or d.key_change.created else last.generated
+    known = {carried[name] for name in before if name in carried}
+    return frozenset(c.name for c in schema.columns if d.generated.get(_folded(c), c.name in known))
 
 
 def _unexplained(old: TableSchema, carried: Mapping[str, str], moves: ColumnMoves | None) -> frozenset[str]:
@@ -237,5 +256,6 @@ def with_observed(
         event_key=schema.key,
         weak_key=weak,
         unexplained=_unexplained(before, carried, None),
+        generated=frozenset(carried[n] for n in last.generated if n in carried) if last else frozenset(),
     )
     return replace(history, versions=(*history.versions, version))

@@ -100,7 +100,7 @@ def computed_columns(statements: Iterable[Statement]) -> frozenset[str]:
 
     The expression is their value, as in `AS (a + b)`, or their default, as in `DEFAULT (UUID())`.
     """
-    definitions = (d for statement in statements for d in _column_definitions(statement))
+    definitions = (d for statement in statements for d in column_definitions(statement))
     return frozenset(
         name.casefold() for first, *rest in definitions if (name := first.name) and _computes(rest)
     )
@@ -113,7 +113,7 @@ def _computes(definition: Sequence[Token]) -> bool:
     )
 
 
-def _column_definitions(statement: Statement) -> Iterator[Sequence[Token]]:
+def column_definitions(statement: Statement) -> Iterator[Sequence[Token]]:
     """Yield the column definitions of an ALTER or CREATE TABLE, each beginning with the column's name."""
     elements: list[Sequence[Token]] = []
     if (found := altered_table(statement)) is not None:

@@ -26,7 +26,7 @@ from replicator.schema.mysql_ddl import (
     renamed_from,
     renamed_tables,
 )
-from replicator.schema.unlogged_ddl import unlogged_changes
+from replicator.schema.unlogged_ddl import generated_columns, unlogged_changes
 
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
 _NUMBER: Final = re.compile(r"(?=.{1,400}$)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | re.ASCII)
@@ -169,7 +169,16 @@ def _definitions(
     moves = column_moves(statements, table) if kind == "ALTER" else None
     changed = replace(key_change(statements, table), created=kind == "CREATE")
     found = TableDefinition(
-        table, position, ts_ms, schema, moves, source_types, old, snapshot, key_change=changed
+        table,
+        position,
+        ts_ms,
+        schema,
+        moves,
+        source_types,
+        old,
+        snapshot,
+        key_change=changed,
+        generated=generated_columns(statements),
     )
     return [found] if old is None else [replace(gone, other_name=table), found]
 

@@ -18,6 +18,7 @@ from replicator.schema.mysql_ddl import (
     Statement,
     TableName,
     altered_table,
+    column_definitions,
     defined_elements,
     has_keywords,
     table_name,
@@ -40,6 +41,12 @@ def unlogged_changes(statements: Iterable[Statement], database: str) -> list[tup
         for name, text in _changes(statement):
             found.setdefault(TableId(name.database or database, name.table), text)
     return list(found.items())
+
+
+def generated_columns(statements: Iterable[Statement]) -> dict[str, bool]:
+    """Return the casefolded name of each column that statements define → whether it is a generated one."""
+    definitions = (d for statement in statements for d in column_definitions(statement))
+    return {d[0].name.casefold(): _is_generated(d) for d in definitions if d[0].name}
 
 
 def _changes(statement: Statement) -> Iterator[tuple[TableName, str]]:

@@ -1,6 +1,7 @@
 """Table definitions from the schema-change topic."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -415,3 +416,44 @@ def test_table_that_was_altered_under_another_letter_case_has_the_statement() ->
         )
     )
     assert found.unlogged == "ALTER TABLE ORDERS TRUNCATE PARTITION p0, p1"
+
+
+COMPUTED = (
+    "CREATE TABLE orders (id INT, a INT, `S` INT GENERATED ALWAYS AS (a + 1) STORED, d INT DEFAULT (a))"
+)
+
+
+@pytest.mark.parametrize(
+    ("statements", "unlogged"),
+    [
+        (["ALTER TABLE orders MODIFY a VARCHAR(9)"], "ALTER TABLE orders …, with the generated S,"),
+        (["ALTER TABLE orders MODIFY S INT, MODIFY a VARCHAR(9)"], None),
+        (
+            ["CREATE INDEX i ON orders (a)", "ALTER TABLE orders MODIFY a VARCHAR(9)"],
+            "ALTER TABLE orders …, with the generated S,",
+        ),
+        (
+            ["ALTER TABLE orders MODIFY s INT AS (a + 2), MODIFY a VARCHAR(9)"],
+            "ALTER TABLE orders MODIFY s INT AS (a + 2)",
+        ),
+        (["ALTER TABLE orders ADD KEY (a)"], None),
+    ],
+)
+def test_conversion_in_a_table_with_generated_columns_changes_rows(
+    statements: list[str], unlogged: str | None
+) -> None:
+    first = [ColumnSpec(name, "int") for name in ("id", "a", "S", "d")]
+    found = table_definitions(
+        schema_change_event(Place(1, 4), "orders", first, ["id"], kind="CREATE", ddl=COMPUTED)
+    )
+    assert found[0].generated == {"id": False, "a": False, "s": True, "d": False}
+    for number, ddl in enumerate(statements, start=1):
+        place = Place(1, 10 * number)
+        last = [replace(c, kind="varchar") if c.name == "a" and "MODIFY a" in ddl else c for c in first]
+        if ddl.startswith("CREATE INDEX"):
+            found += table_definitions(statement_event(place, "orders", ddl))
+        else:
+            found += table_definitions(
+                schema_change_event(place, "orders", last, ["id"], kind="ALTER", ddl=ddl)
+            )
+    assert build_history(found).versions[-1].unlogged == unlogged
