@@ -6,8 +6,7 @@ import pytest
 
 from replicator.config import Config
 from replicator.errors import RowsChanged, UnloggedChange, UnsupportedChange
-from replicator.model.as_of import AsOf, Bound
-from replicator.model.position import PackedPosition, SourcePosition
+from replicator.model.as_of import parse_as_of
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.operations.rebuild.rebuild import rebuild_tables
@@ -135,7 +134,7 @@ def test_statement_after_the_newest_event_pauses_the_table(lake: LakeHarness) ->
     scenario.insert(id=1, n=1)
     scenario.define("ALTER TABLE orders TRUNCATE PARTITION ALL", [ID, N])
     lake.write(scenario.records)
-    assert lake.catch_up().summary().paused.keys() == {TABLE}
+    assert lake.catch_up().summary().paused.keys() == {"shop.orders"}
     assert pairs(lake) == {1: 1}
 
 
@@ -159,7 +158,7 @@ def test_statement_that_gives_no_definition_is_noticed(lake: LakeHarness, ddl: s
     scenario.insert(id=1, n=1)
     scenario.execute(ddl)
     lake.write(scenario.records)
-    assert lake.catch_up().summary().paused.keys() == {TABLE}
+    assert lake.catch_up().summary().paused.keys() == {"shop.orders"}
 
 
 def test_exchange_of_a_partition_concerns_both_tables(lake: LakeHarness) -> None:
@@ -170,7 +169,7 @@ def test_exchange_of_a_partition_concerns_both_tables(lake: LakeHarness) -> None
     old = [other_table("old", "CREATE", 150, columns=[ID, N]), row_of("old", 160, id=7, n=7)]
     lake.write([*old, *scenario.records, row_of("old", 5000, id=8, n=8)])
     paused = lake.catch_up().summary().paused
-    assert paused.keys() == {TABLE, TableId("shop", "old")}
+    assert paused.keys() == {"shop.orders", "shop.old"}
     assert pairs(lake) == {1: 1}
     assert [row["id"] for row in lake.rows("old")] == [7]
 
@@ -200,12 +199,12 @@ def test_table_that_is_read_again_is_that_of_the_source_and_continues(lake: Lake
     context = lake.mirror().context
     rebuild_tables(context.config, context.lake, (), as_of=None, to="then")
     assert pairs(lake, "then") == pairs(lake)
-    before = Bound(PackedPosition.pack(SourcePosition("mysql-bin.000001", 399)).position_key)
-    rebuild_tables(context.config, context.lake, (), as_of=AsOf(bound=before), to="before")
+    before = parse_as_of("mysql-bin.000001:499")
+    rebuild_tables(context.config, context.lake, (), as_of=before, to="before")
     assert pairs(lake, "before") == {1: 1, 2: 2}
-    gap = Bound(PackedPosition.pack(SourcePosition("mysql-bin.000001", paused_at)).position_key)
+    gap = parse_as_of(f"mysql-bin.000001:{paused_at}")
     with pytest.raises(UnsupportedChange, match=r"DROP PARTITION p0 changed rows .* read again only at"):
-        rebuild_tables(context.config, context.lake, (), as_of=AsOf(bound=gap), to="gap")
+        rebuild_tables(context.config, context.lake, (), as_of=gap, to="gap")
     rebuild_tables(context.config, context.lake, (), as_of=None, to=None)
     assert pairs(lake) == {2: 20, 3: 3, 4: 4}
 
