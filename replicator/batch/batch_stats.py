@@ -9,7 +9,7 @@ it went to quarantine when it came first. Its schema may be older than all that 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
 from replicator.batch.redelivery import IsCompressed, is_later_transaction
+from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,
@@ -31,10 +32,10 @@ from replicator.model.batch_stats import (
 )
 from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import PackedPosition
+from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 
-_NUMBERS: Final = ("partition", "offset", "code", "position_key", "row_key", "ts_ms", "server_id")
 _SNAPSHOT_CODES: Final = (OP_CODES["r"], LAST_READ_CODE)
 """Codes of rows from a snapshot of the whole table."""
 
@@ -60,7 +61,7 @@ def collect_stats(
     """
     numbers = {
         name: pc.fill_null(stats_columns.column(name), 0).to_numpy().astype(np.int64, copy=False)
-        for name in _NUMBERS
+        for name in EVENT_NUMBERS
     }
     details = EventDetails(stats_columns, fetch)
     partitions = [
@@ -118,6 +119,9 @@ def _partition_stats(
     events = {name: values[changes] for name, values in numbers.items()}
     scan = PartitionScan(r.partition, events, before.high_water if before else None, details, is_compressed)
     flags, high_water = scan.run()
+    if high_water is not None and (codes >= BAD_CODE).any():
+        # The lake lacks these. If one comes again and can be decoded then, its position must decide: it may be older.
+        high_water = replace(high_water, transactions=SeenTransactions())
     bad = _repeated_bad(numbers, rows, before.high_water if before else None)
     if len(bad) and high_water is not None and high_water.position.gtid is not None:
         bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, r.partition, details)]

@@ -11,6 +11,8 @@ position_key  long     binlog file number << 40 | offset in the file: orders eve
 row_key       long     row in the event << 1 | (0 for d and t, else 1): orders rows of one event
 ts_ms         long     source time, milliseconds since the epoch
 server_id     long     server that wrote the event
+gtid_origin   long     hash of the GTID's server and tag; 0 if there is no GTID
+gtid_number   long     number of the transaction in its GTID; 0 if there is none
 file          string   binlog file; without a changelog only if `in_range_end`
 gtid          string   GTID of the transaction; without a changelog only if `in_range_end`
 in_range_end  boolean  whether the event is one of the last of its offset range
@@ -50,6 +52,19 @@ from replicator.schema.binlog_order import Boundary
 
 RANGE_END: Final = 16
 """Number of offsets at the end of a range whose details the statistics of a large batch contain, for markers."""
+
+EVENT_NUMBERS: Final = (
+    "partition",
+    "offset",
+    "code",
+    "position_key",
+    "row_key",
+    "ts_ms",
+    "server_id",
+    "gtid_origin",
+    "gtid_number",
+)
+"""Columns of which the statistics of a batch read all values."""
 
 EVENT_DETAILS: Final = ("offset", "gtid", "tx_order", "row_hash")
 """Columns that distinguish events with the same position."""
@@ -142,6 +157,7 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         row_key(F.coalesce(source.getField("row"), F.lit(0)), kind).alias("row_key"),
         source.getField("ts_ms").alias("ts_ms"),
         F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
+        *_transaction(source.getField("gtid")),
         F.when(named, source.getField("file")).alias("file"),
         F.when(named, source.getField("gtid")).alias("gtid"),
         F.col("in_range_end"),
@@ -153,6 +169,15 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         F.when(keep, F.col("key")).alias("raw_key"),
         F.when(keep, F.col("value")).alias("raw_value"),
         F.when(keep, F.col("timestamp")).alias("timestamp"),
+    )
+
+
+def _transaction(gtid: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
+    number = F.substring_index(gtid, ":", -1)
+    origin = gtid.substr(F.lit(1), F.length(gtid) - F.length(number))
+    return (
+        F.when(gtid.isNotNull(), F.xxhash64(origin)).otherwise(F.lit(0)).alias("gtid_origin"),
+        F.coalesce(number.cast("long"), F.lit(0)).alias("gtid_number"),
     )
 
 
