@@ -1,5 +1,6 @@
 """Statements that change rows without row events: the table is read again, keeps its rows, or pauses, as configured."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,7 +189,7 @@ def test_table_that_is_read_again_is_that_of_the_source_and_continues(lake: Lake
     scenario = scenario_with(DROP)
     assert applied(lake, scenario, "once").summary().paused
     paused_at = scenario.pos
-    read = reread(lake, scenario, new_request(TABLE, DROP), r2=20, r3=3)
+    read = reread(lake, scenario, replace(new_request(TABLE, DROP), held=True), r2=20, r3=3)
     read.read([read.table])
     read.complete()
     assert read.publish() == 3
@@ -246,7 +247,8 @@ def test_statement_while_the_table_is_read_lets_reading_begin_again(
     ):
         late.reread.catch_up({}, 25, Stopwatch())
     source = {"r2": 2} if later_events else {}
-    again = reread(lake, scenario, request, **source)
+    # The mirror waits at the statement, or has passed it.
+    again = reread(lake, scenario, replace(request, held=policy == "reread"), **source)
     again.read([again.table])
     again.complete()
     again.publish()
