@@ -39,6 +39,7 @@ from replicator.jvm.position_columns import position_key, row_key
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,
+    FIRST_READ_CODE,
     LAST_READ_CODE,
     MESSAGE_CODE,
     OP_CODES,
@@ -186,6 +187,7 @@ def _code() -> SparkColumn:
     code = F.when(bad == UNKNOWN_SCHEMA, F.lit(UNKNOWN_SCHEMA_CODE)).when(bad.isNotNull(), F.lit(BAD_CODE))
     code = code.when((op == "r") & (snapshot == "incremental"), F.lit(CHUNK_READ_CODE))
     code = code.when((op == "r") & snapshot.startswith("last"), F.lit(LAST_READ_CODE))
+    code = code.when((op == "r") & snapshot.startswith("first"), F.lit(FIRST_READ_CODE))
     code = code.when(op == "m", F.lit(MESSAGE_CODE))
     for name, number in OP_CODES.items():
         code = code.when(op == name, F.lit(number))
