@@ -28,6 +28,7 @@
     ├── SchemaError                 exit 3   schema or rows of one table; other tables are unaffected
     │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
     │   │   ├── UnknownValues                existing rows got values that no log contains
+    │   │   ├── UnloggedChange               a statement changed rows without events
     │   │   └── UnknownSurvivors             a late TRUNCATE, and it is not known which rows are newer
     │   ├── MissingKey                       a table without a key to match rows by
     │   ├── UnfitColumns                     column rules that do not fit the table
@@ -194,6 +195,10 @@ class UnsupportedChange(SchemaError):
 
 class UnknownValues(UnsupportedChange):
     """A schema change gave existing rows values that no log contains."""
+
+
+class UnloggedChange(UnsupportedChange):
+    """A statement of the source changed rows of a table, and no event tells which."""
 
 
 class UnknownSurvivors(UnsupportedChange):

@@ -1,7 +1,8 @@
 """Creates the lake tables of a source table, or gives them the schema of a batch."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -11,7 +12,7 @@ from replicator.batch.context import MirrorContext, column_rules
 from replicator.batch.recognize_table import Recognized, TableRecognizer, names_in
 from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
-from replicator.errors import UnfitColumns, UnsupportedChange
+from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, UnsupportedChange
 from replicator.lake.catalog import LakeTable
 from replicator.lake.ledger import LakeRole
 from replicator.lake.schema_evolution import evolve, evolve_and_replace
@@ -43,11 +44,20 @@ from replicator.schema.changes import (
     SCHEMA_KEY,
     ChangeNote,
     ChangeType,
+    KeepRows,
     MoveColumn,
     RenameColumn,
     SchemaState,
 )
-from replicator.schema.evolution import LakeSide, Plan, SourceSide, changelog_plan, plan
+from replicator.schema.evolution import (
+    LakeSide,
+    Plan,
+    SourceSide,
+    changelog_plan,
+    heals_rows,
+    keeps_rows,
+    plan,
+)
 from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns, is_temporary
 from replicator.schema.steps import STEPS_KEY, SchemaSteps, new_steps, steps_before
 
@@ -150,14 +160,29 @@ class TableKeeper:
         side.check(known)
         lake = _lake_side(present, known, self.schema)
         source = _source_side(lake, known, self.schema)
-        found = side.plan(lake, source)
-        _refuse_mixed_rules(present, self.schema.source, found, source)
-        if not found.changes and known.at >= version.at:
-            return
-        state = _next_state(known, self.schema, found)
-        properties = {SCHEMA_KEY: state.to_json(), **side.steps(present, known, found)}
-        side.apply(present, found, properties, source)
+        with self._healing_as_configured():
+            found = side.plan(lake, source)
+            _refuse_mixed_rules(present, self.schema.source, found, source)
+            if not found.changes and known.at >= version.at:
+                return
+            state = _next_state(known, self.schema, found)
+            properties = {SCHEMA_KEY: state.to_json(), **side.steps(present, known, found)}
+            side.apply(present, found, properties, source)
         self.context.ledger.evolved(self.table, side.role, state, present.unfilled())
+
+    @contextmanager
+    def _healing_as_configured(self) -> Iterator[None]:
+        """Replace an error after which the table is read again, if only a command may do that.
+
+        Raises:
+            UnsupportedChange: instead of UnknownValues and UnloggedChange.
+        """
+        try:
+            yield
+        except (UnknownValues, UnloggedChange) as error:
+            if heals_rows(self.options.schema_changes):
+                raise
+            raise UnsupportedChange(error.message, error.hint) from error
 
     def plan_restated(self, present: LakeTable) -> Plan:
         """Return the changes that a mirror needs if all its rows are replaced by the source's.
@@ -359,6 +384,10 @@ class _ChangelogSide:
         extra = [c for c in self.columns().columns if c.name in retired]
         return changelog_plan(lake, source, extra, self._keeper.options.schema_changes)
 
+    @property
+    def _keeps(self) -> bool:
+        return keeps_rows(self._keeper.options.schema_changes)
+
     def first_steps(self) -> Mapping[str, str]:
         """Return the steps of a new changelog: its first batch may have events of several versions."""
         schema, history = self._keeper.schema, self._keeper.schema.history
@@ -371,7 +400,7 @@ class _ChangelogSide:
         source = SourceSide(schema.source, carried)
         retired = [c for c in schema.decoded.columns if c.name in schema.resolved.retired]
         planned = changelog_plan(LakeSide(columns), source, retired)
-        new = new_steps(history, first.at, schema.version_index, columns, planned)
+        new = new_steps(history, first.at, schema.version_index, columns, planned, keeps=self._keeps)
         return {STEPS_KEY: SchemaSteps(key).followed_by(new, schema.source.key).to_json()}
 
     def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:
@@ -379,7 +408,7 @@ class _ChangelogSide:
         before = _lake_side(present, known, schema).key or schema.source.key
         recorded = steps_before(known, before) if text is None else SchemaSteps.from_json(text)
         live = _lake_side(present, known, schema).live
-        new = new_steps(schema.history, known.at, schema.version_index, live, found)
+        new = new_steps(schema.history, known.at, schema.version_index, live, found, keeps=self._keeps)
         return {STEPS_KEY: recorded.followed_by(new, schema.source.key).to_json()}
 
     def apply(
@@ -436,12 +465,14 @@ def _source_side(there: LakeSide, known: SchemaState, schema: BatchSchema) -> So
     history, old = schema.history, -1
     if history.versions[0].at <= known.at:
         old = history.index_at(known.at)
-    recreated = old >= 0 and any(v.recreated for v in history.versions[old + 1 : schema.version_index + 1])
+    news = history.versions[old + 1 : schema.version_index + 1]
+    last = max((i for i, v in enumerate(news) if v.recreated), default=-1)
+    unlogged = tuple(KeepRows(v.unlogged, v.at, str(v.position)) for v in news[last + 1 :] if v.unlogged)
     carried = history.carry_lake(known.at, schema.version_index, there.live)
     # Masked and hashed columns are text, regardless of the source's type.
     transformed = {c.name for c in schema.source.columns if c.transform is not None}
     source_types = {n: t for n, t in schema.version.source_types.items() if n not in transformed}
-    return SourceSide(schema.source, carried, source_types, recreated)
+    return SourceSide(schema.source, carried, source_types, old >= 0 and last >= 0, unlogged)
 
 
 def _next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaState:

@@ -41,6 +41,7 @@ from replicator.lake.write_strategies import (
     stage_located,
 )
 from replicator.model.changelog import change_column
+from replicator.schema.changes import KEPT_KEY
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.batch")
@@ -60,8 +61,17 @@ def write_mirror(batch: TableBatch) -> None:
     plan = plan_reset(batch, batch.mirror, target.base)
     marker = replace(batch.next_marker(target.base), snapshot=plan.snapshot)
     staged = _staged(batch, target, plan, events)
-    staged = replace(staged, properties=batch.restatement(LakeRole.MIRROR, marker.sequence))
+    properties = {
+        **_without_kept_rows(plan, batch.mirror),
+        **batch.restatement(LakeRole.MIRROR, marker.sequence),
+    }
+    staged = replace(staged, properties=properties)
     batch.context.writer.commit(target, staged, marker)
+
+
+def _without_kept_rows(plan: ResetPlan, table: LakeTable) -> dict[str, str | None]:
+    """Return the property of a mirror whose earlier rows are removed: it keeps none from before some statement."""
+    return {KEPT_KEY: None} if plan.reset and table.kept_rows() else {}
 
 
 def _staged(batch: TableBatch, target: WriteTarget, plan: ResetPlan, events: MaterializedEvents) -> Staged:

@@ -228,6 +228,7 @@ def _notes(status: "MirrorStatus") -> list[str]:
         for entry in status.tables
         if entry.unfilled
     ]
+    notes += [_kept_note(entry) for entry in status.tables if entry.kept]
     if status.not_started:
         notes.append(f"In the log, not in the lake yet: {', '.join(status.not_started)}")
     if status.unread:
@@ -441,6 +442,16 @@ def _comes_back(source: str) -> str:
         f"The configuration selects {source}: the next `replicator run` creates it again, from the source or, if the "
         "mirror reads no new tables, from the first event that the log still has. To prevent that, add it to "
         "source.exclude."
+    )
+
+
+def _kept_note(entry: "TableStatus") -> str:
+    """Describe which rows a table has that its source may not have."""
+    count, last = len(entry.kept), entry.kept[-1]
+    times = "a statement" if count == 1 else f"{count} statements"
+    return (
+        f"{entry.source} keeps its rows from before {times} that changed rows in the source without events, last at "
+        f"{last.position}: {last.statement}"
     )
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -30,7 +30,7 @@ from replicator.errors import ConfigError
 from replicator.model.column_rules import RuleSet
 from replicator.model.partitioning import PartitionField
 from replicator.model.patterns import has_wildcard, matches
-from replicator.schema.changes import ChangeKind, Policy
+from replicator.schema.changes import ChangeKind, Policy, UnloggedPolicy
 
 Strategy = Literal["split", "merge", "copy-on-write", "equality"]
 FormatVersion = Literal[2, 3]
@@ -310,7 +310,8 @@ class SparkConfig(Section):
 class SchemaChangesConfig(Section):
     """`[schema_changes]`: the policy for each kind of schema change; None inherits the mirror's policy.
 
-    evolve applies the change, ignore leaves the lake unchanged, fail pauses the table.
+    evolve applies the change, ignore leaves the lake unchanged, fail pauses the table. After changes of rows that no
+    event has, reread reads the table again if `[heal]` allows it, keep leaves the lake's rows, pause pauses the table.
     """
 
     add: Policy | None = None
@@ -320,11 +321,11 @@ class SchemaChangesConfig(Section):
     type: Literal["evolve", "fail"] | None = None
     key: Literal["evolve", "fail"] | None = None
     recreate: Literal["evolve", "fail"] | None = None
+    unlogged: UnloggedPolicy | None = None
 
-    def policies(self) -> dict[ChangeKind, Policy]:
+    def policies(self) -> dict[ChangeKind, Policy | UnloggedPolicy]:
         """Return the policies that are set."""
-        kinds: tuple[ChangeKind, ...] = ("add", "drop", "rename", "order", "type", "key", "recreate")
-        return {kind: policy for kind in kinds if (policy := getattr(self, kind)) is not None}
+        return {kind: policy for kind in get_args(ChangeKind) if (policy := getattr(self, kind)) is not None}
 
 
 class TableConfig(Section):
@@ -364,7 +365,7 @@ class TableOptions:
     on_bad_event: OnBadEvent
     columns: ColumnsConfig
     keyless: Keyless
-    schema_changes: Mapping[ChangeKind, Policy]
+    schema_changes: Mapping[ChangeKind, Policy | UnloggedPolicy]
     maintenance: MaintenanceConfig
     properties: Mapping[str, str]
 

@@ -35,7 +35,7 @@ class SchemaHistories:
         self.revision = 0
         self._declared: dict[TableId, list[TableDefinition]] = {}
         self._observed: dict[TableId, list[TableDefinition]] = {}
-        self._only_keys: dict[TableId, list[TableDefinition]] = {}
+        self._only_statements: dict[TableId, list[TableDefinition]] = {}
         self._histories: dict[TableId, SchemaHistory] = {}
         self._tables_by_topic: dict[str, set[TableId]] = {}
         self._intermediate_names: dict[tuple[int, TableId], TableId] = {}
@@ -51,8 +51,8 @@ class SchemaHistories:
                     continue
                 if placed.passing:
                     self._add_intermediate_name(placed)
-                elif placed.only_keys:
-                    self._add_change_of_keys(placed)
+                elif placed.only_statement:
+                    self._add_statement(placed)
                 else:
                     self._add(self._with_final_names(placed))
 
@@ -143,10 +143,10 @@ class SchemaHistories:
             # The histories of tables that were renamed since contain this table's history.
             self._histories.clear()
 
-    def _add_change_of_keys(self, definition: TableDefinition) -> None:
-        """Store a statement about keys, which is not a definition of its table."""
+    def _add_statement(self, definition: TableDefinition) -> None:
+        """Store a statement that is not a definition of its table."""
         self.revision += 1
-        known = self._only_keys.setdefault(definition.table, [])
+        known = self._only_statements.setdefault(definition.table, [])
         if not known or known[-1].at < definition.at:
             known.append(definition)
             self._histories.clear()
@@ -184,16 +184,16 @@ class SchemaHistories:
 
     def _history_until(self, table: TableId, end: TableDefinition | None) -> SchemaHistory:
         """Build the history before a definition. It continues the history that the table had under an earlier name."""
-        declared, only_keys = (
+        declared, only_statements = (
             [d for d in known.get(table, ()) if end is None or d.at < end.at]
-            for known in (self._declared, self._only_keys)
+            for known in (self._declared, self._only_statements)
         )
         observations = [d for d in self._observed.get(table, ()) if end is None or not _is_past(d, end.start)]
         first = next((d for d in declared if d.schema is not None), None)
         past = None
         if first is not None and first.other_name is not None:
             past = self._history_until(first.other_name, first)
-        history = build_history([*merge(declared, only_keys, key=lambda d: d.at)], past)
+        history = build_history([*merge(declared, only_statements, key=lambda d: d.at)], past)
         for d in observations:
             # The definition of an observed version may have been added since.
             if d.schema is not None and (not history or _is_past(d, history.versions[-1].start)):

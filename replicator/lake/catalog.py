@@ -24,12 +24,15 @@ from replicator.model.identifiers import quoted
 from replicator.model.truncate import Truncate
 from replicator.model.types import VECTOR, LakeType
 from replicator.schema.changes import (
+    KEPT_KEY,
     PENDING_CLEAR_KEY,
     PENDING_FILLS_KEY,
     SCHEMA_KEY,
     UNFILLED_KEY,
+    KeepRows,
     SchemaState,
     fills_from_json,
+    kept_from_json,
 )
 from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns, fields_of
 
@@ -163,6 +166,10 @@ class LakeTable:
         """Return added columns that are null in earlier rows, because no event has their values."""
         text = self.java.properties().get(UNFILLED_KEY)
         return () if text is None else tuple(json.loads(text))
+
+    def kept_rows(self) -> tuple[KeepRows, ...]:
+        """Return the statements from before which the mirror has rows that the source may not have."""
+        return kept_from_json(self.property(KEPT_KEY))
 
     def pending_clear(self) -> Truncate | None:
         """Return where the source table was recreated, if rows from before must still be deleted; else None."""

@@ -18,7 +18,7 @@ from replicator.model.clock import now_ms
 from replicator.model.commit_marker import MARKER_KEY, SEQUENCE_KEY, SNAPSHOT_KEY, CommitMarker
 from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.restatement import RESTATED_KEY
-from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
+from replicator.schema.changes import KEPT_KEY, PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
 from replicator.schema.steps import STEPS_KEY
 
 _MUST_EQUAL: Final = (
@@ -29,6 +29,7 @@ _MUST_EQUAL: Final = (
     PENDING_CLEAR_KEY,
     PENDING_FILLS_KEY,
     UNFILLED_KEY,
+    KEPT_KEY,
 )
 """Properties that must be the same now: if one is not, the rows also lack what no event can add again."""
 _KEEPS_ROWS: Final = "replace"

@@ -9,6 +9,7 @@ from replicator.errors import CommitConflict, UnsupportedChange
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
+    KEPT_KEY,
     PENDING_FILLS_KEY,
     UNFILLED_KEY,
     AddColumn,
@@ -22,6 +23,8 @@ from replicator.schema.changes import (
     SchemaChange,
     WidenType,
     fills_to_json,
+    kept_rows,
+    kept_to_json,
     pending_fills,
     renamed_fills,
     unfilled_columns,
@@ -91,6 +94,7 @@ def alter(
         elif known:
             update.remove(PENDING_FILLS_KEY)
         _note_unfilled(table, update, changes, fill=fill)
+        _note_kept(table, update, changes)
         update.commit()
         # The commit succeeds only on top of the loaded metadata; see `publish`.
         transaction.underlyingOps().commit(start, transaction.currentMetadata())
@@ -105,6 +109,16 @@ def _note_unfilled(table: LakeTable, update: Any, changes: Sequence[SchemaChange
         update.set(UNFILLED_KEY, json.dumps(unfilled))
     elif known:
         update.remove(UNFILLED_KEY)
+
+
+def _note_kept(table: LakeTable, update: Any, changes: Sequence[SchemaChange]) -> None:
+    """Record for `status` that the table has rows from before statements that changed rows without events."""
+    known = table.kept_rows()
+    kept = kept_rows(known, changes, is_empty=table.is_empty)
+    if kept and kept != known:
+        update.set(KEPT_KEY, kept_to_json(kept))
+    elif known and not kept:
+        update.remove(KEPT_KEY)
 
 
 def add_columns(

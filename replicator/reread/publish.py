@@ -38,7 +38,9 @@ from replicator.model.restatement import RESTATED_KEY, followed_by_mirror, next_
 from replicator.model.table import TableId
 from replicator.reread.differences import Comparison, compare
 from replicator.reread.staging import Staging
-from replicator.schema.changes import UNFILLED_KEY, SchemaChange
+from replicator.schema.binlog_order import binlog_key
+from replicator.schema.changes import KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaChange
+from replicator.schema.steps import STEPS_KEY, SchemaSteps
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -177,7 +179,7 @@ class Publication:
                 staged = self._staged_differences(mirror, found, compared)
             elif changed:
                 staged = self._staged_copies(mirror, found, compared)
-            staged = self._with_properties(staged)
+            staged = self._with_properties(staged, mirror)
             base = self.context.ledger.progress(self.table).mirror
             target = self._target(mirror)
             sequence = 1 if base is None else base.sequence + 1
@@ -230,12 +232,23 @@ class Publication:
         choose = writer.replaced_target if self.request.narrowed is None else writer.target
         return choose(self.table, LakeRole.MIRROR, mirror)
 
-    def _with_properties(self, staged: Staged) -> Staged:
+    def _with_properties(self, staged: Staged, mirror: LakeTable) -> Staged:
         """Return the change with the properties of a mirror that equals the source."""
         properties = self._restatement()
         if self.request.narrowed is not None:
             return replace(staged, properties=properties)
-        return replace(staged, fills_done=True, properties={UNFILLED_KEY: None, **properties})
+        complete = {UNFILLED_KEY: None, KEPT_KEY: None, **self._schema_property(mirror)}
+        return replace(staged, fills_done=True, properties={**complete, **properties})
+
+    def _schema_property(self, mirror: LakeTable) -> dict[str, str]:
+        """Return the property with the schema version of the rows, if the mirror has an earlier one.
+
+        Between the two, statements may have changed rows without events.
+        """
+        known, read = mirror.schema_state(), self.staging.context.ledger.progress(self.table).mirror_schema
+        if known is None or read is None or read.at <= known.at:
+            return {}
+        return {SCHEMA_KEY: replace(known, at=read.at).to_json()}
 
     def _resolve_quarantined(self) -> None:
         """Resolve the quarantined events whose changes are in the rows that were read."""
@@ -292,9 +305,17 @@ class Publication:
         frame = cast_to_table(rows, changelog.columns(), struct=change)
         sequence = 1 if base is None else base.sequence + 1
         properties = {DONE_KEY: self.request.id, **self._next_restatement(changelog, sequence)}
+        properties |= self._steps(changelog, marker)
         staged = Staged(stage_data(context.lake, changelog, frame), properties=properties)
         target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
         context.writer.commit(target, staged, replace(marker, sequence=sequence, committed_ms=now_ms()))
+
+    def _steps(self, changelog: LakeTable, marker: CommitMarker) -> dict[str, str]:
+        """Return the property of the changelog that tells from where it has what statements did without events."""
+        text, position = changelog.property(STEPS_KEY), marker.position
+        if text is None or position is None or self.request.narrowed is not None:
+            return {}
+        return {STEPS_KEY: SchemaSteps.from_json(text).read_again(binlog_key(position)).to_json()}
 
     def _next_restatement(self, changelog: LakeTable, commit: int) -> dict[str, str]:
         """Return the property of the changelog that gets the rows; the first rows of a changelog restate nothing."""

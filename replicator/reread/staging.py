@@ -10,7 +10,7 @@ from replicator.batch.context import Exchanged, Tagging
 from replicator.batch.decode_batch import current_schema
 from replicator.batch.evolve_tables import TableKeeper
 from replicator.batch.table_batch import BatchSchema
-from replicator.config import Config
+from replicator.config import Config, SchemaChangesConfig
 from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
@@ -28,16 +28,27 @@ def staging_namespace(config: Config) -> str:
 def staging_config(config: Config) -> Config:
     """Return the configuration under which staging tables are mirrors: another namespace, and no changelogs.
 
-    Bad events are quarantined, in the quarantine of the mirror; the table is then read again: see `TableReread`.
+    Bad events are quarantined, in the quarantine of the mirror; the table is then read again: see `TableReread`. So it
+    is after statements that change rows without events, whatever the policy is.
     """
     table = {"changelog": False, "on_bad_event": "quarantine"}
     return config.model_copy(
         update={
             "lake": config.lake.model_copy(update={"namespace": staging_namespace(config)}),
             "apply": config.apply.model_copy(update=table),
-            "tables": tuple(section.model_copy(update=table) for section in config.tables),
+            "schema_changes": _without_kept_rows(config.schema_changes),
+            "tables": tuple(
+                section.model_copy(
+                    update={**table, "schema_changes": _without_kept_rows(section.schema_changes)}
+                )
+                for section in config.tables
+            ),
         }
     )
+
+
+def _without_kept_rows(policies: SchemaChangesConfig) -> SchemaChangesConfig:
+    return policies.model_copy(update={"unlogged": "reread"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask, apply_task
-from replicator.errors import ColumnsDiffer, ReplicatorError, RowsChanged, UnknownSurvivors, UnsupportedChange
+from replicator.errors import (
+    ColumnsDiffer,
+    ReplicatorError,
+    RowsChanged,
+    UnknownSurvivors,
+    UnknownValues,
+    UnloggedChange,
+    UnsupportedChange,
+)
 from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress, chunks, ranges_to_read
 from replicator.model.clock import now_ms
@@ -51,6 +59,7 @@ class TableReread:
         self._waits: str | None = None
         self._spoilt = 0
         self._may_be_published = True
+        self._known_to_be_read = False
 
     def start(self, pool: Executor, stopping: threading.Event) -> bool:
         """Begin or continue to read, in a thread of `pool`. Return False if the table's definition is not known yet.
@@ -89,7 +98,7 @@ class TableReread:
             NewPartitions(counts, table, self._topic, known, self._on_wait),
             StopSignal(stopping, self._cancelled),
         )
-        self._reading = pool.submit(reader.run)
+        self._reading, self._known_to_be_read = pool.submit(reader.run), False
         return True
 
     def cancel(self) -> None:
@@ -127,6 +136,11 @@ class TableReread:
             and self._reading.result()
         )
 
+    def was_read_before(self) -> bool:
+        """Return whether all rows were read when this was called last."""
+        known, self._known_to_be_read = self._known_to_be_read, self.is_read
+        return known
+
     def read_failure(self) -> Exception | None:
         """Return why reading failed, once; None if it did not."""
         if self._reading is None or not self._reading.done():
@@ -163,6 +177,7 @@ class TableReread:
             return False
         if self.request.phase is not Phase.CATCHING_UP:
             self._check_definition()
+        self._check_statements()
         self._advance(Phase.CATCHING_UP)
         goal = self._goal(state)
         marker = self._marker()
@@ -189,6 +204,21 @@ class TableReread:
             self._start_again()
             raise ColumnsDiffer(f"the log had an earlier definition of {table} when reading began")
 
+    def _check_statements(self) -> None:
+        """Check that no statement changed rows without events since reading began.
+
+        The rows may have been read before or after it. If the table is read again, it is after it.
+
+        Raises:
+            RowsChanged: there is such a statement.
+        """
+        table = self.request.table
+        read = self._staging.context.ledger.progress(table).mirror_schema
+        later = () if read is None else self._context.schemas.history(table).after(read.at)
+        if (found := next((v.unlogged for v in later if v.unlogged), None)) is not None:
+            self._start_again()
+            raise RowsChanged(f"rows of {table} changed while it was read, by {found}")
+
     def _start_again(self) -> None:
         self._staging.drop(self.request.table)
         self._reading = None
@@ -200,6 +230,9 @@ class TableReread:
             # A staging table has no changelog. Later reads are behind the TRUNCATE.
             self._start_again()
             raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
+        except (UnknownValues, UnloggedChange) as error:
+            self._start_again()
+            raise RowsChanged(f"{self.request.table} changed while it was read: {error.message}") from error
 
     def publish(self) -> None:
         """Make the staging table the content of the mirror.
@@ -212,6 +245,7 @@ class TableReread:
         state = self._state()
         if state is None:
             return
+        self._check_statements()
         schema = self._staging.schema(self.task(()))
         done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
         self._check_complete(done)

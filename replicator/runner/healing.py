@@ -16,6 +16,7 @@ from replicator.errors import (
     UnknownPast,
     UnknownSurvivors,
     UnknownValues,
+    UnloggedChange,
 )
 from replicator.jvm.spark import first_line
 from replicator.model.reread import Request
@@ -30,6 +31,7 @@ HEALED: Final = (
     UnknownPast,
     UnknownSurvivors,
     UnknownValues,
+    UnloggedChange,
 )
 """The errors whose cause is gone once the table was read again."""
 

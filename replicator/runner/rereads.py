@@ -36,6 +36,7 @@ from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.retries import Retries
 from replicator.runner.rewinds import Rewinds
 from replicator.runner.table_states import TableStates
+from replicator.schema.evolution import heals_rows
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch, get_logger
 
@@ -279,7 +280,7 @@ class Rereads:
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
-        incomplete = self._context.ledger.incomplete()
+        incomplete = self._incomplete()
         if not self._tables.paused and not incomplete:
             return
         if self._newest is None:
@@ -292,6 +293,11 @@ class Rereads:
             if table not in self._failed and not self.rewinds.wants(table):
                 self.request([table], reason, self._healing.max_rows)
                 self.rewinds.replaced(table)
+
+    def _incomplete(self) -> dict[TableId, tuple[str, ...]]:
+        """Return the tables whose mirrors are null in columns of older rows, if they may be read again."""
+        found, config = self._context.ledger.incomplete(), self._context.config
+        return {t: names for t, names in found.items() if heals_rows(config.table(str(t)).schema_changes)}
 
     def _start_some(self) -> None:
         reading = sum(reread.is_reading for reread in self._active.values())
@@ -335,7 +341,8 @@ class Rereads:
         if (error := reread.read_failure()) is not None:
             raise error
         if reread.is_read:
-            return True
+            # Before the next step, the log's definitions are read: all from before the end of reading are known then.
+            return reread.was_read_before()
         if not reread.start(self._threads(), self._stopping):
             self._define(reread.request.table)
         return False

@@ -8,10 +8,12 @@ from typing import Any, ClassVar, Final, Literal
 from replicator.model.table import Column
 from replicator.model.types import LakeType
 
-ChangeKind = Literal["add", "drop", "rename", "type", "order", "key", "recreate"]
+ChangeKind = Literal["add", "drop", "rename", "type", "order", "key", "recreate", "unlogged"]
 """Kinds of changes that a policy can name. `type` changes rewrite existing rows; a widening does not."""
 
 Policy = Literal["evolve", "ignore", "fail"]
+UnloggedPolicy = Literal["reread", "keep", "pause"]
+"""Policies for changes of rows that no event has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,24 @@ class Recreate:
         return "dropped and recreated"
 
 
+@dataclass(frozen=True, slots=True)
+class KeepRows:
+    """Keep the rows that the mirror has, although a statement changed them in the source without events.
+
+    Attributes:
+        at: the binlog key of the statement; see `history.TableDefinition.at`.
+        position: the source position of the statement.
+    """
+
+    kind: ClassVar[ChangeKind] = "unlogged"
+    statement: str
+    at: int
+    position: str
+
+    def __str__(self) -> str:
+        return f"keep rows that no event changed: {self.statement}"
+
+
 SchemaChange = (
     AddColumn
     | DropColumn
@@ -146,6 +166,7 @@ SchemaChange = (
     | MoveColumn
     | ChangeKey
     | Recreate
+    | KeepRows
 )
 
 PENDING_FILLS_KEY: Final = "replicator.pending-fills"
@@ -157,6 +178,11 @@ PENDING_CLEAR_KEY: Final = "replicator.pending-clear"
 UNFILLED_KEY: Final = "replicator.unfilled-columns"
 """Table property: columns that the source added with an expression, whose value no event contains; they are null in
 earlier rows.
+"""
+
+KEPT_KEY: Final = "replicator.kept-rows"
+"""Table property: the newest statements (see `KeepRows`) from before which the mirror has rows that the source may not
+have.
 """
 
 SCHEMA_KEY: Final = "replicator.schema"
@@ -266,6 +292,27 @@ def unfilled_columns(
     if not is_empty:
         found |= {c.column.name for c in changes if isinstance(c, AddColumn) and c.column.fill_unknown}
     return tuple(sorted(found))
+
+
+def kept_rows(
+    known: Iterable[KeepRows], changes: Sequence[SchemaChange], *, is_empty: bool
+) -> tuple[KeepRows, ...]:
+    """Return the statements from before which a mirror has rows after `changes`; `known` are those before."""
+    if any(isinstance(c, Recreate) for c in changes):
+        known = ()
+    new = () if is_empty else (c for c in changes if isinstance(c, KeepRows))
+    return (*known, *new)[-_REMEMBERED:]
+
+
+def kept_to_json(kept: Iterable[KeepRows]) -> str:
+    """Return the value of `KEPT_KEY`."""
+    return json.dumps([{"statement": k.statement, "at": k.at, "position": k.position} for k in kept])
+
+
+def kept_from_json(text: str | None) -> tuple[KeepRows, ...]:
+    """Read what `kept_to_json` wrote; None means no statements."""
+    found = () if text is None else json.loads(text)
+    return tuple(KeepRows(k["statement"], k["at"], k["position"]) for k in found)
 
 
 def fills_to_json(fills: Mapping[str, str]) -> str:

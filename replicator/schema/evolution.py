@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from replicator.errors import UnknownValues, UnsupportedChange
+from replicator.errors import UnknownValues, UnloggedChange, UnsupportedChange
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
@@ -13,17 +13,19 @@ from replicator.schema.changes import (
     ChangeKind,
     ChangeType,
     DropColumn,
+    KeepRows,
     MoveColumn,
     Policy,
     Recreate,
     RenameColumn,
     RetireColumn,
     SchemaChange,
+    UnloggedPolicy,
     WidenType,
 )
 from replicator.schema.conversions import needs_rewrite, rewriting
 
-Policies = Mapping[ChangeKind, Policy]
+Policies = Mapping[ChangeKind, Policy | UnloggedPolicy]
 
 _READ_AGAIN: Final = "read the table again: replicator heal DATABASE.TABLE"
 
@@ -64,12 +66,14 @@ class SourceSide:
         carried: lake column → its name in `schema`, of columns that continue to exist.
         source_types: column → source type, if known.
         recreated: whether the table was dropped and recreated.
+        unlogged: the statements since then that changed rows without events.
     """
 
     schema: TableSchema
     carried: Mapping[str, str]
     source_types: Mapping[str, str] = field(default_factory=dict)
     recreated: bool = False
+    unlogged: tuple[KeepRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,8 @@ def plan(
 
     Raises:
         UnknownValues: existing rows got values that no log contains, and not `rows_known`.
-        UnsupportedChange: a change cannot be applied, or its policy is "fail".
+        UnloggedChange: a statement changed rows without events, and not `rows_known`.
+        UnsupportedChange: a change cannot be applied, or its policy is "fail" or "pause".
     """
     found = _Planner(lake, source, policies, additive=False, rows_known=rows_known).plan()
     _refuse_names_of_users(lake, found.changes)
@@ -186,12 +191,14 @@ class _Planner:
         self.retired = list(dict.fromkeys(n for n in lake.columns if n in lake.retired))
 
     def plan(self) -> Plan:
+        kept = self._kept()
         types = self._types()
         names = self._names({c.name for c in types if isinstance(c, RetireColumn)})
         adds = self._adds()
         fresh = {c.name for c in types if _is_new_field(c) and isinstance(c, ChangeType)}
         moves = [] if self.additive else self._moves(adds, fresh)
         changes = self._wanted([Recreate()]) if self.source.recreated and not self.additive else []
+        changes += kept
         changes += names
         changes += [c for c in types if not isinstance(c, RetireColumn)]
         # In the source's order, so that the column after which another is placed has its final position already.
@@ -200,8 +207,24 @@ class _Planner:
         changes += self._wanted(self._key())
         return Plan(tuple(changes), tuple(self.ignored), tuple(self.retired))
 
-    def _policy(self, kind: ChangeKind) -> Policy:
+    def _policy(self, kind: ChangeKind) -> Policy | UnloggedPolicy:
         return self.policies.get(kind, "evolve")
+
+    def _kept(self) -> list[SchemaChange]:
+        """Return the statements that changed rows without events if the mirror keeps the rows.
+
+        Raises:
+            UnloggedChange: it does not.
+        """
+        unlogged = self.source.unlogged
+        if self.additive or self.rows_known or not unlogged or keeps_rows(self.policies):
+            return [] if self.additive or self.rows_known else [*unlogged]
+        first = unlogged[0]
+        raise UnloggedChange(
+            f"{first.statement} changed rows at {first.position}, and no event tells which",
+            f'{_READ_AGAIN}; or keep the rows: set schema_changes = {{ unlogged = "keep" }} for the table and run: '
+            "replicator reload",
+        )
 
     def _wanted(self, changes: Sequence[SchemaChange]) -> list[SchemaChange]:
         """Return those of `changes` that the policies allow.
@@ -309,11 +332,21 @@ class _Planner:
         previous: str | None = None
         for column in self.source.schema.columns:
             if column.name not in self.origin:
+                if column.fill_unknown and not (self.additive or self.rows_known):
+                    self._refuse_unfilled(column.name)
                 found += self._wanted([AddColumn(column, previous)])
                 if not (found and found[-1] == AddColumn(column, previous)):
                     continue
             previous = column.name
         return found
+
+    def _refuse_unfilled(self, name: str) -> None:
+        """Raise UnknownValues if the table must pause for a column whose values in existing rows no event has."""
+        if self.policies.get("unlogged") == "pause" and not self.source.recreated:
+            raise UnknownValues(
+                f"the source computed the values of the new column {name}: no event has them for existing rows",
+                _READ_AGAIN,
+            )
 
     def _moves(self, adds: Sequence[SchemaChange], fresh: set[str]) -> list[SchemaChange]:
         """Plan the fewest moves that bring the columns into the source's order.
@@ -347,6 +380,16 @@ class _Planner:
                 _READ_AGAIN,
             )
         return [ChangeKey(key, wanted)] if key else []
+
+
+def keeps_rows(policies: Policies) -> bool:
+    """Return whether a mirror keeps rows that statements changed in the source without events."""
+    return policies.get("unlogged") == "keep"
+
+
+def heals_rows(policies: Policies) -> bool:
+    """Return whether a mirror whose rows are not known any more may be read again without a command."""
+    return policies.get("unlogged", "reread") == "reread"
 
 
 def _placed(change: SchemaChange) -> str:

@@ -41,8 +41,10 @@ class TableDefinition:
         key_change: the statement's effect on the table's keys.
         keys: the keys before the statement, if the table has them from another one: that like which it was created, or
             that replaced it.
-        only_keys: whether there is only a statement, which changed keys; `schema` is None, and the columns are those of
-            the previous definition.
+        only_statement: whether there is only a statement, which changed keys or rows; `schema` is None, and the columns
+            are those of the previous definition.
+        unlogged: the statement if it changed rows of the table without events.
+        generated: casefolded name of each column that the statement defines → whether it is a generated one.
         generation: the generation of the binlog; see `DefinitionClock`.
     """
 
@@ -57,7 +59,9 @@ class TableDefinition:
     passing: bool = False
     key_change: KeyChange = field(default_factory=KeyChange)
     keys: TableKeys | None = None
-    only_keys: bool = False
+    only_statement: bool = False
+    unlogged: str | None = None
+    generated: Mapping[str, bool] = field(default_factory=dict)
     generation: int = 0
 
     @property
@@ -91,6 +95,8 @@ class SchemaVersion:
         event_key: the columns that Debezium uses as the key of events.
         weak_key: whether these columns, or others that are the key of events, do not identify rows: they may be NULL,
             or their key was dropped. `schema` has no key then.
+        unlogged: the statement with which the version begins if it changed rows of the table without events.
+        generated: the generated columns, as far as statements show them.
     """
 
     at: int
@@ -108,6 +114,8 @@ class SchemaVersion:
     exchanged_with: TableId | None = None
     event_key: tuple[str, ...] = ()
     weak_key: bool = False
+    unlogged: str | None = None
+    generated: frozenset[str] = frozenset()
 
     @property
     def start(self) -> VersionStart:
@@ -253,6 +261,7 @@ class SchemaHistory:
         old = self.versions[index - 1]
         if (
             version.recreated
+            or version.unlogged is not None
             or version.exchanged_with is not None
             or carried_key(old.schema.key, version.carried) != set(version.schema.key)
         ):
@@ -263,16 +272,17 @@ class SchemaHistory:
         called = [*self._last_names(since, index)]
         if len(set(called)) < len(called):
             return True
-        return any(
-            _converted(old, was, version, now)
-            for was, now in version.carried.items()
-            if was in old.schema.names
-        )
+        return has_conversion(old, version)
 
 
 def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | None]:
     """Return the names that key columns have in the next version; None stands for dropped ones."""
     return {carried.get(name) for name in key}
+
+
+def has_conversion(old: SchemaVersion, new: SchemaVersion) -> bool:
+    """Return whether the source converted the values of any column; see `_converted`."""
+    return any(_converted(old, was, new, now) for was, now in new.carried.items() if was in old.schema.names)
 
 
 def _converted(old: SchemaVersion, was: str, new: SchemaVersion, now: str) -> bool:

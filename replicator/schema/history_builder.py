@@ -15,6 +15,7 @@ from replicator.schema.history import (
     TableDefinition,
     TableRemoval,
     carried_key,
+    has_conversion,
 )
 from replicator.schema.table_keys import TableKeys
 
@@ -24,7 +25,7 @@ def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | 
 
     `past` is its history under its previous name, if the first definition renamed it.
     """
-    removals = (d for d in definitions if d.schema is None and not d.only_keys)
+    removals = (d for d in definitions if d.schema is None and not d.only_statement)
     builder = HistoryBuilder(past, {d.at: d.other_name for d in removals})
     for definition in definitions:
         builder.apply(definition)
@@ -58,7 +59,7 @@ class HistoryBuilder:
         """Extend the history by a definition, if it is not a redelivered one."""
         if self._versions and definition.at <= self._versions[-1].at:
             return  # It was delivered again; exchanged names would be exchanged back.
-        if definition.only_keys:
+        if definition.only_statement:
             self._change_keys(definition, ())
             if self._removal is not None or not self._has_own_version:
                 return
@@ -68,7 +69,7 @@ class HistoryBuilder:
             return
         self._change_keys(definition, definition.schema.key)
         schema, weak = self._with_strong_key(definition, definition.schema)
-        last = self._versions[-1].schema if self._versions else TableSchema(())
+        last = self._versions[-1] if self._versions else None
         version = _version(definition, schema, last, weak_key=weak)
         if not self._has_own_version:
             self._versions.append(replace(version, replaced=None, renamed_from=definition.other_name))
@@ -140,19 +141,26 @@ class HistoryBuilder:
         )
 
     def _altered(self, d: TableDefinition, version: SchemaVersion) -> None:
-        """Append a version, unless the definition is the same and no other table took over the name."""
+        """Append a version, unless the definition is the same, and neither another table's nor a change of rows."""
         last = self._versions[-1]
+        computed = version.generated.intersection(version.carried.values())
+        if version.unlogged is None and computed and has_conversion(last, version):
+            # Their values are computed from the converted ones.
+            names = ", ".join(sorted(computed))
+            version = replace(version, unlogged=f"ALTER TABLE {d.table.name} …, with the generated {names},")
         same = (version.schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
         replaced = self._removal is not None or d.other_name is not None
-        if not same or replaced or _moved(version.carried, version.schema):
+        if not same or replaced or version.unlogged is not None or _moved(version.carried, version.schema):
             exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
             self._versions.append(replace(version, exchanged_with=exchanged))
 
 
 def _repeated(d: TableDefinition, last: SchemaVersion) -> TableDefinition:
-    """Return the definition of a table after a statement that only changed keys."""
+    """Return the definition of a table after a statement that changed no column."""
     schema = replace(last.schema, key=last.event_key)
-    return replace(d, schema=schema, moves=ColumnMoves(), source_types=last.source_types, only_keys=False)
+    return replace(
+        d, schema=schema, moves=ColumnMoves(), source_types=last.source_types, only_statement=False
+    )
 
 
 def _folded(column: Column) -> str:
@@ -169,8 +177,11 @@ def _has_key_of(last: SchemaVersion, schema: TableSchema, moves: ColumnMoves | N
     return not last.weak_key and carried_key(last.schema.key, carried) == set(schema.key)
 
 
-def _version(d: TableDefinition, schema: TableSchema, last: TableSchema, *, weak_key: bool) -> SchemaVersion:
-    carried = carried_names(last, schema, d.moves)
+def _version(
+    d: TableDefinition, schema: TableSchema, last: SchemaVersion | None, *, weak_key: bool
+) -> SchemaVersion:
+    before = TableSchema(()) if last is None else last.schema
+    carried = carried_names(before, schema, d.moves)
     return SchemaVersion(
         d.at,
         d.position,
@@ -179,10 +190,21 @@ def _version(d: TableDefinition, schema: TableSchema, last: TableSchema, *, weak
         carried,
         source_types=d.source_types,
         replaced=d.other_name,
-        unexplained=_unexplained(last, carried, d.moves),
+        unexplained=_unexplained(before, carried, d.moves),
         event_key=() if d.schema is None else d.schema.key,
         weak_key=weak_key,
+        unlogged=d.unlogged,
+        generated=_generated(d, schema, last, carried),
     )
+
+
+def _generated(
+    d: TableDefinition, schema: TableSchema, last: SchemaVersion | None, carried: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the generated columns of a version that follows version `last`."""
+    before = frozenset[str]() if last is None or d.key_change.created else last.generated
+    known = {carried[name] for name in before if name in carried}
+    return frozenset(c.name for c in schema.columns if d.generated.get(_folded(c), c.name in known))
 
 
 def _unexplained(old: TableSchema, carried: Mapping[str, str], moves: ColumnMoves | None) -> frozenset[str]:
@@ -236,5 +258,6 @@ def with_observed(
         event_key=schema.key,
         weak_key=weak,
         unexplained=_unexplained(before, carried, None),
+        generated=frozenset(carried[n] for n in last.generated if n in carried) if last else frozenset(),
     )
     return replace(history, versions=(*history.versions, version))

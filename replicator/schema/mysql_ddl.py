@@ -100,7 +100,7 @@ def computed_columns(statements: Iterable[Statement]) -> frozenset[str]:
 
     The expression is their value, as in `AS (a + b)`, or their default, as in `DEFAULT (UUID())`.
     """
-    definitions = (d for statement in statements for d in _column_definitions(statement))
+    definitions = (d for statement in statements for d in column_definitions(statement))
     return frozenset(
         name.casefold() for first, *rest in definitions if (name := first.name) and _computes(rest)
     )
@@ -113,10 +113,10 @@ def _computes(definition: Sequence[Token]) -> bool:
     )
 
 
-def _column_definitions(statement: Statement) -> Iterator[Sequence[Token]]:
+def column_definitions(statement: Statement) -> Iterator[Sequence[Token]]:
     """Yield the column definitions of an ALTER or CREATE TABLE, each beginning with the column's name."""
     elements: list[Sequence[Token]] = []
-    if (found := _altered(statement)) is not None:
+    if (found := altered_table(statement)) is not None:
         _, specs = found
         for spec in specs:
             elements += defined_elements(spec)
@@ -198,7 +198,7 @@ def _effects(statement: Statement) -> Iterator[tuple[TableEffectKind, TableName 
     for old, new in renames:
         yield "change", old
         yield "define", new
-    if (altered := _altered(statement)) is not None:
+    if (altered := altered_table(statement)) is not None:
         if not renames:
             yield "change", altered[0]
     elif statement[0].keyword in ("CREATE", "DROP") and not has_keywords(statement, 1, "TEMPORARY"):
@@ -255,7 +255,7 @@ def _table_renames(tokens: Sequence[Token]) -> Iterator[tuple[TableName, TableNa
             new, _ = table_name(pair, at + 1) if has_keywords(pair, at, "TO") else (None, at)
             if old is not None and new is not None:
                 yield old, new
-    elif (found := _altered(tokens)) is not None:
+    elif (found := altered_table(tokens)) is not None:
         old, specs = found
         for new in filter(None, map(_new_name, specs)):
             yield old, new
@@ -263,7 +263,7 @@ def _table_renames(tokens: Sequence[Token]) -> Iterator[tuple[TableName, TableNa
 
 def alter_specs(tokens: Sequence[Token], table: TableId) -> list[Sequence[Token]] | None:
     """Return the specifications of an ALTER TABLE of `table`; None for any other statement."""
-    found = _altered(tokens)
+    found = altered_table(tokens)
     if found is None:
         return None
     name, specs = found
@@ -271,7 +271,7 @@ def alter_specs(tokens: Sequence[Token], table: TableId) -> list[Sequence[Token]
     return specs if any(n.means(table) for n in names) else None
 
 
-def _altered(tokens: Sequence[Token]) -> tuple[TableName, list[Sequence[Token]]] | None:
+def altered_table(tokens: Sequence[Token]) -> tuple[TableName, list[Sequence[Token]]] | None:
     """Return the table and the specifications of an ALTER TABLE; None for any other statement."""
     if tokens[0].keyword != "ALTER":
         return None

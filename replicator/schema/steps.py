@@ -65,6 +65,10 @@ class SchemaStep:
         retired: old name → the name under which the changelog keeps a column that the source dropped or converted.
         key_before: the key before the step if it changed; None if it did not.
         recreated: whether the source table was dropped and recreated, so that no earlier row is left.
+        unlogged: the statement with which the version begins if it changed rows without events, and the mirror does not
+            keep them.
+        known_from: the binlog key at which the table was read again, from which on the changelog has what the statement
+            did; None if it was not.
     """
 
     at: int
@@ -74,10 +78,12 @@ class SchemaStep:
     converted: tuple[Converted, ...] = ()
     key_before: tuple[str, ...] | None = None
     recreated: bool = False
+    unlogged: str | None = None
+    known_from: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self.added or self.renamed or self.retired or self.converted or self.recreated) or (
-            self.key_before is not None
+            self.key_before is not None or self.unlogged is not None
         )
 
     def before(self, name: str) -> str | None:
@@ -113,6 +119,14 @@ class SchemaSteps:
             new = [replace(new[0], key_before=self.key), *new[1:]]
         steps = (*self.steps, *filter(None, new))
         return SchemaSteps(key, steps[-_REMEMBERED:], self.complete and len(steps) <= _REMEMBERED)
+
+    def read_again(self, at: int) -> "SchemaSteps":
+        """Return the steps after the table was read again at the binlog key `at`."""
+        steps = (
+            replace(step, known_from=at) if step.unlogged and step.known_from is None else step
+            for step in self.steps
+        )
+        return replace(self, steps=tuple(steps))
 
     def to_json(self) -> str:
         return json.dumps(
@@ -153,6 +167,8 @@ def new_steps(
     target: int,
     live: Iterable[str],
     planned: Plan,
+    *,
+    keeps: bool = False,
 ) -> list[SchemaStep]:
     """Return the steps of a changelog from the version at `known_at` to version `target` of its source table.
 
@@ -161,11 +177,13 @@ def new_steps(
     Args:
         live: the columns of the changelog that were not retired before.
         planned: the changes of the changelog, which follow all versions at once.
+        keeps: whether the mirror keeps rows that statements changed without events.
     """
     news = [i for i in range(target + 1) if history.versions[i].at > known_at]
     if not news:
-        return [_Versions(history, target, target).step(live, planned)]
-    return _Versions(history, news[0], target).steps(live, planned)
+        return [replace(_Versions(history, target, target).step(live, planned), unlogged=None)]
+    found = _Versions(history, news[0], target).steps(live, planned)
+    return [replace(step, unlogged=None) for step in found] if keeps else found
 
 
 class _Versions:
@@ -177,7 +195,7 @@ class _Versions:
         self._target = target
         versions = history.versions[first : target + 1]
         self._steps = {
-            first + i: SchemaStep(v.at, renamed={}, retired={}, recreated=v.recreated)
+            first + i: SchemaStep(v.at, renamed={}, retired={}, recreated=v.recreated, unlogged=v.unlogged)
             for i, v in enumerate(versions)
         }
 
@@ -299,6 +317,8 @@ def _step_to_json(step: SchemaStep) -> dict[str, Any]:
             {"name": c.name, "kept": c.kept, "was": c.was, "using": c.using} for c in step.converted
         ],
         "recreated": step.recreated,
+        "unlogged": step.unlogged,
+        "known_from": step.known_from,
     }
     found = {name: part for name, part in value.items() if part or name == "at"}
     return found if step.key_before is None else found | {"key_before": list(step.key_before)}
@@ -316,4 +336,6 @@ def _step_from_json(value: Mapping[str, Any]) -> SchemaStep:
         ),
         key_before=None if key is None else tuple(key),
         recreated=value.get("recreated", False),
+        unlogged=value.get("unlogged"),
+        known_from=value.get("known_from"),
     )

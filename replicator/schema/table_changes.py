@@ -26,6 +26,7 @@ from replicator.schema.mysql_ddl import (
     renamed_from,
     renamed_tables,
 )
+from replicator.schema.unlogged_ddl import generated_columns, unlogged_changes
 
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
 _NUMBER: Final = re.compile(r"(?=.{1,400}$)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | re.ASCII)
@@ -91,24 +92,51 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
     ts_ms = source.optional_number("ts_ms", 0, LAST_MS) or 0
     statements = parse(record.optional_text("ddl"))
     changes = record.objects("tableChanges", _MOST_TABLES)
+    database = record.optional_text("databaseName", mysql_types.LONGEST_NAME) or ""
+    unlogged = dict(unlogged_changes(statements, database))
     if not changes:
         # Debezium 3.6 defines no table in a record about an index, unless the index is unique and new.
-        database = record.optional_text("databaseName", mysql_types.LONGEST_NAME) or ""
         return [
             *(
                 TableDefinition(old, position, ts_ms, None, other_name=new, passing=True)
                 for old, new in renamed_tables(statements, database)
             ),
             *(
-                TableDefinition(table, position, ts_ms, None, key_change=change, only_keys=True)
+                TableDefinition(table, position, ts_ms, None, key_change=change, only_statement=True)
                 for table, change in index_statements(statements, database)
             ),
+            *_of_rows(unlogged, position, ts_ms),
         ]
-    return [
+    found = [
         definition
         for change in changes
         for definition in _definitions(change, position, ts_ms, statements, snapshot=snapshot)
     ]
+    return [*(_with_rows(d, unlogged) for d in found), *_of_rows(unlogged, position, ts_ms)]
+
+
+def _with_rows(definition: TableDefinition, unlogged: dict[TableId, str]) -> TableDefinition:
+    """Return a definition with the statement that changed rows of its table, which is removed from `unlogged`.
+
+    Letter case is ignored, as on some servers.
+    """
+    if definition.schema is None:
+        return definition
+    names = [n for n in (definition.table, definition.other_name) if n is not None]
+    found = next((t for t in unlogged if any(_is_same(t, name) for name in names)), None)
+    return definition if found is None else replace(definition, unlogged=unlogged.pop(found))
+
+
+def _is_same(one: TableId, other: TableId) -> bool:
+    return str(one).casefold() == str(other).casefold()
+
+
+def _of_rows(
+    unlogged: Mapping[TableId, str], position: SourcePosition, ts_ms: int
+) -> Iterator[TableDefinition]:
+    """Yield the statements that changed rows of tables which the record does not define."""
+    for table, statement in unlogged.items():
+        yield TableDefinition(table, position, ts_ms, None, unlogged=statement, only_statement=True)
 
 
 def _definitions(
@@ -141,7 +169,16 @@ def _definitions(
     moves = column_moves(statements, table) if kind == "ALTER" else None
     changed = replace(key_change(statements, table), created=kind == "CREATE")
     found = TableDefinition(
-        table, position, ts_ms, schema, moves, source_types, old, snapshot, key_change=changed
+        table,
+        position,
+        ts_ms,
+        schema,
+        moves,
+        source_types,
+        old,
+        snapshot,
+        key_change=changed,
+        generated=generated_columns(statements),
     )
     return [found] if old is None else [replace(gone, other_name=table), found]
 

@@ -145,7 +145,8 @@ def _planned(tables: SourceTables, rows: DataFrame, bound: Bound | None, *, in_p
         _check_in_place(tables, steps, bound)
     columns, retired = tuple(tables.changelog.engine_columns()), tables.state.retired
     until = None if bound is None else bound.position_key
-    plan = plan_rows(columns, retired, steps, until)
+    kept = () if tables.mirror is None else [k.at for k in tables.mirror.kept_rows()]
+    plan = plan_rows(columns, retired, steps, until, kept)
     if tables.mirror is not None and (in_place or _is_present(tables, bound)):
         plan = _with_columns_of(plan, tables.mirror, columns)
     pending = pending_snapshot(tables.mirror_marker)
@@ -195,7 +196,9 @@ def _check_in_place(tables: SourceTables, steps: SchemaSteps, bound: Bound | Non
     if state is not None and state.at != tables.state.at:
         raise UnsupportedChange("its mirror and its changelog have different schema versions", _CONTINUE)
     if bound is not None and has_changed_since(steps, bound.position_key):
-        raise UnsupportedChange("its columns or its key changed after the position", _ELSEWHERE)
+        raise UnsupportedChange(
+            "its columns, its key, or rows without events, changed after the position", _ELSEWHERE
+        )
 
 
 def _with_columns_of(plan: RowPlan, mirror: LakeTable, stored: Collection[str]) -> RowPlan:

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from replicator.errors import UnsupportedChange
-from replicator.schema.history import BEGINNING
+from replicator.model.position import PackedPosition, SourcePosition
+from replicator.schema.history import BEGINNING, GENERATION_SHIFT
 from replicator.schema.steps import SchemaStep, SchemaSteps
 
 
@@ -77,20 +78,27 @@ class RowPlan:
 
 
 def plan_rows(
-    columns: Sequence[str], retired: Collection[str], steps: SchemaSteps, until: int | None = None
+    columns: Sequence[str],
+    retired: Collection[str],
+    steps: SchemaSteps,
+    until: int | None = None,
+    kept: Collection[int] = (),
 ) -> RowPlan:
     """Return the plan for a changelog with `columns`, of which `retired` ones are not in the source any more.
 
-    With `until`, a binlog key, the columns are those of that time: of the newest step at or before it.
+    With `until`, a binlog key, the columns are those of that time: of the newest step at or before it. `kept` are the
+    binlog keys of statements after which the mirror kept its rows.
 
     Raises:
-        UnsupportedChange: the schema steps are not recorded completely, or the result of a conversion is not known.
+        UnsupportedChange: the schema steps are not recorded completely, or the result of a conversion or of another
+            statement is not known.
     """
     if not steps.complete:
         raise UnsupportedChange(
             "the changelog was written by a version that did not record what the source did to existing rows",
             "take a new snapshot of the table: the changelog is complete from there on",
         )
+    _refuse_unknown_rows(steps.steps, until, kept)
     history = steps.steps
     names, key = [name for name in columns if name not in retired], steps.key
     last = len(history)
@@ -107,6 +115,29 @@ def plan_rows(
         _eras(history, last, key),
         max((step.at for step in known if step.recreated), default=None),
     )
+
+
+def _refuse_unknown_rows(steps: Sequence[SchemaStep], until: int | None, kept: Collection[int]) -> None:
+    """Raise UnsupportedChange if a statement changed rows without events, and no re-read by `until` shows which."""
+    for step in steps:
+        if step.unlogged is None or step.at in kept or (until is not None and step.at > until):
+            continue
+        if step.known_from is None or (until is not None and until < step.known_from):
+            raise UnsupportedChange(
+                f"{step.unlogged} changed rows at {_position(step.at)}, no event tells which, and the table was "
+                + (
+                    "not read again"
+                    if step.known_from is None
+                    else f"read again only at {_position(step.known_from)}"
+                ),
+                "choose a position before the first one or from the last one on"
+                if step.known_from is not None
+                else "read the table again: replicator heal DATABASE.TABLE; or choose an earlier position: --as-of",
+            )
+
+
+def _position(at: int) -> SourcePosition:
+    return PackedPosition(at & ((1 << GENERATION_SHIFT) - 1), 0).unpack()
 
 
 def has_changed_since(steps: SchemaSteps, until: int) -> bool:

@@ -12,7 +12,7 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.operations.status.lake_state import LakeState
 from replicator.operations.status.mirror_status import TableState, TableStatus
-from replicator.schema.changes import SCHEMA_KEY, UNFILLED_KEY, SchemaState
+from replicator.schema.changes import KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaState, kept_from_json
 from replicator.sources.source_view import Ends, SourceView
 
 _WAIT = "replicator run applies them; start it if it is not running"
@@ -67,6 +67,7 @@ class Judge:
             snapshots=len(mirror.metadata.snapshots),
             equality_delete_files=self._equality_files.get(name_in_lake, 0),
             equality_deletes=total(snapshot, "total-equality-deletes"),
+            kept=kept_from_json(mirror.properties.get(KEPT_KEY)),
         )
 
     def _state(self, behind: int | None, sources: list[str], *, gone: bool) -> TableState:

@@ -8,7 +8,7 @@ from replicator.lake.tag_reader import TagStatus
 from replicator.model.reread import Request
 from replicator.model.rewind import Rewind, values_of
 from replicator.model.verified import CheckHistory, VerifiedTable
-from replicator.schema.changes import ChangeNote
+from replicator.schema.changes import ChangeNote, KeepRows
 
 TableState = Literal["current", "behind", "paused", "gone", "excluded", "unknown"]
 
@@ -38,6 +38,7 @@ class TableStatus:
         reason, next_step: why the table is not current, or what failed and is being retried, and what to do.
         unfilled: columns that the source added with an expression; older rows have null in them.
         snapshots: number of Iceberg snapshots of the mirror.
+        kept: the statements that changed rows in the source without events, after which the mirror kept its rows.
         equality_delete_files, equality_deletes: how many of the delete files have keys instead of positions, and their
             number of keys. Readers compare the keys with the rows of all data files of earlier commits.
     """
@@ -64,6 +65,7 @@ class TableStatus:
     snapshots: int = 0
     equality_delete_files: int = 0
     equality_deletes: int = 0
+    kept: tuple[KeepRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

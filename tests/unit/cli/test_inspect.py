@@ -13,6 +13,7 @@ import pytest
 
 from replicator.cli.render import print_status, watch_status
 from replicator.operations.status.mirror_status import ConnectorStatus, MirrorStatus, TableStatus
+from replicator.schema.changes import KeepRows
 from replicator.sources.archive import ArchiveWriter, Event
 
 CONFIG = """
@@ -107,7 +108,13 @@ def test_status_report_names_the_connector_empty_tables_and_unfilled_columns(
     found = MirrorStatus(
         "shop",
         "shop",
-        (entry(state="current", unfilled=("u", "v")),),
+        (
+            entry(
+                state="current",
+                unfilled=("u", "v"),
+                kept=(KeepRows("ALTER TABLE o DROP PARTITION p", 7, "b.1:4"),),
+            ),
+        ),
         (),
         {},
         0,
@@ -123,6 +130,10 @@ def test_status_report_names_the_connector_empty_tables_and_unfilled_columns(
         "next: make one\n"
     ) in shown
     assert "shop.orders: older rows have null in u, v," in shown
+    assert (
+        "shop.orders keeps its rows from before a statement that changed rows in the source without events, last at "
+        "b.1:4: ALTER TABLE o DROP PARTITION p\n"
+    ) in shown
     assert "Empty in the source, so not in the lake yet: shop.none" in shown
     assert "In the source, not in the log yet: shop.later; next: replicator connect" in shown
 

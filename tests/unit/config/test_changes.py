@@ -76,6 +76,7 @@ RELOADABLE = [
     "schema_changes.type",
     "schema_changes.key",
     "schema_changes.recreate",
+    "schema_changes.unlogged",
     "columns.include",
     "columns.exclude",
     "columns.hash",

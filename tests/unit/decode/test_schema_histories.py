@@ -1,5 +1,7 @@
 """Schema histories of tables, from definitions and from events."""
 
+from dataclasses import replace
+
 from replicator.decode.schema_histories import SchemaHistories
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
@@ -65,3 +67,34 @@ def test_topic_of_a_table_is_known_until_the_table_is_dropped() -> None:
     histories.apply([definition(90, None)])
     assert histories.tables_called("shop.a_b") == set()
     assert histories.defined_columns() == {TABLE: {"id", "name"}}
+
+
+DROPPED = "ALTER TABLE `a b` DROP PARTITION p0"
+
+
+def test_statement_that_changed_rows_begins_a_version_even_if_the_columns_are_the_same() -> None:
+    histories = SchemaHistories()
+    altered = replace(definition(50, FIRST), unlogged=DROPPED)
+    histories.apply([definition(4, FIRST)])
+    for _ in range(2):
+        histories.apply([altered])
+    histories.apply([definition(60, FIRST)])
+    history = histories.history(TABLE)
+    assert [(v.position.pos, v.unlogged) for v in history.versions] == [(4, None), (50, DROPPED)]
+    assert history.is_barrier(1, 0)
+
+
+def test_statement_about_another_table_that_changed_rows_begins_a_version() -> None:
+    histories = SchemaHistories()
+    statement = TableDefinition(TABLE, at(50), 0, None, unlogged=DROPPED, only_statement=True)
+    histories.apply([statement])
+    assert versions(histories) == []
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    for _ in range(2):
+        histories.apply([statement])
+    histories.apply([definition(60, SECOND)])
+    history = histories.history(TABLE)
+    assert [(v.position.pos, v.unlogged) for v in history.versions] == [(4, None), (50, DROPPED), (60, None)]
+    assert history.carry(0, 2) == {"id": "id", "name": "name"}
+    assert histories.defined_columns() == {TABLE: {"id", "name", "n"}}

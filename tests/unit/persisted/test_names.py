@@ -87,6 +87,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.schema-steps",
         "replicator.rebuilt",
         "replicator.unfilled-columns",
+        "replicator.kept-rows",
         "replicator.verified.",
         "replicator.checks.",
     }

@@ -33,7 +33,15 @@ from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.rewind import REWIND_KEY, Rewind
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
-from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
+from replicator.schema.changes import (
+    KEPT_KEY,
+    PENDING_CLEAR_KEY,
+    PENDING_FILLS_KEY,
+    SCHEMA_KEY,
+    UNFILLED_KEY,
+    KeepRows,
+    kept_to_json,
+)
 from replicator.schema.own_columns import COLUMNS_KEY, LakeField, OwnColumns
 from replicator.schema.steps import STEPS_KEY, SchemaSteps
 from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, validate_properties
@@ -51,6 +59,7 @@ FULL = {
     PENDING_FILLS_KEY: '{"a": "7"}',
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
     UNFILLED_KEY: '["at"]',
+    KEPT_KEY: kept_to_json([KeepRows("ALTER TABLE a DROP PARTITION p0", 7, "binlog.000001:4")]),
     COLUMNS_KEY: OwnColumns((LakeField(1, "id", "long", True),), frozenset({1})).to_json(),
     STEPS_KEY: SchemaSteps(("id",)).to_json(),
     REBUILT_KEY: Provenance("shop.a", "shop_changes.a", 1, None, "b.000001:4", 5).to_json(),
@@ -144,6 +153,7 @@ def test_every_property_is_described() -> None:
         ("table", {"replicator.watermark-ms": "now"}),
         ("table", {"replicator.marker": "{}"}),
         ("table", {"replicator.unfilled-columns": '{"a": 1}'}),
+        ("table", {"replicator.kept-rows": '["ALTER TABLE a DROP PARTITION p0"]'}),
         ("snapshot", {"replicator.commit": "0"}),
         ("snapshot", {"replicator.maintenance": "polish files"}),
         ("namespace", {"replicator.paused.shop.a": "{}"}),

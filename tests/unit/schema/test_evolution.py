@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.errors import UnsupportedChange
+from replicator.errors import UnknownValues, UnloggedChange, UnsupportedChange
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE, FLOAT, INT, LONG, STRING, LakeType, decimal
 from replicator.schema.changes import (
@@ -10,6 +10,7 @@ from replicator.schema.changes import (
     ChangeKey,
     ChangeType,
     DropColumn,
+    KeepRows,
     MoveColumn,
     Recreate,
     RenameColumn,
@@ -18,6 +19,9 @@ from replicator.schema.changes import (
     WidenType,
     fills_from_json,
     fills_to_json,
+    kept_from_json,
+    kept_rows,
+    kept_to_json,
     pending_fills,
     renamed_fills,
 )
@@ -238,3 +242,40 @@ def test_pending_fills_are_unchanged_after_a_json_round_trip() -> None:
     assert fills_from_json(fills_to_json(fills)) == fills
     assert fills_from_json(None) == {}
     assert renamed_fills({"a": "1", "b": "2"}, [RenameColumn("a", "c"), DropColumn("b")]) == {"c": "1"}
+
+
+DROPPED = KeepRows("ALTER TABLE t DROP PARTITION p0", 7, "binlog.000001:4")
+LAKE = LakeSide({"id": LONG}, key=("id",))
+UNLOGGED = SourceSide(schema(ID), {"id": "id"}, unlogged=(DROPPED,))
+
+
+@pytest.mark.parametrize("policies", [{}, {"unlogged": "reread"}, {"unlogged": "pause"}])
+def test_statement_that_changed_rows_is_refused(policies: Policies) -> None:
+    with pytest.raises(UnloggedChange, match="DROP PARTITION p0 changed rows at binlog"):
+        plan(LAKE, UNLOGGED, policies)
+
+
+def test_rows_that_a_statement_changed_may_be_kept_or_are_all_known() -> None:
+    assert plan(LAKE, UNLOGGED, {"unlogged": "keep"}) == Plan((DROPPED,), (), ())
+    assert plan(LAKE, UNLOGGED, rows_known=True) == Plan((), (), ())
+    assert changelog_plan(LAKE, UNLOGGED) == Plan((), (), ())
+
+
+def test_column_without_known_values_is_refused_if_the_table_shall_pause() -> None:
+    computed = schema(ID, Column("n", INT, fill_unknown=True))
+    with pytest.raises(UnknownValues, match="new column n"):
+        planned({"id": LONG}, computed, policies={"unlogged": "pause"})
+    for policy in ("reread", "keep"):
+        (added,) = planned({"id": LONG}, computed, policies={"unlogged": policy}).changes
+        assert isinstance(added, AddColumn)
+    assert planned({"id": LONG}, computed, policies={"unlogged": "pause"}, changelog=True).changes
+
+
+def test_kept_rows_are_those_of_the_newest_statements_since_the_table_was_recreated() -> None:
+    assert kept_rows((), [DROPPED], is_empty=False) == (DROPPED,)
+    assert kept_rows((), [DROPPED], is_empty=True) == ()
+    assert kept_rows([DROPPED], [Recreate()], is_empty=False) == ()
+    many = [KeepRows(DROPPED.statement, at, "b.1:4") for at in range(300)]
+    assert kept_rows([DROPPED], many, is_empty=False) == tuple(many[-100:])
+    assert kept_from_json(kept_to_json(many)) == tuple(many)
+    assert kept_from_json(None) == ()

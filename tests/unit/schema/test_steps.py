@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,8 @@ FULL = SchemaSteps(
         SchemaStep(1, added=(Added("a", 1, "it's"), Added("b", 1, None)), renamed={"x": "y"}),
         SchemaStep(2, retired={"p": "p__was_int"}, converted=(Converted("p", "p__was_int", "p", "{0}"),)),
         SchemaStep(3, key_before=("id", "y"), recreated=True),
+        SchemaStep(4, unlogged="ALTER TABLE t TRUNCATE PARTITION p0", known_from=9),
+        SchemaStep(5, unlogged="ALTER TABLE t DROP PARTITION p1"),
     ),
     complete=False,
 )
@@ -77,6 +80,25 @@ def test_each_version_has_its_step_even_if_several_are_followed_at_once() -> Non
 def test_nothing_new_is_no_step() -> None:
     assert [bool(step) for step in followed(30, 3)] == [False]
     assert SchemaSteps(("id",)).followed_by(followed(30, 3), ("id",)) == SchemaSteps(("id",))
+
+
+def test_a_reread_tells_what_earlier_statements_did_to_rows() -> None:
+    validate(json.loads(FULL.read_again(12).to_json()), "schema-steps-v1.json")
+    steps = FULL.read_again(12).steps
+    assert [step.known_from for step in steps] == [None, None, None, 9, 12]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_statement_that_changed_rows_is_a_step_unless_the_mirror_keeps_them(keeps: bool) -> None:
+    statement = "ALTER TABLE t DROP PARTITION p0"
+    first = version(1, {}, ID)
+    dropped = replace(version(10, {"id": "id"}, ID), unlogged=statement)
+    history = SchemaHistory((first, dropped, version(20, {"id": "id"}, ID, Column("a", LONG))))
+    lake = LakeSide({"id": LONG}, key=("id",))
+    planned = changelog_plan(lake, SourceSide(history.versions[2].schema, {"id": "id"}))
+    found = new_steps(history, 1, 2, ["id"], planned, keeps=keeps)
+    assert [step.unlogged for step in found] == [None if keeps else statement, None]
+    assert len(SchemaSteps(("id",)).followed_by(found, ("id",)).steps) == (1 if keeps else 2)
 
 
 def test_changed_key_is_recorded_with_the_first_step() -> None:

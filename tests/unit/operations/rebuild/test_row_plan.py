@@ -94,3 +94,39 @@ def test_unknown_history_is_refused() -> None:
 def test_later_changes_of_the_columns_are_known() -> None:
     assert has_changed_since(STEPS, 49)
     assert not has_changed_since(STEPS, 50)
+
+
+ROWS_CHANGED = SchemaSteps(
+    ("id",),
+    (
+        SchemaStep(10, unlogged="ALTER TABLE t DROP PARTITION p0", known_from=20),
+        SchemaStep(30, unlogged="ALTER TABLE t TRUNCATE PARTITION p1"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("until", "refused"),
+    [
+        (9, None),
+        (10, "DROP PARTITION p0 changed rows .* read again only at"),
+        (19, "DROP PARTITION p0 changed rows .* read again only at"),
+        (20, None),
+        (29, None),
+        (30, "TRUNCATE PARTITION p1 changed rows .* was not read again"),
+        (None, "TRUNCATE PARTITION p1 changed rows .* was not read again"),
+    ],
+)
+def test_positions_from_statements_to_the_next_reread_are_refused(
+    until: int | None, refused: str | None
+) -> None:
+    if refused is None:
+        assert [c.name for c in plan_rows(["id"], [], ROWS_CHANGED, until).columns] == ["id"]
+    else:
+        with pytest.raises(UnsupportedChange, match=refused):
+            plan_rows(["id"], [], ROWS_CHANGED, until)
+
+
+def test_rows_that_the_mirror_kept_are_rebuilt() -> None:
+    assert [c.name for c in plan_rows(["id"], [], ROWS_CHANGED, None, kept=[30]).columns] == ["id"]
+    assert has_changed_since(ROWS_CHANGED, 29)

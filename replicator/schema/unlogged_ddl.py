@@ -1,0 +1,110 @@
+"""Find the statements that change rows of a table without row events.
+
+MySQL logs an `ALTER TABLE` as a statement, whatever it does to rows. Of the statements about partitions, `TRUNCATE`,
+`DROP` and `EXCHANGE PARTITION`, and `DISCARD` and `IMPORT … TABLESPACE`, change which rows a table has. So may
+`REORGANIZE PARTITION` of lists: MySQL 9.7 removes the rows of values that no new partition has. With ranges it fails if
+a row has no partition, as `PARTITION BY` does. `ADD` and `COALESCE PARTITION` and `REMOVE PARTITIONING` change no row.
+
+Grammar and effects: MySQL's reference manual, "ALTER TABLE Statement", "ALTER TABLE Partition Operations", "Management
+of RANGE and LIST Partitions", "ALTER TABLE and Generated Columns".
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from replicator.model.table import TableId
+from replicator.schema.mysql_ddl import (
+    Statement,
+    TableName,
+    altered_table,
+    column_definitions,
+    defined_elements,
+    has_keywords,
+    table_name,
+)
+from replicator.schema.sql_tokens import Token
+
+_OF_PARTITIONS: Final = frozenset({"TRUNCATE", "DROP", "EXCHANGE", "DISCARD", "IMPORT"})
+_OF_TABLESPACE: Final = frozenset({"DISCARD", "IMPORT"})
+_LONGEST: Final = 200
+"""Maximum length of the description of a statement."""
+
+
+def unlogged_changes(statements: Iterable[Statement], database: str) -> list[tuple[TableId, str]]:
+    """Return each table whose rows statements change without events, and the statement; `database` is the current one.
+
+    If one statement does that twice to a table, its first part is described.
+    """
+    found: dict[TableId, str] = {}
+    for statement in statements:
+        for name, text in _changes(statement):
+            found.setdefault(TableId(name.database or database, name.table), text)
+    return list(found.items())
+
+
+def generated_columns(statements: Iterable[Statement]) -> dict[str, bool]:
+    """Return the casefolded name of each column that statements define → whether it is a generated one."""
+    definitions = (d for statement in statements for d in column_definitions(statement))
+    return {d[0].name.casefold(): _is_generated(d) for d in definitions if d[0].name}
+
+
+def _changes(statement: Statement) -> Iterator[tuple[TableName, str]]:
+    if (altered := altered_table(statement)) is None:
+        return
+    name, specs = altered
+    for index, spec in enumerate(specs):
+        if _changes_partitions(spec, specs[index:]):
+            # The names of several partitions are separated by commas, as specifications are.
+            text = _described(name, specs[index:])
+            yield name, text
+            if (other := _exchanged(spec)) is not None:
+                # Without a database, it is in the current one, as the altered table is.
+                yield other, text
+        elif (spec[0].keyword in _OF_TABLESPACE and has_keywords(spec, 1, "TABLESPACE")) or _computes(spec):
+            yield name, _described(name, [spec])
+
+
+def _changes_partitions(spec: Sequence[Token], rest: Sequence[Sequence[Token]]) -> bool:
+    """Return whether a specification changes the rows of partitions; `rest` is it and what follows."""
+    if not has_keywords(spec, 1, "PARTITION"):
+        return False
+    if spec[0].keyword != "REORGANIZE":
+        return spec[0].keyword in _OF_PARTITIONS
+    return any(has_keywords(part, at, "VALUES", "IN") for part in rest for at in range(len(part)))
+
+
+def _exchanged(spec: Sequence[Token]) -> TableName | None:
+    """Return the table in `EXCHANGE PARTITION partition WITH TABLE table`; None for any other specification."""
+    if spec[0].keyword != "EXCHANGE" or not has_keywords(spec, 3, "WITH", "TABLE"):
+        return None
+    return table_name(spec, 5)[0]
+
+
+def _computes(spec: Sequence[Token]) -> bool:
+    """Return whether a specification gives a column of the table an expression, perhaps the one that it had."""
+    if spec[0].keyword not in ("CHANGE", "MODIFY"):
+        return False
+    return any(map(_is_generated, defined_elements(spec)))
+
+
+def _is_generated(column: Sequence[Token]) -> bool:
+    depth = 0
+    for token, following in pairwise(column):
+        if token.keyword in ("(", ")"):
+            depth += 1 if token.keyword == "(" else -1
+        if depth == 0 and token.keyword == "AS" and following.keyword == "(":
+            return True
+    return False
+
+
+def _described(table: TableName, specs: Sequence[Sequence[Token]]) -> str:
+    """Return an ALTER TABLE with some of its specifications as text, without comments and the content of strings."""
+    text = ", ".join(" ".join(token.name or token.keyword or "'…'" for token in spec) for spec in specs)
+    whole = (
+        f"ALTER TABLE {table.table} {text}".replace("( ", "(")
+        .replace(" )", ")")
+        .replace(" . ", ".")
+        .replace(" ,", ",")
+    )
+    return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 1] + "…"

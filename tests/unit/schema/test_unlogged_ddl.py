@@ -1,0 +1,104 @@
+"""Which statements change rows of a table without row events."""
+
+import pytest
+
+from replicator.model.table import TableId
+from replicator.schema.mysql_ddl import parse
+from replicator.schema.unlogged_ddl import unlogged_changes
+
+T, OTHER = TableId("shop", "t"), TableId("shop", "x")
+
+
+def found(ddl: str) -> dict[TableId, str]:
+    return dict(unlogged_changes(parse(ddl), "shop"))
+
+
+@pytest.mark.parametrize(
+    "specification",
+    [
+        "TRUNCATE PARTITION p0",
+        "TRUNCATE PARTITION ALL",
+        "DROP PARTITION p0, p1",
+        "REORGANIZE PARTITION p0, p1 INTO (PARTITION p0 VALUES IN (1, 3))",
+        "DISCARD TABLESPACE",
+        "IMPORT TABLESPACE",
+        "DISCARD PARTITION p0, p1 TABLESPACE",
+        "IMPORT PARTITION ALL TABLESPACE",
+        "MODIFY COLUMN s INT GENERATED ALWAYS AS (id + 1) STORED",
+        "MODIFY s INT AS (id + 1)",
+        "CHANGE s s2 INT AS (id + 1) VIRTUAL",
+    ],
+)
+@pytest.mark.parametrize(
+    "head", ["ALTER TABLE t ", "ALTER TABLE `shop`.`t` ", "alter /* , */ table shop.T -- x\n"]
+)
+def test_statements_that_change_rows_are_described(head: str, specification: str) -> None:
+    (found_table, text), *more = found(head + specification).items()
+    assert str(found_table).casefold() == "shop.t"
+    assert text.casefold() == f"ALTER TABLE t {specification}".casefold()
+    assert more == []
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TABLE t ADD PARTITION (PARTITION p9 VALUES LESS THAN (90))",
+        "ALTER TABLE t REORGANIZE PARTITION p0 INTO (PARTITION n0 VALUES LESS THAN (5))",
+        "ALTER TABLE t REORGANIZE PARTITION",
+        "ALTER TABLE t COALESCE PARTITION 2",
+        "ALTER TABLE t REMOVE PARTITIONING",
+        "ALTER TABLE t PARTITION BY HASH (id) PARTITIONS 4",
+        "ALTER TABLE t REBUILD PARTITION p0",
+        "ALTER TABLE t OPTIMIZE PARTITION p0",
+        "ALTER TABLE t ANALYZE PARTITION p0",
+        "ALTER TABLE t CHECK PARTITION p0",
+        "ALTER TABLE t REPAIR PARTITION ALL",
+        "ALTER TABLE t DROP `PARTITION`, DROP COLUMN `tablespace`",
+        "ALTER TABLE t COMMENT 'TRUNCATE PARTITION p0', ADD COLUMN `discard` INT COMMENT 'DISCARD TABLESPACE'",
+        "ALTER TABLE t MODIFY s INT DEFAULT (CAST(id AS CHAR(3)))",
+        "ALTER TABLE t MODIFY s INT COMMENT 'AS (id + 1)', ADD COLUMN g INT AS (id + 1) STORED",
+        "ALTER TABLE t ALTER COLUMN s SET DEFAULT (id + 1), DROP INDEX a, RENAME TO u",
+        "ALTER TABLESPACE ts DROP DATAFILE 'a'",
+        "TRUNCATE TABLE t",
+        "DROP TABLE t",
+        "/* ALTER TABLE t TRUNCATE PARTITION p0 */ CREATE TABLE t (id INT)",
+        "-- ALTER TABLE t TRUNCATE PARTITION p0",
+        "",
+    ],
+)
+def test_other_statements_change_no_rows_without_events(ddl: str) -> None:
+    assert found(ddl) == {}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "other"),
+    [
+        ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE x", OTHER),
+        ("ALTER TABLE t EXCHANGE PARTITION `p0` WITH TABLE `x` WITHOUT VALIDATION", OTHER),
+        ("ALTER TABLE `shop`.t EXCHANGE PARTITION p0 WITH TABLE `old`.`a``b`", TableId("old", "a`b")),
+    ],
+)
+def test_exchange_of_a_partition_changes_both_tables(ddl: str, other: TableId) -> None:
+    result = found(ddl)
+    assert set(result) == {T, other}
+    assert result[T] == result[other]
+
+
+def test_all_statements_and_specifications_are_searched() -> None:
+    script = (
+        "ALTER TABLE t ALGORITHM = INPLACE, LOCK = NONE, /*!50100 TRUNCATE PARTITION p0 */;"
+        "ALTER TABLE x ADD c INT, CHANGE COLUMN g g INT AS (c + 1) STORED COMMENT ', DROP PARTITION p', DROP COLUMN d;"
+        "ALTER TABLE other.t DROP PARTITION p1; ALTER TABLE t DROP PARTITION p2"
+    )
+    assert found(script) == {
+        T: "ALTER TABLE t TRUNCATE PARTITION p0",
+        OTHER: "ALTER TABLE x CHANGE COLUMN g g INT AS (c + 1) STORED COMMENT '…'",
+        TableId("other", "t"): "ALTER TABLE t DROP PARTITION p1",
+    }
+
+
+def test_long_statements_are_shortened() -> None:
+    names = ", ".join(f"p{number}" for number in range(1000))
+    text = found(f"ALTER TABLE t DROP PARTITION {names}")[T]
+    assert len(text) == 200
+    assert text.endswith("…")
