@@ -45,6 +45,7 @@
     │   ├── TopicCompacted                   a compacted topic, which may lack events
     │   ├── TransactionsNotNumbered          an event that may be a repeated one or a second equal change
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
+    │   ├── EventsWrong                      events of a table that do not tell its rows
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -271,6 +272,15 @@ class TransactionsNotNumbered(SchemaError):
 
 class PartitionsAdded(SchemaError):
     """The topic of a table has more partitions than before: the order of changes of one row is unknown."""
+
+    stays_paused = True
+
+
+class EventsWrong(SchemaError):
+    """The events of a table do not tell its rows: a rolled back XA transaction, or a statement without row events.
+
+    The binlog tells that only once.
+    """
 
     stays_paused = True
 

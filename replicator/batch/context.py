@@ -10,6 +10,7 @@ from replicator.batch.decode_queries import DecodeQueries
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.executors import DRIVER, SPARK, BatchExecutor
 from replicator.batch.partition_counts import PartitionCounts
+from replicator.batch.prepared_transactions import PreparedTransactions
 from replicator.config import ColumnRuleBook, Config
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.jvm.spark import local_frame
@@ -103,6 +104,7 @@ class MirrorContext:
     exchanged: Exchanged = field(default_factory=Exchanged)
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
+    prepared: PreparedTransactions = field(default_factory=PreparedTransactions)
 
     @property
     def writer(self) -> TableWriter:
