@@ -59,7 +59,7 @@ class BinlogWatch:
         self._ready: list[_Suspected] = []
         self._watched: Watched | None = None
         self._recorded: Watched | None = None
-        self._recorded_at = time.monotonic()
+        self._recorded_at: float | None = None
         self._pending: list[_Suspected] = []
         self._is_behind = True
 
@@ -92,13 +92,16 @@ class BinlogWatch:
             LakeUnavailable: the catalog does not answer; nothing is forgotten.
         """
         with self._lock:
-            ready, watched = list(self._ready), self._watched
+            ready, watched, behind = list(self._ready), self._watched, self._is_behind
         for suspected in ready:
             for table in suspected.tables:
                 self._tables.pause(table, _error(table, suspected.deviation))
             with self._lock:
                 self._ready.remove(suspected)
-        is_due = ready or self._recorded is None or time.monotonic() >= self._recorded_at + _RECORD_S
+        if self._recorded_at is None:
+            is_due = bool(ready) or self._recorded is None or not behind
+        else:
+            is_due = bool(ready) or time.monotonic() >= self._recorded_at + _RECORD_S
         if watched is not None and watched != self._recorded and is_due:
             lake, config = self._context.lake, self._context.config
             lake.set_namespace_property(config.lake.ops_namespace, WATCHED_KEY, watched.to_json())

@@ -6,10 +6,17 @@ and description, between tabs.
 
 # ruff: noqa: E501 - recorded lines
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from sqlalchemy import Connection
+
 from replicator.sources.binlog.deviations import ListedEvent
 
 UUID = "bd6b9431-e951-11f1-9e91-02fc00000001"
 FILE = "mysql-bin.000001"
+SERVER = "3e11"
 
 
 def listed(text: str, file: str = FILE) -> list[ListedEvent]:
@@ -128,3 +135,46 @@ TWICE = f"""
 7700	Query	7830	use `shop`; INSERT INTO b VALUES (12,'row')
 7830	Xid	7861	COMMIT /* xid=184 */
 """
+
+
+class Rows(list[tuple[Any, ...]]):
+    def first(self) -> tuple[Any, ...] | None:
+        return self[0] if self else None
+
+
+@dataclass
+class ListingServer:
+    """Has the events of some files; the last one is written."""
+
+    files: dict[str, list[ListedEvent]]
+    uuid: str = SERVER
+    statements: list[str] = field(default_factory=list)
+
+    @property
+    def connection(self) -> Connection:
+        return cast("Connection", self)
+
+    def execution_options(self, **_: object) -> None:
+        return None
+
+    def scalar(self, statement: object) -> str:
+        return self.uuid if "server_uuid" in str(statement) else "9.7.0"
+
+    def execute(self, statement: object) -> Rows:
+        name = list(self.files)[-1]
+        if "STATUS" in str(statement):
+            return Rows([(name, self._size(name), "", "", "")])
+        return Rows((name, self._size(name), "No") for name in self.files)
+
+    def _size(self, name: str) -> int:
+        return self.files[name][-1].end if self.files[name] else 4
+
+    def exec_driver_sql(self, statement: str, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+        self.statements.append(statement)
+        words = statement.split()
+        start, most = int(words[words.index("FROM") + 1]), int(words[-1])
+        found = [e for e in self.files[names[0]] if e.pos >= start]
+        # The events in a compressed transaction are listed behind it, and not without it.
+        while found and found[0].pos == found[0].end:
+            found.pop(0)
+        return [(e.file, e.pos, e.kind, 1, e.end, e.info) for e in found[:most]]

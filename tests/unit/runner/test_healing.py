@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from replicator.config import HealConfig
-from replicator.errors import EventsLost, MissingKey, PartitionsAdded, UnknownValues
+from replicator.errors import EventsLost, EventsWrong, MissingKey, PartitionsAdded, UnknownValues
 from replicator.model.reread import Request, new_request
 from replicator.model.table import TableId
 from replicator.runner.healing import Healing
@@ -30,6 +30,7 @@ def paused(cause: Exception, **config: object) -> Healing:
         (EventsLost("lost"), {ORDERS: "lost"}),
         (UnknownValues("odd"), {ORDERS: "odd"}),
         (PartitionsAdded("more"), {ORDERS: "more"}),
+        (EventsWrong("wrong"), {ORDERS: "wrong"}),
         (MissingKey("no key"), {}),
     ],
 )

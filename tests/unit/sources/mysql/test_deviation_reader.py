@@ -1,62 +1,24 @@
 """Reading a binlog bit by bit, from a server that answers as MySQL does."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
-
 import pytest
-from sqlalchemy import Connection
 
 from replicator.model.watched import Watched
-from replicator.sources.binlog.deviations import Deviation, ListedEvent
+from replicator.sources.binlog.deviations import Deviation
 from replicator.sources.mysql.deviation_reader import DeviationReader
-from tests.support.listed_events import COMPRESSED, FILE, ROLLED_BACK, STATEMENTS, listed
+from tests.support.listed_events import (
+    COMPRESSED,
+    FILE,
+    ROLLED_BACK,
+    SERVER,
+    STATEMENTS,
+    ListingServer,
+    listed,
+)
 
-SERVER = "3e11"
 NEXT = "mysql-bin.000002"
 
 
-class Rows(list[tuple[Any, ...]]):
-    def first(self) -> tuple[Any, ...] | None:
-        return self[0] if self else None
-
-
-@dataclass
-class Server:
-    """Has the events of some files; the last one is written."""
-
-    files: dict[str, list[ListedEvent]]
-    uuid: str = SERVER
-    statements: list[str] = field(default_factory=list)
-
-    @property
-    def connection(self) -> Connection:
-        return cast("Connection", self)
-
-    def scalar(self, statement: object) -> str:
-        return self.uuid if "server_uuid" in str(statement) else "9.7.0"
-
-    def execute(self, statement: object) -> Rows:
-        name = list(self.files)[-1]
-        if "STATUS" in str(statement):
-            return Rows([(name, self._size(name), "", "", "")])
-        return Rows((name, self._size(name), "No") for name in self.files)
-
-    def _size(self, name: str) -> int:
-        return self.files[name][-1].end if self.files[name] else 4
-
-    def exec_driver_sql(self, statement: str, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:
-        self.statements.append(statement)
-        words = statement.split()
-        start, most = int(words[words.index("FROM") + 1]), int(words[-1])
-        found = [e for e in self.files[names[0]] if e.pos >= start]
-        # The events in a compressed transaction are listed behind it, and not without it.
-        while found and found[0].pos == found[0].end:
-            found.pop(0)
-        return [(e.file, e.pos, e.kind, 1, e.end, e.info) for e in found[:most]]
-
-
-def read_all(reader: DeviationReader, server: Server) -> list[Deviation]:
+def read_all(reader: DeviationReader, server: ListingServer) -> list[Deviation]:
     found: list[Deviation] = []
     more = True
     while more:
@@ -70,7 +32,7 @@ def known(pos: int, done: int | None = None, file: str = FILE) -> Watched:
 
 
 def test_without_a_record_it_begins_at_the_end() -> None:
-    server, reader = Server({FILE: listed(ROLLED_BACK)}), DeviationReader()
+    server, reader = ListingServer({FILE: listed(ROLLED_BACK)}), DeviationReader()
     assert read_all(reader, server) == []
     assert reader.watched() == known(1610)
     server.files[FILE] += listed(STATEMENTS)[:4]
@@ -79,7 +41,7 @@ def test_without_a_record_it_begins_at_the_end() -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 100])
 def test_bits_of_any_size_give_the_same(most: int) -> None:
-    server = Server({FILE: listed(ROLLED_BACK) + listed(COMPRESSED), NEXT: listed(STATEMENTS, NEXT)})
+    server = ListingServer({FILE: listed(ROLLED_BACK) + listed(COMPRESSED), NEXT: listed(STATEMENTS, NEXT)})
     reader = DeviationReader(known(867), most)
     assert [(d.at.file, d.at.pos) for d in read_all(reader, server)] == [
         (FILE, 1428),
@@ -94,7 +56,7 @@ def test_bits_of_any_size_give_the_same(most: int) -> None:
 
 def test_transaction_in_two_files_is_found_and_a_restart_does_not_find_it_twice() -> None:
     events = listed(ROLLED_BACK)
-    server = Server({FILE: events[:-2], NEXT: [e._replace(file=NEXT) for e in events[-2:]]})
+    server = ListingServer({FILE: events[:-2], NEXT: [e._replace(file=NEXT) for e in events[-2:]]})
     first = DeviationReader(known(867))
     first.read(server.connection)
     assert first.watched() == Watched(SERVER, FILE, 867, NEXT, 4)
@@ -105,7 +67,7 @@ def test_transaction_in_two_files_is_found_and_a_restart_does_not_find_it_twice(
 
 
 def test_deleted_binlog_is_a_gap_that_is_told_once() -> None:
-    server, reader = Server({NEXT: listed(STATEMENTS, NEXT)}), DeviationReader(known(867))
+    server, reader = ListingServer({NEXT: listed(STATEMENTS, NEXT)}), DeviationReader(known(867))
     assert len(read_all(reader, server)) == 5
     gap = reader.take_gap()
     assert gap is not None
@@ -114,7 +76,7 @@ def test_deleted_binlog_is_a_gap_that_is_told_once() -> None:
 
 
 def test_another_server_is_a_gap_too_and_is_watched_from_its_end() -> None:
-    server, reader = Server({FILE: listed(STATEMENTS)}, uuid="4f22"), DeviationReader(known(867))
+    server, reader = ListingServer({FILE: listed(STATEMENTS)}, uuid="4f22"), DeviationReader(known(867))
     assert read_all(reader, server) == []
     gap = reader.take_gap()
     assert gap is not None
