@@ -46,6 +46,7 @@
     │   ├── TransactionsNotNumbered          an event that may be a repeated one or a second equal change
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── EventsWrong                      events of a table that do not tell its rows
+    │   ├── LateDefinition                   events with other columns than the definition of their table has
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -283,6 +284,10 @@ class EventsWrong(SchemaError):
     """
 
     stays_paused = True
+
+
+class LateDefinition(SchemaError):
+    """Events have other columns than the known definition of their table, and the definition may still arrive."""
 
 
 class OtherLog(SchemaError):

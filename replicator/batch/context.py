@@ -105,6 +105,8 @@ class MirrorContext:
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
     prepared: PreparedTransactions = field(default_factory=PreparedTransactions)
+    image_fields: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+    """(topic, partition) → the fields of its last row that was applied, of events without a schema."""
 
     @property
     def writer(self) -> TableWriter:
@@ -118,6 +120,7 @@ class TableTask:
 
     Attributes:
         records: the records of the ranges, if they are few and were prefetched; see `prefetch_records`.
+        tail: the last records of the ranges, if the others were not prefetched; see `late_definitions`.
         target_schema_at: binlog key of the schema version that the lake tables must have afterwards; None if the task
             was not split at schema changes.
     """
@@ -128,6 +131,7 @@ class TableTask:
     ranges: tuple[OffsetRange, ...]
     batch: int
     records: pa.Table | None = None
+    tail: pa.Table | None = None
     target_schema_at: int | None = None
 
     @property

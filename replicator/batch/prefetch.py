@@ -1,7 +1,9 @@
-"""Fetches the records of all tables with few events in a batch by one request to the log."""
+"""Fetches records before the tasks of a batch begin: all of tables with few events, and the last ones of others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
+from typing import Final
 
 import pyarrow as pa
 
@@ -9,6 +11,18 @@ from replicator.batch.context import MirrorContext, TableTask
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.errors import DataLossError
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
+
+_TAIL: Final = 8
+"""Number of offsets at the end of a range among which its last row should be; others are of tombstones or markers."""
+
+
+def prefetch_plans(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) -> list[list[TableTask]]:
+    """Return the tasks of several tables with what is fetched before they begin; see `TableTask`.
+
+    Later tasks of a table wait until the previous one is committed, so only the first ones get records.
+    """
+    first = prefetch_records(context, [tasks[0] for tasks in plans])
+    return _with_tails(context, [[task, *tasks[1:]] for task, tasks in zip(first, plans, strict=True)])
 
 
 def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list[TableTask]:
@@ -20,6 +34,39 @@ def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list
         replace(task, records=found.get(task.topic, nothing)) if task.topic in chosen else task
         for task in tasks
     ]
+
+
+def _with_tails(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) -> list[list[TableTask]]:
+    """Return the tasks of several tables, those without records with the last ones of their ranges.
+
+    Needs no Spark job: usually one request to the log for all of them.
+    """
+    found: list[list[TableTask]] = [[] for _ in plans]
+    # Each request may have a partition only once.
+    for tasks in zip_longest(*plans):
+        tails = _fetch_tails(
+            context, [task for task in tasks if task is not None and _needs_tail(context, task)]
+        )
+        for plan, task in zip(found, tasks, strict=True):
+            if task is not None:
+                plan.append(replace(task, tail=tails.get(task.topic)) if _needs_tail(context, task) else task)
+    return found
+
+
+def _needs_tail(context: MirrorContext, task: TableTask) -> bool:
+    return task.records is None and context.log.grows and context.schemas.needs_definitions(task.table)
+
+
+def _fetch_tails(context: MirrorContext, tasks: Sequence[TableTask]) -> Mapping[str, pa.Table]:
+    ranges = [replace(r, start=max(r.start, r.end - _TAIL)) for task in tasks for r in task.ranges]
+    if not ranges:
+        return {}
+    try:
+        found = context.log.fetch(ranges, context.driver_limits.batch_bytes)
+    except DataLossError:
+        # Each table finds out whether it is affected.
+        return {}
+    return {} if isinstance(found, TooLarge) else found
 
 
 def _small(tasks: Sequence[TableTask], limits: DriverLimits, sizes: RecordSizes) -> list[TableTask]:

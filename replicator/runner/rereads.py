@@ -20,6 +20,7 @@ from replicator.errors import (
     EventsLost,
     EventsWrong,
     LakeUnavailable,
+    LateDefinition,
     ReplicatorError,
     SchemaError,
     SourceError,
@@ -327,7 +328,7 @@ class Rereads:
                 first, self._context.config.apply.max_events, Stopwatch()
             ):
                 reread.publish()
-        except ColumnsDiffer as error:
+        except (ColumnsDiffer, LateDefinition) as error:
             self._retry(table, reread, error)
         except (SchemaError, UsageError) as error:
             reread.fail(error)

@@ -11,7 +11,14 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task, has_news, prefetch_records
+from replicator.batch import (
+    MirrorContext,
+    TableAwaits,
+    TableTask,
+    apply_task,
+    has_news,
+    prefetch_plans,
+)
 from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.ledger import chunks
@@ -171,6 +178,7 @@ class Scheduler:
         """Update the schema tracker. Records that cannot be read are quarantined, and stop no table."""
         # Kept until they are quarantined: if that fails, they are not read from the log again.
         self._bad_records += self.context.schemas.add_schema_changes(self.context.log.schema_changes())
+        self.tables.notice_definitions()
         if not self._bad_records:
             return
         try:
@@ -326,10 +334,7 @@ class Scheduler:
                         for chunk in chunks(ranges, context.config.apply.max_events)
                     ]
                 )
-        # Later tasks of a table wait until the previous one is committed; so only the first ones are prefetched.
-        first = prefetch_records(context, [tasks[0] for tasks in plans])
-        plans = [[task, *tasks[1:]] for task, tasks in zip(first, plans, strict=True)]
-        return sorted(plans, key=lambda tasks: -sum(task.count for task in tasks))
+        return sorted(prefetch_plans(context, plans), key=lambda tasks: -sum(task.count for task in tasks))
 
     def _schema_only(self, ends: Offsets) -> list[list[TableTask]]:
         """Return a task without events for each table whose schema changed after the newest of its events."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from replicator.batch import TableTask, prefetch_records
+from replicator.batch import TableTask
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
+from replicator.batch.prefetch import prefetch_records
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 from replicator.sources.archive import ArchiveWriter, Event
