@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,9 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 from replicator.sources.change_log import ChangeLog, Offsets
 from replicator.sources.compression import CompressionProbe
+
+TAIL: Final = 8
+"""Number of offsets at the end of a range among which its last row should be; others are of tombstones or markers."""
 
 
 @dataclass(frozen=True, slots=True)

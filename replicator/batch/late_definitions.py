@@ -10,10 +10,14 @@ A column that all events lack does not count: the connector leaves it out.
 from collections.abc import Iterator
 from typing import Final
 
-from replicator.batch.context import MirrorContext, TableTask
+import numpy as np
+import pyarrow as pa
+
+from replicator.batch.context import TAIL, MirrorContext, TableTask
 from replicator.decode.image_fields import ImageFields
 from replicator.errors import LateDefinition
 from replicator.model.avro_names import adjusted
+from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 from replicator.schema.history import SchemaHistory
 
@@ -31,23 +35,22 @@ def check_definition(context: MirrorContext, task: TableTask) -> None:
     if not history or not context.log.grows:
         return
     for r in task.ranges:
-        fields = _images(context, task, r.partition)
-        if (last := next(fields, None)) is None:
+        if (last := next(_images(context, task, r), None)) is None:
             continue
         _check(task.table, history, last, context.image_fields.get((task.topic, r.partition)))
         context.image_fields[task.topic, r.partition] = last.names
 
 
-def _images(context: MirrorContext, task: TableTask, partition: int) -> Iterator[ImageFields]:
-    """Yield the fields of the last events of a partition, as far as they have a row and no schema; newest first."""
+def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator[ImageFields]:
+    """Yield the fields of the last events of a range, as far as they have a row and no schema; newest first."""
     records = task.records if task.records is not None else task.tail
     if records is None:
         return
-    ends = {r.partition: r for r in task.ranges}
-    columns = [records.column(name).to_pylist() for name in ("partition", "offset", "value")]
-    for number, offset, value in sorted(zip(*columns, strict=True), key=lambda row: -row[1]):
-        inside = number == partition and ends[partition].start <= offset < ends[partition].end
-        if inside and value is not None and (found := context.schemas.image_fields(value)) is not None:
+    partitions, offsets = (records.column(name).to_numpy() for name in ("partition", "offset"))
+    inside = np.flatnonzero((partitions == r.partition) & (offsets >= r.start) & (offsets < r.end))
+    last = inside[np.argsort(offsets[inside])][-TAIL:][::-1]
+    for value in records.column("value").take(pa.array(last)).to_pylist():
+        if value is not None and (found := context.schemas.image_fields(value)) is not None:
             yield found
 
 

@@ -3,17 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Final
 
 import pyarrow as pa
 
-from replicator.batch.context import MirrorContext, TableTask
+from replicator.batch.context import TAIL, MirrorContext, TableTask
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.errors import DataLossError
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
-
-_TAIL: Final = 8
-"""Number of offsets at the end of a range among which its last row should be; others are of tombstones or markers."""
 
 
 def prefetch_plans(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) -> list[list[TableTask]]:
@@ -58,7 +54,7 @@ def _needs_tail(context: MirrorContext, task: TableTask) -> bool:
 
 
 def _fetch_tails(context: MirrorContext, tasks: Sequence[TableTask]) -> Mapping[str, pa.Table]:
-    ranges = [replace(r, start=max(r.start, r.end - _TAIL)) for task in tasks for r in task.ranges]
+    ranges = [replace(r, start=max(r.start, r.end - TAIL)) for task in tasks for r in task.ranges]
     if not ranges:
         return {}
     try:

@@ -162,14 +162,17 @@ class BinlogWatch:
 
     def _publish(self, reader: DeviationReader, *, caught_up: bool) -> None:
         """Give the scheduler's thread what the connector has read, and tell re-reads of prepared transactions."""
-        read = [s for s in self._pending if _has_read(self._context.config, s.deviation)]
-        self._pending = [s for s in self._pending if s not in read]
+        found = [(s, _has_read(self._context.config, s.deviation)) for s in self._pending]
+        read = [s for s, has_read in found if has_read]
+        self._pending = [s for s, has_read in found if not has_read]
+        # What a stopped connector has not read may take any time.
+        awaited = any(has_read is False for _, has_read in found)
         with self._lock:
             self._ready += read
             if not self._pending:
                 # Otherwise a restart must find them again.
                 self._watched = reader.watched()
-        self._set_behind(bool(self._pending) or not caught_up)
+        self._set_behind(awaited or not caught_up)
         if reader.reached is not None and not self._stop.is_set():
             prepared = [found.tables | found.stated for found in reader.open.values()]
             self._context.prepared.note(reader.reached.order, prepared)
@@ -186,8 +189,11 @@ def _error(table: TableId, deviation: Deviation) -> EventsWrong:
     )
 
 
-def _has_read(config: Config, deviation: Deviation) -> bool:
-    """Return whether the connector has read past a transaction; True without Kafka Connect, which would know."""
+def _has_read(config: Config, deviation: Deviation) -> bool | None:
+    """Return whether the connector has read past a transaction; True without Kafka Connect, which would know.
+
+    None if the connector does not run, or Kafka Connect does not answer.
+    """
     client, log = connect_client(config), config.log
     if client is None or not isinstance(log, KafkaLog):
         return True
@@ -197,5 +203,8 @@ def _has_read(config: Config, deviation: Deviation) -> bool:
         offset = None if found is None else client.offset(found.name)
         known = None if offset is None else ConnectorOffset.from_json(offset)
     except (ConnectError, ValueError):
-        return False
-    return known is not None and known.covers(BinlogEnd(deviation.end.file, deviation.end.pos, gtids))
+        return None
+    end = BinlogEnd(deviation.end.file, deviation.end.pos, gtids)
+    if known is not None and known.covers(end):
+        return True
+    return False if found is not None and found.state.summary == "RUNNING" else None
