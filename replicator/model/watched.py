@@ -17,6 +17,7 @@ class Watched:
         server: UUID of the server.
         file, pos: where watching must begin again: at the oldest transaction whose outcome was not known.
         done_file, done_pos: all that ends up to here was dealt with.
+        gtids: transactions that were dealt with for certain, by which another server can be watched; None if unknown.
     """
 
     server: str
@@ -24,6 +25,7 @@ class Watched:
     pos: int
     done_file: str
     done_pos: int
+    gtids: str | None = None
 
     def values(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -34,6 +36,7 @@ class Watched:
             "pos": self.pos,
             "done_file": self.done_file,
             "done_pos": self.done_pos,
+            "gtids": self.gtids,
         }
 
     def to_json(self) -> str:
@@ -50,7 +53,14 @@ class Watched:
         value = json.loads(text)
         if value.get("version") != 1:
             raise ValueError(f"watched binlog: unknown version {value.get('version')!r}")
-        return cls(value["server"], value["file"], value["pos"], value["done_file"], value["done_pos"])
+        return cls(
+            value["server"],
+            value["file"],
+            value["pos"],
+            value["done_file"],
+            value["done_pos"],
+            value["gtids"],
+        )
 
 
 def watched_in(properties: Mapping[str, str]) -> Watched | None:

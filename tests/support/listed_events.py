@@ -148,6 +148,7 @@ class ListingServer:
 
     files: dict[str, list[ListedEvent]]
     uuid: str = SERVER
+    gtids: str = ""
     statements: list[str] = field(default_factory=list)
 
     @property
@@ -163,7 +164,7 @@ class ListingServer:
     def execute(self, statement: object) -> Rows:
         name = list(self.files)[-1]
         if "STATUS" in str(statement):
-            return Rows([(name, self._size(name), "", "", "")])
+            return Rows([(name, self._size(name), "", "", self.gtids)])
         return Rows((name, self._size(name), "No") for name in self.files)
 
     def _size(self, name: str) -> int:
@@ -172,7 +173,7 @@ class ListingServer:
     def exec_driver_sql(self, statement: str, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:
         self.statements.append(statement)
         words = statement.split()
-        start, most = int(words[words.index("FROM") + 1]), int(words[-1])
+        start, most = int(words[words.index("FROM") + 1]) if "FROM" in words else 4, int(words[-1])
         found = [e for e in self.files[names[0]] if e.pos >= start]
         # The events in a compressed transaction are listed behind it, and not without it.
         while found and found[0].pos == found[0].end:

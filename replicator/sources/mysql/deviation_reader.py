@@ -9,6 +9,8 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from replicator.model.binlog import BinlogEnd
+from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
 from replicator.model.watched import Watched
 from replicator.sources.binlog.deviations import (
@@ -19,9 +21,12 @@ from replicator.sources.binlog.deviations import (
     Prepared,
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
+from replicator.sources.mysql.binlogs import previous_gtids
 from replicator.sources.mysql.connection import read_binlog_end
 
 _FILE_START: Final = 4
+_MOST_GTIDS: Final = 600
+"""Length of a GTID set that is recorded at most: catalogs in a database limit properties."""
 MOST_EVENTS: Final = 2_000
 """Number of events that are listed by one statement."""
 
@@ -50,6 +55,9 @@ class DeviationReader:
         self.reached = None if known is None else BinlogPlace(known.file, known.pos)
         self._done = None if known is None else BinlogPlace(known.done_file, known.done_pos)
         self._gap: Gap | None = None
+        # The transactions that were watched for certain, also on an earlier server.
+        self._gtids = GtidSet.parse(known.gtids) if known is not None and known.gtids else None
+        self._skipped: GtidSet | None = None
 
     @property
     def open(self) -> Mapping[str, Prepared]:
@@ -66,7 +74,11 @@ class DeviationReader:
         if self.reached is None or self._server is None:
             return None
         begin = self._scanner.restart_at(self.reached)
-        return Watched(self._server, begin.file, begin.pos, self.reached.file, self.reached.pos)
+        done = self.reached if self._done is None else max(self.reached, self._done, key=lambda at: at.order)
+        gtids = None if self._gtids is None else str(self._gtids)
+        if gtids is not None and len(gtids) > _MOST_GTIDS:
+            gtids = None
+        return Watched(self._server, begin.file, begin.pos, done.file, done.pos, gtids)
 
     def read(self, connection: Connection) -> tuple[list[Deviation], bool]:
         """Read some events. Return the deviations that end in them, and whether there may be more events.
@@ -78,11 +90,13 @@ class DeviationReader:
         end = read_binlog_end(connection)
         if self.reached is None:
             self._begin(server, BinlogPlace(end.file, end.pos))
+            self._gtids = end.gtids
             return [], False
         if server != self._server:
-            self._skip(server, BinlogPlace(end.file, end.pos), "another server has become the source")
-            return [], False
+            self._follow(connection, server, end)
+            return [], True
         if self.reached == (end.file, end.pos):
+            self._gtids, self._skipped = end.gtids, None
             return [], False
         sizes = {str(row[0]): int(row[1]) for row in connection.execute(text("SHOW BINARY LOGS"))}
         if self.reached.file not in sizes or self.reached.pos > max(sizes[self.reached.file], end.pos):
@@ -93,6 +107,21 @@ class DeviationReader:
 
     def _begin(self, server: str, place: BinlogPlace) -> None:
         self._server, self.reached, self._done = server, place, place
+
+    def _follow(self, connection: Connection, server: str, end: BinlogEnd) -> None:
+        """Continue on another server: in its newest file before which all transactions were watched on the last one.
+
+        What is prepared there is known from the last one, and transactions that were watched do not count twice.
+        """
+        names = [str(row[0]) for row in connection.execute(text("SHOW BINARY LOGS"))]
+        known = self._gtids
+        for name in sorted(names, key=binlog_number, reverse=True):
+            if known is not None and known.lacking(GtidSet.parse(previous_gtids(connection, name))) == 0:
+                self._skipped = known
+                self._begin(server, BinlogPlace(name, _FILE_START))
+                return
+        self._skip(server, BinlogPlace(end.file, end.pos), "another server has become the source")
+        self._gtids = end.gtids
 
     def _skip(self, server: str, place: BinlogPlace, reason: str) -> None:
         """Continue at another place than where this reader has read up to."""
@@ -113,8 +142,12 @@ class DeviationReader:
             self.reached = BinlogPlace(file, events[-1].end)
         if later and is_end:
             self.reached = BinlogPlace(later[0], _FILE_START)
-        new = [d for d in found if self._done is None or d.end.order > self._done.order]
-        return new, bool(later) or not is_end
+        return [d for d in found if self._is_new(d)], bool(later) or not is_end
+
+    def _is_new(self, found: Deviation) -> bool:
+        if self._skipped is not None and found.gtid is not None:
+            return self._skipped.lacking(GtidSet.parse(found.gtid)) > 0
+        return self._done is None or found.end.order > self._done.order
 
     def _listed(self, connection: Connection, start: BinlogPlace) -> tuple[list[ListedEvent], bool]:
         """Return events from a place on, and whether these are all of the file."""

@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.model.watched import Watched
-from replicator.sources.binlog.deviations import Deviation
+from replicator.sources.binlog.deviations import Deviation, ListedEvent
 from replicator.sources.mysql.deviation_reader import DeviationReader
 from tests.support.listed_events import (
     COMPRESSED,
@@ -11,6 +11,7 @@ from tests.support.listed_events import (
     ROLLED_BACK,
     SERVER,
     STATEMENTS,
+    UUID,
     ListingServer,
     listed,
 )
@@ -82,3 +83,36 @@ def test_another_server_is_a_gap_too_and_is_watched_from_its_end() -> None:
     assert gap is not None
     assert gap.reason == "another server has become the source"
     assert reader.watched() == Watched("4f22", FILE, 6325, FILE, 6325)
+
+
+def test_transactions_since_a_fail_over_are_watched_by_their_gtids() -> None:
+    events = listed(ROLLED_BACK)
+    before = ListingServer({FILE: events[:-2]}, gtids=f"{UUID}:1-4")
+    reader = DeviationReader(known(867))
+    assert (read_all(reader, before), read_all(reader, before)) == ([], [])
+    # The other server has the transaction in an older file, and its outcome behind others that were watched.
+    previous = [ListedEvent(NEXT, 4, "Previous_gtids", 100, f"{UUID}:1-3")]
+    newest = [ListedEvent("mysql-bin.000003", 4, "Previous_gtids", 100, f"{UUID}:1-5")]
+    after = ListingServer(
+        {
+            FILE: [ListedEvent(FILE, 4, "Previous_gtids", 100, "")],
+            NEXT: [*previous, *(e._replace(file=NEXT) for e in events)],
+            "mysql-bin.000003": newest,
+        },
+        uuid="4f22",
+    )
+    (found,) = read_all(reader, after)
+    assert (found.at.file, found.gtid) == (NEXT, f"{UUID}:5")
+    assert reader.take_gap() is None
+
+
+def test_what_was_watched_before_a_fail_over_is_not_found_again() -> None:
+    before = ListingServer({FILE: listed(STATEMENTS)}, gtids=f"{UUID}:1-18")
+    reader = DeviationReader(Watched(SERVER, FILE, 4429, FILE, 4429))
+    assert len(read_all(reader, before)) == 5
+    assert read_all(reader, before) == []
+    again = DeviationReader(reader.watched())
+    previous = ListedEvent(NEXT, 4, "Previous_gtids", 100, f"{UUID}:1-10")
+    after = ListingServer({NEXT: [previous, *listed(STATEMENTS, NEXT)]}, uuid="4f22")
+    assert [d.gtid for d in read_all(again, after)] == [f"{UUID}:19"]
+    assert again.take_gap() is None
