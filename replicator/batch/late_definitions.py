@@ -42,13 +42,19 @@ def check_definition(context: MirrorContext, task: TableTask) -> None:
 
 
 def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator[ImageFields]:
-    """Yield the fields of the last events of a range, as far as they have a row and no schema; newest first."""
-    records = task.records if task.records is not None else task.tail
+    """Yield the fields of the last events of a range, as far as they have a row and no schema; newest first.
+
+    If the records are not at hand, these are the last ones of the table: their definition is there if all are.
+    """
+    records, end = (task.tail, None) if task.records is None else (task.records, r.end)
     if records is None:
         return
     partitions, offsets = (records.column(name).to_numpy() for name in ("partition", "offset"))
-    inside = np.flatnonzero((partitions == r.partition) & (offsets >= r.start) & (offsets < r.end))
-    last = inside[np.argsort(offsets[inside])][-TAIL:][::-1]
+    inside = (partitions == r.partition) & (offsets >= r.start)
+    if end is not None:
+        inside &= offsets < end
+    rows = np.flatnonzero(inside)
+    last = rows[np.argsort(offsets[rows])][-TAIL:][::-1]
     for value in records.column("value").take(pa.array(last)).to_pylist():
         if value is not None and (found := context.schemas.image_fields(value)) is not None:
             yield found

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from typing import Final
 
 import pyarrow as pa
 
 from replicator.batch.context import TAIL, MirrorContext, TableTask
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.errors import DataLossError
+from replicator.lake.ledger import chunks
+from replicator.model.commit_marker import OffsetRange
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
+
+_SAMPLE: Final = 20
+"""Number of records of a topic that are measured."""
 
 
 def prefetch_plans(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) -> list[list[TableTask]]:
@@ -32,29 +37,52 @@ def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list
     ]
 
 
-def _with_tails(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) -> list[list[TableTask]]:
-    """Return the tasks of several tables, those without records with the last ones of their ranges.
+def divided(context: MirrorContext, tasks: Sequence[TableTask]) -> list[list[TableTask]]:
+    """Divide each task into tasks of at most `apply.max_events` events with about `apply.max_size` bytes.
 
-    Needs no Spark job: usually one request to the log for all of them.
+    The first records of each task that has too many events for the driver are fetched, by one request, and measured.
     """
-    found: list[list[TableTask]] = [[] for _ in plans]
-    # Each request may have a partition only once.
-    for tasks in zip_longest(*plans):
-        tails = _fetch_tails(
-            context, [task for task in tasks if task is not None and _needs_tail(context, task)]
-        )
-        for plan, task in zip(found, tasks, strict=True):
-            if task is not None:
-                plan.append(replace(task, tail=tails.get(task.topic)) if _needs_tail(context, task) else task)
+    apply, sizes = context.config.apply, context.sizes
+    many = [task for task in tasks if task.count > context.driver_limits.table_events]
+    samples = [replace(task, ranges=_first_records(task.ranges)) for task in many]
+    _fetch(context.log, context.driver_limits, sizes, samples)
+    found = []
+    for task in tasks:
+        most = sizes.most_records(task.topic, apply.max_size) if task in many else None
+        pieces = chunks(task.ranges, min(most or apply.max_events, apply.max_events))
+        found.append([replace(task, ranges=piece) for piece in pieces])
     return found
+
+
+def _first_records(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    most = -(-_SAMPLE // len(ranges))
+    return tuple(replace(r, end=min(r.end, r.start + most)) for r in ranges)
+
+
+def _with_tails(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) -> list[list[TableTask]]:
+    """Return the tasks of several tables, those without records with the last ones of the table's ranges.
+
+    Needs one request to the log, and no Spark job.
+    """
+    wanted = [tasks for tasks in plans if any(_needs_tail(context, task) for task in tasks)]
+    tails = _fetch_tails(context, [r for tasks in wanted for r in _tail_ranges(tasks)])
+    return [
+        [replace(task, tail=tails.get(task.topic)) if _needs_tail(context, task) else task for task in tasks]
+        for tasks in plans
+    ]
 
 
 def _needs_tail(context: MirrorContext, task: TableTask) -> bool:
     return task.records is None and context.log.grows and context.schemas.needs_definitions(task.table)
 
 
-def _fetch_tails(context: MirrorContext, tasks: Sequence[TableTask]) -> Mapping[str, pa.Table]:
-    ranges = [replace(r, start=max(r.start, r.end - TAIL)) for task in tasks for r in task.ranges]
+def _tail_ranges(tasks: Sequence[TableTask]) -> list[OffsetRange]:
+    """Return the end of each partition of a table's tasks."""
+    last = {r.partition: r for task in tasks for r in task.ranges}
+    return [replace(r, start=max(r.start, r.end - TAIL)) for r in last.values()]
+
+
+def _fetch_tails(context: MirrorContext, ranges: Sequence[OffsetRange]) -> Mapping[str, pa.Table]:
     if not ranges:
         return {}
     try:

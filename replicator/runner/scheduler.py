@@ -16,6 +16,7 @@ from replicator.batch import (
     TableAwaits,
     TableTask,
     apply_task,
+    divided,
     has_news,
     prefetch_plans,
 )
@@ -320,21 +321,17 @@ class Scheduler:
         self._pool.shutdown()
 
     def _unread(self, ends: Offsets) -> list[list[TableTask]]:
-        """Return the tasks of each table with new events, of at most `max_events` each; the largest table first."""
-        context, tables, plans = self.context, self.tables, []
+        """Return the tasks of each table with new events; the largest table first."""
+        context, tables, whole = self.context, self.tables, []
         self._awaiting = set()
         for topic, table in self._runnable(ends):
             ranges = self._renames.unread(topic, ends)
             if self._renames.must_wait(table, ends):
                 self._awaiting.add(table)
             elif ranges and tables.owns_lake_name(table) and tables.owns_topic(table, topic):
-                plans.append(
-                    [
-                        self._task(table, topic, chunk)
-                        for chunk in chunks(ranges, context.config.apply.max_events)
-                    ]
-                )
-        return sorted(prefetch_plans(context, plans), key=lambda tasks: -sum(task.count for task in tasks))
+                whole.append(self._task(table, topic, ranges))
+        plans = prefetch_plans(context, divided(context, whole))
+        return sorted(plans, key=lambda tasks: -sum(task.count for task in tasks))
 
     def _schema_only(self, ends: Offsets) -> list[list[TableTask]]:
         """Return a task without events for each table whose schema changed after the newest of its events."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from replicator.batch import TableTask
+from replicator.batch import TableTask, divided
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.prefetch import prefetch_plans, prefetch_records
 from replicator.model.commit_marker import OffsetRange
@@ -97,9 +97,28 @@ def test_last_records_of_other_tables_are_fetched_too_if_their_events_may_have_n
     ((small,), (large, later)) = prefetch_plans(context, [[task(SMALL, 0, 5)], [first, second]])
     assert (small.records is None, small.tail) == (False, None)
     assert [t.tail and t.tail.column("offset").to_pylist() for t in (large, later)] == [
-        list(range(2, 10)),
+        list(range(12, 20)),
         list(range(12, 20)),
     ]
     ((without,),) = prefetch_plans(context, [[task(SMALL, 0, 20)]])
     assert (without.records, without.tail) == (None, None)
-    assert log.asked == [{SMALL}, {LARGE}, {LARGE}]
+    assert log.asked == [{SMALL}, {LARGE}]
+
+
+@pytest.mark.parametrize(("max_size", "pieces"), [(2_000_000_000, [20]), (7_100, [6, 7, 7]), (10, [1] * 20)])
+def test_tasks_with_many_events_are_divided_by_size(
+    log: CountingLog, max_size: int, pieces: list[int]
+) -> None:
+    context = prefetching(log, DriverLimits(table_events=10))
+    context.config = SimpleNamespace(apply=SimpleNamespace(max_events=100, max_size=max_size))
+    large, small = divided(context, [task(LARGE, 0, EVENTS), task(SMALL, 0, 5)])
+    assert [piece.count for piece in large] == pieces
+    assert [piece.count for piece in small] == [5]
+    assert log.asked == [{LARGE}], "a small task is not measured"
+
+
+def test_tasks_whose_records_are_lost_are_divided_by_events(log: CountingLog) -> None:
+    context = prefetching(log, DriverLimits(table_events=10))
+    context.config = SimpleNamespace(apply=SimpleNamespace(max_events=50, max_size=1))
+    (pieces,) = divided(context, [task(LARGE, 100, 200)])
+    assert [piece.count for piece in pieces] == [50, 50]
