@@ -46,6 +46,8 @@
     │   ├── TopicCompacted                   a compacted topic, which may lack events
     │   ├── TransactionsNotNumbered          an event that may be a repeated one or a second equal change
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
+    │   ├── EventsWrong                      events of a table that do not tell its rows
+    │   ├── LateDefinition                   events with other columns than the definition of their table has
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -278,6 +280,19 @@ class PartitionsAdded(SchemaError):
     """The topic of a table has more partitions than before: the order of changes of one row is unknown."""
 
     stays_paused = True
+
+
+class EventsWrong(SchemaError):
+    """The events of a table do not tell its rows: a rolled back XA transaction, or a statement without row events.
+
+    The binlog tells that only once.
+    """
+
+    stays_paused = True
+
+
+class LateDefinition(SchemaError):
+    """Events have other columns than the known definition of their table, and the definition may still arrive."""
 
 
 class OtherLog(SchemaError):

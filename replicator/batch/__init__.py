@@ -10,7 +10,7 @@ from replicator.batch.exchange import (
     is_begun,
     next_exchange,
 )
-from replicator.batch.prefetch import divided, prefetch_records
+from replicator.batch.prefetch import divided, prefetch_plans
 from replicator.batch.rename_tables import has_left, is_half_renamed, rename, renamed_to
 from replicator.batch.schema_boundaries import has_news
 from replicator.batch.tag_boundary import has_all_before
@@ -32,7 +32,7 @@ __all__ = [
     "is_half_renamed",
     "known_names",
     "next_exchange",
-    "prefetch_records",
+    "prefetch_plans",
     "rename",
     "renamed_to",
     "replay_task",

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -10,6 +11,7 @@ from replicator.batch.decode_queries import DecodeQueries
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.executors import DRIVER, SPARK, BatchExecutor
 from replicator.batch.partition_counts import PartitionCounts
+from replicator.batch.prepared_transactions import PreparedTransactions
 from replicator.config import ColumnRuleBook, Config
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.jvm.spark import local_frame
@@ -24,6 +26,9 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 from replicator.sources.change_log import ChangeLog, Offsets
 from replicator.sources.compression import CompressionProbe
+
+TAIL: Final = 8
+"""Number of offsets at the end of a range among which its last row should be; others are of tombstones or markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,9 @@ class MirrorContext:
     exchanged: Exchanged = field(default_factory=Exchanged)
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
+    prepared: PreparedTransactions = field(default_factory=PreparedTransactions)
+    image_fields: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+    """(topic, partition) → the fields of its last row that was applied, of events without a schema."""
 
     @property
     def writer(self) -> TableWriter:
@@ -116,6 +124,7 @@ class TableTask:
 
     Attributes:
         records: the records of the ranges, if they are few and were prefetched; see `prefetch_records`.
+        tail: the last records of the ranges, if the others were not prefetched; see `late_definitions`.
         target_schema_at: binlog key of the schema version that the lake tables must have afterwards; None if the task
             was not split at schema changes.
     """
@@ -126,6 +135,7 @@ class TableTask:
     ranges: tuple[OffsetRange, ...]
     batch: int
     records: pa.Table | None = None
+    tail: pa.Table | None = None
     target_schema_at: int | None = None
 
     @property

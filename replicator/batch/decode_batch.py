@@ -16,6 +16,7 @@ from replicator.batch.context import MirrorContext, TableTask, column_rules, rea
 from replicator.batch.decode_queries import Decoding, without_tombstones
 from replicator.batch.exchange import last_exchange
 from replicator.batch.executors import DriverEvents, MaterializedEvents
+from replicator.batch.late_definitions import check_definition
 from replicator.batch.net_changes import has_short_key, key_columns
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
@@ -46,6 +47,7 @@ def decode_batch(
     Raises:
         UnknownWriter: the writer schema of Avro events cannot be read.
         MissingSchema: change events have no known schema.
+        LateDefinition: events without a schema have other columns than the known definition.
         TransactionsNotNumbered: nothing tells whether an event was delivered before.
     """
     options = context.config.table(str(task.table))
@@ -78,6 +80,7 @@ def _decode_known(
     writer_schemas = discovery.expected(since)
     if discovery.found_version():
         return None
+    check_definition(context, task)
     batch = _decode(context, task, options, before, writer_schemas, since, UNKNOWN_SCHEMA)
     if not batch.stats.unknown_schema:
         return batch

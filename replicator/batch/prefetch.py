@@ -1,4 +1,4 @@
-"""Fetches the records of all tables with few events in a batch by one request to the log."""
+"""Fetches records before the tasks of a batch begin: all of tables with few events, and the last ones of others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from replicator.batch.context import MirrorContext, TableTask
+from replicator.batch.context import TAIL, MirrorContext, TableTask
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.errors import DataLossError
 from replicator.lake.ledger import chunks
@@ -15,6 +15,15 @@ from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
 
 _SAMPLE: Final = 20
 """Number of records of a topic that are measured."""
+
+
+def prefetch_plans(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) -> list[list[TableTask]]:
+    """Return the tasks of several tables with what is fetched before they begin; see `TableTask`.
+
+    Later tasks of a table wait until the previous one is committed, so only the first ones get records.
+    """
+    first = prefetch_records(context, [tasks[0] for tasks in plans])
+    return _with_tails(context, [[task, *tasks[1:]] for task, tasks in zip(first, plans, strict=True)])
 
 
 def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list[TableTask]:
@@ -48,6 +57,40 @@ def divided(context: MirrorContext, tasks: Sequence[TableTask]) -> list[list[Tab
 def _first_records(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
     most = -(-_SAMPLE // len(ranges))
     return tuple(replace(r, end=min(r.end, r.start + most)) for r in ranges)
+
+
+def _with_tails(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) -> list[list[TableTask]]:
+    """Return the tasks of several tables, those without records with the last ones of the table's ranges.
+
+    Needs one request to the log, and no Spark job.
+    """
+    wanted = [tasks for tasks in plans if any(_needs_tail(context, task) for task in tasks)]
+    tails = _fetch_tails(context, [r for tasks in wanted for r in _tail_ranges(tasks)])
+    return [
+        [replace(task, tail=tails.get(task.topic)) if _needs_tail(context, task) else task for task in tasks]
+        for tasks in plans
+    ]
+
+
+def _needs_tail(context: MirrorContext, task: TableTask) -> bool:
+    return task.records is None and context.log.grows and context.schemas.needs_definitions(task.table)
+
+
+def _tail_ranges(tasks: Sequence[TableTask]) -> list[OffsetRange]:
+    """Return the end of each partition of a table's tasks."""
+    last = {r.partition: r for task in tasks for r in task.ranges}
+    return [replace(r, start=max(r.start, r.end - TAIL)) for r in last.values()]
+
+
+def _fetch_tails(context: MirrorContext, ranges: Sequence[OffsetRange]) -> Mapping[str, pa.Table]:
+    if not ranges:
+        return {}
+    try:
+        found = context.log.fetch(ranges, context.driver_limits.batch_bytes)
+    except DataLossError:
+        # Each table finds out whether it is affected.
+        return {}
+    return {} if isinstance(found, TooLarge) else found
 
 
 def _small(tasks: Sequence[TableTask], limits: DriverLimits, sizes: RecordSizes) -> list[TableTask]:

@@ -70,7 +70,8 @@ class MirrorConfig(Section):
 class SourceConfig(Section):
     """`[source]`: the MySQL server, and the tables to mirror.
 
-    `ssl_mode` is "preferred" to encrypt connections if the server can, or "disabled".
+    `ssl_mode` is "preferred" to encrypt connections if the server can, or "disabled". With `watch_binlog`, the mirror
+    of a Kafka log reads the server's binlog too, and looks for changes that the events do not tell.
     """
 
     url: Url | None = None
@@ -79,6 +80,7 @@ class SourceConfig(Section):
     tables: Annotated[tuple[TablePattern, ...], Field(min_length=1)]
     exclude: tuple[TablePattern, ...] = ()
     helper_tables: bool = False
+    watch_binlog: bool = True
     signal_table: TableName | None = None
 
     def server(self) -> SourceUrl:

@@ -15,6 +15,7 @@ from replicator.decode.avro_schema import Writer, key_names, parse_writer_schema
 from replicator.decode.connect_schema import table_of
 from replicator.decode.event_format import CarriedSchema
 from replicator.decode.event_frame import WriterSchema
+from replicator.decode.image_fields import ImageFields
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.document import Document
@@ -46,6 +47,10 @@ class AvroFormat:
 
     def carries_schema(self, value: bytes) -> bool:
         return writer_id(value) is not None
+
+    def image_fields(self, value: bytes) -> ImageFields | None:
+        del value
+        return None
 
     def table_named_in(self, value: bytes) -> TableId | None:
         try:

@@ -8,6 +8,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 
 from replicator.decode.event_frame import WriterSchema
+from replicator.decode.image_fields import ImageFields
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition
@@ -55,6 +56,10 @@ class EventFormat(Protocol):
 
     def carries_schema(self, value: bytes) -> bool:
         """Return whether a record carries its schema or refers to it."""
+        ...
+
+    def image_fields(self, value: bytes) -> ImageFields | None:
+        """Return the fields in the row of an event; None if it has none, or if the event's schema tells them."""
         ...
 
     def table_named_in(self, value: bytes) -> TableId | None:

@@ -11,6 +11,7 @@ from replicator.decode import json_events
 from replicator.decode.connect_schema import source_table, table_schema
 from replicator.decode.event_format import CarriedSchema
 from replicator.decode.event_frame import WriterSchema
+from replicator.decode.image_fields import ImageFields, image_fields
 from replicator.decode.json_decimals import DecimalEncodings
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
@@ -38,6 +39,9 @@ class JsonFormat:
 
     def carries_schema(self, value: bytes) -> bool:
         return value.startswith(json_events.SCHEMA_START.encode())
+
+    def image_fields(self, value: bytes) -> ImageFields | None:
+        return None if self.carries_schema(value) else image_fields(value, flattened=self._flattened)
 
     def table_named_in(self, value: bytes) -> TableId | None:
         return source_table(value)

@@ -58,6 +58,10 @@ class SchemaDiscovery:
             )
         return self._with_encodings(table, writer_schemas)
 
+    def needs_definitions(self, table: TableId) -> bool:
+        """Return whether events of the table may have no schema, as far as that is known."""
+        return self._format.takes_definitions and table not in self._current
+
     def needs_inspection(self, table: TableId) -> bool:
         """Return whether inspecting the table's next events before decoding may avoid decoding them twice."""
         return table not in self._current and table not in self._inspected

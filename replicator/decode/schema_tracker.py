@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 
 from replicator.decode.event_format import EventFormat
 from replicator.decode.event_frame import WriterSchema
+from replicator.decode.image_fields import ImageFields
 from replicator.decode.resolution_cache import ResolutionCache
 from replicator.decode.schema_discovery import SchemaDiscovery
 from replicator.decode.schema_histories import SchemaHistories
@@ -96,6 +97,14 @@ class SchemaTracker:
     def writer_schemas(self, table: TableId, since: int | None) -> list[WriterSchema]:
         """See `SchemaDiscovery`. Raises MissingSchema."""
         return self._discovery.writer_schemas(table, since)
+
+    def needs_definitions(self, table: TableId) -> bool:
+        """See `SchemaDiscovery`."""
+        return self._discovery.needs_definitions(table)
+
+    def image_fields(self, value: bytes) -> ImageFields | None:
+        """See `EventFormat`."""
+        return self._format.image_fields(value)
 
     def needs_inspection(self, table: TableId) -> bool:
         """See `SchemaDiscovery`."""

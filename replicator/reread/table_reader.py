@@ -26,6 +26,7 @@ from replicator.model.table import TableId, TableSchema
 from replicator.reread.key_ranges import KeyRanges, first_row
 from replicator.reread.new_partitions import NewPartitions
 from replicator.reread.part_reader import Part, PartReader
+from replicator.reread.prepared_rows import PreparedRows
 from replicator.reread.source_rows import matched_columns
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
@@ -77,6 +78,7 @@ class TableReader:
         on_rows: called with the number of rows read so far and the estimated number.
         throttle: decides when the next part is read.
         new_partitions: decides when the first part is read, if the topic has more partitions than before.
+        prepared: decides when the first part is read, if prepared transactions have changed the table.
         stopping: if set, reading ends at the next part.
     """
 
@@ -89,6 +91,7 @@ class TableReader:
     on_rows: Callable[[int, int], None]
     throttle: Throttle
     new_partitions: NewPartitions
+    prepared: PreparedRows
     stopping: StopSignal
 
     def run(self) -> bool:
@@ -106,7 +109,7 @@ class TableReader:
         if state is None or not state.complete:
             with connect(self.config.source) as connection:
                 state = self._read(connection, state)
-        return state.complete and (state.until is not None or self._find_end(state))
+        return state is not None and state.complete and (state.until is not None or self._find_end(state))
 
     def _state(self) -> StagingState | None:
         return self.staging.state(self.staging.load(self.request.table), self.request)
@@ -125,12 +128,14 @@ class TableReader:
         # Events that the connector made before it knew the new partitions may still be on their way to the log.
         return self._await_connector(end)
 
-    def _read(self, connection: Connection, state: StagingState | None) -> StagingState:
+    def _read(self, connection: Connection, state: StagingState | None) -> StagingState | None:
         connection.execution_options(isolation_level="AUTOCOMMIT")
         connection.execute(text("SET SESSION time_zone = '+00:00', sql_mode = ''"))
         table = self._described(connection)
         if state is None:
             state = self._begin(connection, table)
+            if state is None:
+                return None
         elif state.fingerprint != table.fingerprint:
             raise _changed(self.request.table)
         columns = matched_columns(table, self.columns)
@@ -171,8 +176,11 @@ class TableReader:
         narrowed = self.request.narrowed
         return table if narrowed is None else table.part(narrowed)
 
-    def _begin(self, connection: Connection, table: SourceTable) -> StagingState:
-        """Note where the log ends, and from which key to which one the table is read."""
+    def _begin(self, connection: Connection, table: SourceTable) -> StagingState | None:
+        """Note where the log ends, and from which key to which one the table is read.
+
+        Return None if reading was stopped.
+        """
         most = self.request.max_rows
         if most is not None and table.rows > most:
             raise UsageError(
@@ -183,6 +191,11 @@ class TableReader:
             # Without a key it must be known that no change is in between; see `_find_end`.
             self._await_connector(read_binlog_end(connection))
         end = self._topic_end()
+        # The log may have got their events since the last round, and their rows are visible only from now on.
+        while self.prepared.wait(lambda: read_binlog_end(connection), self.stopping):
+            end = self._topic_end()
+        if self.stopping.is_set():
+            return None
         if self.new_partitions.seconds_left(end.count or 0):
             raise _partitions_added(self.topic)
         _await_commits(connection)

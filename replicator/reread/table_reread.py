@@ -70,6 +70,7 @@ class TableReread:
         """
         # It imports SQLAlchemy, which takes a second, and most mirrors do not need it.
         from replicator.reread.new_partitions import NewPartitions  # noqa: PLC0415
+        from replicator.reread.prepared_rows import PreparedRows  # noqa: PLC0415
         from replicator.reread.table_reader import TableReader  # noqa: PLC0415
         from replicator.reread.throttle import Throttle  # noqa: PLC0415
 
@@ -96,6 +97,7 @@ class TableReread:
             self._on_rows,
             Throttle.of(self._context.config, table, self._on_wait),
             NewPartitions(counts, table, self._topic, known, self._on_wait),
+            PreparedRows(self._context.prepared, table, self._on_wait),
             StopSignal(stopping, self._cancelled),
         )
         self._reading, self._known_to_be_read = pool.submit(reader.run), False

@@ -55,6 +55,22 @@ def open_scheduler(
     return scheduler
 
 
+def start_binlog_watch(scheduler: Scheduler) -> None:
+    """Watch the source's binlog until the scheduler is closed, if the mirror does and has a source.
+
+    Raises:
+        LakeUnavailable: the catalog does not answer.
+    """
+    config, rereads = scheduler.context.config, scheduler.rereads
+    if rereads is None or not isinstance(config.log, KafkaLog) or not config.source.watch_binlog:
+        return
+    # SQLAlchemy takes a second to import.
+    from replicator.runner.binlog_watch import BinlogWatch  # noqa: PLC0415
+
+    rereads.watch = BinlogWatch(scheduler.context, scheduler.tables)
+    rereads.watch.start()
+
+
 def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorContext:
     """Create the services of a mirror for an existing session, and its namespaces in the lake.
 

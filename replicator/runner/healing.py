@@ -9,6 +9,7 @@ from typing import Final
 from replicator.config import HealConfig
 from replicator.errors import (
     EventsLost,
+    EventsWrong,
     MirrorRolledBack,
     MissingRows,
     PartitionsAdded,
@@ -24,6 +25,7 @@ from replicator.model.table import TableId
 
 HEALED: Final = (
     EventsLost,
+    EventsWrong,
     MirrorRolledBack,
     MissingRows,
     TransactionsNotNumbered,

@@ -16,6 +16,7 @@ from replicator.runner.archive_run import (
     limit_archive,
     open_archive,
 )
+from replicator.runner.build import start_binlog_watch
 from replicator.runner.connector_watch import watching
 from replicator.runner.crash_loop import CrashLoop
 from replicator.runner.kafka_log import open_kafka_log
@@ -94,6 +95,7 @@ def reread_tables(
         if (rereads := scheduler.rereads) is None:
             return []
         rereads.lost_binlog = lost
+        start_binlog_watch(scheduler)
         rereads.load()
         rereads.request(tables, reason, narrowed=narrowed)
         scheduler.await_rereads(lambda: on_progress(rereads.requests()))

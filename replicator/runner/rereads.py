@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -18,7 +18,9 @@ from replicator.errors import (
     ColumnsDiffer,
     ConnectError,
     EventsLost,
+    EventsWrong,
     LakeUnavailable,
+    LateDefinition,
     ReplicatorError,
     SchemaError,
     SourceError,
@@ -39,6 +41,10 @@ from replicator.runner.table_states import TableStates
 from replicator.schema.evolution import heals_rows
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch, get_logger
+
+if TYPE_CHECKING:
+    # It imports SQLAlchemy, which takes a second.
+    from replicator.runner.binlog_watch import BinlogWatch
 
 _LOG: Final = get_logger("replicator.reread")
 _POLL_S: Final = 2.0
@@ -62,6 +68,7 @@ class Rereads:
     Attributes:
         ended: the requests that this process has carried out.
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
+        watch: finds what the events do not tell; None if the binlog is not watched.
         rewinds: the lost events that the connector sends again, so that their tables need no re-read.
     """
 
@@ -77,6 +84,7 @@ class Rereads:
         self._staging: Staging | None = None
         self.ended: list[Request] = []
         self.lost_binlog: LostBinlog | None = None
+        self.watch: BinlogWatch | None = None
         self._undefined: dict[TableId, float] = {}
         self._reset_at = 0.0
         # They are not requested again before the mirror is restarted.
@@ -92,8 +100,9 @@ class Rereads:
 
     @property
     def any_left(self) -> bool:
-        """Whether a request or a rewind has not ended, or the source was not asked for new tables yet."""
+        """Whether a request or a rewind has not ended, or the source was not asked for new tables or changes yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
+        recovers = recovers or (self.watch is not None and self.watch.is_behind)
         requested = self._active or self._waiting or self.rewinds.any_left
         return bool(requested or self._must_discover or recovers)
 
@@ -186,6 +195,8 @@ class Rereads:
             LakeUnavailable: the catalog does not answer.
         """
         self._left_out.record()
+        if self.watch is not None:
+            self.watch.step()
         if time.monotonic() >= self._polled + _POLL_S:
             self.load()
         if (
@@ -246,6 +257,8 @@ class Rereads:
     def close(self) -> None:
         """Stop reading, and wait for the threads, which end at their next part."""
         self._stopping.set()
+        if self.watch is not None:
+            self.watch.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -261,14 +274,15 @@ class Rereads:
     def _table_paused(self, table: TableId, cause: Exception) -> None:
         """Note that a table was paused, and request its re-read if that is due.
 
-        A re-read that was under way would wait forever for the mirror to reach its position, so it begins again.
+        A re-read that was under way would wait forever for the mirror to reach its position, so it begins again. So
+        does one that may have applied events that are wrong.
         """
         self._healing.note(table, cause)
         active = self._active.get(table)
         known = self._waiting.get(table) if active is None else active.request
         if known is None:
             self.rewinds.note(table, cause)
-        elif not known.held:
+        elif not known.held or isinstance(cause, EventsWrong):
             self._replace([new_request(table, known.reason, known.max_rows)])
         self._heal()
 
@@ -320,7 +334,7 @@ class Rereads:
                 first, self._context.config.apply.max_events, Stopwatch()
             ):
                 reread.publish()
-        except ColumnsDiffer as error:
+        except (ColumnsDiffer, LateDefinition) as error:
             self._retry(table, reread, error)
         except (SchemaError, UsageError) as error:
             reread.fail(error)

@@ -18,7 +18,7 @@ from replicator.batch import (
     apply_task,
     divided,
     has_news,
-    prefetch_records,
+    prefetch_plans,
 )
 from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
 from replicator.jvm.spark import compile_plans, first_line
@@ -179,6 +179,7 @@ class Scheduler:
         """Update the schema tracker. Records that cannot be read are quarantined, and stop no table."""
         # Kept until they are quarantined: if that fails, they are not read from the log again.
         self._bad_records += self.context.schemas.add_schema_changes(self.context.log.schema_changes())
+        self.tables.notice_definitions()
         if not self._bad_records:
             return
         try:
@@ -329,10 +330,7 @@ class Scheduler:
                 self._awaiting.add(table)
             elif ranges and tables.owns_lake_name(table) and tables.owns_topic(table, topic):
                 whole.append(self._task(table, topic, ranges))
-        plans = divided(context, whole)
-        # Later tasks of a table wait until the previous one is committed; so only the first ones are prefetched.
-        first = prefetch_records(context, [tasks[0] for tasks in plans])
-        plans = [[task, *tasks[1:]] for task, tasks in zip(first, plans, strict=True)]
+        plans = prefetch_plans(context, divided(context, whole))
         return sorted(plans, key=lambda tasks: -sum(task.count for task in tasks))
 
     def _schema_only(self, ends: Offsets) -> list[list[TableTask]]:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from replicator.config import ColumnRuleBook, Config
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
-from replicator.runner.build import open_context, open_scheduler
+from replicator.runner.build import open_context, open_scheduler, start_binlog_watch
 from replicator.runner.connector_watch import watching
 from replicator.runner.lock import only_one
 from replicator.runner.lost_binlog import LostBinlog
@@ -110,6 +110,7 @@ class Sessions:
                 self._control.begin(scheduler.stopping)
                 if scheduler.rereads is not None:
                     scheduler.rereads.lost_binlog = lost
+                    start_binlog_watch(scheduler)
                     if config.verify.every is not None and not self._until_caught_up:
                         scheduler.checks = ScheduledChecks(config, scheduler.rereads, scheduler.stopping)
                 if session.reload is not None and self._reloads is not None:

@@ -12,6 +12,7 @@ from replicator.errors import (
     DecodeError,
     FencedError,
     LakeUnavailable,
+    LateDefinition,
     LogError,
     MissingSchema,
     SchemaError,
@@ -61,7 +62,7 @@ def verdict(error: Exception, *, log_grows: bool) -> Verdict:
     may be written before it.
     """
     match error:
-        case MissingSchema() if log_grows:
+        case MissingSchema() | LateDefinition() if log_grows:
             return Verdict.RETRY
         case SchemaError() | DecodeError() | TablePaused():
             return Verdict.PAUSE

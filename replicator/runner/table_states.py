@@ -1,6 +1,8 @@
 """Track which tables a mirror has, and which of them are paused or wait for a retry."""
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from replicator.batch import MirrorContext, known_names
@@ -10,6 +12,7 @@ from replicator.errors import (
     CommitConflict,
     ForeignChange,
     LakeUnavailable,
+    LateDefinition,
     MissingSchema,
     NameTaken,
     PartitionsAdded,
@@ -24,6 +27,7 @@ from replicator.model.table import TableId, TableSchema
 from replicator.runner.log_check import compacted, has_events_after, lost_events, partitions_added
 from replicator.runner.retries import Retries
 from replicator.runner.topic_tables import TopicTables
+from replicator.schema.history import SchemaVersion
 from replicator.sources.change_log import Offsets, data_topic
 from replicator.telemetry import get_logger
 
@@ -42,6 +46,18 @@ def _read_definition(source: SourceConfig, table: TableId) -> TableSchema | None
     return source_definition(source, table)
 
 
+_LATE_S: Final = 300.0
+"""How long a table waits for a definition that is late, before it pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """A table whose definition is late: since when, and the versions that are known."""
+
+    since: float
+    known: tuple[SchemaVersion, ...]
+
+
 class TableStates:
     """The tables of one mirror.
 
@@ -58,6 +74,7 @@ class TableStates:
         read_definition: ReadDefinition = _read_definition,
         *,
         only: Collection[str] = (),
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """With `only`, the mirror has only the tables that one of these patterns matches, under any of their names."""
         self._context = context
@@ -74,6 +91,8 @@ class TableStates:
         self._any_resumed = False
         self._known_policies: set[str] = set()
         self._kept: dict[TableId, UnknownPast] = {}
+        self._now = now
+        self._late: dict[TableId, _Awaited] = {}
 
     def table_of(self, topic: str) -> TableId:
         """Return the source table of a data topic."""
@@ -258,6 +277,8 @@ class TableStates:
     ) -> None:
         self._context.ledger.pause(table, reason, hint, stays=stays)
         self._kept.pop(table, None)
+        if not isinstance(cause, LateDefinition):
+            self._late.pop(table, None)
         self.paused[table] = reason
         self.succeeded(table)
         _LOG.error("table paused", table=str(table), reason=reason, next=hint)
@@ -287,8 +308,11 @@ class TableStates:
             LakeUnavailable: the pause cannot be recorded.
         """
         reason = first_line(error)
+        if isinstance(error, LateDefinition) and self._waits_too_long(table):
+            self.pause(table, error)
+            return
         # The other writer, such as a compaction, ends by itself.
-        delay = self.retries.failed(table, gives_up=not isinstance(error, CommitConflict))
+        delay = self.retries.failed(table, gives_up=not isinstance(error, (CommitConflict, LateDefinition)))
         if delay is not None:
             if not is_explained(error):
                 _LOG.error("unexpected error of a table", table=str(table), exc_info=error)
@@ -303,8 +327,29 @@ class TableStates:
             hint = error.hint
         self._pause(table, error, reason, hint)
 
+    def _waits_too_long(self, table: TableId) -> bool:
+        known = self._context.schemas.history(table).versions
+        return self._now() >= self._late.setdefault(table, _Awaited(self._now(), known)).since + _LATE_S
+
+    def notice_definitions(self) -> None:
+        """Let the tables continue whose late definitions have arrived, also those that were paused.
+
+        Raises:
+            LakeUnavailable: it cannot be recorded.
+        """
+        for table, awaited in list(self._late.items()):
+            if self._context.schemas.history(table).versions == awaited.known:
+                continue
+            if table in self.paused:
+                self.resume(table)
+            else:
+                self.retries.retry_now(table)
+            del self._late[table]
+
     def succeeded(self, table: TableId) -> None:
         """Forget a table's failures."""
+        if table not in self.paused:
+            self._late.pop(table, None)
         self.retries.forget(table)
         self._forget_recorded_failure(table)
 

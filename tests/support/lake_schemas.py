@@ -23,6 +23,7 @@ NAMES = (
     "tag-v1.json",
     "verified-v1.json",
     "verify-report-v1.json",
+    "watched-v1.json",
 )
 PROPERTIES = "lake-properties-v1.json"
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from replicator.batch import TableTask, divided, prefetch_records
+from replicator.batch import TableTask, divided
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
+from replicator.batch.prefetch import prefetch_plans, prefetch_records
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 from replicator.sources.archive import ArchiveWriter, Event
@@ -83,6 +84,24 @@ def test_prefetch_fetches_large_rows_only_once(log: CountingLog) -> None:
     log.asked.clear()
     assert with_records(context, task(SMALL, 0, 10), task(LARGE, 10, 20)) == {SMALL: 10}
     assert with_records(context, task(LARGE, 10, 13)) == {LARGE: 3}
+    assert log.asked == [{SMALL}, {LARGE}]
+
+
+def test_last_records_of_other_tables_are_fetched_too_if_their_events_may_have_no_schema(
+    log: CountingLog,
+) -> None:
+    log.grows = True
+    context = prefetching(log, DriverLimits(table_events=5))
+    context.schemas = SimpleNamespace(needs_definitions=lambda table: table.name == "large")
+    first, second = task(LARGE, 0, 10), task(LARGE, 10, 20)
+    ((small,), (large, later)) = prefetch_plans(context, [[task(SMALL, 0, 5)], [first, second]])
+    assert (small.records is None, small.tail) == (False, None)
+    assert [t.tail and t.tail.column("offset").to_pylist() for t in (large, later)] == [
+        list(range(12, 20)),
+        list(range(12, 20)),
+    ]
+    ((without,),) = prefetch_plans(context, [[task(SMALL, 0, 20)]])
+    assert (without.records, without.tail) == (None, None)
     assert log.asked == [{SMALL}, {LARGE}]
 
 

@@ -18,6 +18,7 @@ RELOADABLE = [
     "source.tables",
     "source.exclude",
     "source.helper_tables",
+    "source.watch_binlog",
     "source.signal_table",
     "log.bootstrap_servers",
     "log.registry_url",

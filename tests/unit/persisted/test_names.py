@@ -81,6 +81,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.reread",
         "replicator.reread-done",
         "replicator.reread.",
+        "replicator.watched",
         "replicator.rewind.",
         "replicator.restated",
         "replicator.tag.",

@@ -33,6 +33,7 @@ from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.rewind import REWIND_KEY, Rewind
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
+from replicator.model.watched import WATCHED_KEY, Watched
 from replicator.schema.changes import (
     KEPT_KEY,
     PENDING_CLEAR_KEY,
@@ -135,6 +136,9 @@ def test_every_property_is_described() -> None:
             f"{REREAD_KEY}shop.b": _narrowed(Narrowed("id", (KeySpan(-5, 2**64 - 1, 9),))),
             f"{REREAD_KEY}shop.c": _narrowed(Narrowed("uid", (KeySpan(0, 1, 9), KeySpan(3, 4, 5)), 16)),
             f"{REWIND_KEY}shop.a": Rewind(TableId("shop", "a"), "lost", "binlog.000007", 9, 1).to_json(),
+            WATCHED_KEY: Watched(
+                "3e11-17", "binlog.000007", 4, "binlog.000008", 157, "3e11-17:1-5"
+            ).to_json(),
             f"{VERIFIED_KEY}shop.a": CHECK.to_json(),
             f"{CHECKS_KEY}shop.a": CheckHistory(CHECK.table).followed(CHECK).to_json(),
             "owner": "x",

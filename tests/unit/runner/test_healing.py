@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from replicator.config import HealConfig
-from replicator.errors import EventsLost, MissingKey, PartitionsAdded, UnknownValues, UnloggedChange
+from replicator.errors import EventsLost, EventsWrong, MissingKey, PartitionsAdded, UnknownValues, UnloggedChange
 from replicator.model.reread import Request, new_request
 from replicator.model.table import TableId
 from replicator.runner.healing import Healing
@@ -31,6 +31,7 @@ def paused(cause: Exception, **config: object) -> Healing:
         (UnknownValues("odd"), {ORDERS: "odd"}),
         (PartitionsAdded("more"), {ORDERS: "more"}),
         (UnloggedChange("dropped"), {ORDERS: "dropped"}),
+        (EventsWrong("wrong"), {ORDERS: "wrong"}),
         (MissingKey("no key"), {}),
     ],
 )

@@ -11,6 +11,7 @@ from replicator.errors import (
     DecodeError,
     FencedError,
     LakeUnavailable,
+    LateDefinition,
     LogUnavailable,
     MissingSchema,
     RegistryRefused,
@@ -54,6 +55,7 @@ def test_verdict_depends_on_the_class_of_the_error(
 def test_verdict_of_a_missing_definition_depends_on_the_log() -> None:
     assert verdict(MissingSchema("x"), log_grows=True) is Verdict.RETRY
     assert verdict(MissingSchema("x"), log_grows=False) is Verdict.PAUSE
+    assert verdict(LateDefinition("x"), log_grows=True) is Verdict.RETRY
 
 
 def test_decide_counts_the_events_that_pause_tables() -> None:

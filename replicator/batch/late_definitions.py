@@ -1,0 +1,88 @@
+"""Find out whether the definition of a table is late: its newest events have other columns than it.
+
+Definitions come by another topic than events, without an order between the two. Events without a schema would be
+decoded without a column that the definition lacks, so they wait. Definitions arrive in the order of the schema changes:
+if that of a partition's last event is there, those of all earlier ones are.
+
+A column that all events lack does not count: the connector leaves it out.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from replicator.batch.context import TAIL, MirrorContext, TableTask
+from replicator.decode.image_fields import ImageFields
+from replicator.errors import LateDefinition
+from replicator.model.avro_names import adjusted
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.table import TableId
+from replicator.schema.history import SchemaHistory
+
+_SHOWN: Final = 5
+"""Number of columns in a message."""
+
+
+def check_definition(context: MirrorContext, task: TableTask) -> None:
+    """Check that the definition of a table is not late for the events of a task, as far as they have no schema.
+
+    Raises:
+        LateDefinition: it is.
+    """
+    history = context.schemas.history(task.table)
+    if not history or not context.log.grows:
+        return
+    for r in task.ranges:
+        if (last := next(_images(context, task, r), None)) is None:
+            continue
+        _check(task.table, history, last, context.image_fields.get((task.topic, r.partition)))
+        context.image_fields[task.topic, r.partition] = last.names
+
+
+def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator[ImageFields]:
+    """Yield the fields of the last events of a range, as far as they have a row and no schema; newest first.
+
+    If the records are not at hand, these are the last ones of the table: their definition is there if all are.
+    """
+    records, end = (task.tail, None) if task.records is None else (task.records, r.end)
+    if records is None:
+        return
+    partitions, offsets = (records.column(name).to_numpy() for name in ("partition", "offset"))
+    inside = (partitions == r.partition) & (offsets >= r.start)
+    if end is not None:
+        inside &= offsets < end
+    rows = np.flatnonzero(inside)
+    last = rows[np.argsort(offsets[rows])][-TAIL:][::-1]
+    for value in records.column("value").take(pa.array(last)).to_pylist():
+        if value is not None and (found := context.schemas.image_fields(value)) is not None:
+            yield found
+
+
+def _check(table: TableId, history: SchemaHistory, last: ImageFields, before: frozenset[str] | None) -> None:
+    """Compare the last event with its version of the definition, and with an event that was applied `before`."""
+    version = history.versions[history.index_of(last.position, last.ts_ms)]
+    if before == last.names or not version.start.is_before(last.position, last.ts_ms):
+        # In the latter case, the event is older than all known definitions.
+        return
+    written = {c.written for c in version.schema.columns}
+    known = written | {adjusted(name) for name in written}
+    more = last.names - known
+    if version.position.file == "":
+        # It was read from the source, perhaps after a column of the event was dropped.
+        more = more - before if before is not None else frozenset()
+    fewer = ((before or frozenset()) & written) - last.names
+    if more or fewer:
+        raise LateDefinition(
+            f"events of {table} differ from its definition: " + "; ".join(_told(more, fewer)),
+            "let the connector write the schema-change topic (include.schema.changes=true), or check that its records "
+            "reach the broker; the table then continues by itself",
+        )
+
+
+def _told(more: frozenset[str], fewer: frozenset[str]) -> Iterator[str]:
+    for columns, told in ((more, "the definition lacks"), (fewer, "the events lack")):
+        if columns:
+            names = sorted(columns)
+            yield f"{told} {', '.join(names[:_SHOWN])}" + (", …" if len(names) > _SHOWN else "")

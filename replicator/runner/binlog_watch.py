@@ -1,0 +1,210 @@
+"""Watch the source's binlog beside the stream, for changes that the events do not tell as they are.
+
+A thread reads the binlog; see `sources.binlog.deviations`. The scheduler's thread pauses the tables of what it finds,
+and they are healed as others are. A table is not paused before the connector has read past the transaction: a re-read
+that began earlier would get its events once more.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from replicator.batch import MirrorContext
+from replicator.config import Config, KafkaLog
+from replicator.errors import ConnectError, EventsWrong, PrivilegeError, ReplicatorError
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.gtid import GtidSet
+from replicator.model.table import TableId
+from replicator.model.watched import WATCHED_KEY, Watched, watched_in
+from replicator.runner.table_states import TableStates
+from replicator.sources.binlog.deviations import Deviation, DeviationKind
+from replicator.sources.connector_settings import connect_client
+from replicator.sources.mysql.connection import connect
+from replicator.sources.mysql.deviation_reader import DeviationReader
+from replicator.sources.mysql.statement_tables import changed_in_source
+from replicator.sources.mysql.tables import tables_in_source
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.binlog")
+_POLL_S: Final = 1.0
+"""How often the end of the binlog is asked for."""
+_RETRY_S: Final = 5.0
+_RECORD_S: Final = 30.0
+"""How often it is recorded up to where the binlog was watched, if nothing was found."""
+_READ_TIMEOUT_S: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspected:
+    """A deviation, and the mirrored tables that it may have changed."""
+
+    deviation: Deviation
+    tables: tuple[TableId, ...]
+
+
+class BinlogWatch:
+    """Watches the binlog of one mirror's source.
+
+    `step` and `close` are for the scheduler's thread; the rest is for the thread that `start` starts.
+    """
+
+    def __init__(self, context: MirrorContext, tables: TableStates) -> None:
+        self._context = context
+        self._tables = tables
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._ready: list[_Suspected] = []
+        self._watched: Watched | None = None
+        self._recorded: Watched | None = None
+        self._recorded_at: float | None = None
+        self._pending: list[_Suspected] = []
+        self._is_behind = True
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it has not read the binlog up to its end yet, or tables are to be paused; not if it cannot read."""
+        with self._lock:
+            return self._is_behind or bool(self._ready)
+
+    def start(self) -> None:
+        """Start to watch where an earlier process has stopped.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        lake, config = self._context.lake, self._context.config
+        self._recorded = watched_in(lake.namespace_properties(config.lake.ops_namespace))
+        self._context.prepared.begin()
+        threading.Thread(target=self._run, name="binlog", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop watching. Does not wait for the thread, which may be in a request."""
+        self._stop.set()
+        self._context.prepared.end()
+
+    def step(self) -> None:
+        """Pause the tables of what was found, and record up to where the binlog was watched.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer; nothing is forgotten.
+        """
+        with self._lock:
+            ready, watched, behind = list(self._ready), self._watched, self._is_behind
+        for suspected in ready:
+            for table in suspected.tables:
+                self._tables.pause(table, _error(table, suspected.deviation))
+            with self._lock:
+                self._ready.remove(suspected)
+        if self._recorded_at is None:
+            is_due = bool(ready) or self._recorded is None or not behind
+        else:
+            is_due = bool(ready) or time.monotonic() >= self._recorded_at + _RECORD_S
+        if watched is not None and watched != self._recorded and is_due:
+            lake, config = self._context.lake, self._context.config
+            lake.set_namespace_property(config.lake.ops_namespace, WATCHED_KEY, watched.to_json())
+            self._recorded, self._recorded_at = watched, time.monotonic()
+
+    def _run(self) -> None:
+        reader = DeviationReader(self._recorded)
+        try:
+            while not self._stop.is_set():
+                try:
+                    with connect(self._context.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
+                        connection.execution_options(isolation_level="AUTOCOMMIT")
+                        self._watch(connection, reader)
+                except PrivilegeError as error:
+                    _LOG.warning("the binlog is not watched", reason=error.message, next=error.hint)
+                    return
+                except (ReplicatorError, ValueError) as error:
+                    reason = error.message if isinstance(error, ReplicatorError) else str(error)
+                    _LOG.info("the binlog is not watched at the moment", reason=reason)
+                    self._set_behind(False)
+                    self._stop.wait(_RETRY_S)
+        finally:
+            self._set_behind(False)
+            self._context.prepared.end()
+
+    def _watch(self, connection: Connection, reader: DeviationReader) -> None:
+        """Read the binlog until the watch is stopped. Raises ReplicatorError if the server does not answer."""
+        while not self._stop.is_set():
+            found, more = reader.read(connection)
+            if (gap := reader.take_gap()) is not None:
+                _LOG.warning(
+                    "a part of the binlog was not watched",
+                    since=str(gap.since),
+                    reason=gap.reason,
+                    next="run: replicator verify",
+                )
+            for deviation in found:
+                self._note(connection, deviation)
+            self._publish(reader, caught_up=not more)
+            if not more:
+                self._stop.wait(_POLL_S)
+
+    def _note(self, connection: Connection, deviation: Deviation) -> None:
+        if deviation.kind is DeviationKind.UNKNOWN:
+            _LOG.warning(
+                "an XA transaction was rolled back, and it is not known which tables it had changed",
+                at=str(deviation),
+                next="run: replicator verify",
+            )
+            return
+        mirrored = tables_in_source(connection, self._context.config)
+        if deviation.kind is DeviationKind.STATEMENT:
+            tables = tuple(changed_in_source(connection, deviation.changed, mirrored))
+        else:
+            tables = tuple(table for table in mirrored if deviation.changed.may_have(table))
+        if tables:
+            self._pending.append(_Suspected(deviation, tables))
+
+    def _publish(self, reader: DeviationReader, *, caught_up: bool) -> None:
+        """Give the scheduler's thread what the connector has read, and tell re-reads of prepared transactions."""
+        found = [(s, _has_read(self._context.config, s.deviation)) for s in self._pending]
+        read = [s for s, has_read in found if has_read]
+        self._pending = [s for s, has_read in found if not has_read]
+        # What a stopped connector has not read may take any time.
+        awaited = any(has_read is False for _, has_read in found)
+        with self._lock:
+            self._ready += read
+            if not self._pending:
+                # Otherwise a restart must find them again.
+                self._watched = reader.watched()
+        self._set_behind(awaited or not caught_up)
+        if reader.reached is not None and not self._stop.is_set():
+            prepared = [found.tables | found.stated for found in reader.open.values()]
+            self._context.prepared.note(reader.reached.order, prepared)
+
+    def _set_behind(self, behind: bool) -> None:
+        with self._lock:
+            self._is_behind = behind
+
+
+def _error(table: TableId, deviation: Deviation) -> EventsWrong:
+    return EventsWrong(
+        f"the events of {table} do not tell its rows: {deviation.kind}, at {deviation}",
+        f"read the table again: replicator heal {table}",
+    )
+
+
+def _has_read(config: Config, deviation: Deviation) -> bool | None:
+    """Return whether the connector has read past a transaction; True without Kafka Connect, which would know.
+
+    None if the connector does not run, or Kafka Connect does not answer.
+    """
+    client, log = connect_client(config), config.log
+    if client is None or not isinstance(log, KafkaLog):
+        return True
+    gtids = None if deviation.gtid is None else GtidSet.parse(deviation.gtid)
+    try:
+        found = client.find(log.topic_prefix)
+        offset = None if found is None else client.offset(found.name)
+        known = None if offset is None else ConnectorOffset.from_json(offset)
+    except (ConnectError, ValueError):
+        return None
+    end = BinlogEnd(deviation.end.file, deviation.end.pos, gtids)
+    if known is not None and known.covers(end):
+        return True
+    return False if found is not None and found.state.summary == "RUNNING" else None

@@ -1,0 +1,119 @@
+"""Transactions in a binlog whose rows the change events do not tell, in what a real server lists."""
+
+import pytest
+
+from replicator.model.table import TableId
+from replicator.schema.dml import ChangedTables
+from replicator.sources.binlog.deviations import BinlogPlace, Deviation, DeviationKind, DeviationScanner
+from tests.support.listed_events import (
+    CALLS,
+    COMMITTED,
+    COMPRESSED,
+    DEFINITIONS,
+    FILE,
+    ONE_PHASE,
+    ROLLED_BACK,
+    ROWS,
+    STATEMENTS,
+    TWICE,
+    UUID,
+    listed,
+)
+
+A, B = TableId("shop", "a"), TableId("shop", "b")
+
+
+def scan(text: str) -> list[Deviation]:
+    return DeviationScanner().scan(listed(text))
+
+
+def test_rolled_back_transaction_deviates_in_the_tables_of_its_row_events() -> None:
+    assert scan(ROLLED_BACK) == [
+        Deviation(
+            DeviationKind.ROLLED_BACK,
+            ChangedTables(frozenset({A, B})),
+            BinlogPlace(FILE, 1428),
+            BinlogPlace(FILE, 1610),
+            f"{UUID}:5",
+        )
+    ]
+
+
+def test_compressed_transaction_is_seen_too() -> None:
+    (found,) = scan(COMPRESSED)
+    assert (found.kind, found.gtid) == (DeviationKind.ROLLED_BACK, f"{UUID}:10")
+    assert found.changed.tables == {A}
+
+
+@pytest.mark.parametrize("text", [COMMITTED, ONE_PHASE, ROWS])
+def test_committed_transactions_do_not_deviate(text: str) -> None:
+    assert scan(text) == []
+
+
+def test_definitions_do_not_deviate_except_a_table_made_of_a_query() -> None:
+    assert [found.changed.tables for found in scan(DEFINITIONS)] == [{TableId("shop", "c")}]
+
+
+def test_each_transaction_with_a_statement_deviates() -> None:
+    found = scan(STATEMENTS)
+    assert {d.kind for d in found} == {DeviationKind.STATEMENT}
+    assert [d.at.pos for d in found] == [4429, 4771, 5221, 5637, 5979]
+    assert [(d.changed.may_have(A), d.changed.may_have(B)) for d in found] == [
+        (True, False),
+        (True, True),
+        (True, True),
+        (False, True),
+        (False, True),
+    ]
+
+
+def test_statements_of_one_transaction_are_one_deviation() -> None:
+    (found,) = scan(TWICE)
+    assert found.changed.tables == {A, B}
+    assert (found.at.pos, found.end.pos) == (7386, 7861)
+
+
+def test_function_may_change_all_tables_of_its_database() -> None:
+    called, other = scan(CALLS)
+    assert called.changed.databases == {"shop"}
+    assert other.changed.tables == {A}
+
+
+def test_open_transaction_is_known_and_a_restart_begins_with_it() -> None:
+    scanner, events = DeviationScanner(), listed(ROLLED_BACK)
+    following = BinlogPlace(FILE, 1610)
+    assert scanner.scan(events[:-2]) == []
+    assert [found.tables.tables for found in scanner.open.values()] == [{A, B}]
+    assert scanner.restart_at(following) == BinlogPlace(FILE, 867)
+    assert len(scanner.scan(events[-2:])) == 1
+    assert not scanner.open
+    assert scanner.restart_at(following) == following
+
+
+def test_restart_begins_with_the_transaction_that_was_not_read_whole() -> None:
+    scanner = DeviationScanner()
+    scanner.scan(listed(STATEMENTS)[:2])
+    assert scanner.restart_at(BinlogPlace(FILE, 4610)) == BinlogPlace(FILE, 4429)
+
+
+def test_outcome_of_an_unknown_transaction() -> None:
+    rolled_back, committed = (listed(text)[-2:] for text in (ROLLED_BACK, COMMITTED))
+    assert [d.kind for d in DeviationScanner().scan(rolled_back)] == [DeviationKind.UNKNOWN]
+    assert DeviationScanner().scan(committed) == []
+
+
+def test_statements_of_an_xa_transaction_deviate_only_if_it_commits() -> None:
+    statement = "1100\tQuery\t1126\tuse `shop`; DELETE FROM a"
+    stated = [
+        "\n".join([*text.strip().splitlines()[:2], statement, *text.strip().splitlines()[-4:]])
+        for text in (ROLLED_BACK, COMMITTED)
+    ]
+    rolled_back, committed = map(scan, stated)
+    assert rolled_back == []
+    assert [(d.kind, set(d.changed.tables)) for d in committed] == [(DeviationKind.STATEMENT, {A})]
+
+
+def test_name_with_dots_means_every_table_that_it_may_be() -> None:
+    (found,) = scan(ROLLED_BACK.replace("(shop.a)", "(my.shop.a)"))
+    assert found.changed.may_have(TableId("my", "shop.a"))
+    assert found.changed.may_have(TableId("my.shop", "a"))
