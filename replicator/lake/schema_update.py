@@ -5,8 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from replicator.errors import CommitConflict, UnsupportedChange
+from replicator.errors import UnsupportedChange
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.exact_commit import begin
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
     PENDING_FILLS_KEY,
@@ -68,11 +69,8 @@ def alter(
         _refuse_mapped_names(table, changes)
     own, before = table.own_columns(), table.schema_json()
     with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
-        loaded = table.java.operations().current().metadataFileLocation()
-        transaction = table.java.newTransaction()
-        start = transaction.startMetadata()
-        if start.metadataFileLocation() != loaded:
-            raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
+        exact = begin(table)
+        transaction = exact.java
         if branch is not None:
             transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
             transaction.manageSnapshots().removeBranch(branch).commit()
@@ -92,8 +90,7 @@ def alter(
             update.remove(PENDING_FILLS_KEY)
         _note_unfilled(table, update, changes, fill=fill)
         update.commit()
-        # The commit succeeds only on top of the loaded metadata; see `publish`.
-        transaction.underlyingOps().commit(start, transaction.currentMetadata())
+        exact.commit()
         table.java.refresh()
 
 
