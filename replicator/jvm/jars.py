@@ -51,7 +51,8 @@ def report_download(line: str) -> None:
 class JarSet:
     """The libraries of one Java program: root libraries (`group:artifact:version`), minus exclusions.
 
-    A root with a classifier (`group:artifact:version:classifier`) is one jar, without the libraries that it needs.
+    A root with a classifier (`group:artifact:version:classifier`, which may be empty) is one jar, without the libraries
+    that it needs.
     `distribution` (`group:artifact:version:classifier`) is a complete program as one `tar.gz`, which is unpacked.
     `services` are pairs of interface and class for Java's service loader; they are written to a jar of their own.
     """
@@ -77,7 +78,8 @@ class JarSet:
             if not classifiers:
                 lines.append(f"{start}/>")
             for classifier in classifiers:
-                named = f'name="{artifact}" type="jar" ext="jar" {extra} e:classifier="{classifier}"'
+                named = f'name="{artifact}" type="jar" ext="jar"'
+                named += f' {extra} e:classifier="{classifier}"' if classifier else ""
                 lines.append(f'{start} transitive="false"><artifact {named}/></dependency>')
         if self.distribution:
             group, artifact, version, classifier = self.distribution.split(":")

@@ -259,7 +259,6 @@ class JavaClasses:
         self.functions = _class(jvm, "com.google.common.base.Functions")
         self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
         self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
-        self.hadoop_path = _class(jvm, "org.apache.hadoop.fs.Path")
         self.collections = _class(jvm, "java.util.Collections")
         self.hash_map = _class(jvm, "java.util.HashMap")
         self.array_list = _class(jvm, "java.util.ArrayList")

@@ -10,13 +10,13 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pyspark
 
-from replicator.jvm.jars import JarSet, find_java, jars, spark_jars
+from replicator.jvm.jars import AWS, JarSet, find_java, jars, spark_jars
 
 _READY_S: Final = 90.0
 _SPARK: Final = Path(pyspark.__file__).parent / "jars"
@@ -39,6 +39,13 @@ _REST: Final = JarSet(
     ),
     ("org.slf4j:*",),
 )
+
+# The server puts the credentials of all stores into its answers, and Iceberg's code for them knows their names.
+_REST_STORES: Final = JarSet(
+    "rest-catalog-stores",
+    tuple(f"org.apache.iceberg:iceberg-{name}:1.11.0:" for name in ("aws", "gcp", "azure")),
+)
+_HADOOP: Final = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "slf4j-api-*.jar")
 
 _HIVE_SETTINGS: Final = {
     "javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
@@ -66,21 +73,26 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def rest_server(folder: Path) -> Iterator[int]:
-    """Run a REST catalog, whose tables are in `folder`, while the block runs; yield its port."""
+def rest_server(folder: Path, s3: Mapping[str, str] | None = None) -> Iterator[int]:
+    """Run a REST catalog, whose tables are in `folder`, while the block runs; yield its port.
+
+    With `s3` (options of Iceberg with a `warehouse`), the tables are there, and clients get the credentials from the
+    catalog.
+    """
     port = free_port()
-    names = ("hadoop-client-api-*", "hadoop-client-runtime-*", "slf4j-api-*")
-    needed = [path for name in names for path in _SPARK.glob(f"{name}.jar")]
-    sqlite = [path for path in spark_jars() if path.name.startswith("sqlite-jdbc")]
-    command = _java(
-        [*jars(_REST), *jars(_REST_SERVER), *needed, *sqlite], "org.apache.iceberg.rest.RESTCatalogServer"
-    )
-    environment = {
-        "CATALOG_REST_PORT": str(port),
-        "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
-        "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
-    }
-    with _running(command, folder / "rest.log", port, env=os.environ | environment):
+    libraries = [*jars(_REST), *jars(_REST_SERVER)]
+    libraries += [path for name in _HADOOP for path in _SPARK.glob(name)]
+    libraries += [path for path in spark_jars() if path.name.startswith("sqlite-jdbc")]
+    settings = {"rest.port": str(port), "uri": f"jdbc:sqlite:{folder}/catalog.db"}
+    if s3 is None:
+        settings["warehouse"] = f"file://{folder}/warehouse"
+    else:
+        libraries += [*jars(_REST_STORES), *jars(AWS)]
+        settings |= {**s3, "include-credentials": "true"}
+    names = {key: "CATALOG_" + key.replace("-", "__").replace(".", "_").upper() for key in settings}
+    environment = os.environ | {names[key]: value for key, value in settings.items()}
+    command = _java(libraries, "org.apache.iceberg.rest.RESTCatalogServer")
+    with _running(command, folder / "rest.log", port, env=environment):
         yield port
 
 
