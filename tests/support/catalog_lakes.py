@@ -13,8 +13,12 @@ from tests.support.lake_harness import LakeHarness
 from tests.support.tcp_proxy import LosingProxy, losing_proxy
 
 KINDS: Final = ("sqlite", "postgresql", "rest", "hive")
-_COMMITS: Final = {"postgresql": b"UPDATE iceberg_tables", "rest": b"POST /v1/", "hive": b"alter_table"}
-"""What a request to commit contains."""
+_COMMITS: Final = {
+    "postgresql": "UPDATE iceberg_tables",
+    "rest": "POST /v1/namespaces/{namespace}/tables/orders HTTP",
+    "hive": "alter_table",
+}
+"""What a request to commit contains; on REST, to commit to the mirror of `orders`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class CatalogLake(LakeHarness):
         """Lose the answer to the next commit; the server must have a proxy."""
         proxy = self.server.proxy
         assert proxy is not None
-        proxy.lose_answer_to(_COMMITS[self.server.kind])
+        proxy.lose_answer_to(_COMMITS[self.server.kind].format(namespace=self.namespace).encode())
         return proxy
 
     def sql(self, text: str) -> list[dict[str, Any]]:
