@@ -85,7 +85,7 @@ def test_lake_jars_are_those_of_catalog_and_store(
 ) -> None:
     asked: list[JarSet] = []
 
-    def fetched(wanted: JarSet, cache: Path | None = None) -> list[Path]:  # noqa: ARG001 as the real one
+    def fetched(wanted: JarSet, cache: Path | None = None) -> list[Path]:
         asked.append(wanted)
         return [Path(f"{wanted.name}.jar")]
 
