@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import pwd
 import shutil
 import socket
 import subprocess
@@ -120,9 +121,10 @@ def postgres_server() -> Iterator[int]:
     try:
         _unpack_postgres(folder)
         if os.geteuid() == 0:
-            user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+            nobody = pwd.getpwnam("nobody")
+            user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             for path in (folder, *folder.rglob("*")):
-                shutil.chown(path, "nobody", "nogroup")
+                os.chown(path, nobody.pw_uid, nobody.pw_gid, follow_symlinks=False)
         data = folder / "data"
         initialize = [
             str(folder / "bin" / "initdb"),
