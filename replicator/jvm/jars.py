@@ -20,10 +20,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from replicator.config import LakeConfig
 from replicator.errors import JavaMissing, ReplicatorError
 from replicator.locks import FileLock
 
 MARKER = "complete.json"
+_FILE_IO = "io-impl"
+_S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 JAVA_MIN, JAVA_MAX = 17, 22
 """Spark 4.0 needs 17; since 24 (and by default 23) Java refuses a call that Spark's Hadoop client makes."""
 
@@ -48,6 +51,8 @@ def report_download(line: str) -> None:
 class JarSet:
     """The libraries of one Java program: root libraries (`group:artifact:version`), minus exclusions.
 
+    A root with a classifier (`group:artifact:version:classifier`, which may be empty) is one jar, without the libraries
+    that it needs.
     `distribution` (`group:artifact:version:classifier`) is a complete program as one `tar.gz`, which is unpacked.
     `services` are pairs of interface and class for Java's service loader; they are written to a jar of their own.
     """
@@ -66,12 +71,18 @@ class JarSet:
             f'  <info organisation="replicator" module="{self.name}"/>',
             "  <dependencies>",
         ]
+        extra = 'xmlns:e="http://ant.apache.org/ivy/extra"'
         for root in self.roots:
-            group, artifact, version = root.split(":")
-            lines.append(f'    <dependency org="{group}" name="{artifact}" rev="{version}" conf="default"/>')
+            group, artifact, version, *classifiers = root.split(":")
+            start = f'    <dependency org="{group}" name="{artifact}" rev="{version}" conf="default"'
+            if not classifiers:
+                lines.append(f"{start}/>")
+            for classifier in classifiers:
+                named = f'name="{artifact}" type="jar" ext="jar"'
+                named += f' {extra} e:classifier="{classifier}"' if classifier else ""
+                lines.append(f'{start} transitive="false"><artifact {named}/></dependency>')
         if self.distribution:
             group, artifact, version, classifier = self.distribution.split(":")
-            extra = 'xmlns:e="http://ant.apache.org/ivy/extra"'
             lines += [
                 f'    <dependency org="{group}" name="{artifact}" rev="{version}" conf="default" transitive="false">',
                 f'      <artifact name="{artifact}" type="tar.gz" ext="tar.gz" {extra} e:classifier="{classifier}"/>',
@@ -116,6 +127,12 @@ SPARK = JarSet(
         "org.apache.spark:spark-tags_2.13",
     ),
 )
+
+POSTGRESQL = JarSet("postgresql", ("org.postgresql:postgresql:42.7.14",), ("org.checkerframework:*",))
+"""The driver of JDBC catalogs in PostgreSQL."""
+
+AWS = JarSet("aws", ("org.apache.iceberg:iceberg-aws-bundle:1.11.0",))
+"""The clients that Iceberg's S3FileIO and its Glue catalog use."""
 
 KAFKA = JarSet(
     "kafka",
@@ -169,6 +186,16 @@ def default_cache() -> Path:
 def spark_jars(cache: Path | None = None) -> list[Path]:
     """Return the jars that the engine adds to PySpark's class path. Raises JavaMissing, ReplicatorError."""
     return jars(SPARK, cache)
+
+
+def lake_jars(lake: LakeConfig, cache: Path | None = None) -> list[Path]:
+    """Return the jars that only this catalog or its file system needs. Raises JavaMissing, ReplicatorError."""
+    found = []
+    if (lake.uri or "").startswith("jdbc:postgresql:"):
+        found += jars(POSTGRESQL, cache)
+    if lake.catalog == "glue" or lake.options.get(_FILE_IO) == _S3_FILE_IO:
+        found += jars(AWS, cache)
+    return found
 
 
 def kafka_jars(cache: Path | None = None) -> list[Path]:

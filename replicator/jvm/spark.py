@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from replicator.config import CATALOG_NAME, Config, LakeConfig
 from replicator.errors import JavaGone, ReplicatorError
 from replicator.jvm.class_data_sharing import class_archive
-from replicator.jvm.jars import find_java, spark_jars
+from replicator.jvm.jars import find_java, lake_jars, spark_jars
 from replicator.jvm.launch import launch_java
 
 _CATALOG: Final = f"spark.sql.catalog.{CATALOG_NAME}"
@@ -41,6 +41,7 @@ _KAFKA_CONSUMERS: Final = {
     for setting in ("timeout", "evictorThreadRunInterval")
 }
 
+_CLASS_PATH: Final = "spark.driver.extraClassPath"
 _END_S: Final = 1.0
 """A process whose connections break has usually ended within this time."""
 
@@ -77,7 +78,7 @@ def build_session(config: Config) -> SparkSession:
     # Executors must run the interpreter that has our libraries, not the first python3 on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    conf = session_conf(config, spark_jars())
+    conf = session_conf(config, [*spark_jars(), *lake_jars(config.lake)])
     builder = SparkSession.builder.appName(f"replicator {config.mirror.name}").master(config.spark.master)
     for name, value in conf.items():
         builder = builder.config(name, value)
@@ -130,7 +131,8 @@ def _java(config: Config, conf: Mapping[str, str], java: Path) -> Any:
     """
     # SQL settings are read from the context later.
     early = {name: value for name, value in conf.items() if not name.startswith("spark.sql.")}
-    classes = class_archive(java, [*spark_jars(), Path(pyspark.__file__).parent / "jars"])
+    libraries = [path for path in map(Path, conf[_CLASS_PATH].split(os.pathsep)) if path.exists()]
+    classes = class_archive(java, [*libraries, Path(pyspark.__file__).parent / "jars"])
     # Before it lets the heap grow, the parallel collector scans all of it, twice in a large batch.
     heap = f"-Xms{config.spark.driver_memory}"
     options = [*classes.java_options(), heap, _WIDE_ROWS, _AVRO_LIMITS, early.get(_DEFAULT_OPTIONS, "")]
@@ -239,7 +241,7 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
     conf = {
         "spark.driver.memory": config.spark.driver_memory,
         # On the class path the JVM finds the libraries at once; spark.jars would copy 60 MB on each start.
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        _CLASS_PATH: os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(_JAVA_OPTIONS),
         "spark.executor.defaultJavaOptions": f"{_WIDE_ROWS} {_AVRO_LIMITS}",
         "spark.ui.enabled": "false",
@@ -281,7 +283,11 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         conf["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
     else:
         conf["spark.jars"] = ",".join(map(str, jars))
-    return conf | config.spark.session_conf()
+    chosen = config.spark.session_conf()
+    if _CLASS_PATH in chosen:
+        # Further drivers and file systems. Without the engine's own libraries, nothing works.
+        chosen = chosen | {_CLASS_PATH: os.pathsep.join((conf[_CLASS_PATH], chosen[_CLASS_PATH]))}
+    return conf | chosen
 
 
 def catalog_conf(lake: LakeConfig) -> Mapping[str, str]:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, LakeUnavailable
 from replicator.lake.applied_deletes import AppliedDeletes
+from replicator.lake.exact_commit import begin
 from replicator.lake.table_metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 from replicator.model.identifiers import quoted
@@ -258,14 +259,18 @@ class JavaClasses:
         self.output_file_factory = _class(jvm, iceberg + "io.OutputFileFactory")
         self.file_format = _class(jvm, iceberg + "FileFormat")
         self.partition_spec = _class(jvm, iceberg + "PartitionSpec")
+        self.update_requirement = _class(jvm, iceberg + "UpdateRequirement")
+        self.update_requirements = _class(jvm, iceberg + "UpdateRequirements")
+        self.update_table_request = _class(jvm, iceberg + "rest.requests.UpdateTableRequest")
+        self.rest_errors = _class(jvm, iceberg + "rest.ErrorHandlers")
         self.functions = _class(jvm, "com.google.common.base.Functions")
         self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
         self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
-        self.hadoop_path = _class(jvm, "org.apache.hadoop.fs.Path")
         self.collections = _class(jvm, "java.util.Collections")
         self.hash_map = _class(jvm, "java.util.HashMap")
         self.array_list = _class(jvm, "java.util.ArrayList")
         self.string = _class(jvm, "java.lang.String")
+        self.java_class = _class(jvm, "java.lang.Class")
         self.byte_stream = _class(jvm, "java.io.ByteArrayInputStream")
         self.stream = _class(jvm, "java.util.stream.Stream")
         parquet = iceberg + "shaded.org.apache.parquet."
@@ -369,16 +374,22 @@ class Lake:
             self._catalog.dropTable(self._identifier(namespace, name), True)
 
     def set_properties(self, table: LakeTable, properties: Mapping[str, str]) -> None:
-        """Set the properties that differ; without a difference there is no commit."""
+        """Set the properties that differ; without a difference there is no commit.
+
+        Raises:
+            CommitConflict: the table was changed since it was loaded.
+        """
         present = table.java.properties()
         changed = {key: value for key, value in properties.items() if present.get(key) != value}
         if not changed:
             return
         with lake_errors(f"properties of {table.namespace}.{table.name} cannot be set"):
-            update = table.java.updateProperties()
+            transaction = begin(table)
+            update = transaction.java.updateProperties()
             for key, value in changed.items():
                 update.set(key, value)
             update.commit()
+            transaction.commit()
             table.java.refresh()
 
     def upgrade(self, table: LakeTable, format_version: int) -> None:

@@ -2,20 +2,19 @@
 
 The commit is a compare-and-swap on two levels. First, the table must carry the marker from which the batch started;
 otherwise another process writes the same table, and this one stops. Second, the commit replaces exactly the metadata
-with which the table was loaded: if another commit was made since, nothing is committed, and the caller plans the batch
-again.
+with which the table was loaded, see `exact_commit`: if another commit was made since, nothing is committed, and the
+caller plans the batch again.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-
 from replicator import failpoints
-from replicator.errors import CommitConflict, FencedError
+from replicator.errors import FencedError, LakeError
 from replicator.lake.absorb import added_data, added_deletes
-from replicator.lake.catalog import Lake, LakeTable, java_class, lake_errors
+from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.exact_commit import begin
 from replicator.lake.ownership import another_mirrors
 from replicator.lake.position_deletes import StagedDeletes
 from replicator.lake.row_locations import RowChanges
@@ -56,7 +55,8 @@ def publish(
 ) -> int | None:
     """Commit `staged` and `marker` to `table`, whose newest marker must be `base`.
 
-    If no row changes, the commit writes the marker to the table's properties and makes no snapshot.
+    If no row changes, the commit writes the marker to the table's properties. It makes a snapshot only if the catalog
+    needs one, see `exact_commit`.
 
     Returns the table's current snapshot after the commit; None if it is unknown, because the commit succeeded but the
     catalog's answer was lost.
@@ -65,7 +65,7 @@ def publish(
         ForeignTable: the table belongs to another mirror.
         FencedError: the table's marker is not `base`: another process writes this mirror.
         CommitConflict: another commit was made since the table was loaded; nothing was changed.
-        LakeUnavailable: the catalog failed, and the commit certainly did not succeed.
+        LakeUnavailable: the catalog failed. Unless it still fails, the commit did not succeed.
     """
     found = table.marker()
     if found is not None and found.mirror != marker.mirror:
@@ -76,16 +76,10 @@ def publish(
         with lake_errors(f"commit to {table.namespace}.{table.name}"):
             failpoints.reach("before-commit")
             return _commit(lake, table, marker, staged)
-    except CommitConflict:
+    except LakeError:
+        # The answer may have been lost: a connection broke, or the client repeated a request that had succeeded. The
+        # marker in the table shows whether the commit did.
         if not _landed(lake, table, base, marker):
-            raise
-    except Exception as error:
-        cause = error.__cause__
-        unknown = isinstance(cause, Py4JJavaError) and java_class(cause).endswith(
-            "CommitStateUnknownException"
-        )
-        # The answer was lost, but the commit may have succeeded: the marker in the table shows it.
-        if not unknown or not _landed(lake, table, base, marker):
             raise
     return None
 
@@ -112,11 +106,9 @@ def _landed(lake: Lake, table: LakeTable, base: CommitMarker | None, marker: Com
 
 
 def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) -> int | None:
-    loaded, before = table.java.operations().current().metadataFileLocation(), table.snapshot_id
-    transaction = table.java.newTransaction()
-    start = transaction.startMetadata()
-    if start.metadataFileLocation() != loaded:
-        raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
+    before = table.snapshot_id
+    exact = begin(table)
+    transaction = exact.java
     if staged.clear:
         everything = lake.classes.expressions.alwaysTrue()
         _stamped(transaction.newDelete().deleteFromRowFilter(everything), marker).commit()
@@ -129,6 +121,7 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         _stamped(transaction.newFastAppend(), marker).commit()
     if staged.branch is not None:
         transaction.manageSnapshots().removeBranch(staged.branch).commit()
+    exact.add_snapshot((COMMIT_KEY, str(marker.sequence)))
     snapshot = transaction.currentMetadata().currentSnapshot()
     properties = transaction.updateProperties()
     values = {**marker.properties(), **_snapshot_properties(snapshot), **staged.properties}
@@ -138,8 +131,8 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
         properties.remove(PENDING_FILLS_KEY).remove(PENDING_CLEAR_KEY)
     properties.commit()
     # `commitTransaction` would apply the changes to a newer state, for which the marker and the position deletes would
-    # be wrong. This commits to the loaded state or not at all.
-    transaction.underlyingOps().commit(start, transaction.currentMetadata())
+    # be wrong.
+    exact.commit()
     head = None if snapshot is None else int(snapshot.snapshotId())
     if head is not None and before is not None and not staged.clear and staged.branch is None:
         lake.applied_deletes.committed((table.namespace, table.name), before, staged.deletes.vectors, head)

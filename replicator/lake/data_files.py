@@ -1,8 +1,9 @@
 """Write files that no snapshot refers to yet. A crash leaves orphan files, never a visible change.
 
 Iceberg's own Spark writer writes data files; it hands them to its rewrite coordinator instead of committing them, as
-for Iceberg's rewrite actions. Position-delete files are plain Parquet with the two reserved field ids of Iceberg's spec
-("Position Delete Files").
+for Iceberg's rewrite actions. The driver writes position-delete files: plain Parquet with the two reserved field ids of
+Iceberg's spec ("Position Delete Files"). All files go through the table's own FileIO, which has the credentials of the
+object store.
 """
 
 import uuid
@@ -138,24 +139,6 @@ def matching_positions(
     return rows.join(F.broadcast(keys.select(*names)), names, "left_semi").select("file_path", "pos")
 
 
-def stage_delete_files(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> list[Any]:
-    """Write position-delete files for `positions` (file_path, pos) and return Iceberg's DeleteFile objects."""
-    folder = f"{table.java.location()}/data/deletes-{uuid.uuid4()}"
-    rows = positions.select(
-        F.col("file_path").alias("file_path", metadata={"parquet.field.id": _PATH_ID}),
-        F.col("pos").alias("pos", metadata={"parquet.field.id": _POS_ID}),
-    )
-    if table.is_partitioned:
-        # A delete file must belong to one partition of the table; one delete file per data file guarantees that.
-        rows = rows.repartition("file_path").sortWithinPartitions("file_path", "pos")
-        rows = rows.withColumn("of", F.xxhash64("file_path"))
-        rows.write.partitionBy("of").parquet(folder)
-    else:
-        rows.sortWithinPartitions("file_path", "pos").write.parquet(folder)
-    with lake_errors(f"delete files of {table.name} cannot be staged"):
-        return _delete_files(lake, table, snapshot_id, _parquet_files(lake, folder))
-
-
 def write_delete_files(
     lake: Lake,
     table: LakeTable,
@@ -163,7 +146,7 @@ def write_delete_files(
     positions: Sequence[FilePositions],
     own_file: int | None = None,
 ) -> list[WrittenDeletes]:
-    """Write position-delete files as `stage_delete_files`, but on the driver: one for each partition.
+    """Write position-delete files with the table's own FileIO: one for each partition.
 
     A data file with at least `own_file` positions gets a delete file of its own. Readers then load the deletes of
     several data files at the same time, and do not compare paths.
@@ -254,22 +237,6 @@ def _path_metrics(lake: Lake, count: int, first: str, last: str) -> Any:
     return classes.metrics(count, None, None, None, None, *bounds)
 
 
-def _delete_files(lake: Lake, table: LakeTable, snapshot_id: int, paths: Sequence[str]) -> list[Any]:
-    classes = lake.classes
-    io = table.java.io()
-    config = classes.metrics_config.forPositionDelete(table.java)
-    partitions = planned_partitions(table, snapshot_id) if table.is_partitioned else {}
-    files = []
-    for path in paths:
-        opened = io.newInputFile(path)
-        metrics = classes.parquet_util.fileMetrics(opened, config)
-        if metrics.recordCount() == 0:
-            continue
-        partition = partitions[_lower_bound(lake, metrics)] if partitions else None
-        files.append(_delete_file(lake, table, path, opened.getLength(), metrics, partition))
-    return files
-
-
 def _delete_file(
     lake: Lake, table: LakeTable, path: str, size: int, metrics: Any, partition: Partition | None
 ) -> Any:
@@ -279,21 +246,3 @@ def _delete_file(
     if partition is not None:
         builder = builder.withPartition(partition.values)
     return builder.withFormat("PARQUET").withFileSizeInBytes(size).withMetrics(metrics).build()
-
-
-def _parquet_files(lake: Lake, folder: str) -> list[str]:
-    path = lake.classes.hadoop_path(folder)
-    system = path.getFileSystem(lake.spark._jsc.hadoopConfiguration())  # noqa: SLF001
-    listed = system.listFiles(path, True)
-    found = []
-    while listed.hasNext():
-        file = listed.next().getPath()
-        if file.getName().endswith(".parquet"):
-            found.append(str(file))
-    return sorted(found)
-
-
-def _lower_bound(lake: Lake, metrics: Any) -> str:
-    bound = metrics.lowerBounds().get(_PATH_ID)
-    text = lake.classes.conversions.fromByteBuffer(lake.classes.types.StringType.get(), bound)
-    return str(text.toString())

@@ -16,11 +16,11 @@ from replicator.lake.data_files import (
     FilePositions,
     WrittenDeletes,
     by_file,
-    stage_delete_files,
     write_delete_files,
 )
 from replicator.lake.deletion_vectors import write_vectors
 from replicator.lake.partitions import DataFileRef
+from replicator.lake.small_files import OWN_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,10 @@ def stage_positions(
 def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> StagedDeletes:
     """Stage the deletes of `positions` (file_path, pos), of which there may be many.
 
-    Spark writes delete files. The driver writes deletion vectors, because it must know all positions of a data file.
+    Spark finds and groups them, and the driver writes them: for deletion vectors it must know all positions of a data
+    file, and Spark's own writer of plain files knows only Hadoop's file systems, not the table's FileIO.
     """
-    if table.has_deletion_vectors:
-        return stage_positions(lake, table, snapshot_id, _collected(positions))
-    return StagedDeletes(stage_delete_files(lake, table, snapshot_id, positions))
+    return stage_positions(lake, table, snapshot_id, _collected(positions), OWN_FILE)
 
 
 def stage_few_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> StagedDeletes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from replicator.lake.catalog import LakeTable, lake_errors
+from replicator.lake.exact_commit import begin
 
 REBUILT_KEY: Final = "replicator.rebuilt"
 """Table property of a rebuilt table in a namespace of its own: a `Provenance`."""
@@ -80,11 +81,12 @@ def complete(table: LakeTable, files: Sequence[Any], provenance: Provenance) -> 
         LakeUnavailable: the catalog failed.
     """
     with lake_errors(f"commit to {table.namespace}.{table.name}"):
-        transaction = table.java.newTransaction()
+        exact = begin(table)
+        transaction = exact.java
         append = transaction.newAppend()
         for file in files:
             append.appendFile(file)
         append.commit()
         transaction.updateProperties().set(REBUILT_KEY, provenance.to_json()).commit()
-        transaction.commitTransaction()
+        exact.commit()
         table.java.refresh()

@@ -32,7 +32,7 @@ _MUST_EQUAL: Final = (
     KEPT_KEY,
 )
 """Properties that must be the same now: if one is not, the rows also lack what no event can add again."""
-_KEEPS_ROWS: Final = "replace"
+_REWRITE: Final = "replace"
 """Iceberg's name of an operation that writes the same rows to other files."""
 
 
@@ -100,9 +100,17 @@ def _line(lake: Lake, table: LakeTable) -> Iterator[LineSnapshot]:
             int(snapshot.snapshotId()),
             None if parent is None else int(parent),
             int(snapshot.sequenceNumber()),
-            str(snapshot.operation()) == _KEEPS_ROWS,
+            _keeps_rows(snapshot),
         )
         snapshot = None if parent is None else java.snapshot(parent) or _find(older, parent)
+
+
+def _keeps_rows(snapshot: Any) -> bool:
+    """Return whether a snapshot has the rows of its parent: it rewrote files, or it is empty, see `exact_commit`."""
+    operation = str(snapshot.operation())
+    return operation == _REWRITE or (
+        operation == "append" and snapshot.summary().get("added-data-files") is None
+    )
 
 
 def _find(older: Iterator[Any], snapshot_id: int) -> Any:

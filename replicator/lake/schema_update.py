@@ -5,8 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from replicator.errors import CommitConflict, UnsupportedChange
+from replicator.errors import UnsupportedChange
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
+from replicator.lake.exact_commit import begin
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
     KEPT_KEY,
@@ -71,11 +72,8 @@ def alter(
         _refuse_mapped_names(table, changes)
     own, before = table.own_columns(), table.schema_json()
     with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
-        loaded = table.java.operations().current().metadataFileLocation()
-        transaction = table.java.newTransaction()
-        start = transaction.startMetadata()
-        if start.metadataFileLocation() != loaded:
-            raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
+        exact = begin(table)
+        transaction = exact.java
         if branch is not None:
             transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
             transaction.manageSnapshots().removeBranch(branch).commit()
@@ -96,8 +94,7 @@ def alter(
         _note_unfilled(table, update, changes, fill=fill)
         _note_kept(table, update, changes)
         update.commit()
-        # The commit succeeds only on top of the loaded metadata; see `publish`.
-        transaction.underlyingOps().commit(start, transaction.currentMetadata())
+        exact.commit()
         table.java.refresh()
 
 

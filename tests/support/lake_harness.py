@@ -1,6 +1,7 @@
 """A lake for one test, with the archive that fills it."""
 
 import contextlib
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
 from replicator.config import Config
+from replicator.jvm.jars import POSTGRESQL, jars
 from replicator.jvm.spark import build_session, catalog_conf
 from replicator.lake.reader import open_catalog
 from replicator.runner.build import open_context, open_scheduler
@@ -38,7 +40,8 @@ FAST_SPARK = {
 def spark_session(folder: Path) -> Iterator[SparkSession]:
     """Run a small Spark session, whose JVM the lakes of all tests share."""
     (folder / "lake").mkdir()
-    spark = {"master": "local[2]", "driver_memory": "1g", "conf": FAST_SPARK}
+    conf = FAST_SPARK | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars(POSTGRESQL)))}
+    spark = {"master": "local[2]", "driver_memory": "1g", "conf": conf}
     session = build_session(minimal_config(folder, spark=spark))
     try:
         yield session

@@ -5,12 +5,15 @@ import threading
 import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from replicator.errors import JavaMissing, ReplicatorError
 from replicator.jvm import jars
-from replicator.jvm.jars import CONVERTER, DEBEZIUM, KAFKA, SPARK, JarSet
+from replicator.jvm.jars import AWS, CONVERTER, DEBEZIUM, KAFKA, POSTGRESQL, SPARK, JarSet
+from replicator.jvm.spark import session_conf
+from tests.support.config import minimal_config
 from tests.support.downloads import reported_downloads
 
 SMALL = JarSet("small", ("org.example:alpha:1.0",), ("org.unwanted:*",))
@@ -45,7 +48,9 @@ def runs(tmp_path: Path) -> int:
     return len((tmp_path / "runs").read_text().splitlines())
 
 
-@pytest.mark.parametrize("jar_set", [SPARK, KAFKA, DEBEZIUM, CONVERTER], ids=lambda jar_set: jar_set.name)
+@pytest.mark.parametrize(
+    "jar_set", [SPARK, POSTGRESQL, AWS, KAFKA, DEBEZIUM, CONVERTER], ids=lambda jar_set: jar_set.name
+)
 def test_jar_set_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) -> None:
     module = ET.fromstring(jar_set.ivy_xml())
     found = [f"{d.get('org')}:{d.get('name')}:{d.get('rev')}" for d in module.iter("dependency")]
@@ -55,6 +60,46 @@ def test_jar_set_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) -> None
         for rev in (r.split(":")[2] for r in found)
     )
     assert len(list(module.iter("exclude"))) == len(jar_set.exclude)
+
+
+def test_root_with_a_classifier_is_one_jar() -> None:
+    (found,) = ET.fromstring(JarSet("small", ("org.example:alpha:1.0:tests",)).ivy_xml()).iter("dependency")
+    assert found.get("transitive") == "false"
+    (artifact,) = found
+    assert artifact.get("{http://ant.apache.org/ivy/extra}classifier") == "tests"
+
+
+@pytest.mark.parametrize(
+    ("lake", "expected"),
+    [
+        ({"catalog": "jdbc", "uri": "jdbc:sqlite:lake/catalog.db"}, []),
+        ({"catalog": "jdbc", "uri": "jdbc:postgresql://localhost/lake"}, [POSTGRESQL]),
+        ({"catalog": "glue", "warehouse": "s3://lake"}, [AWS]),
+        ({"catalog": "rest", "options": {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}}, [AWS]),
+        ({"catalog": "rest", "options": {"io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO"}}, []),
+    ],
+    ids=["sqlite", "postgresql", "glue", "s3", "other store"],
+)
+def test_lake_jars_are_those_of_catalog_and_store(
+    monkeypatch: pytest.MonkeyPatch, lake: dict[str, Any], expected: list[JarSet]
+) -> None:
+    asked: list[JarSet] = []
+
+    def fetched(wanted: JarSet, cache: Path | None = None) -> list[Path]:
+        asked.append(wanted)
+        return [Path(f"{wanted.name}.jar")]
+
+    monkeypatch.setattr(jars, "jars", fetched)
+    section = {"uri": "http://localhost", "warehouse": "lake", "namespace": "shop", **lake}
+    found = jars.lake_jars(minimal_config(lake=section).lake)
+    assert asked == expected
+    assert found == [Path(f"{wanted.name}.jar") for wanted in expected]
+
+
+def test_class_path_of_the_user_is_added_to_that_of_the_engine() -> None:
+    config = minimal_config(spark={"conf": {"spark.driver.extraClassPath": "theirs.jar:more/*"}})
+    conf = session_conf(config, [Path("own.jar")])
+    assert conf["spark.driver.extraClassPath"] == "own.jar:theirs.jar:more/*"
 
 
 def test_jar_set_directory_changes_with_the_version(tmp_path: Path) -> None:
