@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from replicator.config import HealConfig
-from replicator.errors import EventsLost, EventsWrong, MissingKey, PartitionsAdded, UnknownValues, UnloggedChange
+from replicator.errors import (
+    EventsLost,
+    EventsWrong,
+    MissingKey,
+    PartitionsAdded,
+    UnknownValues,
+    UnloggedChange,
+)
 from replicator.model.reread import Request, new_request
 from replicator.model.table import TableId
 from replicator.runner.healing import Healing
