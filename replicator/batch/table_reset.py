@@ -114,9 +114,12 @@ def _is_over(
         if begin is not None and offset > begin and offset >= written.get(partition, 0):
             return True
     # Of changes in other partitions, positions tell it, unless they went back.
-    return (
-        not _goes_back(snapshot, base) and stats.position is not None and stats.position > snapshot.position
-    )
+    others = [
+        p.high_water
+        for n, p in stats.progress.items()
+        if n not in snapshot.starts and p.high_water is not None
+    ]
+    return not _goes_back(snapshot, base) and any(high.position > snapshot.position for high in others)
 
 
 def _goes_back(snapshot: SnapshotRead, base: CommitMarker | None) -> bool:
@@ -127,11 +130,10 @@ def _refuse_unordered(
     batch: TableBatch, base: CommitMarker | None, replacing: Sequence[SnapshotRead]
 ) -> None:
     """Raise UnknownPast if a snapshot at a lower position cannot be ordered against changes in other partitions."""
+    known = {} if base is None else base.progress.get(batch.task.topic, {})
+    changed = {n for n, p in {**known, **batch.stats.progress}.items() if p.high_water is not None}
     for snapshot in replacing:
-        others = [
-            p for p, known in batch.stats.progress.items() if p not in snapshot.starts and known.high_water
-        ]
-        if others and _goes_back(snapshot, base):
+        if changed - snapshot.starts.keys() and _goes_back(snapshot, base):
             raise UnknownPast(
                 f"the connector took a snapshot of {batch.task.table} at {snapshot.position}, before changes that it "
                 "had sent: it reads another server, or its binlogs were reset; the order of changes in partitions "

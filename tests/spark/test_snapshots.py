@@ -107,7 +107,10 @@ def test_ad_hoc_snapshots_remove_no_rows(lake: LakeHarness) -> None:
 def row(op: str, number: int, place: Place, snapshot: str = "false", *, partition: int = 0) -> Record:
     """Return an event of the row `number`, whose name is the second of its source time."""
     image = {"id": number, "name": str(place.ts_ms // 1000)}
-    value = json.loads(change_event(op, place, "orders", **{"before" if op == "d" else "after": image}))
+    images = {"before": image} if op == "d" else {"after": image}
+    value = json.loads(
+        change_event(op, place, "orders", before=images.get("before"), after=images.get("after"))
+    )
     value["source"]["snapshot"] = snapshot
     return Record(ORDERS, partition, key_of(image, ["id"]), json.dumps(value).encode())
 
