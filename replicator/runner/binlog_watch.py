@@ -99,6 +99,7 @@ class BinlogWatch:
         self._recorded_at: float | None = None
         self._pending: list[_Suspected] = []
         self._is_behind = True
+        self._fails = False
 
     @property
     def is_behind(self) -> bool:
@@ -158,7 +159,9 @@ class BinlogWatch:
                     return
                 except (ReplicatorError, ValueError) as error:
                     reason = error.message if isinstance(error, ReplicatorError) else str(error)
-                    _LOG.info("the binlog is not watched at the moment", reason=reason)
+                    if not self._fails:
+                        _LOG.info("the binlog is not watched at the moment", reason=reason)
+                    self._fails = True
                     self._set_behind(False)
                     self._stop.wait(_RETRY_S)
         finally:
@@ -169,6 +172,7 @@ class BinlogWatch:
         """Read the binlog until the watch is stopped. Raises ReplicatorError if the server does not answer."""
         while not self._stop.is_set():
             found, more = reader.read(connection)
+            self._fails = False
             if (gap := reader.take_gap()) is not None:
                 _LOG.warning(
                     "a part of the binlog was not watched",
