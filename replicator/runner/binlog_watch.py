@@ -45,6 +45,43 @@ class _Suspected:
     tables: tuple[TableId, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Connector:
+    """Up to where the connector has read.
+
+    Attributes:
+        is_known: whether Kafka Connect can be asked. If not, everything counts as read.
+        runs: whether it will read more.
+        offset: None if it is unknown.
+    """
+
+    is_known: bool = True
+    runs: bool = False
+    offset: ConnectorOffset | None = None
+
+    @classmethod
+    def of(cls, config: Config) -> "_Connector":
+        client, log = connect_client(config), config.log
+        if client is None or not isinstance(log, KafkaLog):
+            return cls(is_known=False)
+        try:
+            if (found := client.find(log.topic_prefix)) is None:
+                return cls()
+            offset = client.offset(found.name)
+            known = None if offset is None else ConnectorOffset.from_json(offset)
+            return cls(runs=found.state.summary == "RUNNING", offset=known)
+        except (ConnectError, ValueError):
+            return cls()
+
+    def has_read(self, deviation: Deviation) -> bool:
+        """Return whether the log has all events of a transaction."""
+        if not self.is_known:
+            return True
+        gtids = None if deviation.gtid is None else GtidSet.parse(deviation.gtid)
+        end = BinlogEnd(deviation.end.file, deviation.end.pos, gtids)
+        return self.offset is not None and self.offset.covers(end)
+
+
 class BinlogWatch:
     """Watches the binlog of one mirror's source.
 
@@ -62,6 +99,7 @@ class BinlogWatch:
         self._recorded_at: float | None = None
         self._pending: list[_Suspected] = []
         self._is_behind = True
+        self._fails = False
 
     @property
     def is_behind(self) -> bool:
@@ -93,11 +131,12 @@ class BinlogWatch:
         """
         with self._lock:
             ready, watched, behind = list(self._ready), self._watched, self._is_behind
-        for suspected in ready:
-            for table in suspected.tables:
-                self._tables.pause(table, _error(table, suspected.deviation))
-            with self._lock:
-                self._ready.remove(suspected)
+        # A table is read again after the last one.
+        newest = {table: suspected.deviation for suspected in ready for table in suspected.tables}
+        for table, deviation in newest.items():
+            self._tables.pause(table, _error(table, deviation))
+        with self._lock:
+            self._ready = self._ready[len(ready) :]
         if self._recorded_at is None:
             is_due = bool(ready) or self._recorded is None or not behind
         else:
@@ -120,7 +159,9 @@ class BinlogWatch:
                     return
                 except (ReplicatorError, ValueError) as error:
                     reason = error.message if isinstance(error, ReplicatorError) else str(error)
-                    _LOG.info("the binlog is not watched at the moment", reason=reason)
+                    if not self._fails:
+                        _LOG.info("the binlog is not watched at the moment", reason=reason)
+                    self._fails = True
                     self._set_behind(False)
                     self._stop.wait(_RETRY_S)
         finally:
@@ -131,6 +172,7 @@ class BinlogWatch:
         """Read the binlog until the watch is stopped. Raises ReplicatorError if the server does not answer."""
         while not self._stop.is_set():
             found, more = reader.read(connection)
+            self._fails = False
             if (gap := reader.take_gap()) is not None:
                 _LOG.warning(
                     "a part of the binlog was not watched",
@@ -162,11 +204,11 @@ class BinlogWatch:
 
     def _publish(self, reader: DeviationReader, *, caught_up: bool) -> None:
         """Give the scheduler's thread what the connector has read, and tell re-reads of prepared transactions."""
-        found = [(s, _has_read(self._context.config, s.deviation)) for s in self._pending]
-        read = [s for s, has_read in found if has_read]
-        self._pending = [s for s, has_read in found if not has_read]
+        connector = _Connector.of(self._context.config) if self._pending else _Connector()
+        read = [s for s in self._pending if connector.has_read(s.deviation)]
+        self._pending = [s for s in self._pending if s not in read]
         # What a stopped connector has not read may take any time.
-        awaited = any(has_read is False for _, has_read in found)
+        awaited = bool(self._pending) and connector.runs
         with self._lock:
             self._ready += read
             if not self._pending:
@@ -187,24 +229,3 @@ def _error(table: TableId, deviation: Deviation) -> EventsWrong:
         f"the events of {table} do not tell its rows: {deviation.kind}, at {deviation}",
         f"read the table again: replicator heal {table}",
     )
-
-
-def _has_read(config: Config, deviation: Deviation) -> bool | None:
-    """Return whether the connector has read past a transaction; True without Kafka Connect, which would know.
-
-    None if the connector does not run, or Kafka Connect does not answer.
-    """
-    client, log = connect_client(config), config.log
-    if client is None or not isinstance(log, KafkaLog):
-        return True
-    gtids = None if deviation.gtid is None else GtidSet.parse(deviation.gtid)
-    try:
-        found = client.find(log.topic_prefix)
-        offset = None if found is None else client.offset(found.name)
-        known = None if offset is None else ConnectorOffset.from_json(offset)
-    except (ConnectError, ValueError):
-        return None
-    end = BinlogEnd(deviation.end.file, deviation.end.pos, gtids)
-    if known is not None and known.covers(end):
-        return True
-    return False if found is not None and found.state.summary == "RUNNING" else None

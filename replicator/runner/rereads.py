@@ -282,7 +282,7 @@ class Rereads:
         known = self._waiting.get(table) if active is None else active.request
         if known is None:
             self.rewinds.note(table, cause)
-        elif not known.held or isinstance(cause, EventsWrong):
+        elif not known.held or (active is not None and isinstance(cause, EventsWrong)):
             self._replace([new_request(table, known.reason, known.max_rows)])
         self._heal()
 

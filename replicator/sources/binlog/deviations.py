@@ -172,8 +172,7 @@ class DeviationScanner:
             return None
         if xa[1] == "COMMIT":
             return self._finished(event)
-        if current.tables or current.stated:
-            self._open[xa[2].strip()] = Prepared(current.at, current.tables, current.stated)
+        self._open[xa[2].strip()] = Prepared(current.at, current.tables, current.stated)
         self._current = None
         return None
 

@@ -15,7 +15,8 @@ from replicator.batch import MirrorContext
 from replicator.batch.prepared_transactions import PreparedTransactions
 from replicator.config import Config
 from replicator.errors import PrivilegeError, ReplicatorError, SourceUnavailable
-from replicator.model.binlog import BinlogEnd
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
 from replicator.model.watched import WATCHED_KEY, Watched
 from replicator.runner import binlog_watch
@@ -68,6 +69,14 @@ class Harness:
             raise self.failure
         yield self.server.connection
 
+    @property
+    def connector(self) -> Any:
+        read = self.connector_has_read.is_set()
+        offset = ConnectorOffset(
+            FILE, 9_999 if read else 4, GtidSet.parse(f"{UUID}:{'1-99' if read else '1'}")
+        )
+        return binlog_watch._Connector(runs=True, offset=offset)
+
     def until(self, condition: Callable[[], Any]) -> None:
         deadline = time.monotonic() + 20
         while not condition():
@@ -92,7 +101,7 @@ def harness(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Harness
         "changed_in_source",
         lambda _, changed, tables: [t for t in tables if changed.may_have(t)],
     )
-    monkeypatch.setattr(binlog_watch, "_has_read", lambda *_: harness.connector_has_read.is_set())
+    monkeypatch.setattr(binlog_watch._Connector, "of", lambda _: harness.connector)
     yield harness
     harness.watch.close()
 
@@ -115,7 +124,9 @@ def test_each_statement_pauses_its_tables(harness: Harness) -> None:
     harness.connector_has_read.set()
     harness.watch.start()
     harness.until(lambda: not harness.watch.is_behind)
-    assert [table for table, _ in harness.paused] == [A, A, B, A, B, B, B]
+    assert {table for table, _ in harness.paused} == {A, B}
+    last = max(str(cause) for table, cause in harness.paused if table == B)
+    assert last.endswith(f"at {FILE}:5979 ({UUID}:19)")
 
 
 def test_rereads_wait_for_the_outcome_of_prepared_transactions(harness: Harness) -> None:
