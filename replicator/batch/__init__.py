@@ -10,7 +10,7 @@ from replicator.batch.exchange import (
     is_begun,
     next_exchange,
 )
-from replicator.batch.prefetch import prefetch_records
+from replicator.batch.prefetch import divided, prefetch_records
 from replicator.batch.rename_tables import has_left, is_half_renamed, rename, renamed_to
 from replicator.batch.schema_boundaries import has_news
 from replicator.batch.tag_boundary import has_all_before
@@ -22,6 +22,7 @@ __all__ = [
     "TableAwaits",
     "TableTask",
     "apply_task",
+    "divided",
     "exchanges",
     "follow_exchange",
     "has_all_before",

@@ -9,7 +9,7 @@ it went to quarantine when it came first. Its schema may be older than all that 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,9 +19,11 @@ import pyarrow.compute as pc
 from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
 from replicator.batch.redelivery import IsCompressed, is_later_transaction
+from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,
+    FIRST_READ_CODE,
     LAST_READ_CODE,
     MESSAGE_CODE,
     OP_CODES,
@@ -31,11 +33,11 @@ from replicator.model.batch_stats import (
 )
 from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import PackedPosition
+from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 
-_NUMBERS: Final = ("partition", "offset", "code", "position_key", "row_key", "ts_ms", "server_id")
-_SNAPSHOT_CODES: Final = (OP_CODES["r"], LAST_READ_CODE)
+_SNAPSHOT_CODES: Final = (OP_CODES["r"], FIRST_READ_CODE, LAST_READ_CODE)
 """Codes of rows from a snapshot of the whole table."""
 
 
@@ -60,7 +62,7 @@ def collect_stats(
     """
     numbers = {
         name: pc.fill_null(stats_columns.column(name), 0).to_numpy().astype(np.int64, copy=False)
-        for name in _NUMBERS
+        for name in EVENT_NUMBERS
     }
     details = EventDetails(stats_columns, fetch)
     partitions = [
@@ -85,6 +87,11 @@ def collect_stats(
         snapshots=_snapshots(numbers, details),
         chunk_reads=bool((codes == CHUNK_READ_CODE).any()),
         begins_with_snapshot=any(p.begins_with_snapshot for p in partitions),
+        last_changes={
+            r.partition: p.last_change
+            for r, p in zip(ranges, partitions, strict=True)
+            if p.last_change is not None
+        },
     )
 
 
@@ -95,6 +102,7 @@ class _PartitionStats:
     Attributes:
         repeated: row numbers of redelivered events in the arrays of the batch.
         repeated_bad: how many of them cannot be decoded.
+        last_change: offset of the last change; None if there is none.
     """
 
     progress: PartitionProgress
@@ -102,6 +110,7 @@ class _PartitionStats:
     repeated_bad: int
     duplicates: list[DuplicateRange]
     begins_with_snapshot: bool
+    last_change: int | None
 
 
 def _partition_stats(
@@ -118,6 +127,9 @@ def _partition_stats(
     events = {name: values[changes] for name, values in numbers.items()}
     scan = PartitionScan(r.partition, events, before.high_water if before else None, details, is_compressed)
     flags, high_water = scan.run()
+    if high_water is not None and (codes >= BAD_CODE).any():
+        # The lake lacks these. If one comes again and can be decoded then, its position must decide: it may be older.
+        high_water = replace(high_water, transactions=SeenTransactions())
     bad = _repeated_bad(numbers, rows, before.high_water if before else None)
     if len(bad) and high_water is not None and high_water.position.gtid is not None:
         bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, r.partition, details)]
@@ -128,6 +140,7 @@ def _partition_stats(
         len(bad),
         duplicate_ranges(r.partition, numbers["offset"][rows], np.isin(rows, repeated)),
         len(rows) > 0 and int(codes[0]) in _SNAPSHOT_CODES,
+        int(numbers["offset"][changes[-1]]) if len(changes) else None,
     )
 
 
@@ -183,10 +196,31 @@ def _snapshots(numbers: Mapping[str, Longs], details: EventDetails) -> tuple[Sna
     # All rows of a snapshot have its position.
     position_keys = np.unique(numbers["position_key"][reads]).tolist()
     found = [
-        _snapshot(numbers, reads[numbers["position_key"][reads] == position_key], details)
+        _snapshot(numbers, rows, details)
         for position_key in position_keys
+        for rows in _divided(numbers, reads[numbers["position_key"][reads] == position_key])
     ]
     return tuple(sorted(found, key=lambda s: (s.ts_ms, s.position)))
+
+
+def _divided(numbers: Mapping[str, Longs], rows: Rows) -> list[Rows]:
+    """Divide the rows at one position by the snapshots that read them, in their order.
+
+    Two snapshots have the same position if nothing was written in between, or if they are of two servers. A row that is
+    marked as the first one, or a second last one, begins another snapshot if all rows before it have earlier times, and
+    all rows behind it do not.
+    """
+    codes, times = numbers["code"][rows], numbers["ts_ms"][rows]
+    partitions, offsets = numbers["partition"][rows], numbers["offset"][rows]
+    marks = [*np.flatnonzero(codes == FIRST_READ_CODE), *np.flatnonzero(codes == LAST_READ_CODE)[1:]]
+    begins = []
+    for mark in marks:
+        here = partitions == partitions[mark]
+        before, behind = here & (offsets < offsets[mark]), here & (offsets > offsets[mark])
+        if before.any() and (times[before] < times[mark]).all() and (times[behind] >= times[mark]).all():
+            begins.append(times[mark])
+    number = np.searchsorted(np.unique(begins), times, side="right")
+    return [rows[number == n] for n in np.unique(number)]
 
 
 def _snapshot(numbers: Mapping[str, Longs], rows: Rows, details: EventDetails) -> SnapshotRead:
@@ -197,4 +231,5 @@ def _snapshot(numbers: Mapping[str, Longs], rows: Rows, details: EventDetails) -
     packed = PackedPosition(int(numbers["position_key"][rows[0]]), 0)
     server_id = int(numbers["server_id"][rows[0]])
     position = details.position(int(partitions[0]), int(offsets[0]), packed, server_id)
-    return SnapshotRead(position, int(numbers["ts_ms"][rows].min()), starts, end)
+    has_first = bool((numbers["code"][rows] == FIRST_READ_CODE).any())
+    return SnapshotRead(position, int(numbers["ts_ms"][rows].min()), starts, end, has_first=has_first)

@@ -38,3 +38,8 @@ class RecordSizes:
     def expected(self, topic: str, records: int) -> float:
         """Return the expected size of `records` records; 0 for a topic without a known size."""
         return records * self._bytes.get(topic, 0.0)
+
+    def most_records(self, topic: str, size: int) -> int | None:
+        """Return how many records are expected in `size` bytes, at least one; None for a topic without a known size."""
+        known = self._bytes.get(topic, 0.0)
+        return max(1, int(size / known)) if known else None

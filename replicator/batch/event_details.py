@@ -42,6 +42,11 @@ class EventDetails:
         row = self._row(partition, offset)
         return packed.unpack(row["file"], server_id, row["gtid"])
 
+    def gtid(self, partition: int, offset: int) -> str | None:
+        """Return the GTID of an event; None if it has none, or if it is not near the end of a range."""
+        found: str | None = self._row(partition, offset)["gtid"]
+        return found
+
     def tx_order(self, partition: int, offset: int) -> int | None:
         """Return the number of an event in its transaction; None if it is unknown."""
         number: int | None = self._row(partition, offset)["tx_order"]

@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.batch.net_changes import driver_last_changes, last_changes
+from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.jvm.spark import local_frame
 from replicator.lake.position_deletes import stage_deletes, stage_few_deletes
 from replicator.lake.write_strategies import DeleteStager
 from replicator.model.table import TableSchema
 
-_NUMBERS: Final = ("partition", "offset", "code", "position_key", "row_key", "ts_ms", "server_id")
 _NAMES: Final = ("file", "gtid", "tx_order", "row_hash")
 _LOG_COORDINATE: Final = ("partition", "offset")
 
@@ -69,11 +69,11 @@ class SparkEvents:
     def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, SparkEvents]":
         """Fetch the columns in one Spark job. Texts are fetched only for events near the end of a range."""
         names = [F.when(F.col("in_range_end"), F.col(name)).alias(name) for name in _NAMES]
-        found = self.frame.select(*_NUMBERS, *names, *keys).toArrow()
+        found = self.frame.select(*EVENT_NUMBERS, *names, *keys).toArrow()
         if not keys:
             return found, self
         kept = found.select(
-            [*_LOG_COORDINATE, *(n for n in found.column_names if n not in {*_NUMBERS, *_NAMES})]
+            [*_LOG_COORDINATE, *(n for n in found.column_names if n not in {*EVENT_NUMBERS, *_NAMES})]
         )
         return found, replace(self, keys=kept)
 
@@ -110,7 +110,7 @@ class DriverEvents:
 
     def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, DriverEvents]":  # noqa: ARG002
         """Return the columns; `keys` are not needed."""
-        return self.arrow().select([*_NUMBERS, *_NAMES]), self
+        return self.arrow().select([*EVENT_NUMBERS, *_NAMES]), self
 
     def arrow(self) -> pa.Table:
         """Return the rows; they are computed from the fetched ones if they were filtered."""

@@ -1,7 +1,8 @@
 """Scans the change events of one partition for redelivered ones, and determines its high-water mark.
 
-If positions only ascend, as they do unless a connector was restarted or the source compresses transactions, no event
-is redelivered. That is visible from the arrays as a whole; otherwise the events are observed one by one.
+If positions only ascend and no transaction was seen before, as it is unless a connector was restarted or the source
+compresses transactions, no event is redelivered. That is visible from the arrays as a whole; otherwise the events are
+observed one by one.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,9 @@ from replicator.batch.redelivery import (
 )
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
-from replicator.model.position import PackedPosition
+from replicator.model.gtid import Transaction
+from replicator.model.position import FILE_SHIFT, PackedPosition
+from replicator.model.seen_transactions import SeenTransactions
 
 Flags = npt.NDArray[np.bool_]
 
@@ -29,7 +32,7 @@ class PartitionScan:
     """The change events of one partition, in offset order, without snapshot rows and bad events.
 
     Attributes:
-        events: column → values: offset, position_key, row_key, ts_ms, server_id.
+        events: column → values: offset, position_key, row_key, ts_ms, server_id, gtid_origin, gtid_number.
         before: the high-water mark before these events.
         is_compressed: see `RedeliveryDetector`.
     """
@@ -59,7 +62,42 @@ class PartitionScan:
         ascending = (position_key[1:] > position_key[:-1]) | (
             (position_key[1:] == position_key[:-1]) & (row_key[1:] > row_key[:-1])
         )
-        return bool((servers == servers[0]).all() and ascending.all()) and self._begins_after_high_water()
+        return (
+            bool((servers == servers[0]).all() and ascending.all())
+            and self._begins_after_high_water()
+            and self._has_new_transactions()
+        )
+
+    def _has_new_transactions(self) -> bool:
+        """Return whether all transactions are of one origin, and none was seen before the previous event."""
+        origins, numbers = self.events["gtid_origin"], self._transaction_numbers()
+        if not numbers.any():
+            return True
+        last = self._last_transaction()
+        if last is None or (origins != origins[0]).any() or len(np.unique(numbers)) < len(numbers):
+            return False
+        known = SeenTransactions() if self.before is None else self.before.transactions
+        if (of_origin := known.of(last.origin)) is None:
+            return True
+        begun = self._begun_transactions(last.origin)
+        older = begun[begun <= of_origin.last].tolist()
+        return not any(known.has(Transaction(last.origin, number)) for number in older)
+
+    def _transaction_numbers(self) -> Longs:
+        """Return the numbers of the transactions in their order; 0 stands for events without a GTID."""
+        numbers = self.events["gtid_number"]
+        found: Longs = numbers[np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))]
+        return found
+
+    def _begun_transactions(self, origin: str) -> Longs:
+        """Return the numbers of the transactions, all of `origin`, without one that continues that of `before`."""
+        numbers = self._transaction_numbers()
+        previous = None if self.before is None else Transaction.parse(self.before.position.gtid)
+        return numbers[1:] if previous == Transaction(origin, int(numbers[0])) else numbers
+
+    def _last_transaction(self) -> Transaction | None:
+        """Return the transaction of the last event; None if it has none, or its GTID would have to be fetched."""
+        return Transaction.parse(self.details.gtid(self.partition, int(self.events["offset"][-1])))
 
     def _begins_after_high_water(self) -> bool:
         high = self.before
@@ -95,7 +133,32 @@ class PartitionScan:
             first_hashes=(known + first)[:MAX_ROW_HASHES] if has_first else known,
             assumed_plain=earlier is not None and earlier.assumed_plain,
             last_hashes=((() if earlier is None else earlier.last_hashes) + last)[-MAX_ROW_HASHES:],
+            transactions=self._transactions_with_new(),
         )
+
+    def _transactions_with_new(self) -> SeenTransactions:
+        before = SeenTransactions() if self.before is None else self.before.transactions
+        last = self._last_transaction()
+        if last is None:
+            return before
+        begun = self._begun_transactions(last.origin).tolist()
+        return before.with_interrupted(*self._ended_in_files(last.origin)).with_new(last.origin, begun)
+
+    def _ended_in_files(self, origin: str) -> list[Transaction]:
+        """Return the transactions, all of `origin`, after which another file begins."""
+        files, numbers = self.events["position_key"] >> FILE_SHIFT, self.events["gtid_number"]
+        last_rows = np.flatnonzero(files[1:] != files[:-1])
+        ended = [Transaction(origin, number) for number in numbers[last_rows].tolist()]
+        previous = None if self.before is None else Transaction.parse(self.before.position.gtid)
+        if (
+            self.before is not None
+            and previous is not None
+            and previous != Transaction(origin, int(numbers[0]))
+        ):
+            before = PackedPosition.pack(self.before.position)
+            if before.file_number != files[0] or before.position_key > self.events["position_key"][0]:
+                ended.insert(0, previous)
+        return ended
 
     def _row_hashes(self, offsets: Longs) -> tuple[int, ...]:
         return self.details.row_hashes(self.partition, offsets)

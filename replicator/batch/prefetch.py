@@ -2,13 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
 from replicator.batch.context import MirrorContext, TableTask
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.errors import DataLossError
+from replicator.lake.ledger import chunks
+from replicator.model.commit_marker import OffsetRange
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
+
+_SAMPLE: Final = 20
+"""Number of records of a topic that are measured."""
 
 
 def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list[TableTask]:
@@ -20,6 +26,28 @@ def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list
         replace(task, records=found.get(task.topic, nothing)) if task.topic in chosen else task
         for task in tasks
     ]
+
+
+def divided(context: MirrorContext, tasks: Sequence[TableTask]) -> list[list[TableTask]]:
+    """Divide each task into tasks of at most `apply.max_events` events with about `apply.max_size` bytes.
+
+    The first records of each task that has too many events for the driver are fetched, by one request, and measured.
+    """
+    apply, sizes = context.config.apply, context.sizes
+    many = [task for task in tasks if task.count > context.driver_limits.table_events]
+    samples = [replace(task, ranges=_first_records(task.ranges)) for task in many]
+    _fetch(context.log, context.driver_limits, sizes, samples)
+    found = []
+    for task in tasks:
+        most = sizes.most_records(task.topic, apply.max_size) if task in many else None
+        pieces = chunks(task.ranges, min(most or apply.max_events, apply.max_events))
+        found.append([replace(task, ranges=piece) for piece in pieces])
+    return found
+
+
+def _first_records(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    most = -(-_SAMPLE // len(ranges))
+    return tuple(replace(r, end=min(r.end, r.start + most)) for r in ranges)
 
 
 def _small(tasks: Sequence[TableTask], limits: DriverLimits, sizes: RecordSizes) -> list[TableTask]:

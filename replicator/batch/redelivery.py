@@ -3,9 +3,13 @@
 At-least-once delivery repeats a suffix of the log in order. So a redelivered event lies at or before the furthest
 position seen, and its source time is not later than the latest one seen. Both must hold: if the binlogs of the source
 were reset and are numbered from one again, positions are small but time advances, and losing a change is worse than
-recording it twice. For the same reason an event is new if its GTID shows a later transaction than the furthest one:
-after a fail-over, positions are those of another server. The furthest transaction itself is then new too: the
-connector may have been interrupted within it.
+recording it twice.
+
+Positions of two servers cannot be compared, and after a fail-over they are those of another server. So the transactions
+that were seen are remembered by their GTIDs (`SeenTransactions`), and membership decides, if it is known; this is also
+right for transactions of several origins in one log, and for a replica that does not preserve their order. Otherwise an
+event is new if its GTID shows a later transaction than the furthest one. The furthest transaction itself is new if it
+continues in another file: the connector may have been interrupted within it.
 
 Several events may share one position: the numbered rows of a statement, the delete and the create of a key update, or,
 if the source compresses its transactions (binlog_transaction_compression), all events of a transaction, in which each
@@ -27,12 +31,14 @@ contain it twice.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from replicator.errors import TransactionsNotNumbered
 from replicator.model.commit_marker import HighWater
+from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
+from replicator.model.seen_transactions import SeenTransactions
 
 IsCompressed = Callable[[SourcePosition], bool | None]
 """Returns whether the binlog has, or may have, a compressed transaction at a position; it may ask the source.
@@ -64,6 +70,17 @@ class EventPosition:
         """The position as a value."""
         return PackedPosition(self.position_key, self.row_key)
 
+    def is_of_other_transaction(self, other: "EventPosition") -> bool:
+        """Return whether the events have different GTIDs; false if one has none."""
+        return self.gtid is not None and other.gtid is not None and self.gtid != other.gtid
+
+    def may_be_of_other_server(self, previous: "EventPosition") -> bool:
+        """Return whether the event may be in another server's binlog than the event before it."""
+        return (
+            self.packed.file_number != previous.packed.file_number
+            or self.position_key < previous.position_key
+        )
+
     def shares_position(self, other: "EventPosition") -> bool:
         """Return whether both events have the same binlog file and offset on the same server."""
         return (self.position_key, self.server_id) == (other.position_key, other.server_id)
@@ -94,6 +111,7 @@ class RedeliveryDetector:
     is_compressed: IsCompressed
     assumed_plain: bool = False
     file: str | None = None
+    transactions: SeenTransactions = field(default_factory=SeenTransactions)
 
     @classmethod
     def starting_at(cls, event: EventPosition, is_compressed: IsCompressed) -> "RedeliveryDetector":
@@ -107,6 +125,7 @@ class RedeliveryDetector:
             rows_ascending=True,
             replayed_count=None,
             is_compressed=is_compressed,
+            transactions=_with_event(SeenTransactions(), event),
         )
 
     @classmethod
@@ -132,6 +151,7 @@ class RedeliveryDetector:
             is_compressed=is_compressed,
             assumed_plain=high.assumed_plain,
             file=position.file,
+            transactions=high.transactions,
         )
 
     def high_water(self) -> HighWater:
@@ -148,6 +168,7 @@ class RedeliveryDetector:
             rows_ascending=self.rows_ascending,
             replayed_count=self.replayed_count,
             assumed_plain=self.assumed_plain,
+            transactions=self.transactions,
         )
 
     def observe(self, event: EventPosition) -> bool:
@@ -165,6 +186,8 @@ class RedeliveryDetector:
             # If the replay reaches the last position, it contains all events there.
             self.replayed_count = _BY_ROW if self.rows_ascending else 0
             return True
+        if event.position_key > self.last.position_key or event.is_of_other_transaction(self.last):
+            return True  # Its transaction was seen, on another server.
         repeated = self._observe_at_last_position(event)
         if not repeated:
             self._advance_to(event)
@@ -185,12 +208,18 @@ class RedeliveryDetector:
             # No transaction is in two files: the connector was interrupted within it, and continues on another server.
             # It is unknown which of its events were delivered: a repeated one does less harm than a lost one.
             return True
+        if event.is_of_other_transaction(last) and (seen := self._was_seen(event)) is not None:
+            return not seen
         # Positions of two servers cannot be compared: after a failover, no event counts as redelivered.
         if event.server_id != last.server_id:
             return True
         if event.position_key < last.position_key:
             return is_later_transaction(event.gtid, last.gtid)
         return event.position_key > last.position_key
+
+    def _was_seen(self, event: EventPosition) -> bool | None:
+        transaction = Transaction.parse(event.gtid)
+        return None if transaction is None else self.transactions.has(transaction)
 
     def _observe_at_last_position(self, event: EventPosition) -> bool:
         """Return whether `event`, at the last position, is repeated; update the count of replayed events."""
@@ -263,9 +292,19 @@ class RedeliveryDetector:
             self.first_hashes, self.last_hashes = [event.row_hash], [event.row_hash]
             if event.packed.file_number != last.packed.file_number:
                 self.file = None
+        self._remember_transaction(event)
         self.replayed_count = None
         self.latest_ms = max(self.latest_ms, event.ts_ms)
         self.last = event
+
+    def _remember_transaction(self, event: EventPosition) -> None:
+        last = self.last
+        if last.gtid is not None and not event.is_of_other_transaction(last):
+            return
+        ended = Transaction.parse(last.gtid)
+        if ended is not None and event.may_be_of_other_server(last):
+            self.transactions = self.transactions.with_interrupted(ended)
+        self.transactions = _with_event(self.transactions, event)
 
     def _count(self, event: EventPosition) -> None:
         """Count one more event at the last position, and keep its hash."""
@@ -282,8 +321,10 @@ class RedeliveryDetector:
 
 def is_later_transaction(gtid: str | None, than: str | None) -> bool:
     """Return whether one transaction was committed after another that was first committed on the same server."""
-    if gtid is None or than is None:
-        return False
-    (source, _, number), (other_source, _, other_number) = gtid.rpartition(":"), than.rpartition(":")
-    numbered = number.isdigit() and other_number.isdigit()
-    return source == other_source and numbered and int(number) > int(other_number)
+    own, other = Transaction.parse(gtid), Transaction.parse(than)
+    return own is not None and other is not None and own.origin == other.origin and own.number > other.number
+
+
+def _with_event(transactions: SeenTransactions, event: EventPosition) -> SeenTransactions:
+    own = Transaction.parse(event.gtid)
+    return transactions if own is None else transactions.with_new(own.origin, [own.number])

@@ -183,8 +183,10 @@ class QuarantineReplay(TableBatch):
         ends = {r.partition: r.end for r in self.task.ranges}
         change = change_column(self.schema.decoded.names)
         recorded = recorded_changes(self.context.lake, changelog, change, (), ends)
-        position = ["partition", "offset", "position_key"]
-        return self.events.frame.join(F.broadcast(recorded.select(*position)), position, "left_anti")
+        position, events = ["partition", "offset", "position_key"], self.events.frame
+        # The changelog may be large; the events are few.
+        known = recorded.join(F.broadcast(events.select(*position)), position, "left_semi").select(*position)
+        return events.join(F.broadcast(known), position, "left_anti")
 
     def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
         """Return the events whose keys have no later change in the changelog."""

@@ -10,6 +10,7 @@ from replicator.batch.table_batch import TableBatch
 from replicator.errors import UnknownPast
 from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_loss
+from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.snapshot import SnapshotRead, follow
 from replicator.model.truncate import Truncate
@@ -67,6 +68,7 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     snapshot, replacing = None if base is None else base.snapshot, list[SnapshotRead]()
     if batch.is_in_log_order:
         snapshot, replacing = _snapshots(batch, base, written, at_once=at_once)
+    _refuse_unordered(batch, base, replacing)
     if replacing:
         refuse_loss(table, f"a repeated snapshot of {batch.task.table}")
     if at_once:
@@ -98,4 +100,41 @@ def _snapshots(
         )
     # Markers of older engines do not say which snapshot their rows are of.
     filled = base is not None and (base.position is not None or base.awaits_snapshot(task.topic))
-    return follow(known, read, filled=filled, furthest=stats.position, at_once=at_once)
+    return follow(
+        known, read, filled=filled, is_over=lambda s: _is_over(s, stats, base, written), at_once=at_once
+    )
+
+
+def _is_over(
+    snapshot: SnapshotRead, stats: BatchStats, base: CommitMarker | None, written: Mapping[int, int]
+) -> bool:
+    """Return whether changes of the batch show that a snapshot has ended."""
+    for partition, offset in stats.last_changes.items():
+        begin = snapshot.starts.get(partition)
+        if begin is not None and offset > begin and offset >= written.get(partition, 0):
+            return True
+    # Of changes in other partitions, positions tell it, unless they went back.
+    return (
+        not _goes_back(snapshot, base) and stats.position is not None and stats.position > snapshot.position
+    )
+
+
+def _goes_back(snapshot: SnapshotRead, base: CommitMarker | None) -> bool:
+    return base is not None and base.position is not None and snapshot.position < base.position
+
+
+def _refuse_unordered(
+    batch: TableBatch, base: CommitMarker | None, replacing: Sequence[SnapshotRead]
+) -> None:
+    """Raise UnknownPast if a snapshot at a lower position cannot be ordered against changes in other partitions."""
+    for snapshot in replacing:
+        others = [
+            p for p, known in batch.stats.progress.items() if p not in snapshot.starts and known.high_water
+        ]
+        if others and _goes_back(snapshot, base):
+            raise UnknownPast(
+                f"the connector took a snapshot of {batch.task.table} at {snapshot.position}, before changes that it "
+                "had sent: it reads another server, or its binlogs were reset; the order of changes in partitions "
+                "without rows of the snapshot is not known",
+                f"read the table again: replicator heal {batch.task.table}",
+            )

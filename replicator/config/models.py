@@ -279,6 +279,7 @@ class ApplyConfig(Section):
 
     trigger: Trigger = 10.0
     max_events: Annotated[int, Field(ge=1)] = 1_000_000
+    max_size: Size = 2_000_000_000
     driver_max_events: Annotated[int, Field(ge=0)] = 10_000
     max_index_size: Size = 8_000_000_000
     parallel_tables: Annotated[int, Field(ge=1, le=64)] = 4

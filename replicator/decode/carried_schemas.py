@@ -6,8 +6,9 @@ from pyspark.sql import functions as F
 from replicator.decode.event_format import CarriedSchema, EventFormat
 from replicator.decode.event_frame import event_position_key
 from replicator.jvm.spark import local_frame
+from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
-from replicator.schema.binlog_order import CLOCK_MS, Transaction
+from replicator.schema.binlog_order import CLOCK_MS
 
 
 def carried_schemas(records: DataFrame, event_format: EventFormat) -> list[CarriedSchema]:

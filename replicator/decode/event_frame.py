@@ -11,6 +11,8 @@ position_key  long     binlog file number << 40 | offset in the file: orders eve
 row_key       long     row in the event << 1 | (0 for d and t, else 1): orders rows of one event
 ts_ms         long     source time, milliseconds since the epoch
 server_id     long     server that wrote the event
+gtid_origin   long     hash of the GTID's server and tag; 0 if there is no GTID
+gtid_number   long     number of the transaction in its GTID; 0 if there is none
 file          string   binlog file; without a changelog only if `in_range_end`
 gtid          string   GTID of the transaction; without a changelog only if `in_range_end`
 in_range_end  boolean  whether the event is one of the last of its offset range
@@ -37,6 +39,7 @@ from replicator.jvm.position_columns import position_key, row_key
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,
+    FIRST_READ_CODE,
     LAST_READ_CODE,
     MESSAGE_CODE,
     OP_CODES,
@@ -50,6 +53,19 @@ from replicator.schema.binlog_order import Boundary
 
 RANGE_END: Final = 16
 """Number of offsets at the end of a range whose details the statistics of a large batch contain, for markers."""
+
+EVENT_NUMBERS: Final = (
+    "partition",
+    "offset",
+    "code",
+    "position_key",
+    "row_key",
+    "ts_ms",
+    "server_id",
+    "gtid_origin",
+    "gtid_number",
+)
+"""Columns of which the statistics of a batch read all values."""
 
 EVENT_DETAILS: Final = ("offset", "gtid", "tx_order", "row_hash")
 """Columns that distinguish events with the same position."""
@@ -142,6 +158,7 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         row_key(F.coalesce(source.getField("row"), F.lit(0)), kind).alias("row_key"),
         source.getField("ts_ms").alias("ts_ms"),
         F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
+        *_transaction(source.getField("gtid")),
         F.when(named, source.getField("file")).alias("file"),
         F.when(named, source.getField("gtid")).alias("gtid"),
         F.col("in_range_end"),
@@ -156,11 +173,21 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
     )
 
 
+def _transaction(gtid: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
+    number = F.substring_index(gtid, ":", -1)
+    origin = gtid.substr(F.lit(1), F.length(gtid) - F.length(number))
+    return (
+        F.when(gtid.isNotNull(), F.xxhash64(origin)).otherwise(F.lit(0)).alias("gtid_origin"),
+        F.coalesce(number.cast("long"), F.lit(0)).alias("gtid_number"),
+    )
+
+
 def _code() -> SparkColumn:
     bad, op, snapshot = F.col("bad"), F.col("op"), F.col("source").getField("snapshot")
     code = F.when(bad == UNKNOWN_SCHEMA, F.lit(UNKNOWN_SCHEMA_CODE)).when(bad.isNotNull(), F.lit(BAD_CODE))
     code = code.when((op == "r") & (snapshot == "incremental"), F.lit(CHUNK_READ_CODE))
     code = code.when((op == "r") & snapshot.startswith("last"), F.lit(LAST_READ_CODE))
+    code = code.when((op == "r") & snapshot.startswith("first"), F.lit(FIRST_READ_CODE))
     code = code.when(op == "m", F.lit(MESSAGE_CODE))
     for name, number in OP_CODES.items():
         code = code.when(op == name, F.lit(number))

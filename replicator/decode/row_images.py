@@ -10,7 +10,7 @@ from replicator.decode.masking import transformed
 from replicator.decode.values import decoded, is_given, may_be_unreadable, spark_type
 from replicator.model.column_rules import stored_type
 from replicator.model.table import Column, TableSchema
-from replicator.model.types import Encoding
+from replicator.model.types import MISREAD_TEXTS, Encoding
 
 
 def decoded_row(row: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
@@ -25,19 +25,18 @@ def decoded_after(
 
     In a snapshot, Debezium 3.6 writes BIT columns of the key in the other byte order: `JdbcValueConverters.convertBits`
     reverses the bytes in place, once for the key and once for the row. An incremental snapshot makes the key once more.
+    Text that is misread from the binlog is right in any snapshot.
     """
-    reversed_bits = {
-        c.written
-        for c in writer_schema.columns
-        if c.encoding is Encoding.BASE64_BITS and c.name in writer_schema.event_key
-    }
-    if not reversed_bits:
-        return decoded_row(row, writer_schema.columns)
-    is_snapshot = (op == "r") & F.coalesce(source.getField("snapshot") != "incremental", F.lit(True))
+    is_read = op == "r"
+    is_whole = is_read & F.coalesce(source.getField("snapshot") != "incremental", F.lit(True))
 
     def value_of(value: SparkColumn, column: Column) -> SparkColumn:
         found = decoded(value, column)
-        return F.when(is_snapshot, value).otherwise(found) if column.written in reversed_bits else found
+        if column.encoding in MISREAD_TEXTS:
+            return F.when(is_read, value).otherwise(found)
+        if column.encoding is Encoding.BASE64_BITS and column.name in writer_schema.event_key:
+            return F.when(is_whole, value).otherwise(found)
+        return found
 
     return _row_of(row, writer_schema.columns, value_of)
 

@@ -29,8 +29,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from replicator.decode.misread_text import corrected
 from replicator.model.table import Column
-from replicator.model.types import TIMESTAMPTZ, Encoding, LakeType
+from replicator.model.types import MISREAD_TEXTS, TIMESTAMPTZ, Encoding, LakeType
 
 _SPARK_TYPES: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -184,6 +185,7 @@ _DECODERS: Final[dict[Encoding, Callable[[SparkColumn, Column], SparkColumn]]] =
     Encoding.LATIN1: _padded_bytes,
     Encoding.INSTANT_TEXT: lambda value, _: _instant(value.cast(TimestampType())),
     Encoding.NESTED: lambda value, _: F.to_json(value, {"ignoreNullFields": "false"}),
+    **dict.fromkeys(MISREAD_TEXTS, lambda value, column: corrected(value, column.encoding)),
 }
 
 

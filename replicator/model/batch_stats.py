@@ -1,7 +1,7 @@
 """Statistics of one batch of a table, as collected by `replicator.batch.batch_stats`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from replicator.model.changelog import RowKind
@@ -24,6 +24,9 @@ CHUNK_READ_CODE: Final = -1
 
 LAST_READ_CODE: Final = -2
 """Code of the last row (op r) of a snapshot of the whole table."""
+
+FIRST_READ_CODE: Final = -3
+"""Code of the first row (op r) of a snapshot of the whole table, unless it is also the last one."""
 
 MESSAGE_CODE: Final = 7
 """Code of a logical message (op m), which changes no row."""
@@ -60,6 +63,7 @@ class BatchStats:
         messages: number of logical messages, which change no row and are skipped.
         snapshots: the snapshots with rows in the batch, in the order in which they began.
         chunk_reads: whether the batch has rows of an incremental snapshot.
+        last_changes: partition → offset of its last change, also of a duplicate; without rows of snapshots.
         begins_with_snapshot: whether the first event of any partition is a row of one of `snapshots`.
     """
 
@@ -75,6 +79,7 @@ class BatchStats:
     snapshots: tuple[SnapshotRead, ...] = ()
     chunk_reads: bool = False
     begins_with_snapshot: bool = False
+    last_changes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def all_to_apply(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from replicator.model.clock import now_ms
 from replicator.model.position import SourcePosition
+from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 
@@ -65,6 +66,7 @@ class HighWater:
             sending them again.
         assumed_plain: whether events at `position` were dropped under the assumption that it is not that of a
             compressed transaction.
+        transactions: the transactions that were seen. Rebuilt tables, and markers of older versions, have none.
     """
 
     position: SourcePosition
@@ -77,6 +79,7 @@ class HighWater:
     rows_ascending: bool = True
     replayed_count: int | None = None
     assumed_plain: bool = False
+    transactions: SeenTransactions = field(default_factory=SeenTransactions)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -90,6 +93,7 @@ class HighWater:
             "plain": self.rows_ascending,
             "resent": self.replayed_count,
             "assumed": self.assumed_plain,
+            "transactions": self.transactions.to_json(),
         }
 
     @classmethod
@@ -106,6 +110,9 @@ class HighWater:
             value.get("plain", True),
             value.get("resent"),
             value.get("assumed", False),
+            SeenTransactions.from_json(value["transactions"])
+            if "transactions" in value
+            else SeenTransactions(),
         )
 
 

@@ -11,6 +11,23 @@ _INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
+class Transaction:
+    """A GTID, divided: `origin` is the server that committed it first, with a tag if it has one."""
+
+    origin: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.number}"
+
+    @classmethod
+    def parse(cls, gtid: str | None) -> "Transaction | None":
+        """Return the parts of a GTID; None if there is none, or it is not a GTID."""
+        origin, _, number = (gtid or "").rpartition(":")
+        return cls(origin, int(number)) if origin and number.isascii() and number.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
 class GtidSet:
     """A GTID set: for each source (``uuid`` or ``uuid:tag``) its intervals of transaction numbers, both ends included.
 

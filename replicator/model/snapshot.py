@@ -1,12 +1,15 @@
 """Snapshots of whole tables, as observed in the log.
 
 All rows of one snapshot (op r) carry the binlog position at which it read the database, so the position identifies the
-snapshot. A connector makes a new one if its initial snapshot was interrupted or if it lost its offsets. Rows that the
-table had before and that the new snapshot does not contain were deleted from the source.
+snapshot. If another one has the same position, because nothing was written in between or because it is of another
+server, the marks of the first and last rows and the times tell them apart: Debezium gives all rows of a table one time.
+
+A connector makes a new snapshot if its initial one was interrupted or if it lost its offsets. Rows that the table had
+before and that the new snapshot does not contain were deleted from the source.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replicator.model.position import SourcePosition
@@ -23,6 +26,7 @@ class SnapshotRead:
         starts: partition → offset of its first row.
         end: partition and offset of its last row; None until that was observed.
         replaces_rows: whether the table had rows before, of which those that the snapshot lacks must still be deleted.
+        has_first: whether this part of it has the row that is marked as the first one; not kept in markers.
     """
 
     position: SourcePosition
@@ -30,6 +34,7 @@ class SnapshotRead:
     starts: Mapping[int, int]
     end: tuple[int, int] | None = None
     replaces_rows: bool = False
+    has_first: bool = field(default=False, compare=False)
 
     @property
     def is_initial(self) -> bool:
@@ -37,8 +42,11 @@ class SnapshotRead:
         return self.position.server_id == 0
 
     def is_of(self, other: "SnapshotRead | None") -> bool:
-        """Return whether both are parts of one snapshot."""
-        return other is not None and self.position == other.position
+        """Return whether this is a later part of the snapshot `other`."""
+        if other is None or self.position != other.position:
+            return False
+        ended_twice = self.end is not None and other.end is not None and self.end != other.end
+        return not (self.ts_ms > other.ts_ms and (self.has_first or ended_twice))
 
     def begins(self) -> Truncate:
         """Return its beginning as a truncate of the table."""
@@ -76,7 +84,7 @@ def follow(
     read: Sequence[SnapshotRead],
     *,
     filled: bool,
-    furthest: SourcePosition | None,
+    is_over: Callable[[SnapshotRead], bool],
     at_once: bool,
 ) -> tuple[SnapshotRead | None, list[SnapshotRead]]:
     """Return the current snapshot of a table after a batch, and the snapshots that replace earlier rows in the batch.
@@ -85,21 +93,23 @@ def follow(
         known: the current snapshot before the batch.
         read: the snapshots with rows in the batch, in order.
         filled: whether the table may have rows that are not of `known`.
-        furthest: the furthest position of the batch; a snapshot before it has ended.
+        is_over: returns whether changes of the batch show that a snapshot has ended.
         at_once: whether earlier rows are deleted when a snapshot begins, rather than when it ends.
     """
     replacing: list[SnapshotRead] = []
 
-    def settled(snapshot: SnapshotRead) -> SnapshotRead:
-        over = furthest is not None and furthest > snapshot.position
+    def settled(snapshot: SnapshotRead, *, over: bool) -> SnapshotRead:
         if not snapshot.replaces_rows or not (at_once or over or snapshot.end is not None):
             return snapshot
         replacing.append(snapshot)
         return replace(snapshot, replaces_rows=False)
 
     for snapshot in read:
-        if snapshot.is_initial:
-            newer = replace(snapshot, replaces_rows=filled or known is not None)
-            known = known.continued_by(snapshot) if known is not None and snapshot.is_of(known) else newer
-            known = settled(known)
-    return None if known is None else settled(known), replacing
+        if not snapshot.is_initial:
+            continue
+        if known is not None and snapshot.is_of(known):
+            known = known.continued_by(snapshot)
+        else:
+            known = replace(snapshot, replaces_rows=filled or known is not None)
+        known = settled(known, over=is_over(known))
+    return None if known is None else settled(known, over=is_over(known)), replacing

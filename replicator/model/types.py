@@ -148,6 +148,23 @@ class Encoding(StrEnum):
     """An instant as ISO text in Avro; in JSON it is parsed as such directly."""
     NESTED = "nested"
     """A struct, list or map in Avro, stored as the JSON text that JSON events have for it."""
+    ARMSCII8 = "armscii8"
+    """Text in a character set that the connector reads from the binlog as another one; see `decode.misread_text`."""
+    DEC8 = "dec8"
+    GEOSTD8 = "geostd8"
+    HP8 = "hp8"
+    KEYBCS2 = "keybcs2"
+    KOI8U = "koi8u"
+    SWE7 = "swe7"
+
+
+MISREAD_TEXTS: Final = frozenset(
+    {
+        *(Encoding.ARMSCII8, Encoding.DEC8, Encoding.GEOSTD8, Encoding.HP8),
+        *(Encoding.KEYBCS2, Encoding.KOI8U, Encoding.SWE7),
+    }
+)
+"""The encodings of text in character sets that Java lacks."""
 
 
 def decimal_column(precision: int, scale: int) -> tuple[LakeType, Encoding]:

@@ -11,7 +11,15 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task, has_news, prefetch_records
+from replicator.batch import (
+    MirrorContext,
+    TableAwaits,
+    TableTask,
+    apply_task,
+    divided,
+    has_news,
+    prefetch_records,
+)
 from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.ledger import chunks
@@ -312,20 +320,16 @@ class Scheduler:
         self._pool.shutdown()
 
     def _unread(self, ends: Offsets) -> list[list[TableTask]]:
-        """Return the tasks of each table with new events, of at most `max_events` each; the largest table first."""
-        context, tables, plans = self.context, self.tables, []
+        """Return the tasks of each table with new events; the largest table first."""
+        context, tables, whole = self.context, self.tables, []
         self._awaiting = set()
         for topic, table in self._runnable(ends):
             ranges = self._renames.unread(topic, ends)
             if self._renames.must_wait(table, ends):
                 self._awaiting.add(table)
             elif ranges and tables.owns_lake_name(table) and tables.owns_topic(table, topic):
-                plans.append(
-                    [
-                        self._task(table, topic, chunk)
-                        for chunk in chunks(ranges, context.config.apply.max_events)
-                    ]
-                )
+                whole.append(self._task(table, topic, ranges))
+        plans = divided(context, whole)
         # Later tasks of a table wait until the previous one is committed; so only the first ones are prefetched.
         first = prefetch_records(context, [tasks[0] for tasks in plans])
         plans = [[task, *tasks[1:]] for task, tasks in zip(first, plans, strict=True)]

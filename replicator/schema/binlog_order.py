@@ -16,6 +16,7 @@ are in `decode.version_ranges`.
 from dataclasses import dataclass
 from typing import Final
 
+from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.truncate import RESET_MS
 
@@ -26,20 +27,6 @@ CLOCK_MS: Final = 1_000
 def binlog_key(position: SourcePosition) -> int:
     """Pack file number and offset of a position into one number, which orders events of one server."""
     return PackedPosition.pack(position).position_key
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """A GTID, divided: `origin` is the server that committed it first, with a tag if it has one."""
-
-    origin: str
-    number: int
-
-    @classmethod
-    def parse(cls, gtid: str | None) -> "Transaction | None":
-        """Return the parts of a GTID; None if there is none, or it is not a GTID."""
-        origin, _, number = (gtid or "").rpartition(":")
-        return cls(origin, int(number)) if origin and number.isascii() and number.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)

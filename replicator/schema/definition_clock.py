@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
-from replicator.schema.binlog_order import Transaction, binlog_key
+from replicator.schema.binlog_order import binlog_key
 from replicator.schema.history import TableDefinition
 
 

@@ -103,6 +103,8 @@ class HistoryBuilder:
         if not schema.key:
             return schema, last is not None and (last.weak_key or bool(last.event_key))
         columns = [c for c in schema.columns if c.name in schema.key]
+        if len(columns) < len(schema.key):
+            return schema, False  # The definition is malformed, which pauses the table.
         nullable = frozenset(_folded(c) for c in schema.columns if c.nullable)
         strong = self._keys.identify([_folded(c) for c in columns], nullable)
         if strong is None:

@@ -37,6 +37,7 @@ from replicator.model.types import (
     FLOAT,
     INT,
     LONG,
+    MISREAD_TEXTS,
     STRING,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -134,6 +135,8 @@ def _float(t: Declared) -> str:
 
 
 def _text(t: Declared) -> str:
+    if t.charset in MISREAD_TEXTS:
+        return f"{t.charset} text"
     return "binary text" if t.charset == "binary" else "string"
 
 
@@ -175,6 +178,7 @@ _OWN: Final[Mapping[str, tuple[LakeType, Encoding]]] = {
     # Event schemas do not distinguish these from other types; only a definition does.
     "flag": (INT, Encoding.FLAG),
     "binary text": (BINARY, Encoding.LATIN1),
+    **{f"{encoding} text": (STRING, encoding) for encoding in MISREAD_TEXTS},
 }
 _ATTRIBUTES: Final = re.compile(r"\s+(SIGNED|ZEROFILL|BINARY)\b")
 
@@ -258,13 +262,14 @@ def reconciled(
 ) -> tuple[LakeType, Encoding]:
     """Combine type and encoding by an event's schema (`carried`) and by the source's definition (`defined`).
 
-    Event schemas do not distinguish BOOLEAN from BIT(1), REAL from FLOAT, or text with the character set binary from
-    other text; nor bytes from text if the connector writes them as base64.
+    Event schemas do not distinguish BOOLEAN from BIT(1), REAL from FLOAT, or the character sets of text; nor bytes from
+    text if the connector writes them as base64.
     """
     types = (carried[0], defined[0])
     if types == (BOOLEAN, INT):
         return INT, Encoding.FLAG
-    if types == (FLOAT, DOUBLE) or (carried == (STRING, Encoding.PLAIN) and defined[0] == BINARY):
+    is_text = carried == (STRING, Encoding.PLAIN)
+    if types == (FLOAT, DOUBLE) or (is_text and (defined[0] == BINARY or defined[1] in MISREAD_TEXTS)):
         return defined
     return carried
 

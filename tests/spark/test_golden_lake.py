@@ -58,6 +58,8 @@ def assert_has(found: Any, wanted: Any, where: str = "") -> None:
     match wanted:
         case dict():
             for name, value in wanted.items():
+                if where.endswith("/high_water") and name == "rows":
+                    continue  # Only earlier versions wrote it.
                 assert name in found, f"{where}: no {name}"
                 assert_has(found[name], value, f"{where}/{name}")
         case list():

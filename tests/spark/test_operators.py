@@ -305,28 +305,6 @@ def test_keyless_table_continues_after_an_upgrade_to_format_version_3(lake: Lake
     assert lake.rows("visits") == [row]
 
 
-@pytest.mark.parametrize(
-    ("change", "row"),
-    [
-        ("ADD COLUMN note string", {"id": 1, "name": "new", "note": None}),
-        ("DROP COLUMN name", {"id": 1, "name": None}),
-        ("RENAME COLUMN name TO label", {"id": 1, "name": None}),
-    ],
-)
-def test_changes_of_columns_by_others_lose_values(
-    lake: LakeHarness, change: str, row: dict[str, Any]
-) -> None:
-    """This is why nobody else may change columns: the mirror restores a column, and not its earlier values."""
-    lake.write([DEFINITION, created(1), created(2)])
-    mirror = lake.mirror(config(lake))
-    mirror.advance({ORDERS: {0: 1}})
-    mirror.context.spark.sql(f"ALTER TABLE lake.shop.orders {change}").collect()
-    mirror.advance({ORDERS: {0: 2}})
-    found = {found["id"]: found for found in lake.rows("orders")}
-    assert found[1] == row
-    assert found[2]["name"] == "new"
-
-
 FORMAT_3 = "ALTER TABLE lake.{table} SET TBLPROPERTIES ('format-version' = '3')"
 
 

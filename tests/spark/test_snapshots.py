@@ -1,9 +1,14 @@
 """Snapshots: one that is interrupted and repeated, and ad-hoc ones that read some rows among other changes."""
 
+import json
 from typing import Any
 
 import pytest
 
+from replicator.errors import UnsupportedChange
+from tests.oracle.events import Place, change_event, key_of
+from tests.oracle.model import Record
+from tests.spark.test_rebuild import rebuild
 from tests.support.config import STRATEGIES
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, event, ids, snapshot_read
@@ -97,3 +102,94 @@ def test_ad_hoc_snapshots_remove_no_rows(lake: LakeHarness) -> None:
     names: dict[int, Any] = {row["id"]: row["name"] for row in lake.rows("orders")}
     assert names == {1: "blocking", 3: "read", 7: "blocking"}
     assert len(lake.rows("orders", "shop_changes")) == 3 + 2 + 2 + 1 + 2
+
+
+def row(op: str, number: int, place: Place, snapshot: str = "false", *, partition: int = 0) -> Record:
+    """Return an event of the row `number`, whose name is the second of its source time."""
+    image = {"id": number, "name": str(place.ts_ms // 1000)}
+    value = json.loads(change_event(op, place, "orders", **{"before" if op == "d" else "after": image}))
+    value["source"]["snapshot"] = snapshot
+    return Record(ORDERS, partition, key_of(image, ["id"]), json.dumps(value).encode())
+
+
+def read(file: int, pos: int, second: int, *numbers: int) -> list[Record]:
+    """Return the rows that a snapshot read, with Debezium's marks."""
+    marks = ["first_in_data_collection", *["true"] * (len(numbers) - 2)][: len(numbers) - 1]
+    place = Place(file, pos, 0, second * 1000, server_id=0)
+    return [
+        row("r", n, place, mark) for n, mark in zip(numbers, [*marks, "last_in_data_collection"], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("changelog", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 3, 20])
+@pytest.mark.fault(
+    "The connector takes a snapshot of another server, whose binlog files have lower numbers",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the snapshot replaces the rows",
+)
+def test_snapshot_at_a_lower_position_replaces_the_rows(
+    lake: LakeHarness, size: int, *, changelog: bool
+) -> None:
+    first = [
+        *read(900, 50, 10, 1, 2, 3),
+        row("c", 4, Place(900, 60, 0, 11_000)),
+        row("c", 5, Place(901, 9, 0, 12_000)),
+    ]
+    second = [
+        *read(3, 70, 20, 1, 4, 6),
+        row("c", 7, Place(3, 80, 0, 21_000)),
+        row("d", 4, Place(3, 90, 0, 22_000)),
+    ]
+    records = [*first, *second]
+    lake.write([DEFINITION, *records])
+    mirror = lake.mirror(lake.config(apply={"changelog": changelog}))
+    for end in [*range(size, len(records), size), len(records)]:
+        mirror.advance({ORDERS: {0: end}})
+        if changelog and end in (6, 7):
+            assert ids(lake) == sorted({1, 2, 3, 4, 5, *[6][: end - 7]}), "the snapshot has not ended"
+    assert mirror.summary().paused == {}
+    assert ids(lake) == [1, 6, 7]
+    assert {r["id"]: r["name"] for r in lake.rows("orders")}[1] == "20"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 20])
+@pytest.mark.parametrize("again", [(1, 4, 6), (6,)])
+@pytest.mark.fault(
+    "The connector takes a snapshot at the position of the one before, with other rows",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the snapshot replaces the rows; the mirror cannot be rebuilt from its changelog",
+)
+def test_snapshot_at_the_same_position_replaces_the_rows(
+    lake: LakeHarness, size: int, again: tuple[int, ...]
+) -> None:
+    """As of another server, or after RESET BINARY LOGS AND GTIDS."""
+    records = [*read(1, 158, 10, 1, 2, 3), *read(1, 158, 20, *again), row("c", 7, Place(1, 200, 0, 21_000))]
+    lake.write([DEFINITION, *records])
+    mirror = lake.mirror()
+    for end in [*range(size, len(records), size), len(records)]:
+        mirror.advance({ORDERS: {0: end}})
+    assert mirror.summary().paused == {}
+    assert ids(lake) == [*again, 7]
+    with pytest.raises(UnsupportedChange, match="read at one position"):
+        rebuild(lake, mirror, "shop.orders")
+
+
+@pytest.mark.fault(
+    "A snapshot of another server has no rows in one of the topic's partitions",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the table pauses, or is read again",
+)
+def test_snapshot_at_a_lower_position_is_refused_if_changes_in_other_partitions_are_unordered(
+    lake: LakeHarness,
+) -> None:
+    first = [*read(900, 50, 10, 1, 2), row("c", 4, Place(900, 60, 0, 11_000), partition=1)]
+    lake.write([DEFINITION, *first, *read(3, 70, 20, 1, 6)])
+    mirror = lake.mirror()
+    mirror.advance({ORDERS: {0: 2, 1: 1}})
+    mirror.advance({ORDERS: {0: 4, 1: 1}})
+    (reason,) = mirror.summary().paused.values()
+    assert "took a snapshot of shop.orders at" in reason

@@ -84,6 +84,8 @@ def run(
         "row_key": [e.row_key for e in events],
         "ts_ms": [e.ts_ms for e in events],
         "server_id": [e.server_id for e in events],
+        "gtid_origin": [hash(e.gtid.rpartition(":")[0]) if e.gtid else 0 for e in events],
+        "gtid_number": [int(e.gtid.rpartition(":")[2]) if e.gtid else 0 for e in events],
     }
     names = {
         "file": pa.array([f"mysql-bin.{e.file:06d}" for e in events], pa.string()),

@@ -11,8 +11,8 @@ from replicator.config import load
 from replicator.lake.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.verify.mirror_check import Wanted, verify
-from replicator.verify.results import Verdict
-from tests.support.mirror import Comparison
+from replicator.verify.results import Report, Verdict
+from tests.support.mirror import START_S, Comparison, until
 from tests.support.replica import Replica
 from tests.support.source import SourceDatabase
 from tests.workload.random_writer import RandomTable, RandomWriter, create_tables, random_tables
@@ -34,11 +34,16 @@ class MirroredDatabase:
     def assert_verified(self) -> None:
         """Assert that `replicator verify`, which shares no code with `comparison`, finds the mirror equal.
 
-        The mirror and the connector must be running.
+        The mirror and the connector must be running. A table that changes too much meanwhile is undecided, for
+        example because the connector reads it again; the check is repeated then.
         """
-        report = verify(load(self.config), Wanted(may_be_resumed=False))
+        report = until(self._decided_check, seconds=START_S, doing="a check that is decided")
         found = [(t.table, t.verdict, t.reason, list(t.rows)[:3], t.schema) for t in report.tables]
         assert report.verdict is Verdict.EQUAL, found
+
+    def _decided_check(self) -> Report | None:
+        report = verify(load(self.config), Wanted(may_be_resumed=False))
+        return None if report.verdict is Verdict.UNDECIDED else report
 
     def topic(self, table: str) -> str:
         return f"{self.database.prefix}.{self.database.name}.{table}"

@@ -330,8 +330,8 @@ def _losses(facts: SourceFacts) -> Iterator[CheckResult]:
     if garbled:
         yield warn(
             "source: character sets",
-            f"Debezium decodes some letters of {listing(garbled)} wrongly",
-            "convert the columns to utf8mb4",
+            f"Debezium decodes letters of {listing(garbled)} wrongly; the mirror corrects them",
+            "convert the columns to utf8mb4 if others read the topics too",
         )
     cascading = [str(table) for table in facts.tables if table.cascades]
     if cascading and not _logs_cascades(facts):

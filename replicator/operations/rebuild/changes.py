@@ -1,10 +1,11 @@
 """Read the changes of one source table from its changelog, in an order that is certain."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.batch.table_reset import TableReset
@@ -179,6 +180,7 @@ def _resets(rows: DataFrame, pending: SnapshotRead | None) -> TableReset:
     at = F.col(AT)
     read = (at.getField("op") == "r") & (F.coalesce(at.getField("server_id"), F.lit(0)) == 0)
     group = [at.getField(name).alias(name) for name in ("op", "partition", "position_key")]
+    group.append(F.when(at.getField("op") == "r", at.getField("ts_ms")).alias("read_ms"))
     found = (
         rows.where((at.getField("op") == "t") | read)
         .groupBy(*group)
@@ -197,12 +199,27 @@ def _resets(rows: DataFrame, pending: SnapshotRead | None) -> TableReset:
         if r.op == "t"
     ]
     snapshots: dict[int, SnapshotRead] = {}
+    _check_snapshots([row for row in found if row.op == "r"])
     for r in (row for row in found if row.op == "r"):
         one = SnapshotRead(_position(r.position_key, r.file, 0), r.ts_ms or 0, {r.partition: r.first})
         known = snapshots.get(r.position_key)
         snapshots[r.position_key] = one if known is None else known.continued_by(one)
     replacing = [s for s in snapshots.values() if pending is None or not s.is_of(pending)]
     return TableReset(truncates, sorted(replacing, key=lambda s: s.position))
+
+
+def _check_snapshots(reads: Sequence[Row]) -> None:
+    """Raise UnsupportedChange if rows at one position may be of two snapshots: the changelog lacks their marks."""
+    last: dict[tuple[int, int], int] = {}
+    for row in sorted(reads, key=lambda r: (r.read_ms or 0, r.first)):
+        place = row.partition, row.position_key
+        if place in last and row.first > last[place]:
+            raise UnsupportedChange(
+                "the changelog has rows that the connector read at one position and at several times, so it is not "
+                "certain which of them a later snapshot replaced",
+                "take a new snapshot of the table",
+            )
+        last[place] = max(row.last, last.get(place, row.last))
 
 
 def _position(key: int, file: str | None, server_id: int | None) -> SourcePosition:

@@ -46,6 +46,9 @@ def scan(
     )
     arrays = {name: np.array([getattr(e, name) for e in events], np.int64) for name in FIELDS}
     arrays["offset"] = np.array(offsets, np.int64)
+    gtids = [e.gtid or "" for e in events]
+    arrays["gtid_origin"] = np.array([hash(gtid.rpartition(":")[0]) for gtid in gtids], np.int64)
+    arrays["gtid_number"] = np.array([int(gtid.rpartition(":")[2] or 0) for gtid in gtids], np.int64)
     details = EventDetails(table, lambda _, first, last: table.slice(first, last - first + 1))
     return PartitionScan(0, arrays, before, details, (source or Source()).is_compressed)
 

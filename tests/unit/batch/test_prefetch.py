@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from replicator.batch import TableTask, prefetch_records
+from replicator.batch import TableTask, divided, prefetch_records
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
@@ -84,3 +84,22 @@ def test_prefetch_fetches_large_rows_only_once(log: CountingLog) -> None:
     assert with_records(context, task(SMALL, 0, 10), task(LARGE, 10, 20)) == {SMALL: 10}
     assert with_records(context, task(LARGE, 10, 13)) == {LARGE: 3}
     assert log.asked == [{SMALL}, {LARGE}]
+
+
+@pytest.mark.parametrize(("max_size", "pieces"), [(2_000_000_000, [20]), (7_100, [6, 7, 7]), (10, [1] * 20)])
+def test_tasks_with_many_events_are_divided_by_size(
+    log: CountingLog, max_size: int, pieces: list[int]
+) -> None:
+    context = prefetching(log, DriverLimits(table_events=10))
+    context.config = SimpleNamespace(apply=SimpleNamespace(max_events=100, max_size=max_size))
+    large, small = divided(context, [task(LARGE, 0, EVENTS), task(SMALL, 0, 5)])
+    assert [piece.count for piece in large] == pieces
+    assert [piece.count for piece in small] == [5]
+    assert log.asked == [{LARGE}], "a small task is not measured"
+
+
+def test_tasks_whose_records_are_lost_are_divided_by_events(log: CountingLog) -> None:
+    context = prefetching(log, DriverLimits(table_events=10))
+    context.config = SimpleNamespace(apply=SimpleNamespace(max_events=50, max_size=1))
+    (pieces,) = divided(context, [task(LARGE, 100, 200)])
+    assert [piece.count for piece in pieces] == [50, 50]

@@ -32,6 +32,7 @@ RELOADABLE = [
     "log.options",
     "apply.trigger",
     "apply.max_events",
+    "apply.max_size",
     "apply.driver_max_events",
     "apply.max_index_size",
     "apply.parallel_tables",

@@ -41,7 +41,7 @@ def test_render_config_writes_defaults_in_comments_that_are_valid_toml(tmp_path:
     plain, full = tmp_path / "plain.toml", tmp_path / "full.toml"
     plain.write_text(text)
     full.write_text(opened)
-    assert len(tomllib.loads(opened)["apply"]) == 10
+    assert len(tomllib.loads(opened)["apply"]) == 11
     before, after = load(plain), load(full)
     assert after.apply == before.apply
     assert after.mirror == before.mirror

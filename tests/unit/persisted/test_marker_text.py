@@ -6,8 +6,10 @@ If a test fails, existing lakes can no longer be read: change the code, not the 
 import json
 
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
+from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import rules_from_json, rules_to_json
+from replicator.model.seen_transactions import SeenNumbers, SeenTransactions
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
 from replicator.schema.changes import ChangeNote, SchemaState, fills_from_json, fills_to_json
@@ -33,6 +35,9 @@ MARKER = CommitMarker(
                     rows_ascending=False,
                     replayed_count=4,
                     assumed_plain=True,
+                    transactions=SeenTransactions(
+                        (("3e11", SeenNumbers(12, 17, 0b10001)),), (Transaction("3e11", 9),)
+                    ),
                 ),
             ),
             1: PartitionProgress(3),
@@ -54,7 +59,9 @@ MARKER_TEXT = (
     '"starts":{"0":2,"1":0},"ts_ms":1700000000004},'
     '"topic_ids":{"p.shop.orders":"uuid"},'
     '"topics":{"p.shop.orders":{"0":{"high_water":{"assumed":true,"head":[-7,8],"kind":1,"marks":[9],"nth":6,"plain":false,'
-    f'"position":{POSITION_TEXT},"resent":4,"seen":2,"ts_ms":1700000000000}},"next":42}},'
+    f'"position":{POSITION_TEXT},"resent":4,"seen":2,'
+    '"transactions":{"interrupted":["3e11:9"],"origins":[{"first":12,"last":17,"origin":"3e11","recent":"11"}]},'
+    '"ts_ms":1700000000000},"next":42},'
     '"1":{"high_water":null,"next":3}}},'
     f'"truncate":{{"offset":30,"partition":1,"position":{POSITION_TEXT},"ts_ms":1700000000003}},'
     '"version":1,"watermark_ms":1700000000001}'
@@ -111,6 +118,7 @@ def test_commit_marker_of_the_first_version_is_read() -> None:
         rows_ascending=True,
         replayed_count=None,
         assumed_plain=False,
+        transactions=SeenTransactions(),
     )
     assert found == CommitMarker(
         "shop",

@@ -1,0 +1,173 @@
+"""Redelivered transactions of several servers, whose binlogs have them at other positions and in another order."""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from replicator.model.commit_marker import PartitionProgress
+from tests.support.decoded_events import DecodedEvent, again, run
+
+Gtid = tuple[str, int]
+
+
+def event(gtid: str, file: int, pos: int, *, server_id: int = 1, ts_ms: int = 1000) -> DecodedEvent:
+    return DecodedEvent("u", file, pos, gtid=gtid, server_id=server_id, ts_ms=ts_ms)
+
+
+def kept(batches: list[list[DecodedEvent]]) -> list[int]:
+    """Return the number of events of each batch that were not delivered before."""
+    progress: dict[int, PartitionProgress] = {}
+    found = []
+    for batch in batches:
+        stats = run(batch, progress)
+        progress = {p: PartitionProgress(s.next_offset, again(s)) for p, s in stats.progress.items()}
+        found.append(sum(stats.events.values()))
+    return found
+
+
+SENT = [event("a:1", 9, 100), event("a:2", 9, 200), event("a:4", 9, 300)]
+
+
+@pytest.mark.parametrize("file", [3, 9, 12])
+def test_transactions_are_redelivered_by_another_server(file: int) -> None:
+    """The last transaction comes again too; it is recorded twice if its file differs, because it may be a rest."""
+    later = [event("a:2", file, 1200), event("a:5", file, 1400)]
+    assert kept([SENT, later]) == [3, 1]
+    assert kept([SENT + later]) == [4]
+
+
+def test_transactions_are_redelivered_in_a_log_of_two_origins() -> None:
+    sent = [event(f"{'ab'[n % 2]}:{n}", 9, 100 * n, server_id=1 + n % 2) for n in range(1, 7)]
+    assert kept([sent, [*sent[2:], event("b:9", 9, 900, server_id=2)]]) == [6, 1]
+    assert kept([[e] for e in sent] + [[e] for e in sent]) == [1] * 6 + [0] * 6
+
+
+def test_transaction_that_a_replica_wrote_late_is_new_on_another_one() -> None:
+    """The first replica had a:4 before a:3, and ended within a:4; the second one has a:3 at a lower position."""
+    assert kept([SENT, [event("a:3", 3, 100), event("a:4", 3, 200), event("a:5", 3, 300)]]) == [3, 3]
+
+
+def test_numbers_that_begin_again_are_new() -> None:
+    """After RESET BINARY LOGS AND GTIDS."""
+    reset = [event("a:1", 1, 100, ts_ms=2000), event("a:2", 1, 200, ts_ms=2000)]
+    assert kept([SENT, reset, [reset[1], event("a:3", 1, 300, ts_ms=2000)]]) == [3, 2, 1]
+
+
+def test_change_that_could_not_be_decoded_is_not_applied_after_later_ones() -> None:
+    bad = DecodedEvent("bad", 9, 150, gtid="a:2")
+    sent = [event("a:1", 9, 100), bad, event("a:3", 9, 300)]
+    assert kept([sent, [event("a:2", 9, 150), event("a:3", 9, 300), event("a:4", 9, 400)]]) == [2, 1]
+
+
+@dataclass
+class Cluster:
+    """Servers that replicate each other, and a connector that reads one of them at a time.
+
+    Attributes:
+        logs: the binlog of each server: transactions in their order.
+        files: number of the binlog file of each server.
+        touched: the transactions that change the table.
+        sent: the transactions that the connector sent, in their order, as far as it remembers.
+    """
+
+    random: random.Random
+    logs: list[list[Gtid]]
+    files: list[int]
+    touched: set[Gtid]
+    server: int = 0
+    sent: list[Gtid] = field(default_factory=list)
+
+    @classmethod
+    def random_one(cls, seed: int) -> "Cluster":
+        r = random.Random(seed)
+        # All servers begin with the first transaction of each origin: nothing is known of lower numbers.
+        commits = [("a", 1), ("b", 1), ("c", 1)]
+        numbers = Counter("abc")
+        for _ in range(r.randint(5, 60)):
+            origin = r.choice("abc"[: r.randint(1, 3)])
+            numbers[origin] += 1
+            commits.append((origin, numbers[origin]))
+        # Some replicas do not preserve the order of commits.
+        ways = [r.choice((0, 0, 3)) for _ in range(3)]
+        logs = [
+            [g for _, g in sorted((i + r.uniform(0, way) * (i > 2), g) for i, g in enumerate(commits))]
+            for way in ways
+        ]
+        touched = {g for g in commits if g[1] == 1 or r.random() < 0.7}
+        return cls(r, logs, r.sample(range(1, 9), 3), touched)
+
+    def read(self, most: int) -> list[DecodedEvent]:
+        """Send transactions that the connector has not, in the order of the server's binlog."""
+        have, events = set(self.sent), []
+        left = [(number, gtid) for number, gtid in enumerate(self.logs[self.server], 1) if gtid not in have]
+        for number, gtid in left[:most]:
+            self.sent.append(gtid)
+            if gtid in self.touched:
+                origin, n = gtid
+                events += [
+                    DecodedEvent(
+                        "u",
+                        self.files[self.server],
+                        100 * number,
+                        row,
+                        gtid=f"{origin}:{n}",
+                        server_id=ord(origin),
+                        content=row,
+                    )
+                    for row in range(_rows(gtid))
+                ]
+        return events
+
+    def restart(self) -> bool:
+        """Forget some of the transactions that were sent; return whether another server is read from now on."""
+        before, self.server = self.server, self.random.randrange(3)
+        del self.sent[max(0, len(self.sent) - self.random.randint(0, 12)) :]
+        return self.server != before
+
+
+@dataclass
+class Mirror:
+    """Counts the events of each transaction that were not delivered before."""
+
+    random: random.Random
+    found: Counter[Gtid] = field(default_factory=Counter)
+    last: Gtid | None = None
+    progress: dict[int, PartitionProgress] = field(default_factory=dict)
+
+    def apply(self, events: list[DecodedEvent]) -> None:
+        """Apply events in batches of any size."""
+        while events:
+            size = self.random.randint(1, 20)
+            self._apply_batch(events[:size])
+            events = events[size:]
+
+    def _apply_batch(self, batch: list[DecodedEvent]) -> None:
+        start = self.progress[0].next_offset if self.progress else 0
+        stats = run(batch, self.progress, tail=self.random.choice((1, 16)))
+        self.progress = {p: PartitionProgress(s.next_offset, again(s)) for p, s in stats.progress.items()}
+        repeated = {o - start for d in stats.duplicates for o in range(d.first, d.last + 1)}
+        for i, e in enumerate(batch):
+            origin, _, number = (e.gtid or "").partition(":")
+            if i not in repeated:
+                self.last = origin, int(number)
+                self.found[self.last] += 1
+
+
+def _rows(gtid: Gtid) -> int:
+    return 1 + gtid[1] % 2
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_each_change_is_kept_once_whatever_server_sends_it(seed: int) -> None:
+    """The last transaction before a fail-over may be kept twice: the connector may have been interrupted within it."""
+    cluster = Cluster.random_one(seed)
+    mirror, switched, last = Mirror(cluster.random), False, set[Gtid | None]()
+    for _ in range(cluster.random.randint(1, 6)):
+        mirror.apply(cluster.read(cluster.random.randint(0, 30)))
+        switched = cluster.restart() or switched
+        last |= {mirror.last} if switched else set()
+    mirror.apply(cluster.read(1000))
+    assert {g for g in cluster.touched if mirror.found[g] < _rows(g)} == set(), "lost"
+    assert {g for g in cluster.touched if mirror.found[g] > _rows(g)} <= last, "kept twice"
