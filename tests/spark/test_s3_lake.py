@@ -96,11 +96,12 @@ def run_mirror(
     environment |= {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(folder)}
     environment["REPLICATOR_CACHE"] = str(default_cache())
     environment |= {f"SECRET_{number}": value for number, value in enumerate(secrets.values())}
-    command = [COMMAND, "run", "-c", "mirror.toml", "--until-caught-up"]
-    done = subprocess.run(
-        command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    command, log = [COMMAND, "run", "-c", "mirror.toml", "--until-caught-up"], folder / "run.log"
+    with log.open("wb") as output:
+        code = subprocess.run(
+            command, check=False, cwd=folder, env=environment, stdout=output, stderr=output, timeout=240
+        ).returncode
+    assert code == 0, log.read_text()[-4000:]
 
 
 def assert_exact(catalog: Catalog, bucket: Bucket) -> None:
