@@ -96,27 +96,30 @@ def run_mirror(
     environment |= {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(folder)}
     environment["REPLICATOR_CACHE"] = str(default_cache())
     environment |= {f"SECRET_{number}": value for number, value in enumerate(secrets.values())}
-    command = [COMMAND, "run", "-c", "mirror.toml", "--until-caught-up"]
-    done = subprocess.run(
-        command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    command, log = [COMMAND, "run", "-c", "mirror.toml", "--until-caught-up"], folder / "run.log"
+    with log.open("wb") as output:
+        code = subprocess.run(
+            command, check=False, cwd=folder, env=environment, stdout=output, stderr=output, timeout=400
+        ).returncode
+    assert code == 0, log.read_text()[-4000:]
 
 
 def assert_exact(catalog: Catalog, bucket: Bucket) -> None:
-    """Check the rows, and the kinds of the delete files, as PyIceberg reads them with its own client of S3."""
-    for name, (strategy, _) in TABLES.items():
+    """Check the rows as PyIceberg reads them, with its own client of S3."""
+    for name in TABLES:
         table = catalog.load_table(("shop", name))
         assert table.location().startswith(bucket.url)
-        snapshots = [s.summary.additional_properties for s in table.snapshots() if s.summary is not None]
-        added = {
-            key for summary in snapshots for key in summary if key.startswith("added-") and "delete" in key
-        }
-        assert bool(added) == (strategy in ("split", "merge", "equality")), (name, added)
-        if strategy == "equality":
-            # PyIceberg does not read equality deletes: Spark does, in the test of the strategies.
-            continue
         assert sorted(rows_of(table), key=lambda row: int(row["id"])) == EXPECTED, name
+
+
+def with_delete_files(catalog: Catalog) -> set[str]:
+    """Return the tables to which delete files were committed."""
+    return {
+        name
+        for name in TABLES
+        for snapshot in catalog.load_table(("shop", name)).snapshots()
+        if snapshot.summary is not None and "added-delete-files" in snapshot.summary.additional_properties
+    }
 
 
 @pytest.mark.fault(
@@ -141,8 +144,13 @@ def test_mirror_in_s3_with_each_strategy(tmp_path: Path, bucket: Bucket, driver_
     catalog = load_catalog(CATALOG_NAME, **uri, **bucket.options)
     try:
         assert_exact(catalog, bucket)
+        written = with_delete_files(catalog)
     finally:
         catalog.close()
+    # The driver may merge a small file with its deletes instead, in format version 2.
+    optional = {"t0"} if driver_max_events else set()
+    expected = {name for name, (strategy, _) in TABLES.items() if strategy != "copy-on-write"}
+    assert written | optional == expected | optional
 
 
 @pytest.mark.fault(

@@ -49,15 +49,37 @@ _REST_STORES: Final = JarSet(
 _HADOOP: Final = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "slf4j-api-*.jar")
 
 _HIVE_SETTINGS: Final = {
-    "javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
     "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
     "datanucleus.connectionPoolingType": "HikariCP",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
     "hive.async.log.enabled": "false",
-    # Makes the metastore create the tables of its locks, which `autoCreateAll` leaves out.
-    "hive.in.test": "true",
 }
+_HIVE_LOCKS: Final = """
+CREATE TABLE txns (txn_id bigint PRIMARY KEY, txn_state char(1) NOT NULL, txn_started bigint NOT NULL,
+  txn_last_heartbeat bigint NOT NULL, txn_user varchar(128) NOT NULL, txn_host varchar(128) NOT NULL,
+  txn_agent_info varchar(128), txn_meta_info varchar(128), txn_heartbeat_count integer);
+CREATE TABLE txn_components (tc_txnid bigint, tc_database varchar(128) NOT NULL, tc_table varchar(128),
+  tc_partition varchar(767), tc_operation_type char(1) NOT NULL);
+CREATE TABLE completed_txn_components (ctc_txnid bigint, ctc_database varchar(128) NOT NULL,
+  ctc_table varchar(128), ctc_partition varchar(767));
+CREATE TABLE next_txn_id (ntxn_next bigint NOT NULL);
+INSERT INTO next_txn_id VALUES (1);
+CREATE TABLE hive_locks (hl_lock_ext_id bigint NOT NULL, hl_lock_int_id bigint NOT NULL, hl_txnid bigint,
+  hl_db varchar(128) NOT NULL, hl_table varchar(128), hl_partition varchar(767), hl_lock_state char(1) NOT NULL,
+  hl_lock_type char(1) NOT NULL, hl_last_heartbeat bigint NOT NULL, hl_acquired_at bigint,
+  hl_user varchar(128) NOT NULL, hl_host varchar(128) NOT NULL, hl_heartbeat_count integer,
+  hl_agent_info varchar(128), hl_blockedby_ext_id bigint, hl_blockedby_int_id bigint,
+  PRIMARY KEY (hl_lock_ext_id, hl_lock_int_id));
+CREATE TABLE next_lock_id (nl_next bigint NOT NULL);
+INSERT INTO next_lock_id VALUES (1);
+CREATE TABLE aux_table (mt_key1 varchar(128) NOT NULL, mt_key2 bigint NOT NULL, mt_comment varchar(255),
+  PRIMARY KEY (mt_key1, mt_key2));
+CREATE TABLE write_set (ws_database varchar(128) NOT NULL, ws_table varchar(128) NOT NULL,
+  ws_partition varchar(767), ws_txnid bigint NOT NULL, ws_commit_id bigint NOT NULL,
+  ws_operation_type char(1) NOT NULL);
+"""
+"""The metastore's tables for its locks, which `autoCreateAll` leaves out; from Hive's schema for Derby."""
 
 
 def _postgres() -> JarSet:
@@ -101,11 +123,21 @@ def rest_server(folder: Path, s3: Mapping[str, str] | None = None) -> Iterator[i
 def hive_metastore(folder: Path) -> Iterator[int]:
     """Run the Hive metastore that PySpark has among its libraries while the block runs; yield its port."""
     port = free_port()
-    settings = _HIVE_SETTINGS | {"hive.metastore.warehouse.dir": f"file://{folder}/warehouse"}
+    database = f"jdbc:derby:{folder}/metastore;create=true"
+    settings = _HIVE_SETTINGS | {
+        "javax.jdo.option.ConnectionURL": database,
+        "hive.metastore.warehouse.dir": f"file://{folder}/warehouse",
+    }
     entries = (f"<property><name>{n}</name><value>{v}</value></property>" for n, v in settings.items())
     (folder / "hive-site.xml").write_text(f"<configuration>{''.join(entries)}</configuration>")
-    options = (f"-Dderby.stream.error.file={folder}/derby.log", f"-Djava.io.tmpdir={folder}")
+    options = [f"-Dderby.stream.error.file={folder}/derby.log", f"-Djava.io.tmpdir={folder}"]
+    options.append("-Dderby.system.durability=test")
     classes = [folder, _SPARK / "*"]
+    script = folder / "locks.sql"
+    script.write_text(f"CONNECT '{database};user=APP';\n{_HIVE_LOCKS}")
+    subprocess.run(
+        _java(classes, *options, "org.apache.derby.tools.ij", str(script)), check=True, capture_output=True
+    )
     command = _java(classes, *options, "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port))
     with _running(command, folder / "hive.log", port):
         yield port
