@@ -12,7 +12,7 @@ MySQL 9.7 converts the byte (``CONVERT(_hp8 X'A1' USING utf8mb4)``).
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
@@ -28,5 +28,4 @@ def corrected(value: SparkColumn, encoding: Encoding) -> SparkColumn:
 
 @cache
 def _characters() -> Mapping[str, Mapping[str, str]]:
-    found = resources.files("replicator.decode").joinpath("misread_texts.json").read_text(encoding="utf-8")
-    return dict(json.loads(found))
+    return dict(json.loads(Path(__file__).with_name("misread_texts.json").read_text(encoding="utf-8")))
