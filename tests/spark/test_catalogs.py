@@ -18,15 +18,19 @@ from replicator.lake.commit import Staged, publish
 from replicator.lake.driver_files import writable_rows, write_data
 from replicator.lake.exact_commit import ExactTransaction
 from replicator.lake.schema_update import alter
+from replicator.lake.table_metadata import ENGINE_PROPERTIES
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import Column
 from replicator.model.types import Encoding, LakeType
-from replicator.runner.scheduler import Scheduler
 from replicator.schema.changes import AddColumn
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
 from tests.support.catalog_lakes import KINDS, CatalogLake, CatalogServer, catalog_server
 from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, created, event
+
+SCHEMA = """{"type": "struct", "fields": [
+  {"id": 1, "name": "id", "type": "long", "required": true},
+  {"id": 2, "name": "name", "type": "string", "required": false}]}"""
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -55,10 +59,13 @@ def lake(spark: SparkSession, tmp_path: Path, server: CatalogServer) -> CatalogL
 
 
 @pytest.fixture
-def mirror(lake: CatalogLake) -> Scheduler:
-    """Return a mirror that has committed one row."""
-    lake.write([DEFINITION, created(1)])
-    return lake.catch_up()
+def tables(lake: CatalogLake) -> Lake:
+    """Return the catalog with a table `orders` to which one row was committed."""
+    tables = Lake(lake.session(lake.config()))
+    tables.ensure_namespace(lake.namespace)
+    table = tables.create(lake.namespace, "orders", SCHEMA, None, dict(ENGINE_PROPERTIES))
+    publish(tables, table, None, CommitMarker("shop", 1, 1, {}, None, 0, 0), staged_row(tables, table, 1))
+    return tables
 
 
 def loaded(lake: CatalogLake, tables: Lake) -> tuple[LakeTable, CommitMarker]:
@@ -98,9 +105,8 @@ def before_commits(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -
 )
 @pytest.mark.parametrize("what", ["rows", "properties"])
 def test_of_two_commits_on_one_state_exactly_one_succeeds(
-    lake: CatalogLake, mirror: Scheduler, monkeypatch: pytest.MonkeyPatch, what: str
+    lake: CatalogLake, tables: Lake, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    tables = mirror.context.lake
     both = threading.Barrier(2, timeout=60)
     before_commits(monkeypatch, both.wait)
 
@@ -128,10 +134,7 @@ def test_of_two_commits_on_one_state_exactly_one_succeeds(
     on="Iceberg; catalogs: JDBC on SQLite and PostgreSQL, REST server, Hive metastore",
     outcome="the second commit is refused",
 )
-def test_commit_is_refused_after_a_schema_change_on_the_same_state(
-    lake: CatalogLake, mirror: Scheduler
-) -> None:
-    tables = mirror.context.lake
+def test_commit_is_refused_after_a_schema_change_on_the_same_state(lake: CatalogLake, tables: Lake) -> None:
     (table, base), (other, _) = loaded(lake, tables), loaded(lake, tables)
     staged = staged_row(tables, table, 7)
     column = Column("note", LakeType("string"), Encoding.PLAIN)
@@ -155,9 +158,8 @@ def test_commit_is_refused_after_a_schema_change_on_the_same_state(
 )
 @pytest.mark.parametrize("what", ["rows", "columns", "properties"])
 def test_commit_is_refused_if_another_program_commits_meanwhile(
-    lake: CatalogLake, mirror: Scheduler, monkeypatch: pytest.MonkeyPatch, what: str
+    lake: CatalogLake, tables: Lake, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    tables = mirror.context.lake
     table, base = loaded(lake, tables)
     marker, name = following(base, 7), f"lake.{lake.namespace}.orders"
     text = {
@@ -185,9 +187,8 @@ def test_commit_is_refused_if_another_program_commits_meanwhile(
 )
 @pytest.mark.parametrize("what", ["rows", "properties"])
 def test_lost_answer_is_looked_up_in_the_table(
-    lake: CatalogLake, mirror: Scheduler, monkeypatch: pytest.MonkeyPatch, what: str
+    lake: CatalogLake, tables: Lake, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    tables = mirror.context.lake
     table, base = loaded(lake, tables)
     marker = following(base, 7)
     staged = staged_row(tables, table, 7) if what == "rows" else Staged()
@@ -216,11 +217,10 @@ def test_lost_answer_is_looked_up_in_the_table(
     outcome="the writer that lost stops",
 )
 def test_lost_answer_to_a_commit_that_lost_the_race(
-    lake: CatalogLake, mirror: Scheduler, monkeypatch: pytest.MonkeyPatch
+    lake: CatalogLake, tables: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if lake.server.proxy is None:
         pytest.skip("this catalog has no connection")
-    tables = mirror.context.lake
     (table, base), (other, _) = loaded(lake, tables), loaded(lake, tables)
     commit = ExactTransaction.commit
 
