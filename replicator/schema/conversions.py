@@ -33,18 +33,19 @@ _PLAIN_SCALE: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class _Native:
-    """A type of the source; `digits` is the first number in parentheses."""
+    """A type of the source; `digits` is the first number in parentheses, and `scale` the second one."""
 
     base: str
     digits: int
     zerofill: bool
+    scale: int = 0
 
     @classmethod
     def parse(cls, text: str) -> "_Native":
         match = _NATIVE.fullmatch(text.upper().strip())
         if match is None:
             return cls(text.upper(), 0, zerofill=False)
-        return cls(match[1].strip(), int(match[2] or 0), "ZEROFILL" in match[4])
+        return cls(match[1].strip(), int(match[2] or 0), "ZEROFILL" in match[4], int(match[3] or 0))
 
     @property
     def family(self) -> str:
@@ -71,7 +72,8 @@ def needs_rewrite(old: LakeType, new: LakeType, was: str | None, now: str | None
         return True
     if before.family == after.family:
         padded = after.base in ("BINARY", "BIT") and after.digits != before.digits
-        return padded or (after.base in _CLOCKS and after.digits < before.digits)
+        rounded = after.base in DECIMALS and after.scale < before.scale
+        return padded or rounded or (after.base in _CLOCKS and after.digits < before.digits)
     return "TIME" in (before.base, after.base) or after.base in ("YEAR", "BIT") or before.base == "BIT"
 
 

@@ -140,6 +140,7 @@ def test_evolution_converts_times_when_only_their_precision_changes() -> None:
         ("INT", "TIME", INT, LONG),
         ("BIGINT", "TIME", LONG, LONG),
         ("DECIMAL(20, 9)", "VARCHAR(40)", decimal(20, 9), STRING),
+        ("DECIMAL(60, 9)", "DECIMAL(60, 2)", STRING, STRING),
         (None, None, INT, STRING),
     ],
 )
