@@ -19,10 +19,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from replicator.config import LakeConfig
 from replicator.errors import JavaMissing, ReplicatorError
 from replicator.locks import FileLock
+
+if TYPE_CHECKING:
+    from replicator.config import LakeConfig
 
 MARKER = "complete.json"
 _FILE_IO = "io-impl"
@@ -188,7 +191,7 @@ def spark_jars(cache: Path | None = None) -> list[Path]:
     return jars(SPARK, cache)
 
 
-def lake_jars(lake: LakeConfig, cache: Path | None = None) -> list[Path]:
+def lake_jars(lake: "LakeConfig", cache: Path | None = None) -> list[Path]:
     """Return the jars that only this catalog or its file system needs. Raises JavaMissing, ReplicatorError."""
     found = []
     if (lake.uri or "").startswith("jdbc:postgresql:"):
