@@ -165,6 +165,9 @@ def test_mirror_in_s3_with_credentials_from_the_rest_catalog(tmp_path: Path, buc
     served = options | {"warehouse": f"{bucket.url}/lake", **{key: bucket.options[key] for key in KEYS}}
     with rest_server(tmp_path, served) as port:
         lake = {"catalog": "rest", "uri": f"http://127.0.0.1:{port}", "namespace": "shop"}
-        run_mirror(tmp_path, lake, options, {}, max_events=20)
+        try:
+            run_mirror(tmp_path, lake, options, {}, max_events=20)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{(tmp_path / 'rest.log').read_text()[-6000:]}") from error
         catalog = load_catalog(CATALOG_NAME, type="rest", uri=lake["uri"], **bucket.options)
         assert_exact(catalog, bucket)

@@ -53,6 +53,7 @@ _HIVE_SETTINGS: Final = {
     "datanucleus.connectionPoolingType": "HikariCP",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
+    "hive.metastore.disallow.incompatible.col.type.changes": "false",
     "hive.async.log.enabled": "false",
 }
 _HIVE_LOCKS: Final = """
@@ -106,7 +107,7 @@ def rest_server(folder: Path, s3: Mapping[str, str] | None = None) -> Iterator[i
     libraries = [*jars(_REST), *jars(_REST_SERVER)]
     libraries += [path for name in _HADOOP for path in _SPARK.glob(name)]
     libraries += [path for path in spark_jars() if path.name.startswith("sqlite-jdbc")]
-    settings = {"rest.port": str(port), "uri": f"jdbc:sqlite:{folder}/catalog.db"}
+    settings = {"rest.port": str(port), "uri": f"jdbc:sqlite:{folder}/catalog.db?busy_timeout=60000"}
     if s3 is None:
         settings["warehouse"] = f"file://{folder}/warehouse"
     else:
