@@ -44,7 +44,10 @@ _REST: Final = JarSet(
 # The server puts the credentials of all stores into its answers, and Iceberg's code for them knows their names.
 _REST_STORES: Final = JarSet(
     "rest-catalog-stores",
-    tuple(f"org.apache.iceberg:iceberg-{name}:1.11.0:" for name in ("aws", "gcp", "azure")),
+    (
+        *(f"org.apache.iceberg:iceberg-{name}:1.11.0:" for name in ("aws", "gcp", "azure")),
+        "dev.failsafe:failsafe:3.3.2:",
+    ),
 )
 _HADOOP: Final = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "slf4j-api-*.jar")
 
