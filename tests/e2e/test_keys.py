@@ -87,9 +87,12 @@ KEYS = {"kept": {"a"}, "bits": {"b", "i"}, "bit_uk": {"b"}}
 
 
 def read_again(mirrored: MirroredDatabase, number: int, kind: str) -> None:
-    """Let the connector read the tables with BIT columns again, and wait until the log has the rows."""
+    """Let the connector read the tables with BIT columns again, and wait until the log has the rows.
+
+    Debezium 3.6 never ends an incremental snapshot of `bit_uk`: it compares the BIT column of the key wrongly.
+    """
     database = mirrored.database
-    names = ("bits", "bit_uk")
+    names = ("bits",) if kind == "incremental" else ("bits", "bit_uk")
     rows = {mirrored.topic(t): len(database.rows(f"SELECT 1 FROM {t}")) for t in names}
 
     def ends() -> dict[str, int]:
