@@ -92,8 +92,13 @@ class PartitionScan:
     def _begun_transactions(self, origin: str) -> Longs:
         """Return the numbers of the transactions, all of `origin`, without one that continues that of `before`."""
         numbers = self._transaction_numbers()
-        previous = None if self.before is None else Transaction.parse(self.before.position.gtid)
-        return numbers[1:] if previous == Transaction(origin, int(numbers[0])) else numbers
+        return (
+            numbers[1:] if self._previous_transaction() == Transaction(origin, int(numbers[0])) else numbers
+        )
+
+    def _previous_transaction(self) -> Transaction | None:
+        """Return the transaction of `before`; None if there is none, or if it has no GTID."""
+        return None if self.before is None else Transaction.parse(self.before.position.gtid)
 
     def _last_transaction(self) -> Transaction | None:
         """Return the transaction of the last event; None if it has none, or its GTID would have to be fetched."""
@@ -149,12 +154,8 @@ class PartitionScan:
         files, numbers = self.events["position_key"] >> FILE_SHIFT, self.events["gtid_number"]
         last_rows = np.flatnonzero(files[1:] != files[:-1])
         ended = [Transaction(origin, number) for number in numbers[last_rows].tolist()]
-        previous = None if self.before is None else Transaction.parse(self.before.position.gtid)
-        if (
-            self.before is not None
-            and previous is not None
-            and previous != Transaction(origin, int(numbers[0]))
-        ):
+        previous = self._previous_transaction()
+        if self.before is not None and previous not in (None, Transaction(origin, int(numbers[0]))):
             before = PackedPosition.pack(self.before.position)
             if before.file_number != files[0] or before.position_key > self.events["position_key"][0]:
                 ended.insert(0, previous)
