@@ -37,23 +37,24 @@ format: setup  ## Rewrite the code in the project's style
 test-fast: setup  ## Tests that need neither Spark nor the real stack
 	@$(RUN) pytest -q -m "not spark and not stack"
 
-test: lint docs  ## Everything: linters, units, Spark, and the real MySQL, Kafka and Connect
+test: lint docs  ## Linters, units, and one case of each test with Spark or the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
 	@$(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml
 	@# Tests on the real stack mostly wait for it; those of Spark use what they leave of the machine meanwhile.
-	@$(RUN) pytest -q -m "spark and not stack" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
+	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not stack" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
 	  spark=$$!; failed=0; trap 'kill $$spark 2>/dev/null || true' EXIT; \
-	  $(RUN) pytest -q -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \
+	  $(RUN) pytest -v --one-case --durations=20 -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \
 	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; \
 	  $(RUN) python -m tests.support.reports $(REPORTS)/{units,spark,stack}.xml; exit $$failed
 
-test-long: setup  ## The tests that take hours: all kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law
+test-long: setup  ## The tests that take hours: all cases and kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law
 	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py tests/spark/test_tag_law.py \
 	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py tests/spark/test_narrowed_reread_law.py
 	@REPLICATOR_LAW_EXAMPLES=1000 $(RUN) pytest -q tests/spark/test_story_law.py
 	@REPLICATOR_FUZZ_EXAMPLES=10000 $(RUN) pytest -q tests/unit/config/test_any_config.py \
 	  tests/unit/sources/archive/test_any_archive.py tests/spark/test_any_bytes.py
+	@$(RUN) pytest -q -m "spark and not stack" tests/spark
 	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_snapshots.py \
 	  tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_keyless_json.py \
 	  tests/spark/test_renamed_tables.py tests/spark/test_topics.py tests/spark/test_column_rules.py

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from replicator.operations.stack import PARTS, LocalStack, Options
 from tests.support.conformance import PAGE, ConformancePage
 from tests.support.replica import PASSWORD_VARIABLE, Replica, replica_of
 from tests.support.reports import MYSQL, NEEDS_STACK
+from tests.support.sample import one_case
 from tests.support.source import SourceDatabase
 
 # The time of an example depends more on the machine than on the code.
@@ -28,15 +30,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the tests see into docs/conformance.md instead of comparing it",
     )
+    parser.addoption(
+        "--one-case",
+        action="store_true",
+        help="run one case of each parametrized test that starts Spark or needs the real stack",
+    )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Record in the report which tests need the real stack, so that CI can check that they ran."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Record in the report which tests need the real stack, so that CI can check that they ran; apply `--one-case`."""
     for item in items:
         if item.get_closest_marker("stack"):
             item.user_properties.append(NEEDS_STACK)
         if "conformance" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.conformance)
+    if config.getoption("--one-case"):
+        left_out = _other_cases(items)
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
+
+
+def _other_cases(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases that `--one-case` leaves out."""
+    tests = defaultdict(list)
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if marks & {"spark", "stack"} and not marks & {"long", "every_case"}:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    return {item for test, cases in tests.items() for item in cases if item is not one_case(test, cases)}
 
 
 @pytest.fixture

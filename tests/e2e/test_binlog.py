@@ -281,6 +281,7 @@ def test_import_continues_and_defines_tables_from_their_rows(
     assert "contains events of" in refused.stderr
 
 
+@pytest.mark.long
 def test_import_takes_definitions_from_the_source(source_database: SourceDatabase, tmp_path: Path) -> None:
     database = source_database
     database.execute("CREATE TABLE `old%` (id INT PRIMARY KEY, a ENUM('x', 'y'), b DECIMAL(5,2))")
@@ -307,6 +308,7 @@ def test_import_takes_definitions_from_the_source(source_database: SourceDatabas
     assert events(archive, topic) == events(live, topic)
 
 
+@pytest.mark.long
 def test_import_fetches_the_files_of_the_server(source_database: SourceDatabase, tmp_path: Path) -> None:
     database = source_database
     config = begin(database, tmp_path / "live")

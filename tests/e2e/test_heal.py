@@ -73,6 +73,7 @@ def test_heal_applies_changes_that_no_log_has(mirror_database: MirroredDatabaseB
     assert changes(mirrored, "still", "h") == sorted([*[RowKind.DELETE] * 3, *pairs, RowKind.INSERT])
 
 
+@pytest.mark.long
 def test_heal_continues_a_table_whose_events_were_deleted(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(tables=2, extra=FAST_MIRROR)
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
@@ -410,6 +411,7 @@ def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
     on="MySQL, Debezium, Kafka",
     outcome="the table pauses at the next event of such a row, and is read again",
 )
+@pytest.mark.long
 def test_a_table_without_a_key_is_read_again(mirror_database: MirroredDatabaseBuilder) -> None:
     prepare = [
         "CREATE TABLE log (at DATETIME(3), text VARCHAR(20), size DECIMAL(9, 3), doc JSON)",

@@ -215,6 +215,7 @@ def test_a_killed_check_is_continued_and_changed_keys_are_checked(
         assert mirror.stop() == 0, mirror.tail()
 
 
+@pytest.mark.long
 def test_a_repair_reads_and_writes_only_ranges_that_differ(mirror_database: MirroredDatabaseBuilder) -> None:
     rows = 100_000
     prepare = [

@@ -105,6 +105,7 @@ def before_commits(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -
     outcome="exactly one commit succeeds, the other writer stops",
 )
 @pytest.mark.parametrize("what", ["rows", "properties"])
+@pytest.mark.every_case
 def test_of_two_commits_on_one_state_exactly_one_succeeds(
     lake: CatalogLake, tables: Lake, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:

@@ -124,6 +124,7 @@ def test_check_accepts_privileges_granted_through_a_role(
 
 
 @pytest.mark.parametrize("missing", ["REPLICATION SLAVE", "REPLICATION CLIENT", "RELOAD", "LOCK TABLES"])
+@pytest.mark.every_case
 def test_grant_proposed_by_check_fixes_the_finding(
     sql: Sql, values: dict[str, Any], tmp_path: Path, missing: str
 ) -> None:

@@ -90,6 +90,7 @@ def assert_equal_hashes(
 
 
 @pytest.mark.parametrize("cases", TABLES, ids=lambda t: t.name)
+@pytest.mark.every_case
 def test_forms_of_every_type(source_database: SourceDatabase, tmp_path: Path, cases: TypeTable) -> None:
     known = TypeTable(
         cases.name, tuple(c for c in cases.cases if source_database.has_version(c.since)), cases.options
@@ -191,6 +192,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("name", KEYS)
+@pytest.mark.every_case
 def test_ranges_of_any_keys_contain_each_row_once(
     source_database: SourceDatabase, tmp_path: Path, name: str
 ) -> None:
