@@ -283,7 +283,8 @@ class PartitionsAdded(SchemaError):
 
 
 class EventsWrong(SchemaError):
-    """The events of a table do not tell its rows: a rolled back XA transaction, or a statement without row events.
+    """The events of a table do not tell its rows: an XA transaction was rolled back, or a statement or a foreign key
+    changed rows without events.
 
     The binlog tells that only once.
     """

@@ -71,7 +71,8 @@ class SourceConfig(Section):
     """`[source]`: the MySQL server, and the tables to mirror.
 
     `ssl_mode` is "preferred" to encrypt connections if the server can, or "disabled". With `watch_binlog`, the mirror
-    of a Kafka log reads the server's binlog too, and looks for changes that the events do not tell.
+    of a Kafka log reads the server's binlog too, and looks for changes that the events do not tell. `cascades` is
+    what it does with tables whose rows foreign keys may have changed without events.
     """
 
     url: Url | None = None
@@ -81,6 +82,7 @@ class SourceConfig(Section):
     exclude: tuple[TablePattern, ...] = ()
     helper_tables: bool = False
     watch_binlog: bool = True
+    cascades: Literal["warn", "reread"] = "warn"
     signal_table: TableName | None = None
 
     def server(self) -> SourceUrl:
@@ -397,21 +399,29 @@ class Config(Section):
     columns: MirrorColumnsConfig = MirrorColumnsConfig()
     tables: Annotated[tuple[TableConfig, ...], Field(alias="table")] = ()
 
+    def _needs_connect(self) -> str | None:
+        """Return which option needs `log.connect_url`, and why; None if none does."""
+        if self.bootstrap.by == "mirror":
+            return (
+                'bootstrap.by = "mirror" needs log.connect_url: only Kafka Connect knows what is in the log'
+            )
+        if self.source.cascades == "reread":
+            return 'source.cascades = "reread" needs log.connect_url: only Kafka Connect knows what is in the log'
+        if self.verify.every is not None:
+            return "verify.every needs log.connect_url: only Kafka Connect knows up to where the connector has read"
+        if self.tags.every is not None:
+            return "tags.every needs log.connect_url: only the connector's position proves that no change is missing"
+        return None
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if isinstance(self.log, KafkaLog) and self.source.url is None:
             raise ValueError('source.url is required with log.kind = "kafka"')
-        if self.bootstrap.by == "mirror" and not self.can_read_source:
+        if not self.can_read_source and (why := self._needs_connect()) is not None:
+            raise ValueError(why)
+        if self.source.cascades == "reread" and not self.source.watch_binlog:
             raise ValueError(
-                'bootstrap.by = "mirror" needs log.connect_url: only Kafka Connect knows what is in the log'
-            )
-        if self.verify.every is not None and getattr(self.log, "connect_url", None) is None:
-            raise ValueError(
-                "verify.every needs log.connect_url: only Kafka Connect knows up to where the connector has read"
-            )
-        if self.tags.every is not None and getattr(self.log, "connect_url", None) is None:
-            raise ValueError(
-                "tags.every needs log.connect_url: only the connector's position proves that no change is missing"
+                'source.cascades = "reread" needs source.watch_binlog: the binlog shows which tables to read again'
             )
         names = [table.name for table in self.tables]
         for name in names:

@@ -98,6 +98,7 @@ class BinlogWatch:
         self._recorded: Watched | None = None
         self._recorded_at: float | None = None
         self._pending: list[_Suspected] = []
+        self._warned: set[TableId] = set()
         self._is_behind = True
         self._fails = False
 
@@ -199,8 +200,22 @@ class BinlogWatch:
             tables = tuple(changed_in_source(connection, deviation.changed, mirrored))
         else:
             tables = tuple(table for table in mirrored if deviation.changed.may_have(table))
-        if tables:
+        if deviation.kind is DeviationKind.CASCADE and self._context.config.source.cascades == "warn":
+            self._warn_of_cascades(deviation, tables)
+        elif tables:
             self._pending.append(_Suspected(deviation, tables))
+
+    def _warn_of_cascades(self, deviation: Deviation, tables: tuple[TableId, ...]) -> None:
+        """Log the tables whose rows foreign keys may have changed, each once."""
+        for table in tables:
+            if table not in self._warned:
+                self._warned.add(table)
+                _LOG.warning(
+                    "rows may have changed by a foreign key, and events do not tell",
+                    table=str(table),
+                    at=str(deviation),
+                    next=f'run: replicator verify --repair {table}; or set cascades = "reread" in [source]',
+                )
 
     def _publish(self, reader: DeviationReader, *, caught_up: bool) -> None:
         """Give the scheduler's thread what the connector has read, and tell re-reads of prepared transactions."""

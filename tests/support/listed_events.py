@@ -137,6 +137,70 @@ TWICE = f"""
 """
 
 
+CASCADES = f"""
+1466	Gtid	1545	SET @@SESSION.GTID_NEXT= '{UUID}:6'
+1545	Query	1622	BEGIN
+1622	Table_map	1683	table_id: 106 (shop.a)
+1683	Delete_rows	1727	table_id: 106 flags: STMT_END_F
+1727	Xid	1758	COMMIT /* xid=14 */
+1758	Gtid	1837	SET @@SESSION.GTID_NEXT= '{UUID}:7'
+1837	Query	1923	BEGIN
+1923	Table_map	1984	table_id: 106 (shop.a)
+1984	Update_rows	2038	table_id: 106 flags: STMT_END_F
+2038	Xid	2069	COMMIT /* xid=16 */
+2069	Gtid	2148	SET @@SESSION.GTID_NEXT= '{UUID}:8'
+2148	Query	2225	BEGIN
+2225	Table_map	2286	table_id: 106 (shop.a)
+2286	Delete_rows	2330	table_id: 106
+2330	Write_rows	2374	table_id: 106 flags: STMT_END_F
+2374	Xid	2405	COMMIT /* xid=18 */
+"""
+"""Deletes, updates and replaces a row, with `innodb_native_foreign_keys`."""
+
+PREPARED_CASCADE = f"""
+2405	Gtid	2484	SET @@SESSION.GTID_NEXT= '{UUID}:9'
+2484	Query	2576	XA START X'78',X'',1
+2576	Table_map	2637	table_id: 106 (shop.a)
+2637	Delete_rows	2681	table_id: 106 flags: STMT_END_F
+2681	Query	2769	XA END X'78',X'',1
+2769	XA_prepare	2806	XA PREPARE X'78',X'',1
+2806	Gtid	2883	SET @@SESSION.GTID_NEXT= '{UUID}:10'
+2883	Query	2974	XA COMMIT X'78',X'',1
+"""
+
+COMPRESSED_CASCADE = f"""
+2974	Gtid	3053	SET @@SESSION.GTID_NEXT= '{UUID}:11'
+3053	Transaction_payload	3246	compression='ZSTD', decompressed_size=234 bytes
+3246	Query	3246	BEGIN
+3246	Table_map	3246	table_id: 106 (shop.a)
+3246	Update_rows	3246	table_id: 106 flags: STMT_END_F
+3246	Xid	3246	COMMIT /* xid=26 */
+"""
+
+LOGGED_CASCADES = f"""
+1466	Gtid	1545	SET @@SESSION.GTID_NEXT= '{UUID}:6'
+1545	Query	1624	BEGIN
+1624	Table_map	1685	table_id: 106 (shop.a)
+1685	Table_map	1746	table_id: 108 (shop.b)
+1746	Delete_rows	1790	table_id: 108 flags: NO_FOREIGN_KEY_CHECKS_F USE_SQL_FOREIGN_KEY_F
+1790	Delete_rows	1834	table_id: 106 flags: STMT_END_F USE_SQL_FOREIGN_KEY_F
+1834	Xid	1865	COMMIT /* xid=14 */
+2400	Gtid	2479	SET @@SESSION.GTID_NEXT= '{UUID}:8'
+2479	Query	2508	BEGIN
+2508	Table_map	2569	table_id: 106 (shop.a)
+2569	Delete_rows	2613	table_id: 106 flags: USE_SQL_FOREIGN_KEY_F
+2613	Write_rows	2657	table_id: 106 flags: STMT_END_F USE_SQL_FOREIGN_KEY_F
+2657	Xid	2688	COMMIT /* xid=18 */
+3246	Gtid	3325	SET @@SESSION.GTID_NEXT= '{UUID}:12'
+3325	Transaction_payload	3503	compression='ZSTD', decompressed_size=206 bytes
+3503	Query	3503	BEGIN
+3503	Table_map	3503	table_id: 106 (shop.a)
+3503	Delete_rows	3503	table_id: 106 flags: STMT_END_F NO_FOREIGN_KEY_CHECKS_F
+3503	Xid	3503	COMMIT /* xid=29 */
+"""
+"""Cascades that have events, a replaced row, and a delete without foreign keys."""
+
+
 class Rows(list[tuple[Any, ...]]):
     def first(self) -> tuple[Any, ...] | None:
         return self[0] if self else None
@@ -149,6 +213,7 @@ class ListingServer:
     files: dict[str, list[ListedEvent]]
     uuid: str = SERVER
     gtids: str = ""
+    cascades: list[tuple[str, ...]] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
 
     @property
@@ -163,6 +228,8 @@ class ListingServer:
 
     def execute(self, statement: object) -> Rows:
         name = list(self.files)[-1]
+        if "referential_constraints" in str(statement):
+            return Rows(self.cascades)
         if "STATUS" in str(statement):
             return Rows([(name, self._size(name), "", "", self.gtids)])
         return Rows((name, self._size(name), "No") for name in self.files)

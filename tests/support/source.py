@@ -1,6 +1,6 @@
 """A separate database for each test on the real MySQL."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,27 @@ from replicator.operations.stack import Endpoints, LocalStack
 
 @dataclass(frozen=True, slots=True)
 class SourceDatabase:
-    """A database for one test on the real MySQL, with a topic prefix that no other test has."""
+    """A database for one test on the real MySQL, with a topic prefix that no other test has.
+
+    With `server`, it is on that server instead of the stack's.
+    """
 
     stack: LocalStack
     name: str
     prefix: str
+    server: Endpoints | None = None
 
     @property
     def endpoints(self) -> Endpoints:
-        return self.stack.endpoints
+        if self.server is None:
+            return self.stack.endpoints
+        there = self.stack.endpoints
+        return replace(
+            self.server,
+            bootstrap_servers=there.bootstrap_servers,
+            connect_url=there.connect_url,
+            registry_url=there.registry_url,
+        )
 
     def has_version(self, wanted: str) -> bool:
         """Return whether the server has the version `wanted`, such as 8.0.23, or a newer one."""

@@ -16,7 +16,8 @@ _SKEW_SECONDS = 5.0
 _CASCADES_LOGGED_SINCE = (9, 6)
 _LOG_CASCADES = (
     "use MySQL 9.6 or newer with innodb_native_foreign_keys = OFF, or let the application change the children itself; "
-    "until then find and correct such rows with: replicator verify --repair"
+    'or set cascades = "reread" in [source], which reads these tables again when rows of their parents are deleted or '
+    "updated; without it, find and correct such rows with: replicator verify --repair"
 )
 _SHARED = "all events of a compressed transaction have one position"
 
@@ -228,7 +229,7 @@ def _tables(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
         )
     yield from _keys(facts, config)
     yield from _collisions(facts, config)
-    yield from _losses(facts)
+    yield from _losses(facts, config)
 
 
 def keyless_tables(facts: SourceFacts, config: Config) -> list[TableFacts]:
@@ -320,7 +321,7 @@ def _lost_nulls(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
     )
 
 
-def _losses(facts: SourceFacts) -> Iterator[CheckResult]:
+def _losses(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
     wide = [f"{table}.{column}" for table in facts.tables for column in table.wide_decimals]
     if wide:
         yield warn(
@@ -335,11 +336,11 @@ def _losses(facts: SourceFacts) -> Iterator[CheckResult]:
         )
     cascading = [str(table) for table in facts.tables if table.cascades]
     if cascading and not _logs_cascades(facts):
-        yield warn(
-            "source: foreign keys",
-            f"rows of {listing(cascading)} change by cascade, which this server does not write to its binlog",
-            _LOG_CASCADES,
-        )
+        name, found = "source: foreign keys", f"rows of {listing(cascading)} change by cascade"
+        if config.source.cascades == "reread":
+            yield ok(name, f"{found}; these tables are read again then")
+        else:
+            yield warn(name, f"{found}, which this server does not write to its binlog", _LOG_CASCADES)
 
 
 def _logs_cascades(facts: SourceFacts) -> bool:

@@ -3,6 +3,9 @@
 - MySQL writes the row events of an XA transaction when it is prepared, and Debezium emits them as if they were
   committed. `XA COMMIT` or `XA ROLLBACK` follows as an event of its own, perhaps much later.
 - A session with `binlog_format = STATEMENT` or `MIXED` changes rows without row events: the binlog has its statements.
+- InnoDB changes the rows of child tables by foreign keys with an action, without row events. From MySQL 9.6 on, the
+  server changes them instead and writes row events, unless `innodb_native_foreign_keys` is on. Each row event of a
+  parent tells which of the two it was.
 
 Events are listed as `SHOW BINLOG EVENTS` does.
 """
@@ -16,9 +19,15 @@ from typing import Final, NamedTuple
 from replicator.model.position import binlog_number
 from replicator.model.table import TableId
 from replicator.schema.dml import ChangedTables, changed_tables
+from replicator.sources.binlog.cascades import Cascade, changed_children
 
 _GTID: Final = re.compile(r"'([0-9a-f-]{36}(?::[a-z_]\w*)?:\d+)'", re.IGNORECASE)
-_TABLE: Final = re.compile(r"table_id: \d+ \((.*)\)", re.DOTALL)
+_TABLE: Final = re.compile(r"table_id: (\d+) \((.*)\)", re.DOTALL)
+_ROWS: Final = re.compile(r"table_id: (\d+)")
+_LOGGED: Final = ("USE_SQL_FOREIGN_KEY_F", "NO_FOREIGN_KEY_CHECKS_F")
+"""Flags of a row event: the server has written row events of the children; or foreign keys did nothing."""
+_DELETES: Final = "Delete_rows"
+_CHANGES: Final = (_DELETES, "Update_rows")
 _XA: Final = re.compile(r"XA (START|END|PREPARE|COMMIT|ROLLBACK) (.*?)( ONE PHASE)?", re.DOTALL)
 
 
@@ -37,6 +46,7 @@ class DeviationKind(StrEnum):
 
     ROLLED_BACK = "a prepared XA transaction was rolled back"
     STATEMENT = "a statement was logged without its rows"
+    CASCADE = "a foreign key may have changed rows without events"
     UNKNOWN = "an XA transaction was rolled back, and its beginning is not known"
 
 
@@ -85,28 +95,49 @@ class Prepared:
         at: where it begins.
         tables: the tables of its row events.
         stated: the tables that it changed by statements.
+        cascaded: the tables whose rows it may have changed by foreign keys, without row events.
     """
 
     at: BinlogPlace
     tables: ChangedTables
     stated: ChangedTables = field(default_factory=ChangedTables)
+    cascaded: ChangedTables = field(default_factory=ChangedTables)
 
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """The transaction to which the next event belongs."""
+    """The transaction to which the next event belongs.
+
+    Attributes:
+        by_id: the tables of its row events, by the number that these have.
+        deleted: the tables of which it deleted rows, if the events do not tell what foreign keys did then.
+        updated: the same of updated rows.
+    """
 
     at: BinlogPlace
     gtid: str | None = None
     tables: ChangedTables = field(default_factory=ChangedTables)
+    by_id: Mapping[str, ChangedTables] = field(default_factory=dict)
+    deleted: ChangedTables = field(default_factory=ChangedTables)
+    updated: ChangedTables = field(default_factory=ChangedTables)
     stated: ChangedTables = field(default_factory=ChangedTables)
     is_begun: bool = False
 
 
+def may_cascade(events: Iterable[ListedEvent]) -> bool:
+    """Return whether foreign keys may have changed rows in these events without row events."""
+    return any(_unlogged_parent(event) is not None for event in events)
+
+
 class DeviationScanner:
-    """Finds the deviations in the events of one server, which must be given in their order."""
+    """Finds the deviations in the events of one server, which must be given in their order.
+
+    Attributes:
+        cascades: the foreign keys with an action that the server has, or had a moment ago.
+    """
 
     def __init__(self) -> None:
+        self.cascades: frozenset[Cascade] = frozenset()
         self._open: dict[str, Prepared] = {}
         self._current: _Transaction | None = None
 
@@ -123,20 +154,24 @@ class DeviationScanner:
         return min([*begun, following], key=lambda place: place.order)
 
     def scan(self, events: Iterable[ListedEvent]) -> list[Deviation]:
-        """Return the deviations that end in these events, in their order."""
-        return [found for event in events if (found := self._next(event)) is not None]
+        """Return the deviations that end in these events, in their order; of equal cascades only the last one."""
+        found = [deviation for event in events for deviation in self._next(event)]
+        last = {d.changed: d for d in found if d.kind is DeviationKind.CASCADE}
+        return [d for d in found if d.kind is not DeviationKind.CASCADE or d is last[d.changed]]
 
-    def _next(self, event: ListedEvent) -> Deviation | None:
+    def _next(self, event: ListedEvent) -> list[Deviation]:
         place = BinlogPlace(event.file, event.pos)
         match event.kind:
             case kind if "gtid" in kind.lower() and kind != "Previous_gtids":
                 found = _GTID.search(event.info)
                 self._current = _Transaction(place, None if found is None else found[1].lower())
-                return None
             case "Table_map":
-                current = self._current or _Transaction(place)
-                self._current = replace(current, tables=current.tables | _mapped(event.info))
-                return None
+                current, (number, tables) = self._current or _Transaction(place), _mapped(event.info)
+                if current.by_id.get(number) != tables:
+                    by_id = {**current.by_id, number: tables}
+                    self._current = replace(current, tables=current.tables | tables, by_id=by_id)
+            case kind if kind.startswith(_CHANGES):
+                self._rows(event)
             case "Query":
                 return self._query(event, place)
             case "Execute_load_query":
@@ -145,56 +180,74 @@ class DeviationScanner:
                 return self._prepared(event)
             case "Xid":
                 return self._finished(event)
-        return None
+        return []
 
-    def _query(self, event: ListedEvent, place: BinlogPlace) -> Deviation | None:
+    def _rows(self, event: ListedEvent) -> None:
+        current, parent = self._current, _unlogged_parent(event)
+        if current is None or parent is None:
+            return
+        tables = current.by_id.get(parent, ChangedTables())
+        if event.kind.startswith(_DELETES):
+            self._current = replace(current, deleted=current.deleted | tables)
+        else:
+            self._current = replace(current, updated=current.updated | tables)
+
+    def _query(self, event: ListedEvent, place: BinlogPlace) -> list[Deviation]:
         if (xa := _XA.fullmatch(event.info.strip())) is not None:
             if xa[1] in ("COMMIT", "ROLLBACK"):
                 return self._outcome(event, xa[2].strip(), place, rolled_back=xa[1] == "ROLLBACK")
             self._current = replace(self._current or _Transaction(place), is_begun=True)
-            return None
+            return []
         match event.info.strip().upper():
             case "BEGIN":
                 self._current = replace(self._current or _Transaction(place), is_begun=True)
-                return None
+                return []
             case "COMMIT" | "ROLLBACK":
                 return self._finished(event)
         return self._statement(event, place, event.info)
 
-    def _statement(self, event: ListedEvent, place: BinlogPlace, text: str) -> Deviation | None:
+    def _statement(self, event: ListedEvent, place: BinlogPlace, text: str) -> list[Deviation]:
         current = self._current or _Transaction(place)
         self._current = replace(current, stated=current.stated | changed_tables(text))
-        return None if current.is_begun else self._finished(event)
+        return [] if current.is_begun else self._finished(event)
 
-    def _prepared(self, event: ListedEvent) -> Deviation | None:
+    def _prepared(self, event: ListedEvent) -> list[Deviation]:
         current, xa = self._current, _XA.fullmatch(event.info.strip())
         if current is None or xa is None:
-            return None
+            return []
         if xa[1] == "COMMIT":
             return self._finished(event)
-        self._open[xa[2].strip()] = Prepared(current.at, current.tables, current.stated)
+        cascaded = changed_children(self.cascades, current.deleted, current.updated)
+        self._open[xa[2].strip()] = Prepared(current.at, current.tables, current.stated, cascaded)
         self._current = None
-        return None
+        return []
 
     def _outcome(
         self, event: ListedEvent, identifier: str, place: BinlogPlace, *, rolled_back: bool
-    ) -> Deviation | None:
+    ) -> list[Deviation]:
         current, prepared = self._current or _Transaction(place), self._open.pop(identifier, None)
         self._current = None
         if prepared is None:
-            return _deviation(DeviationKind.UNKNOWN, ChangedTables(), current, event) if rolled_back else None
+            return [_deviation(DeviationKind.UNKNOWN, ChangedTables(), current, event)] if rolled_back else []
         if rolled_back:
-            # Its statements changed nothing.
-            changed, kind = prepared.tables, DeviationKind.ROLLED_BACK
-        else:
-            changed, kind = prepared.stated, DeviationKind.STATEMENT
-        return _deviation(kind, changed, current, event) if changed else None
+            # Its statements and its foreign keys changed nothing.
+            return _deviations(current, event, (DeviationKind.ROLLED_BACK, prepared.tables))
+        stated = (DeviationKind.STATEMENT, prepared.stated)
+        return _deviations(current, event, stated, (DeviationKind.CASCADE, prepared.cascaded))
 
-    def _finished(self, event: ListedEvent) -> Deviation | None:
+    def _finished(self, event: ListedEvent) -> list[Deviation]:
         current, self._current = self._current, None
-        if current is None or not current.stated:
-            return None
-        return _deviation(DeviationKind.STATEMENT, current.stated, current, event)
+        if current is None:
+            return []
+        cascaded = changed_children(self.cascades, current.deleted, current.updated)
+        stated = (DeviationKind.STATEMENT, current.stated)
+        return _deviations(current, event, stated, (DeviationKind.CASCADE, cascaded))
+
+
+def _deviations(
+    current: _Transaction, event: ListedEvent, *found: tuple[DeviationKind, ChangedTables]
+) -> list[Deviation]:
+    return [_deviation(kind, changed, current, event) for kind, changed in found if changed]
 
 
 def _deviation(
@@ -203,10 +256,18 @@ def _deviation(
     return Deviation(kind, changed, current.at, BinlogPlace(event.file, event.end), current.gtid)
 
 
-def _mapped(info: str) -> ChangedTables:
-    """Return the tables that the description of a table map may mean: both parts of a name may contain dots."""
+def _unlogged_parent(event: ListedEvent) -> str | None:
+    """Return the number of the table in a row event whose foreign keys may have changed rows without row events."""
+    if not event.kind.startswith(_CHANGES) or any(flag in event.info for flag in _LOGGED):
+        return None
+    found = _ROWS.match(event.info)
+    return None if found is None else found[1]
+
+
+def _mapped(info: str) -> tuple[str, ChangedTables]:
+    """Return the number in a table map, and the tables that it may mean: both parts of a name may contain dots."""
     found = _TABLE.match(info)
-    parts = [] if found is None else found[1].split(".")
-    return ChangedTables(
-        frozenset(TableId(".".join(parts[:i]), ".".join(parts[i:])) for i in range(1, len(parts)))
-    )
+    number, name = ("", "") if found is None else found.groups()
+    parts = name.split(".")
+    tables = (TableId(".".join(parts[:i]), ".".join(parts[i:])) for i in range(1, len(parts)))
+    return number, ChangedTables(frozenset(tables))

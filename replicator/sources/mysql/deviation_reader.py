@@ -13,15 +13,18 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
 from replicator.model.watched import Watched
+from replicator.sources.binlog.cascades import Cascade
 from replicator.sources.binlog.deviations import (
     BinlogPlace,
     Deviation,
     DeviationScanner,
     ListedEvent,
     Prepared,
+    may_cascade,
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
 from replicator.sources.mysql.binlogs import previous_gtids
+from replicator.sources.mysql.cascades import read_cascades
 from replicator.sources.mysql.connection import read_binlog_end
 
 _FILE_START: Final = 4
@@ -52,6 +55,7 @@ class DeviationReader:
         self._server = None if known is None else known.server
         self._most_events = most_events
         self._scanner = DeviationScanner()
+        self._cascades: frozenset[Cascade] = frozenset()
         self.reached = None if known is None else BinlogPlace(known.file, known.pos)
         self._done = None if known is None else BinlogPlace(known.done_file, known.done_pos)
         self._gap: Gap | None = None
@@ -137,6 +141,10 @@ class DeviationReader:
         is_end = True
         if not later or pos < sizes[file]:
             events, is_end = self._listed(connection, BinlogPlace(file, pos))
+        if may_cascade(events):
+            # Foreign keys that a statement among these events removes count too.
+            known, now = self._cascades, read_cascades(connection)
+            self._scanner.cascades, self._cascades = known | now, now
         found = self._scanner.scan(events)
         if events:
             self.reached = BinlogPlace(file, events[-1].end)

@@ -1,6 +1,6 @@
 """Find the tables that a statement may change besides those in its text: by triggers, functions and foreign keys."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -8,17 +8,14 @@ from sqlalchemy import Connection, text
 
 from replicator.model.table import TableId
 from replicator.schema.dml import ChangedTables
+from replicator.sources.binlog.cascades import changed_children
+from replicator.sources.mysql.cascades import read_cascades
 
 _FUNCTIONS: Final = text(
     "SELECT routine_schema, routine_name FROM information_schema.routines WHERE routine_type = 'FUNCTION'"
 )
 _TRIGGERS: Final = text(
     "SELECT DISTINCT event_object_schema, event_object_table FROM information_schema.triggers"
-)
-_CHILDREN: Final = text(
-    "SELECT unique_constraint_schema, referenced_table_name, constraint_schema, table_name "
-    "FROM information_schema.referential_constraints "
-    "WHERE NOT (delete_rule IN ('RESTRICT', 'NO ACTION') AND update_rule IN ('RESTRICT', 'NO ACTION'))"
 )
 
 
@@ -31,7 +28,7 @@ def changed_in_source(
     trigger, and each stored function, may change all tables of its database.
     """
     wider = replace(changed, databases=changed.databases | set(_called(connection, changed)))
-    wider = _with_children(wider, [tuple(map(str, row)) for row in connection.execute(_CHILDREN)])
+    wider |= changed_children(read_cascades(connection), wider, wider)
     triggered = {
         TableId(str(database), str(name))
         for database, name in connection.execute(_TRIGGERS)
@@ -49,16 +46,3 @@ def _called(connection: Connection, changed: ChangedTables) -> Iterator[str]:
         if str(name).casefold() in changed.calls:
             yield str(database)
             yield from (table.database for table in changed.tables)
-
-
-def _with_children(changed: ChangedTables, keys: Collection[tuple[str, ...]]) -> ChangedTables:
-    """Add the tables whose rows change with those of their parents."""
-    children = {
-        TableId(child_database, child)
-        for database, parent, child_database, child in keys
-        if changed.may_have(TableId(database, parent))
-        and not changed.may_have(TableId(child_database, child))
-    }
-    if not children:
-        return changed
-    return _with_children(replace(changed, tables=changed.tables | children), keys)

@@ -19,6 +19,7 @@ RELOADABLE = [
     "source.exclude",
     "source.helper_tables",
     "source.watch_binlog",
+    "source.cascades",
     "source.signal_table",
     "log.bootstrap_servers",
     "log.registry_url",

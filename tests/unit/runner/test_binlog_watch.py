@@ -23,7 +23,16 @@ from replicator.runner import binlog_watch
 from replicator.runner.binlog_watch import BinlogWatch
 from replicator.runner.table_states import TableStates
 from tests.support.config_files import load_text
-from tests.support.listed_events import FILE, ROLLED_BACK, SERVER, STATEMENTS, UUID, ListingServer, listed
+from tests.support.listed_events import (
+    CASCADES,
+    FILE,
+    ROLLED_BACK,
+    SERVER,
+    STATEMENTS,
+    UUID,
+    ListingServer,
+    listed,
+)
 
 A, B, C = (TableId("shop", name) for name in "abc")
 START = Watched(SERVER, FILE, 867, FILE, 867)
@@ -31,12 +40,14 @@ CONFIG = """
 [mirror]
 name = "shop"
 [source]
+cascades = "reread"
 url = "mysql://root@127.0.0.1:3306/shop"
 tables = ["shop.*"]
 [log]
 kind = "kafka"
 bootstrap_servers = "127.0.0.1:9092"
 topic_prefix = "shop"
+connect_url = "http://127.0.0.1:8083"
 [lake]
 catalog = "jdbc"
 uri = "jdbc:sqlite:lake/catalog.db"
@@ -174,3 +185,40 @@ def test_binlog_that_was_deleted_is_told_once(harness: Harness, monkeypatch: pyt
     harness.watch.start()
     harness.until(lambda: harness.recorded.file == "mysql-bin.000002" and not harness.watch.is_behind)
     assert [line["since"] for line in told] == [f"{FILE}:867"]
+
+
+def watch_cascades(harness: Harness) -> None:
+    """Watch transactions that change rows of A, whose children are B and, through B, C."""
+    harness.server.files[FILE] = listed(CASCADES)
+    harness.server.cascades = [
+        ("shop", "a", "shop", "b", "CASCADE", "NO ACTION"),
+        ("shop", "b", "shop", "c", "SET NULL", "RESTRICT"),
+    ]
+    harness.properties[WATCHED_KEY] = Watched(SERVER, FILE, 1466, FILE, 1466).to_json()
+    harness.connector_has_read.set()
+    harness.watch.start()
+    harness.until(lambda: not harness.watch.is_behind)
+
+
+def test_children_of_changed_parents_are_paused(harness: Harness) -> None:
+    watch_cascades(harness)
+    assert {table for table, _ in harness.paused} == {B, C}
+    assert str(harness.paused[0][1]).endswith(
+        f"a foreign key may have changed rows without events, at {FILE}:2069 ({UUID}:8)"
+    )
+
+
+def test_cascades_are_only_told_if_the_configuration_says_so(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(binlog_watch._LOG, "warning", lambda _, **fields: told.append(fields))
+    config = harness.watch._context.config
+    monkeypatch.setattr(
+        harness.watch._context,
+        "config",
+        config.model_copy(update={"source": config.source.model_copy(update={"cascades": "warn"})}),
+    )
+    watch_cascades(harness)
+    assert harness.paused == []
+    assert sorted(line["table"] for line in told) == ["shop.b", "shop.c"]

@@ -292,6 +292,18 @@ def test_check_source_reports_wide_decimals_and_cascading_foreign_keys() -> None
     )
 
 
+def test_check_source_tells_that_children_of_changed_parents_are_read_again() -> None:
+    config = configured(cascades="reread", log={"connect_url": "http://connect:8083"})
+    found = check_source(
+        facts({"version": "8.0.33"}, tables=(TableFacts("shop", "items", cascades=("fk",)),)), config
+    )
+    (result,) = [r for r in found if r.name == "source: foreign keys"]
+    assert (result.status, result.found) == (
+        "ok",
+        "rows of shop.items change by cascade; these tables are read again then",
+    )
+
+
 def test_check_source_names_columns_whose_text_the_connector_decodes_wrongly() -> None:
     found = trouble(facts(tables=(TableFacts("shop", "orders", garbled=("note", "name")),)))
     assert found["source: character sets"].status == "warn"

@@ -4,14 +4,25 @@ import pytest
 
 from replicator.model.table import TableId
 from replicator.schema.dml import ChangedTables
-from replicator.sources.binlog.deviations import BinlogPlace, Deviation, DeviationKind, DeviationScanner
+from replicator.sources.binlog.cascades import Cascade
+from replicator.sources.binlog.deviations import (
+    BinlogPlace,
+    Deviation,
+    DeviationKind,
+    DeviationScanner,
+    may_cascade,
+)
 from tests.support.listed_events import (
     CALLS,
+    CASCADES,
     COMMITTED,
     COMPRESSED,
+    COMPRESSED_CASCADE,
     DEFINITIONS,
     FILE,
+    LOGGED_CASCADES,
     ONE_PHASE,
+    PREPARED_CASCADE,
     ROLLED_BACK,
     ROWS,
     STATEMENTS,
@@ -117,3 +128,51 @@ def test_name_with_dots_means_every_table_that_it_may_be() -> None:
     (found,) = scan(ROLLED_BACK.replace("(shop.a)", "(my.shop.a)"))
     assert found.changed.may_have(TableId("my", "shop.a"))
     assert found.changed.may_have(TableId("my.shop", "a"))
+
+
+DELETE, UPDATE = Cascade(A, B), Cascade(A, B, on_delete=False, on_update=True)
+
+
+def cascaded(text: str, *cascades: Cascade) -> list[tuple[int, frozenset[TableId]]]:
+    """Return the ends of the transactions that may have changed rows by foreign keys, and the tables."""
+    scanner = DeviationScanner()
+    scanner.cascades = frozenset(cascades)
+    found = scanner.scan(listed(text))
+    assert {d.kind for d in found} <= {DeviationKind.CASCADE}
+    return [(d.end.pos, d.changed.tables) for d in found]
+
+
+def test_deleted_and_updated_parents_change_their_children_without_events() -> None:
+    first, second, third = (listed(CASCADES)[i:j] for i, j in ((0, 5), (5, 10), (10, 16)))
+    for events, deletes in ((first, True), (second, False), (third, True)):
+        scanner = DeviationScanner()
+        scanner.cascades = frozenset({DELETE if deletes else UPDATE})
+        (found,) = scanner.scan(events)
+        assert (found.kind, found.changed.tables) == (DeviationKind.CASCADE, frozenset({B}))
+        scanner.cascades = frozenset({UPDATE if deletes else DELETE, Cascade(B, A, on_update=True)})
+        assert scanner.scan(events) == []
+
+
+def test_only_the_last_of_several_cascades_to_the_same_tables_counts() -> None:
+    assert cascaded(CASCADES, DELETE) == [(2405, frozenset({B}))]
+    assert cascaded(CASCADES, UPDATE) == [(2069, frozenset({B}))]
+    assert cascaded(CASCADES) == []
+
+
+def test_a_prepared_transaction_cascades_once_it_is_committed() -> None:
+    assert cascaded(PREPARED_CASCADE, DELETE) == [(2974, frozenset({B}))]
+    rolled_back = PREPARED_CASCADE.replace("XA COMMIT", "XA ROLLBACK")
+    scanner = DeviationScanner()
+    scanner.cascades = frozenset({DELETE})
+    (found,) = scanner.scan(listed(rolled_back))
+    assert (found.kind, found.changed.tables) == (DeviationKind.ROLLED_BACK, frozenset({A}))
+
+
+def test_compressed_transactions_cascade_too() -> None:
+    assert cascaded(COMPRESSED_CASCADE, UPDATE) == [(3246, frozenset({B}))]
+
+
+def test_cascades_that_have_events_and_those_that_did_not_happen_do_not_deviate() -> None:
+    assert cascaded(LOGGED_CASCADES, DELETE, UPDATE, Cascade(B, A, on_update=True)) == []
+    assert not may_cascade([*listed(LOGGED_CASCADES), *listed(ROWS)])
+    assert may_cascade(listed(CASCADES))

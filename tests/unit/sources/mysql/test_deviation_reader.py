@@ -6,6 +6,7 @@ from replicator.model.watched import Watched
 from replicator.sources.binlog.deviations import Deviation, ListedEvent
 from replicator.sources.mysql.deviation_reader import DeviationReader
 from tests.support.listed_events import (
+    CASCADES,
     COMPRESSED,
     FILE,
     ROLLED_BACK,
@@ -116,3 +117,17 @@ def test_what_was_watched_before_a_fail_over_is_not_found_again() -> None:
     after = ListingServer({NEXT: [previous, *listed(STATEMENTS, NEXT)]}, uuid="4f22")
     assert [d.gtid for d in read_all(again, after)] == [f"{UUID}:19"]
     assert again.take_gap() is None
+
+
+def test_foreign_keys_are_asked_for_when_rows_of_tables_change_and_removed_ones_count_once_more() -> None:
+    server, reader = ListingServer({FILE: listed(CASCADES)[:5]}), DeviationReader(known(1466))
+    server.cascades = [("shop", "a", "shop", "b", "CASCADE", "RESTRICT")]
+    assert len(read_all(reader, server)) == 1
+    server.cascades = []
+    server.files[FILE] = listed(CASCADES)
+    (found,) = read_all(reader, server)
+    assert found.end.pos == 2405
+    server.files[FILE] += [
+        event._replace(pos=event.pos + 939, end=event.end + 939) for event in listed(CASCADES)
+    ]
+    assert read_all(reader, server) == []

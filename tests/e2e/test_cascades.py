@@ -1,0 +1,137 @@
+"""Foreign keys that change rows of other tables without events, on a real server that does that."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from replicator.operations.stack import Endpoints, LocalStack, Options
+from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
+from tests.support.replica import ONLY_MYSQL
+from tests.support.source import SourceDatabase
+
+AUTO = f"""
+[bootstrap]
+by = "mirror"
+[heal]
+mode = "auto"
+min_interval = "1 second"
+{FAST_MIRROR}
+"""
+TABLES = (
+    "CREATE TABLE parents (id INT PRIMARY KEY, v INT)",
+    (
+        "CREATE TABLE children (id INT PRIMARY KEY, parent INT, "
+        "FOREIGN KEY (parent) REFERENCES parents (id) ON DELETE CASCADE ON UPDATE CASCADE)"
+    ),
+    (
+        "CREATE TABLE toys (id INT PRIMARY KEY, child INT, "
+        "FOREIGN KEY (child) REFERENCES children (id) ON DELETE SET NULL)"
+    ),
+    (
+        "CREATE TABLE places (id INT PRIMARY KEY, above INT, "
+        "FOREIGN KEY (above) REFERENCES places (id) ON DELETE CASCADE)"
+    ),
+    "CREATE TABLE pets (id INT PRIMARY KEY, parent INT, FOREIGN KEY (parent) REFERENCES parents (id))",
+    "INSERT INTO parents VALUES (1, 1), (2, 2), (3, 3), (4, 4), (5, 5)",
+    "INSERT INTO children VALUES (10, 1), (20, 2), (30, 3), (40, 4), (50, 5)",
+    "INSERT INTO toys VALUES (100, 10), (200, 20), (300, 30), (400, 40)",
+    "INSERT INTO places VALUES (1, NULL), (2, 1), (3, 2), (4, NULL)",
+    "INSERT INTO pets VALUES (1, 5)",
+)
+TOLD = "rows may have changed by a foreign key, and events do not tell"
+
+
+@pytest.fixture(scope="module")
+def native_server(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
+    """Start a server whose foreign keys change rows as before MySQL 9.6."""
+    options = Options(
+        mysql=os.environ.get("REPLICATOR_MYSQL", ""),
+        mysql_arguments=("--loose-innodb-native-foreign-keys=ON",),
+    )
+    stack = LocalStack(tmp_path_factory.mktemp("native"), options)
+    try:
+        yield stack.up(ONLY_MYSQL)
+    finally:
+        stack.remove()
+
+
+@pytest.fixture
+def mirror_database(
+    native_server: Endpoints,
+    source_database: SourceDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> MirroredDatabaseBuilder:
+    monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", native_server.mysql_password)
+    there = replace(source_database, server=native_server)
+    replace(there, name="mysql").execute(f"CREATE DATABASE `{there.name}` CHARACTER SET utf8mb4")
+    return MirroredDatabaseBuilder(there, request.getfixturevalue("tmp_path"))
+
+
+def paused(mirror: MirrorProcess) -> set[str]:
+    return {line["table"].rpartition(".")[2] for line in mirror.lines() if line["event"] == "table paused"}
+
+
+@pytest.mark.fault(
+    "Foreign keys delete or change rows without events, at any depth, also while the mirror is stopped",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome='with `cascades = "reread"`, the child tables are read again; else the log tells their names',
+    lost="the single changes in the changelog: it has the differences",
+)
+def test_children_of_changed_parents_are_read_again(mirror_database: MirroredDatabaseBuilder) -> None:
+    mirrored = mirror_database(
+        tables=0, seed_rows=False, extra=AUTO, source='cascades = "reread"', prepare=TABLES
+    )
+    database, compare = mirrored.database, mirrored.comparison
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        compare.await_equal(mirror, START_S)
+        database.execute(
+            "INSERT INTO parents VALUES (6, 6)", "UPDATE pets SET parent = 6", "DELETE FROM pets"
+        )
+        compare.await_equal(mirror, START_S)
+        assert paused(mirror) == set()
+        database.execute("DELETE FROM parents WHERE id = 1", "DELETE FROM places WHERE id = 1")
+        compare.await_equal(mirror, START_S)
+        assert paused(mirror) == {"children", "toys", "places"}
+        assert mirror.stop() == 0, mirror.tail()
+    database.execute(
+        "UPDATE parents SET id = 9 WHERE id = 2",
+        "XA START 'x'",
+        "DELETE FROM parents WHERE id = 3",
+        "XA END 'x'",
+        "XA PREPARE 'x'",
+        "XA COMMIT 'x'",
+    )
+    assert {"children", "toys"} <= set(compare.differences())
+    with running(mirrored.config, mirrored.folder / "again.log") as mirror:
+        compare.await_equal(mirror, START_S)
+        assert paused(mirror) == {"children", "toys"}
+        assert mirror.stop() == 0, mirror.tail()
+    assert_told_only(mirrored)
+
+
+def assert_told_only(mirrored: MirroredDatabase) -> None:
+    """Without the option, the tables are told, and keep their rows."""
+    text = mirrored.config.read_text().replace('cascades = "reread"', "")
+    with running(mirrored.configured("told.toml", text), mirrored.folder / "told.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S)
+        mirrored.database.execute("DELETE FROM parents WHERE id = 4")
+        until(
+            lambda: (
+                {line["table"].rpartition(".")[2] for line in mirror.lines() if line["event"] == TOLD}
+                == {"children", "toys"}
+            ),
+            seconds=START_S,
+            doing="the tables are told",
+        )
+        until(
+            lambda: set(mirrored.comparison.differences()) == {"children", "toys"},
+            seconds=START_S,
+            doing="the delete is applied",
+        )
+        assert paused(mirror) == set()
+        assert mirror.stop() == 0, mirror.tail()
