@@ -37,7 +37,7 @@ format: setup  ## Rewrite the code in the project's style
 test-fast: setup  ## Tests that need neither Spark nor the real stack
 	@$(RUN) pytest -q -m "not spark and not stack"
 
-test: lint docs  ## Linters, units, and one case of each test with Spark or the real MySQL, Kafka and Connect
+test: lint docs  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
 	@$(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml
 	@# Tests on the real stack mostly wait for it; those of Spark use what they leave of the machine meanwhile.
@@ -47,7 +47,7 @@ test: lint docs  ## Linters, units, and one case of each test with Spark or the 
 	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; \
 	  $(RUN) python -m tests.support.reports $(REPORTS)/{units,spark,stack}.xml; exit $$failed
 
-test-long: setup  ## The tests that take hours: all cases and kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law
+test-long: setup  ## The tests that take hours: all tests, cases and kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law
 	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py tests/spark/test_tag_law.py \
 	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py tests/spark/test_narrowed_reread_law.py

@@ -229,6 +229,7 @@ def test_import_equals_what_debezium_wrote_at_the_time(history: History, tmp_pat
     assert lake(history.config)["changelog"] == wanted["changelog"]
 
 
+@pytest.mark.long
 def test_import_continues_and_defines_tables_from_their_rows(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:
@@ -352,6 +353,7 @@ def test_import_refuses_damaged_files_before_it_starts_servers(
     assert not (tmp_path / "state" / "binlog-import").exists()
 
 
+@pytest.mark.long
 def test_import_leaves_out_an_incomplete_transaction_at_the_end(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:

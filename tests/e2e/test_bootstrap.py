@@ -138,6 +138,7 @@ def lake_rows(mirrored: MirroredDatabase, table: SourceTable) -> dict[int, dict[
     return {row["id"]: {c.name: canonical_value(c.kind, row[c.name]) for c in table.columns} for row in rows}
 
 
+@pytest.mark.long
 def test_a_table_that_is_added_to_the_configuration_is_read(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(tables=2, extra=BY_MIRROR)
     text = mirrored.config.read_text()

@@ -34,6 +34,7 @@ def inserted(table: str, first: int) -> list[str]:
     [pytest.param(e, marks=[] if e.name == "JSON without schemas" else pytest.mark.long) for e in ENCODINGS],
     ids=str,
 )
+@pytest.mark.long
 def test_mirror_equals_the_source_in_every_character_set(
     mirror_database: MirroredDatabaseBuilder, source_database: SourceDatabase, encoding: Encoding
 ) -> None:

@@ -152,6 +152,7 @@ def test_failed_connector_task_is_restarted_and_its_reason_is_logged(mirrored: M
     on="MySQL, Debezium, Kafka",
     outcome="logged within eight seconds; the mirror waits, and continues",
 )
+@pytest.mark.long
 def test_unavailable_servers_are_logged_within_eight_seconds(mirrored: MirroredDatabase) -> None:
     stack = mirrored.database.stack
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
@@ -222,6 +223,7 @@ def test_run_until_caught_up_ends_only_when_the_mirror_is_current_with_the_sourc
     on="MySQL, Debezium, Kafka",
     outcome="the connector repeats its snapshot",
 )
+@pytest.mark.long
 def test_ddl_during_the_initial_snapshot_does_not_stop_the_connector(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_prepared_transactions_end_as_in_the_source(mirrored: MirroredDatabase) 
     on="MySQL, Debezium, Kafka",
     outcome="the tables that the statement may have changed are read again",
 )
+@pytest.mark.long
 def test_statements_without_rows_are_found_also_after_a_restart(mirrored: MirroredDatabase) -> None:
     compare = mirrored.comparison
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:

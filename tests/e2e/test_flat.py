@@ -12,6 +12,7 @@ from tests.support.source import SourceDatabase
 
 
 @pytest.mark.parametrize("encoding", ["json", "avro"])
+@pytest.mark.long
 def test_mirror_equals_the_source_with_flattened_events(
     source_database: SourceDatabase, tmp_path: Path, encoding: str
 ) -> None:

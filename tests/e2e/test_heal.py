@@ -47,6 +47,7 @@ DOCUMENT = '{"numbers": [1, 1.0, 0.00001, 1e20], "text": "a, b: c"}'
     on="MySQL, Debezium, Kafka",
     outcome="`replicator heal` applies the differences",
 )
+@pytest.mark.long
 def test_heal_applies_changes_that_no_log_has(mirror_database: MirroredDatabaseBuilder) -> None:
     rows = ", ".join(f"({number}, 'label {number}')" for number in range(50))
     prepare = [
@@ -99,6 +100,7 @@ def test_heal_continues_a_table_whose_events_were_deleted(mirror_database: Mirro
     outcome="the table pauses; it is read again once the topic is not compacted",
     lost="the single changes in the changelog: it has the differences",
 )
+@pytest.mark.long
 def test_table_whose_topic_was_compacted_is_read_again_once_it_is_not(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -121,6 +123,7 @@ def test_table_whose_topic_was_compacted_is_read_again_once_it_is_not(
     assert mirrored.comparison.differences() == {}
 
 
+@pytest.mark.long
 def test_table_whose_topic_gets_partitions_pauses_and_waits_for_the_connector(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -195,6 +198,7 @@ def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) ->
     on="MySQL, Debezium, Kafka",
     outcome="the table is read again from the source",
 )
+@pytest.mark.long
 def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -235,6 +239,7 @@ def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
     outcome="the table is read again from the source",
     lost="the single changes in the changelog: it has the differences",
 )
+@pytest.mark.long
 def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -124,6 +124,7 @@ def identifiers(mirrored: MirroredDatabase) -> dict[str, set[str]]:
     [pytest.param(e, marks=[] if e.name == "JSON without schemas" else pytest.mark.long) for e in ENCODINGS],
     ids=str,
 )
+@pytest.mark.long
 def test_mirror_equals_the_source_when_keys_are_dropped_and_have_bits(
     mirror_database: MirroredDatabaseBuilder, source_database: SourceDatabase, encoding: Encoding
 ) -> None:

@@ -4,6 +4,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from replicator.config import load
 from replicator.operations.connector import register
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, MirrorProcess, running, until
@@ -35,6 +37,7 @@ def requested(mirror: MirrorProcess) -> Counter[str]:
     return Counter(line["table"].partition(".")[2] for line in lines)
 
 
+@pytest.mark.long
 def test_tables_are_added_and_removed_while_they_change(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(tables=3, extra=BY_MIRROR)
     text = mirrored.config.read_text()

@@ -6,6 +6,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from replicator.model.position import binlog_number
 from replicator.sources.archive import ArchiveReader
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, Comparison, running, until
@@ -49,6 +51,7 @@ def other_lake(mirrored: MirroredDatabase, name: str) -> Path:
     return mirrored.configured(f"{name}.toml", text)
 
 
+@pytest.mark.long
 def test_replay_onto_a_lake_with_a_part_of_the_archive_duplicates_nothing(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

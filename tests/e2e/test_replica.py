@@ -33,6 +33,7 @@ def await_wait(mirror: MirrorProcess, tables: int) -> None:
     on="MySQL with a replica, Debezium, Kafka",
     outcome="reading waits until it has caught up",
 )
+@pytest.mark.long
 def test_reading_from_a_replica_waits_while_it_is_behind(
     mirror_database: MirroredDatabaseBuilder, replica: Replica
 ) -> None:

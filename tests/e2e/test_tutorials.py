@@ -24,6 +24,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.usefixtures("local_stack")  # skips or fails in the same way if the servers cannot run here
+@pytest.mark.long
 def test_local_stack_tutorial_runs_as_printed(folder: Path) -> None:
     output = run(tutorial("local-stack"), folder)
     assert "current" in output

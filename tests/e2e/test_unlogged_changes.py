@@ -67,6 +67,7 @@ HARMLESS = (
     on="MySQL, Debezium, Kafka",
     outcome="the table is read again from the source, or keeps its rows as configured and `status` says so",
 )
+@pytest.mark.long
 def test_tables_equal_the_source_after_statements_that_change_rows_without_events(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -158,6 +158,7 @@ def verdicts(report: dict[str, Any]) -> dict[str, str]:
     on="MySQL, Debezium, Kafka",
     outcome="`--resume` continues it",
 )
+@pytest.mark.long
 def test_a_killed_check_is_continued_and_changed_keys_are_checked(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -277,6 +278,7 @@ REPAIRED_S = 150
     on="MySQL, Debezium, Kafka",
     outcome="the scheduled check finds and corrects them",
 )
+@pytest.mark.long
 def test_a_mirror_checks_and_repairs_itself(mirror_database: MirroredDatabaseBuilder) -> None:
     prepare = [
         "CREATE TABLE checked (id INT PRIMARY KEY, v INT)",
