@@ -13,6 +13,7 @@ from replicator.operations.check.source_facts import SourceFacts, TableFacts
 
 DAY = 86_400
 _SKEW_SECONDS = 5.0
+_OLDEST = (8, 0, 14)
 _CASCADES_LOGGED_SINCE = (9, 6)
 _LOG_CASCADES = (
     "use MySQL 9.6 or newer with innodb_native_foreign_keys = OFF, or let the application change the children itself; "
@@ -38,19 +39,19 @@ def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
     ]
 
 
-def _parsed_version(facts: SourceFacts) -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", facts.variables.get("version", ""))
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+def _parsed_version(facts: SourceFacts) -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", facts.variables.get("version", ""))
+    return tuple(int(number or 0) for number in found.groups()) if found else (0,)
 
 
 def _version(facts: SourceFacts) -> CheckResult:
     name, version = "source: version", facts.variables.get("version", "unknown")
     if "mariadb" in (version + facts.variables.get("version_comment", "")).lower():
         return fail(
-            name, f"MariaDB {version}", "MariaDB's binlog differs; the source must be MySQL 8.0 or newer"
+            name, f"MariaDB {version}", "MariaDB's binlog differs; the source must be MySQL 8.0.14 or newer"
         )
-    if _parsed_version(facts) < (8, 0):
-        return fail(name, f"MySQL {version}", "upgrade the server to MySQL 8.0 or newer")
+    if _parsed_version(facts) < _OLDEST:
+        return fail(name, f"MySQL {version}", "upgrade the server to MySQL 8.0.14 or newer")
     return ok(name, f"MySQL {version}")
 
 
@@ -338,7 +339,7 @@ def _losses(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
     if cascading and not _logs_cascades(facts):
         name, found = "source: foreign keys", f"rows of {listing(cascading)} change by cascade"
         if config.source.cascades == "reread":
-            yield ok(name, f"{found}; these tables are read again then")
+            yield ok(name, f"{found}; then [heal] decides when these tables are read again")
         else:
             yield warn(name, f"{found}, which this server does not write to its binlog", _LOG_CASCADES)
 

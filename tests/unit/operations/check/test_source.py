@@ -75,6 +75,7 @@ def test_check_source_passes_when_the_server_is_suitable() -> None:
     ("variable", "value", "name", "status", "step"),
     [
         ("version", "5.7.44", "source: version", "fail", "upgrade the server"),
+        ("version", "8.0.13", "source: version", "fail", "upgrade the server"),
         ("version", "11.4.2-MariaDB", "source: version", "fail", "must be MySQL"),
         ("log_bin", "OFF", "source: log_bin", "fail", "--log-bin"),
         ("binlog_format", "MIXED", "source: binlog_format", "fail", "SET PERSIST binlog_format = 'ROW'"),
@@ -300,7 +301,7 @@ def test_check_source_tells_that_children_of_changed_parents_are_read_again() ->
     (result,) = [r for r in found if r.name == "source: foreign keys"]
     assert (result.status, result.found) == (
         "ok",
-        "rows of shop.items change by cascade; these tables are read again then",
+        "rows of shop.items change by cascade; then [heal] decides when these tables are read again",
     )
 
 
