@@ -39,10 +39,10 @@ test-fast: setup  ## Tests that need neither Spark nor the real stack
 
 test: lint docs  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
-	@$(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml
-	@# Tests on the real stack mostly wait for it; those of Spark use what they leave of the machine meanwhile.
+	@# The units use one core, and the tests on the real stack mostly wait: those of Spark run beside both.
 	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not stack" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
 	  spark=$$!; failed=0; trap 'kill $$spark 2>/dev/null || true' EXIT; \
+	  $(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml; \
 	  $(RUN) pytest -v --one-case --durations=20 -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \
 	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; \
 	  $(RUN) python -m tests.support.reports $(REPORTS)/{units,spark,stack}.xml; exit $$failed
