@@ -39,10 +39,15 @@ _READ_TIMEOUT_S: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class _Suspected:
-    """A deviation, and the mirrored tables that it may have changed."""
+    """A deviation, and the mirrored tables that it may have changed.
+
+    Attributes:
+        before: from where another reader finds the deviation again.
+    """
 
     deviation: Deviation
     tables: tuple[TableId, ...]
+    before: Watched | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,7 @@ class BinlogWatch:
     def _watch(self, connection: Connection, reader: DeviationReader) -> None:
         """Read the binlog until the watch is stopped. Raises ReplicatorError if the server does not answer."""
         while not self._stop.is_set():
+            before = reader.watched()
             found, more = reader.read(connection)
             self._fails = False
             if (gap := reader.take_gap()) is not None:
@@ -182,12 +188,12 @@ class BinlogWatch:
                     next="run: replicator verify",
                 )
             for deviation in found:
-                self._note(connection, deviation)
+                self._note(connection, deviation, before)
             self._publish(reader, caught_up=not more)
             if not more:
                 self._stop.wait(_POLL_S)
 
-    def _note(self, connection: Connection, deviation: Deviation) -> None:
+    def _note(self, connection: Connection, deviation: Deviation, before: Watched | None) -> None:
         if deviation.kind is DeviationKind.UNKNOWN:
             _LOG.warning(
                 "an XA transaction was rolled back, and it is not known which tables it had changed",
@@ -203,7 +209,14 @@ class BinlogWatch:
         if deviation.kind is DeviationKind.CASCADE and self._context.config.source.cascades == "warn":
             self._warn_of_cascades(deviation, tables)
         elif tables:
-            self._pending.append(_Suspected(deviation, tables))
+            self._add_pending(_Suspected(deviation, tables, before))
+
+    def _add_pending(self, suspected: _Suspected) -> None:
+        """Note what the connector has not read yet. Of cascades to the same tables, the first and the last suffice."""
+        same = [s for s in self._pending if _is_same_cascade(s, suspected)]
+        if len(same) > 1:
+            self._pending.remove(same[-1])
+        self._pending.append(suspected)
 
     def _warn_of_cascades(self, deviation: Deviation, tables: tuple[TableId, ...]) -> None:
         """Log the tables whose rows foreign keys may have changed, each once."""
@@ -226,9 +239,9 @@ class BinlogWatch:
         awaited = bool(self._pending) and connector.runs
         with self._lock:
             self._ready += read
-            if not self._pending:
-                # Otherwise a restart must find them again.
-                self._watched = reader.watched()
+            # A restart must find those again that are pending.
+            watched = self._pending[0].before if self._pending else reader.watched()
+            self._watched = watched or self._watched
         self._set_behind(awaited or not caught_up)
         if reader.reached is not None and not self._stop.is_set():
             prepared = [found.tables | found.stated for found in reader.open.values()]
@@ -237,6 +250,11 @@ class BinlogWatch:
     def _set_behind(self, behind: bool) -> None:
         with self._lock:
             self._is_behind = behind
+
+
+def _is_same_cascade(one: _Suspected, other: _Suspected) -> bool:
+    kinds = {one.deviation.kind, other.deviation.kind}
+    return kinds == {DeviationKind.CASCADE} and one.tables == other.tables
 
 
 def _error(table: TableId, deviation: Deviation) -> EventsWrong:

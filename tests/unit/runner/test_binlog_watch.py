@@ -64,6 +64,7 @@ class Harness:
         self.properties = {WATCHED_KEY: START.to_json()}
         self.paused: list[tuple[TableId, ReplicatorError]] = []
         self.connector_has_read = threading.Event()
+        self.connector_offset: ConnectorOffset | None = None
         self.failure: ReplicatorError | None = None
         self.prepared = PreparedTransactions()
         lake = SimpleNamespace(
@@ -82,6 +83,8 @@ class Harness:
 
     @property
     def connector(self) -> Any:
+        if self.connector_offset is not None:
+            return binlog_watch._Connector(runs=True, offset=self.connector_offset)
         read = self.connector_has_read.is_set()
         offset = ConnectorOffset(
             FILE, 9_999 if read else 4, GtidSet.parse(f"{UUID}:{'1-99' if read else '1'}")
@@ -93,6 +96,11 @@ class Harness:
         while not condition():
             assert time.monotonic() < deadline
             self.watch.step()
+
+    @property
+    def pending(self) -> list[int]:
+        """The ends of the deviations that the connector has not read."""
+        return [suspected.deviation.end.pos for suspected in list(self.watch._pending)]
 
     @property
     def recorded(self) -> Watched:
@@ -206,6 +214,26 @@ def test_children_of_changed_parents_are_paused(harness: Harness) -> None:
     assert str(harness.paused[0][1]).endswith(
         f"a foreign key may have changed rows without events, at {FILE}:2069 ({UUID}:8)"
     )
+
+
+def test_watching_is_recorded_up_to_what_the_connector_has_not_read(harness: Harness) -> None:
+    harness.server.files[FILE] = listed(CASCADES)[:5]
+    harness.server.cascades = [("shop", "a", "shop", "b", "CASCADE", "NO ACTION")]
+    harness.properties[WATCHED_KEY] = Watched(SERVER, FILE, 1466, FILE, 1466).to_json()
+    harness.connector_offset = ConnectorOffset(FILE, 1466, GtidSet.parse(f"{UUID}:1-5"))
+    harness.watch.start()
+    harness.until(lambda: harness.pending == [1758])
+    later = listed(CASCADES)[10:]
+    for n in range(3):
+        shifted = [event._replace(pos=event.pos + n * 400, end=event.end + n * 400) for event in later]
+        harness.server.files[FILE] = [*harness.server.files[FILE], *shifted]
+        harness.until(lambda end=shifted[-1].end: harness.pending[-1:] == [end])
+    assert harness.pending == [1758, 3205]
+    assert (harness.paused, harness.recorded) == ([], Watched(SERVER, FILE, 1466, FILE, 1466))
+    harness.connector_offset = ConnectorOffset(FILE, 1758, GtidSet.parse(f"{UUID}:1-6"))
+    harness.until(lambda: harness.recorded == Watched(SERVER, FILE, 2805, FILE, 2805))
+    assert [table for table, _ in harness.paused] == [B]
+    assert harness.watch.is_behind
 
 
 def test_cascades_are_only_told_if_the_configuration_says_so(
