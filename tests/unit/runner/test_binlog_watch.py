@@ -97,6 +97,9 @@ class Harness:
             assert time.monotonic() < deadline
             self.watch.step()
 
+    def await_last_pending(self, end: int) -> None:
+        self.until(lambda: self.pending[-1:] == [end])
+
     @property
     def pending(self) -> list[int]:
         """The ends of the deviations that the connector has not read."""
@@ -227,7 +230,7 @@ def test_watching_is_recorded_up_to_what_the_connector_has_not_read(harness: Har
     for n in range(3):
         shifted = [event._replace(pos=event.pos + n * 400, end=event.end + n * 400) for event in later]
         harness.server.files[FILE] = [*harness.server.files[FILE], *shifted]
-        harness.until(lambda end=shifted[-1].end: harness.pending[-1:] == [end])
+        harness.await_last_pending(shifted[-1].end)
     assert harness.pending == [1758, 3205]
     assert (harness.paused, harness.recorded) == ([], Watched(SERVER, FILE, 1466, FILE, 1466))
     harness.connector_offset = ConnectorOffset(FILE, 1758, GtidSet.parse(f"{UUID}:1-6"))
