@@ -74,6 +74,7 @@ def status_of(mirrored: MirroredDatabase) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_verify_while_writers_write_and_with_planted_faults(mirror_database: MirroredDatabaseBuilder) -> None:
     rows = [
         *KEYLESS,
