@@ -40,7 +40,7 @@ test-fast: setup  ## Tests that need neither Spark nor the real stack
 test: lint docs  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
 	@# The units use one core, and the tests on the real stack mostly wait: those of Spark run beside both.
-	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not stack" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
+	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not stack and not long" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
 	  spark=$$!; failed=0; trap 'kill $$spark 2>/dev/null || true' EXIT; \
 	  $(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml; \
 	  $(RUN) pytest -v --one-case --durations=20 -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \

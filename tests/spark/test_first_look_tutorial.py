@@ -9,6 +9,7 @@ from tests.support.tutorials import run, tutorial
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_first_look_tutorial_runs_as_printed(tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()

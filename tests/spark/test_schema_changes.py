@@ -197,6 +197,7 @@ def test_mirror_has_only_new_rows_when_its_table_is_dropped_and_created_again(
     assert len(changelog(lake)) == 4
 
 
+@pytest.mark.long
 def test_batch_with_twenty_schemas_is_applied(lake: LakeHarness) -> None:
     columns = [ID, ColumnSpec("c0", "int")]
     scenario = Scenario(columns, with_schemas=False)
