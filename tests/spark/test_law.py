@@ -142,6 +142,7 @@ def test_mirror_equals_source_and_changelog_has_each_change_once(
     assert_law(LakeHarness(lake.base, Path(tmp_path_factory.mktemp("law"))), scenario)
 
 
+@pytest.mark.long
 @law(EXAMPLES)
 @given(scenario=scenarios_of_version_3)
 def test_law_holds_for_mirrors_of_format_version_3(
