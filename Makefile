@@ -55,8 +55,8 @@ test-long: setup  ## The tests that take hours: all tests, cases and kills, an h
 	@REPLICATOR_FUZZ_EXAMPLES=10000 $(RUN) pytest -q tests/unit/config/test_any_config.py \
 	  tests/unit/sources/archive/test_any_archive.py tests/spark/test_any_bytes.py
 	@$(RUN) pytest -q -m "spark and not stack" tests/spark
-	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_snapshots.py \
-	  tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_keyless_json.py \
+	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_key_changes.py \
+	  tests/spark/test_snapshots.py tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_keyless_json.py \
 	  tests/spark/test_renamed_tables.py tests/spark/test_topics.py tests/spark/test_column_rules.py
 	@failed=0; for mysql in "" 8.0.33; do \
 	  REPLICATOR_MYSQL=$$mysql REPLICATOR_REQUIRE_STACK=1 REPLICATOR_LONG_TESTS=1 $(RUN) pytest -q \

@@ -7,19 +7,11 @@ from dataclasses import replace
 import pytest
 
 from replicator.operations.stack import Endpoints, LocalStack, Options
-from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.replica import ONLY_MYSQL
 from tests.support.source import SourceDatabase
 
-AUTO = f"""
-[bootstrap]
-by = "mirror"
-[heal]
-mode = "auto"
-min_interval = "1 second"
-{FAST_MIRROR}
-"""
 TABLES = (
     "CREATE TABLE parents (id INT PRIMARY KEY, v INT)",
     (
@@ -84,7 +76,7 @@ def paused(mirror: MirrorProcess) -> set[str]:
 )
 def test_children_of_changed_parents_are_read_again(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(
-        tables=0, seed_rows=False, extra=AUTO, source='cascades = "reread"', prepare=TABLES
+        tables=0, seed_rows=False, extra=HEALING_MIRROR, source='cascades = "reread"', prepare=TABLES
     )
     database, compare = mirrored.database, mirrored.comparison
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:

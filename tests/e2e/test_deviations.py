@@ -5,18 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import command, shown_rereads
 
-AUTO = f"""
-[bootstrap]
-by = "mirror"
-[heal]
-mode = "auto"
-min_interval = "1 second"
-{FAST_MIRROR}
-"""
 TABLES = (
     "CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(30))",
     "CREATE TABLE b (id INT PRIMARY KEY, v VARCHAR(30))",
@@ -31,7 +23,7 @@ STATED = "a statement was logged without its rows"
 
 @pytest.fixture
 def mirrored(mirror_database: MirroredDatabaseBuilder) -> MirroredDatabase:
-    return mirror_database(tables=0, seed_rows=False, extra=AUTO, prepare=TABLES)
+    return mirror_database(tables=0, seed_rows=False, extra=HEALING_MIRROR, prepare=TABLES)
 
 
 def session(mirrored: MirroredDatabase, *statements: str) -> None:

@@ -17,18 +17,10 @@ from confluent_kafka.admin import (
 from replicator.lake.reader import newest_marker, open_catalog
 from replicator.model.changelog import RowKind
 from tests.support import topics
-from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirror import FAST_MIRROR, HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import await_rereads, changes, command, shown_rereads
 
-AUTO = f"""
-[bootstrap]
-by = "mirror"
-[heal]
-mode = "auto"
-min_interval = "1 second"
-{FAST_MIRROR}
-"""
 REWIND_POINTS = ("after-rewind-stop", "after-rewind-offset", "after-rewind-skip", "after-rewind-record")
 UNKNOWN_TO_LOGS = (
     "ALTER TABLE moments MODIFY seen TIMESTAMP NULL",
@@ -104,7 +96,7 @@ def test_heal_continues_a_table_whose_events_were_deleted(mirror_database: Mirro
 def test_table_whose_topic_was_compacted_is_read_again_once_it_is_not(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
-    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirrored = mirror_database(tables=2, extra=HEALING_MIRROR)
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
     mirrored.database.execute("UPDATE t00 SET label = 'a' LIMIT 5")
     mirror.start()
@@ -127,7 +119,7 @@ def test_table_whose_topic_was_compacted_is_read_again_once_it_is_not(
 def test_table_whose_topic_gets_partitions_pauses_and_waits_for_the_connector(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
-    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirrored = mirror_database(tables=2, extra=HEALING_MIRROR)
     mirrored.database.execute("UPDATE t00 SET label = 'a' LIMIT 5")
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         mirrored.comparison.await_equal(mirror, START_S)
@@ -212,7 +204,7 @@ def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
         "INSERT INTO numbered VALUES ('a'), ('b'), ('a')",
         "INSERT INTO doubled VALUES (1), (2), (3)",
     ]
-    mirrored = mirror_database(tables=1, extra=AUTO, prepare=prepare)
+    mirrored = mirror_database(tables=1, extra=HEALING_MIRROR, prepare=prepare)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         await_rereads(mirror, 5)
         with mirrored.writers(1):
@@ -243,7 +235,7 @@ def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
 def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
-    mirrored = mirror_database(tables=2, extra=AUTO.replace("[heal]", "[heal]\nmax_binlog = 0"))
+    mirrored = mirror_database(tables=2, extra=HEALING_MIRROR.replace("[heal]", "[heal]\nmax_binlog = 0"))
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
@@ -270,7 +262,7 @@ def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
 def test_a_table_whose_topic_was_recreated_is_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
-    mirrored = mirror_database(tables=2, extra=AUTO)
+    mirrored = mirror_database(tables=2, extra=HEALING_MIRROR)
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
@@ -331,7 +323,7 @@ def test_lost_events_are_sent_again_and_a_killed_mirror_continues_that(
         "INSERT INTO notes VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')",
         "INSERT INTO log VALUES ('a', 1), ('a', 1), ('b', NULL)",
     ]
-    mirrored = mirror_database(tables=1, extra=AUTO, prepare=prepare)
+    mirrored = mirror_database(tables=1, extra=HEALING_MIRROR, prepare=prepare)
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
@@ -385,7 +377,7 @@ def test_lost_events_are_sent_again_and_a_killed_mirror_continues_that(
 def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
-    mirrored = mirror_database(tables=3, extra=AUTO)
+    mirrored = mirror_database(tables=3, extra=HEALING_MIRROR)
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
@@ -424,7 +416,7 @@ def test_a_table_without_a_key_is_read_again(mirror_database: MirroredDatabaseBu
         "INSERT INTO log SELECT * FROM log",
         f"INSERT INTO log VALUES (NULL, NULL, NULL, NULL), (NULL, 'b', 2, '{DOCUMENT}')",
     ]
-    mirrored = mirror_database(tables=1, extra=AUTO, prepare=prepare)
+    mirrored = mirror_database(tables=1, extra=HEALING_MIRROR, prepare=prepare)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         await_rereads(mirror, 2)
         mirrored.database.execute(

@@ -8,18 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirror import COMMAND, HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import await_rereads
 
-CONFIG = f"""
-[bootstrap]
-by = "mirror"
-[heal]
-mode = "auto"
-min_interval = "1 second"
-{FAST_MIRROR}
-[[table]]
+CONFIG = f"""{HEALING_MIRROR}[[table]]
 name = "{{name}}.archive"
 schema_changes = {{ unlogged = "keep" }}
 """

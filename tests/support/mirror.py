@@ -40,6 +40,15 @@ driver_memory = "1g"
 conf = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }
 """
 """Sections for a mirror that starts fast and polls for events every second."""
+HEALING_MIRROR = f"""
+[bootstrap]
+by = "mirror"
+[heal]
+mode = "auto"
+min_interval = "1 second"
+{FAST_MIRROR}
+"""
+"""The same for a mirror that reads new tables by itself, and again if that is due."""
 
 
 def until(condition: Callable[[], Any], *, seconds: float, doing: str) -> Any:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
 from tests.oracle.events import (
     ColumnSpec,
@@ -22,6 +24,10 @@ from tests.support.orders_table import ORDERS
 
 ID = ColumnSpec("id", "bigint", False)
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
+ways = pytest.mark.parametrize(
+    ("cut", "with_schemas"), [("once", False), ("once", True), ("half", False), ("each", True)]
+)
+"""Run a test with the log in one batch, in two, or in one for each event; with JSON with and without schemas."""
 
 
 @dataclass
