@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _other_cases(items: list[pytest.Item]) -> set[pytest.Item]:
     """Return the cases that `--one-case` leaves out."""
     tests = defaultdict(list)
-    for item in items:
+    # Plug-ins may have shuffled the tests.
+    for item in sorted(items, key=lambda item: item.nodeid):
         marks = {mark.name for mark in item.iter_markers()}
         if marks & {"spark", "stack"} and not marks & {"long", "every_case"}:
             tests[item.nodeid.partition("[")[0]].append(item)

@@ -32,7 +32,7 @@ def collected(folder: Path, *arguments: str) -> list[str]:
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_some.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  spark\n  stack\n  every_case\n")
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:randomly", *arguments, "."]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments, "."]
     done = subprocess.run(
         command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     )
@@ -40,9 +40,14 @@ def collected(folder: Path, *arguments: str) -> list[str]:
 
 
 def test_one_case_of_each_slow_test_runs(tmp_path: Path) -> None:
-    tests = [name.partition("[")[0] for name in collected(tmp_path, "--one-case")]
+    tests = sorted(name.partition("[")[0] for name in collected(tmp_path, "--one-case"))
     assert tests == ["test_a", "test_b", *["test_c"] * 5, *["test_d"] * 5]
-    assert collected(tmp_path, "--one-case") == collected(tmp_path, "--one-case")
+
+
+def test_the_case_is_the_same_in_every_order(tmp_path: Path) -> None:
+    orders = [collected(tmp_path, "--one-case", f"--randomly-seed={seed}") for seed in range(3)]
+    assert len({tuple(order) for order in orders}) > 1
+    assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
 def test_all_cases_run_without_the_option(tmp_path: Path) -> None:
