@@ -18,8 +18,14 @@ from tests.support.logs import captured_logs
 from tests.support.order_changes import apply, assert_exact, changes, located, table, total
 from tests.support.orders_table import DEFINITION, ORDERS, event
 
-MAINTENANCE: dict[str, Any] = {"merge_files": 4, "max_snapshots": 8, "max_lag": "100000 days"}
-"""The events are old, so that a mirror of them always counts as far behind its source."""
+MAINTENANCE: dict[str, Any] = {
+    "merge_files": 4,
+    "max_snapshots": 8,
+    "max_lag": "100000 days",
+    "max_share": 1,
+    "slice_time": "1 hour",
+}
+"""The events are old, so that a mirror of them always counts as far behind its source. No slice ends by its time."""
 
 
 def config(lake: LakeHarness, maintenance: dict[str, Any] | None = None, **sections: Any) -> Config:
