@@ -45,6 +45,7 @@
     │   │   └── TailLost                     a log that lost its newest events
     │   ├── TopicCompacted                   a compacted topic, which may lack events
     │   ├── TransactionsNotNumbered          an event that may be a repeated one or a second equal change
+    │   ├── TransactionInterrupted           a transaction of which events may have been sent twice after a fail-over
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── EventsWrong                      events of a table that do not tell its rows
     │   ├── LateDefinition                   events with other columns than the definition of their table has
@@ -271,6 +272,15 @@ class TransactionsNotNumbered(SchemaError):
     """An event of a compressed transaction may have been sent again, or be a second equal change.
 
     Once the source has deleted its binlog, it cannot tell any more that the transaction is compressed.
+    """
+
+    stays_paused = True
+
+
+class TransactionInterrupted(SchemaError):
+    """A fail-over interrupted a transaction: the log does not tell which of its events were sent twice.
+
+    The binlogs of the servers may no longer tell it later.
     """
 
     stays_paused = True

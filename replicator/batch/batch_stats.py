@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
-from replicator.batch.redelivery import IsCompressed, is_later_transaction
+from replicator.batch.redelivery import Binlog, is_later_transaction
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.model.batch_stats import (
     BAD_CODE,
@@ -32,7 +32,7 @@ from replicator.model.batch_stats import (
     DuplicateRange,
 )
 from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
-from replicator.model.position import PackedPosition
+from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
@@ -46,7 +46,7 @@ def collect_stats(
     ranges: Sequence[OffsetRange],
     before: Mapping[int, PartitionProgress],
     fetch: FetchDetails,
-    is_compressed: IsCompressed,
+    binlog: Binlog,
 ) -> BatchStats:
     """Return the statistics of decoded events.
 
@@ -55,7 +55,7 @@ def collect_stats(
         ranges: the offset ranges of the events.
         before: partition → progress at the start of `ranges`.
         fetch: fetches details; it is called only if events must be observed one by one.
-        is_compressed: see `RedeliveryDetector`.
+        binlog: see `RedeliveryDetector`.
 
     Raises:
         TransactionsNotNumbered: nothing tells whether an event was delivered before.
@@ -65,9 +65,7 @@ def collect_stats(
         for name in EVENT_NUMBERS
     }
     details = EventDetails(stats_columns, fetch)
-    partitions = [
-        _partition_stats(numbers, r, before.get(r.partition), details, is_compressed) for r in ranges
-    ]
+    partitions = [_partition_stats(numbers, r, before.get(r.partition), details, binlog) for r in ranges]
     codes = numbers["code"]
     good = codes < MESSAGE_CODE
     for found in partitions:
@@ -87,6 +85,7 @@ def collect_stats(
         snapshots=_snapshots(numbers, details),
         chunk_reads=bool((codes == CHUNK_READ_CODE).any()),
         begins_with_snapshot=any(p.begins_with_snapshot for p in partitions),
+        resumed=next((p.resumed for p in partitions if p.resumed is not None), None),
         last_changes={
             r.partition: p.last_change
             for r, p in zip(ranges, partitions, strict=True)
@@ -103,6 +102,7 @@ class _PartitionStats:
         repeated: row numbers of redelivered events in the arrays of the batch.
         repeated_bad: how many of them cannot be decoded.
         last_change: offset of the last change; None if there is none.
+        resumed: see `BatchStats`.
     """
 
     progress: PartitionProgress
@@ -111,6 +111,7 @@ class _PartitionStats:
     duplicates: list[DuplicateRange]
     begins_with_snapshot: bool
     last_change: int | None
+    resumed: SourcePosition | None
 
 
 def _partition_stats(
@@ -118,15 +119,16 @@ def _partition_stats(
     r: OffsetRange,
     before: PartitionProgress | None,
     details: EventDetails,
-    is_compressed: IsCompressed,
+    binlog: Binlog,
 ) -> _PartitionStats:
     rows = np.flatnonzero(numbers["partition"] == r.partition)
     rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
     codes = numbers["code"][rows]
     changes = rows[(codes > OP_CODES["r"]) & (codes < BAD_CODE)]
     events = {name: values[changes] for name, values in numbers.items()}
-    scan = PartitionScan(r.partition, events, before.high_water if before else None, details, is_compressed)
-    flags, high_water = scan.run()
+    scan = PartitionScan(r.partition, events, before.high_water if before else None, details, binlog)
+    found = scan.run()
+    flags, high_water = found.repeated, found.high_water
     if high_water is not None and (codes >= BAD_CODE).any():
         # The lake lacks these. If one comes again and can be decoded then, its position must decide: it may be older.
         high_water = replace(high_water, transactions=SeenTransactions())
@@ -141,6 +143,7 @@ def _partition_stats(
         duplicate_ranges(r.partition, numbers["offset"][rows], np.isin(rows, repeated)),
         len(rows) > 0 and int(codes[0]) in _SNAPSHOT_CODES,
         int(numbers["offset"][changes[-1]]) if len(changes) else None,
+        None if (at := found.resumed) is None else at.packed.unpack(None, at.server_id, at.gtid),
     )
 
 

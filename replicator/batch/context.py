@@ -24,8 +24,8 @@ from replicator.lake.table_writer import TableWriter
 from replicator.model.column_rules import ColumnRules
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
+from replicator.sources.binlog_probe import BinlogProbe
 from replicator.sources.change_log import ChangeLog, Offsets
-from replicator.sources.compression import CompressionProbe
 
 TAIL: Final = 8
 """Number of offsets at the end of a range among which its last row should be; others are of tombstones or markers."""
@@ -104,7 +104,7 @@ class MirrorContext:
     driver_limits: DriverLimits
     sizes: RecordSizes
     rules: ColumnRuleBook
-    compression: CompressionProbe
+    binlog: BinlogProbe
     exchanged: Exchanged = field(default_factory=Exchanged)
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)

@@ -18,6 +18,7 @@ from replicator.batch.exchange import last_exchange
 from replicator.batch.executors import DriverEvents, MaterializedEvents
 from replicator.batch.late_definitions import check_definition
 from replicator.batch.net_changes import has_short_key, key_columns
+from replicator.batch.redelivery import interrupted
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
@@ -49,6 +50,7 @@ def decode_batch(
         MissingSchema: change events have no known schema.
         LateDefinition: events without a schema have other columns than the known definition.
         TransactionsNotNumbered: nothing tells whether an event was delivered before.
+        TransactionInterrupted: as above, because of a fail-over.
     """
     options = context.config.table(str(task.table))
     try:
@@ -164,7 +166,7 @@ def _with_stats(
     keys = key_columns(schema.decoded) if schema is not None and short else []
     columns, found = events.stats_columns(keys)
     try:
-        stats = batch_stats.collect_stats(columns, task.ranges, before, fetch, context.compression.may_be_at)
+        stats = batch_stats.collect_stats(columns, task.ranges, before, fetch, context.binlog)
     except BaseException:
         found.release()
         raise
@@ -218,6 +220,10 @@ def _decode(
     for_changelog = options.changelog or not schema.source.key
     decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
     events, stats = _with_stats(context, _events(context, task, decoding), task, before, schema)
+    if stats.resumed is not None and not schema.source.key and options.keyless == "identity":
+        # Equal rows are counted, so an event that is applied twice would leave a row too many.
+        events.release()
+        raise interrupted(stats.resumed)
     return DecodedBatch(context, task, options, events, schema, stats)
 
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from replicator.batch.event_details import EventDetails, Longs
 from replicator.batch.redelivery import (
     MAX_ROW_HASHES,
+    Binlog,
     EventPosition,
-    IsCompressed,
     RedeliveryDetector,
 )
 from replicator.model.batch_stats import DuplicateRange
@@ -28,32 +28,47 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
+class ScannedEvents:
+    """What a scan has found.
+
+    Attributes:
+        repeated: which events were delivered before.
+        high_water: the high-water mark after the events; None if there was none and there are no events.
+        resumed: see `RedeliveryDetector`.
+    """
+
+    repeated: Flags
+    high_water: HighWater | None
+    resumed: EventPosition | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionScan:
     """The change events of one partition, in offset order, without snapshot rows and bad events.
 
     Attributes:
         events: column → values: offset, position_key, row_key, ts_ms, server_id, gtid_origin, gtid_number.
         before: the high-water mark before these events.
-        is_compressed: see `RedeliveryDetector`.
+        binlog: see `RedeliveryDetector`.
     """
 
     partition: int
     events: Mapping[str, Longs]
     before: HighWater | None
     details: EventDetails
-    is_compressed: IsCompressed
+    binlog: Binlog
 
-    def run(self) -> tuple[Flags, HighWater | None]:
-        """Return which events were delivered before, and the high-water mark after them.
+    def run(self) -> ScannedEvents:
+        """Return which events were delivered before, and what is known after them.
 
         Raises:
             TransactionsNotNumbered: nothing tells whether an event was.
         """
         none_repeated = np.zeros(len(self.events["offset"]), dtype=bool)
         if not len(none_repeated):
-            return none_repeated, self.before
+            return ScannedEvents(none_repeated, self.before)
         if self._is_all_new():
-            return none_repeated, self._after_new_events()
+            return ScannedEvents(none_repeated, self._after_new_events())
         return self._observe_each()
 
     def _is_all_new(self) -> bool:
@@ -77,11 +92,22 @@ class PartitionScan:
         if last is None or (origins != origins[0]).any() or len(np.unique(numbers)) < len(numbers):
             return False
         known = SeenTransactions() if self.before is None else self.before.transactions
+        if self._may_resume(known, Transaction(last.origin, int(numbers[0]))):
+            return False
         if (of_origin := known.of(last.origin)) is None:
             return True
         begun = self._begun_transactions(last.origin)
-        older = begun[begun <= of_origin.last].tolist()
-        return not any(known.has(Transaction(last.origin, number)) for number in older)
+        older = [Transaction(last.origin, number) for number in begun[begun <= of_origin.last].tolist()]
+        return not any(known.has(transaction) or transaction in known.interrupted for transaction in older)
+
+    def _may_resume(self, known: SeenTransactions, first: Transaction) -> bool:
+        """Return whether the events may continue the transaction of `before` on another server."""
+        if self.before is None or self._previous_transaction() != first:
+            return False
+        before = PackedPosition.pack(self.before.position)
+        return (
+            before.file_number != self.events["position_key"][0] >> FILE_SHIFT or first in known.interrupted
+        )
 
     def _transaction_numbers(self) -> Longs:
         """Return the numbers of the transactions in their order; 0 stands for events without a GTID."""
@@ -164,7 +190,7 @@ class PartitionScan:
     def _row_hashes(self, offsets: Longs) -> tuple[int, ...]:
         return self.details.row_hashes(self.partition, offsets)
 
-    def _observe_each(self) -> tuple[Flags, HighWater]:
+    def _observe_each(self) -> ScannedEvents:
         """Observe the events one by one."""
         names = ("position_key", "row_key", "ts_ms", "server_id")
         columns = (self.events[name].tolist() for name in names)
@@ -172,12 +198,12 @@ class PartitionScan:
         events = [EventPosition(*row, *more) for *row, more in zip(*columns, details, strict=True)]
         repeated = np.zeros(len(events), dtype=bool)
         if self.before is None:
-            detector, start = RedeliveryDetector.starting_at(events[0], self.is_compressed), 1
+            detector, start = RedeliveryDetector.starting_at(events[0], self.binlog), 1
         else:
-            detector, start = RedeliveryDetector.from_high_water(self.before, self.is_compressed), 0
+            detector, start = RedeliveryDetector.from_high_water(self.before, self.binlog), 0
         for i in range(start, len(events)):
             repeated[i] = detector.observe(events[i])
-        return repeated, detector.high_water()
+        return ScannedEvents(repeated, detector.high_water(), detector.resumed)
 
 
 def duplicate_ranges(partition: int, offsets: Longs, repeated: Flags) -> list[DuplicateRange]:

@@ -8,8 +8,11 @@ recording it twice.
 Positions of two servers cannot be compared, and after a fail-over they are those of another server. So the transactions
 that were seen are remembered by their GTIDs (`SeenTransactions`), and membership decides, if it is known; this is also
 right for transactions of several origins in one log, and for a replica that does not preserve their order. Otherwise an
-event is new if its GTID shows a later transaction than the furthest one. The furthest transaction itself is new if it
-continues in another file: the connector may have been interrupted within it.
+event is new if its GTID shows a later transaction than the furthest one.
+
+The transaction that a fail-over may have interrupted is new if it continues on another server: in another file, or, if
+its positions are lower than the furthest one, in a binlog in which the source has no such position. It is unknown which
+of its events were delivered, so `resumed` tells the first one.
 
 Several events may share one position: the numbered rows of a statement, the delete and the create of a key update, or,
 if the source compresses its transactions (binlog_transaction_compression), all events of a transaction, in which each
@@ -30,21 +33,28 @@ contain it twice.
 6. Otherwise nothing tells a repeated event from a second equal change. `TransactionsNotNumbered` is raised.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from replicator.errors import TransactionsNotNumbered
+from replicator.errors import TransactionInterrupted, TransactionsNotNumbered
 from replicator.model.commit_marker import HighWater
 from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.seen_transactions import SeenTransactions
 
-IsCompressed = Callable[[SourcePosition], bool | None]
-"""Returns whether the binlog has, or may have, a compressed transaction at a position; it may ask the source.
 
-None is the assumption that it has none.
-"""
+class Binlog(Protocol):
+    """What the source's binlog has at the positions of events; it may ask the source."""
+
+    def may_be_compressed(self, position: SourcePosition) -> bool | None:
+        """Return whether a compressed transaction is, or may be, at a position.
+
+        None is the assumption that none is.
+        """
+
+    def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
+        """Return whether `later` is in the transaction of `event`; None if that is not known."""
+
 
 MAX_ROW_HASHES: Final = 32
 """Maximum number of row hashes kept of the first, and also of the last events at a position."""
@@ -97,8 +107,10 @@ class RedeliveryDetector:
             sent again so far; or `_BY_ROW`.
         assumed_plain: whether events at the last position were dropped under the assumption that it is not that of a
             compressed transaction.
-        is_compressed: asked only about the position of `last`, if nothing else tells whether an event is repeated.
+        binlog: asked only if nothing else tells whether an event is repeated.
         file: name of the binlog file of `last`, if known.
+        resumed: the first event of an interrupted transaction that may have been delivered before, as it has another
+            position now.
     """
 
     last: EventPosition
@@ -108,13 +120,16 @@ class RedeliveryDetector:
     last_hashes: list[int]
     rows_ascending: bool
     replayed_count: int | None
-    is_compressed: IsCompressed
+    binlog: Binlog
     assumed_plain: bool = False
     file: str | None = None
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
+    resumed: EventPosition | None = None
+    _is_own_replay: bool = False
+    _is_of_source: bool | None = None
 
     @classmethod
-    def starting_at(cls, event: EventPosition, is_compressed: IsCompressed) -> "RedeliveryDetector":
+    def starting_at(cls, event: EventPosition, binlog: Binlog) -> "RedeliveryDetector":
         """Return the state after the first event of a partition."""
         return cls(
             last=event,
@@ -124,12 +139,12 @@ class RedeliveryDetector:
             last_hashes=[event.row_hash],
             rows_ascending=True,
             replayed_count=None,
-            is_compressed=is_compressed,
+            binlog=binlog,
             transactions=_with_event(SeenTransactions(), event),
         )
 
     @classmethod
-    def from_high_water(cls, high: HighWater, is_compressed: IsCompressed) -> "RedeliveryDetector":
+    def from_high_water(cls, high: HighWater, binlog: Binlog) -> "RedeliveryDetector":
         """Return the state after earlier batches."""
         packed, position = PackedPosition.pack(high.position, high.kind), high.position
         last = EventPosition(
@@ -148,7 +163,7 @@ class RedeliveryDetector:
             last_hashes=list(high.last_hashes),
             rows_ascending=high.rows_ascending,
             replayed_count=high.replayed_count,
-            is_compressed=is_compressed,
+            binlog=binlog,
             assumed_plain=high.assumed_plain,
             file=position.file,
             transactions=high.transactions,
@@ -178,6 +193,7 @@ class RedeliveryDetector:
 
         Raises:
             TransactionsNotNumbered: nothing tells whether it was.
+            TransactionInterrupted: the binlogs of two servers have the transaction at nearly the same positions.
         """
         if self._is_later(event):
             self._advance_to(event)
@@ -186,8 +202,11 @@ class RedeliveryDetector:
             # If the replay reaches the last position, it contains all events there.
             self.replayed_count = _BY_ROW if self.rows_ascending else 0
             return True
-        if event.position_key > self.last.position_key or event.is_of_other_transaction(self.last):
-            return True  # Its transaction was seen, on another server.
+        if event.position_key > self.last.position_key:
+            self._note_other_server(event)  # Its transaction was seen, on another one.
+            return True
+        if event.is_of_other_transaction(self.last):
+            return True
         repeated = self._observe_at_last_position(event)
         if not repeated:
             self._advance_to(event)
@@ -200,22 +219,44 @@ class RedeliveryDetector:
         last = self.last
         if event.ts_ms > self.latest_ms:
             return True
-        if (
-            event.gtid is not None
-            and event.gtid == last.gtid
-            and event.packed.file_number != last.packed.file_number
-        ):
-            # No transaction is in two files: the connector was interrupted within it, and continues on another server.
-            # It is unknown which of its events were delivered: a repeated one does less harm than a lost one.
+        if event.gtid is not None and event.gtid == last.gtid and self._is_on_other_server(event):
+            self.resumed = self.resumed or event
             return True
-        if event.is_of_other_transaction(last) and (seen := self._was_seen(event)) is not None:
-            return not seen
+        if event.is_of_other_transaction(last):
+            if (seen := self._was_seen(event)) is not None:
+                return not seen
+            if self._may_be_interrupted(event):
+                if event.position_key < last.position_key:
+                    return False
+                self.resumed = self.resumed or event
+                return True
         # Positions of two servers cannot be compared: after a failover, no event counts as redelivered.
         if event.server_id != last.server_id:
             return True
         if event.position_key < last.position_key:
             return is_later_transaction(event.gtid, last.gtid)
         return event.position_key > last.position_key
+
+    def _is_on_other_server(self, event: EventPosition) -> bool:
+        """Return whether `event`, of the furthest transaction, is in another server's binlog than the furthest event.
+
+        No transaction is in two files. If positions go back within one, the connector has restarted, and the source
+        tells whether it continues in the same binlog.
+        """
+        last = self.last
+        if event.packed.file_number != last.packed.file_number:
+            return True
+        if event.position_key >= last.position_key:
+            return event.position_key > last.position_key and self._may_be_interrupted(last)
+        if self._is_own_replay:
+            return False
+        at = event.packed.unpack(self.file, event.server_id, event.gtid)
+        self._is_own_replay = self.binlog.has_both(at, self._position()) is not False
+        return not self._is_own_replay
+
+    def _may_be_interrupted(self, event: EventPosition) -> bool:
+        """Return whether a fail-over may have interrupted the connector within the event's transaction."""
+        return Transaction.parse(event.gtid) in self.transactions.interrupted
 
     def _was_seen(self, event: EventPosition) -> bool | None:
         transaction = Transaction.parse(event.gtid)
@@ -226,6 +267,8 @@ class RedeliveryDetector:
         if self.rows_ascending and event.row_key > self.last.row_key:
             # Numbers cannot tell this: a connector that was killed within a statement numbers the rest from one again.
             return False
+        if event.gtid is not None and self.replayed_count == _BY_ROW and self._has_new_content(event):
+            raise interrupted(event.packed.unpack(self.file, event.server_id, event.gtid))
         if event.tx_order is not None and self.last.tx_order is not None:
             return event.tx_order <= self.last.tx_order
         if self.replayed_count is not None and self.replayed_count != _BY_ROW:
@@ -247,7 +290,7 @@ class RedeliveryDetector:
         Raises:
             TransactionsNotNumbered: `event` may be a second equal change of a compressed transaction.
         """
-        compressed = True if not self.rows_ascending else self.is_compressed(self._position())
+        compressed = True if not self.rows_ascending else self.binlog.may_be_compressed(self._position())
         if compressed:
             raise self._not_numbered(event)
         self.assumed_plain = self.assumed_plain or compressed is None
@@ -293,7 +336,7 @@ class RedeliveryDetector:
             if event.packed.file_number != last.packed.file_number:
                 self.file = None
         self._remember_transaction(event)
-        self.replayed_count = None
+        self.replayed_count, self._is_own_replay, self._is_of_source = None, False, None
         self.latest_ms = max(self.latest_ms, event.ts_ms)
         self.last = event
 
@@ -301,10 +344,28 @@ class RedeliveryDetector:
         last = self.last
         if last.gtid is not None and not event.is_of_other_transaction(last):
             return
-        ended = Transaction.parse(last.gtid)
-        if ended is not None and event.may_be_of_other_server(last):
-            self.transactions = self.transactions.with_interrupted(ended)
+        if event.may_be_of_other_server(last):
+            self._note_interrupted()
         self.transactions = _with_event(self.transactions, event)
+
+    def _note_interrupted(self) -> None:
+        ended = Transaction.parse(self.last.gtid)
+        if ended is not None:
+            self.transactions = self.transactions.with_interrupted(ended)
+
+    def _note_other_server(self, event: EventPosition) -> None:
+        """Note that the connector reads another server, which may send the rest of the furthest transaction later.
+
+        In another file, that is known when the transaction continues. In a file with the same number, the furthest
+        event may be in this server's binlog itself.
+        """
+        last = self.last
+        if event.packed.file_number != last.packed.file_number or self._may_be_interrupted(last):
+            return
+        if self._is_of_source is None:
+            self._is_of_source = self.binlog.has_both(self._position(), self._position()) is True
+        if not self._is_of_source:
+            self._note_interrupted()
 
     def _count(self, event: EventPosition) -> None:
         """Count one more event at the last position, and keep its hash."""
@@ -317,6 +378,15 @@ class RedeliveryDetector:
     def _position(self) -> SourcePosition:
         """Return the last position."""
         return self.last.packed.unpack(self.file, self.last.server_id, self.last.gtid)
+
+
+def interrupted(position: SourcePosition) -> TransactionInterrupted:
+    """Return that the log does not tell which events of the transaction at a position were delivered before."""
+    return TransactionInterrupted(
+        f"the transaction at {position} was interrupted when another server became the source: its events may have been"
+        " sent twice, or not at all",
+        "read the table again: replicator heal TABLE",
+    )
 
 
 def is_later_transaction(gtid: str | None, than: str | None) -> bool:

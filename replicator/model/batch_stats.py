@@ -64,6 +64,8 @@ class BatchStats:
         snapshots: the snapshots with rows in the batch, in the order in which they began.
         chunk_reads: whether the batch has rows of an incremental snapshot.
         last_changes: partition → offset of its last change, also of a duplicate; without rows of snapshots.
+        resumed: position of the first event of a transaction that a fail-over may have interrupted: events from there
+            on may have been delivered before, from another server. None if there is none.
         begins_with_snapshot: whether the first event of any partition is a row of one of `snapshots`.
     """
 
@@ -79,6 +81,7 @@ class BatchStats:
     snapshots: tuple[SnapshotRead, ...] = ()
     chunk_reads: bool = False
     begins_with_snapshot: bool = False
+    resumed: SourcePosition | None = None
     last_changes: Mapping[int, int] = field(default_factory=dict)
 
     @property

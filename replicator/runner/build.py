@@ -23,8 +23,8 @@ from replicator.runner.source_positions import source_positions
 from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.binlog_probe import BinlogProbe
 from replicator.sources.change_log import ChangeLog
-from replicator.sources.compression import CompressionProbe
 from replicator.sources.schema_registry import GivenSchemas, Registry, WriterSchemas
 
 
@@ -100,7 +100,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         driver_limits=DriverLimits.of(config.apply),
         sizes=RecordSizes(),
         rules=rules,
-        compression=CompressionProbe.of(config),
+        binlog=BinlogProbe.of(config),
     )
 
 

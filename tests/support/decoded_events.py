@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.batch.batch_stats import collect_stats
+from replicator.batch.redelivery import Binlog
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
-from replicator.model.position import FILE_SHIFT
+from replicator.model.position import FILE_SHIFT, SourcePosition
 
 TOPIC = "shop.shop.orders"
 CODES = {
@@ -56,6 +57,19 @@ class DecodedEvent:
         return self.row * 2 + (0 if self.op in "dt" else 1)
 
 
+@dataclass(frozen=True)
+class KnownBinlog:
+    """A binlog of which the same is known at each position, and which knows no transactions."""
+
+    compressed: bool | None = False
+
+    def may_be_compressed(self, _: SourcePosition) -> bool | None:
+        return self.compressed
+
+    def has_both(self, _event: SourcePosition, _later: SourcePosition) -> None:
+        return None
+
+
 def run(
     events: Sequence[DecodedEvent],
     before: dict[int, PartitionProgress] | None = None,
@@ -63,10 +77,11 @@ def run(
     partitions: int = 1,
     tail: int = 16,
     compressed: bool | None = False,
+    binlog: Binlog | None = None,
 ) -> BatchStats:
     """Collect the statistics of events at ascending offsets in the order given, from the end of `before` on.
 
-    `compressed` is what the source answers about the position of any event.
+    `compressed` is what the source answers about the position of any event, unless there is a `binlog`.
     """
     before = before or {}
     next_offset = {p: before[p].next_offset if p in before else 0 for p in range(partitions)}
@@ -108,7 +123,7 @@ def run(
         return whole.filter(inside)
 
     ranges = [OffsetRange(TOPIC, p, starts[p], next_offset[p]) for p in range(partitions)]
-    return collect_stats(stats_columns, ranges, before, details, lambda _: compressed)
+    return collect_stats(stats_columns, ranges, before, details, binlog or KnownBinlog(compressed))
 
 
 def changes(*positions: int) -> list[DecodedEvent]:

@@ -24,9 +24,12 @@ class Source:
     def __init__(self) -> None:
         self.asked = 0
 
-    def is_compressed(self, _: SourcePosition) -> bool:
+    def may_be_compressed(self, _: SourcePosition) -> bool:
         self.asked += 1
         return False
+
+    def has_both(self, _event: SourcePosition, _later: SourcePosition) -> None:
+        self.asked += 1
 
 
 def scan(
@@ -50,15 +53,15 @@ def scan(
     arrays["gtid_origin"] = np.array([hash(gtid.rpartition(":")[0]) for gtid in gtids], np.int64)
     arrays["gtid_number"] = np.array([int(gtid.rpartition(":")[2] or 0) for gtid in gtids], np.int64)
     details = EventDetails(table, lambda _, first, last: table.slice(first, last - first + 1))
-    return PartitionScan(0, arrays, before, details, (source or Source()).is_compressed)
+    return PartitionScan(0, arrays, before, details, source or Source())
 
 
 def observed(events: list[EventPosition], before: HighWater | None) -> tuple[list[bool], HighWater]:
     """Return the flags and the high-water mark of a detector that observes each event."""
     if before is None:
-        detector, flags = RedeliveryDetector.starting_at(events[0], Source().is_compressed), [False]
+        detector, flags = RedeliveryDetector.starting_at(events[0], Source()), [False]
     else:
-        detector, flags = RedeliveryDetector.from_high_water(before, Source().is_compressed), []
+        detector, flags = RedeliveryDetector.from_high_water(before, Source()), []
     flags += [detector.observe(event) for event in events[len(flags) :]]
     return flags, detector.high_water()
 
@@ -79,8 +82,9 @@ def events_with(rows: list[int]) -> list[EventPosition]:
 def test_high_water_mark_is_the_same_for_arrays_and_single_events(count: int, cut: int) -> None:
     events = events_with([3, count])
     first, second = events[:cut], events[cut:]
-    before = scan(first, None).run()[1]
-    flags, high_water = scan(second, before).run()
+    before = scan(first, None).run().high_water
+    found = scan(second, before).run()
+    flags, high_water = found.repeated, found.high_water
     expected_flags, expected = observed(second, observed(first, None)[1] if first else None)
     assert (flags.tolist(), high_water) == (expected_flags, expected)
 
@@ -89,9 +93,10 @@ def test_high_water_mark_is_the_same_for_arrays_and_single_events(count: int, cu
 def test_redelivered_suffix_of_a_partition_is_recognized(rows: list[int], data: st.DataObject) -> None:
     events = events_with(rows)
     start = data.draw(st.integers(0, len(events) - 1))
-    before = scan(events, None).run()[1]
+    before = scan(events, None).run().high_water
     again = [*events[start:], EventPosition(99, 1, 2000, 1)]
-    flags, high_water = scan(again, before).run()
+    found = scan(again, before).run()
+    flags, high_water = found.repeated, found.high_water
     assert flags.tolist() == [True] * (len(again) - 1) + [False]
     assert high_water is not None
     assert high_water.event_count == 1
@@ -99,21 +104,22 @@ def test_redelivered_suffix_of_a_partition_is_recognized(rows: list[int], data: 
 
 def test_partition_without_new_events_keeps_its_high_water_mark() -> None:
     before = observed(events_with([2]), None)[1]
-    flags, high_water = scan([], before).run()
+    found = scan([], before).run()
+    flags, high_water = found.repeated, found.high_water
     assert (flags.tolist(), high_water) == ([], before)
 
 
 def test_redelivery_at_one_position_is_recognized_by_transaction_order() -> None:
     first, second = (EventPosition(1, 1, 1000, 1, tx_order=n, row_hash=7) for n in (1, 2))
-    detector = RedeliveryDetector.starting_at(first, Source().is_compressed)
+    detector = RedeliveryDetector.starting_at(first, Source())
     assert [detector.observe(event) for event in (second, first, second)] == [False, True, True]
 
 
 def test_source_is_asked_once_for_a_long_replay_at_one_position() -> None:
     events, source = events_with([60_000]), Source()
-    before = scan(events, None, source).run()[1]
+    before = scan(events, None, source).run().high_water
     assert source.asked == 0
-    flags, _ = scan(events[100:], before, source).run()
+    flags = scan(events[100:], before, source).run().repeated
     assert flags.all()
     assert source.asked == 1
 
@@ -122,7 +128,8 @@ def test_content_of_events_before_a_marker_without_hashes_is_unknown() -> None:
     """As after a re-read or a rebuild: whatever follows, an event may be one of those before it."""
     known = HighWater(SourcePosition("b.000001", 7, 0, 1), 1, 2000, event_count=3)
     later = [replace(e, position_key=known_key(known)) for e in events_with([80])[1:]]
-    flags, high_water = scan(later, known).run()
+    found = scan(later, known).run()
+    flags, high_water = found.repeated, found.high_water
     assert not flags.any()
     assert high_water == observed(later, known)[1]
     assert high_water is not None
@@ -166,13 +173,13 @@ def test_rest_of_a_transaction_from_another_server_is_new(file: int, *, cut: boo
     """The connector was interrupted within a transaction. Numbers do not help: after a restart, they begin at one."""
     sent, rest = in_transaction(5, 1, 2, 3), in_transaction(file, 1, 2)
     if cut:
-        flags = scan(rest, scan(sent, None).run()[1]).run()[0].tolist()
+        flags = scan(rest, scan(sent, None).run().high_water).run().repeated.tolist()
     else:
-        flags = scan(sent + rest, None).run()[0].tolist()[3:]
+        flags = scan(sent + rest, None).run().repeated.tolist()[3:]
     assert flags == [False, False]
 
 
 def test_next_file_of_the_same_server_has_new_events() -> None:
-    before = scan(in_transaction(5, 1, 2), None).run()[1]
-    flags = scan(in_transaction(6, 1, 2, gtid="a:6"), before).run()[0].tolist()
+    before = scan(in_transaction(5, 1, 2), None).run().high_water
+    flags = scan(in_transaction(6, 1, 2, gtid="a:6"), before).run().repeated.tolist()
     assert flags == [False, False]
