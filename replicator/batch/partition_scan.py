@@ -173,7 +173,8 @@ class PartitionScan:
         if last is None:
             return before
         begun = self._begun_transactions(last.origin).tolist()
-        return before.with_interrupted(*self._ended_in_files(last.origin)).with_new(last.origin, begun)
+        # A transaction that `before` interrupted begins again; one that ends a file of these events has not.
+        return before.with_new(last.origin, begun).with_interrupted(*self._ended_in_files(last.origin))
 
     def _ended_in_files(self, origin: str) -> list[Transaction]:
         """Return the transactions, all of `origin`, after which another file begins."""

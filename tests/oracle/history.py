@@ -42,7 +42,7 @@ class RecordedTables(Source):
     def snapshot(self, table: SourceTable) -> None:
         """Read the rows of a table again, as a new connector does. The table must have rows."""
         # The rows of such a snapshot have no server's id, unlike those of an ad-hoc one.
-        place = replace(self._place(), server_id=0)
+        place = replace(self._place(), server_id=0, gtid=None)
         for row in table.rows.values():
             self._log(table, "r", place, after=row)
         last = self.records[-1]

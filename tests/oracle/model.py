@@ -104,6 +104,12 @@ class SourceTable:
     def key_of(self, row: Row) -> Key:
         return tuple(row[name] for name in self.key)
 
+    def move_change(self, op: str, old: tuple[str, int, int], new: tuple[str, int]) -> None:
+        """Note that the connector reads a change, so far at the position `old`, from another server's binlog."""
+        self.changes = [
+            replace(c, file=new[0], pos=new[1]) if (c.op, c.place) == (op, old) else c for c in self.changes
+        ]
+
     def new_key(self, row: Row) -> Key:
         """Return the key in `rows` of a new row: a number of its own if the table has no key."""
         if self.key:
@@ -124,6 +130,7 @@ class Source:
             numbers its rows from zero.
         numbered: whether events contain their number within the transaction; only without schemas.
         alters: how many of a hundred transactions alter a table.
+        gtids: whether transactions have GTIDs.
     """
 
     def __init__(
@@ -136,6 +143,7 @@ class Source:
         compressed: bool = False,
         numbered: bool = False,
         alters: int = 3,
+        gtids: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.partitions = partitions
@@ -144,6 +152,7 @@ class Source:
         self.compressed = compressed
         self.numbered = numbered
         self.alters = alters
+        self.gtids = gtids
         self.tables: list[SourceTable] = []
         self.records: list[Record] = []
         # Just before the number of a binlog file exceeds six digits.
@@ -151,6 +160,7 @@ class Source:
         self._transaction: Place | None = None
         self._names = 0
         self._number = 0
+        self._server, self._committed = 1, 0
 
     @property
     def position(self) -> tuple[int, int]:
@@ -166,7 +176,7 @@ class Source:
             for _ in range(rows):
                 row = self._new_row(table)
                 table.rows[table.new_key(row)] = row
-        place = self._place()
+        place = replace(self._place(), gtid=None)
         for table in self.tables:
             self._define(table, "CREATE", place)
         for table in self.tables:
@@ -348,7 +358,14 @@ class Source:
             self._file, self._pos = self._file + 1, 4
         self._pos += self.random.randint(1, 500)
         self._ts += self.random.randint(-3, 400)
-        return Place(self._file, self._pos, 0, self._ts)
+        self._committed += 1
+        gtid = f"{self._server:08d}-1111-1111-1111-111111111111:{self._committed}" if self.gtids else None
+        return Place(self._file, self._pos, 0, self._ts, self._server, gtid)
+
+    def fail_over(self, file: int, pos: int) -> None:
+        """Continue on another server, whose binlog ends at this position. The promotion takes some seconds."""
+        self._file, self._pos, self._ts = file, pos, self._ts + 5_000
+        self._server, self._committed = self._server + 1, 0
 
     def _log(
         self,

@@ -1,7 +1,7 @@
 """The law of whole stories, against the oracle: whatever happens to source, log, process and lake, and in any order,
 each table equals the source's at its marker and has each change once, or is paused for a reason that the story tells.
 
-Left out are partitions that are added before everything was read, and servers that fail over.
+Left out are partitions that are added before everything was read.
 """
 
 import random
@@ -16,18 +16,19 @@ from hypothesis import strategies as st
 from tests.oracle.model import KEYLESS
 from tests.support.lake_harness import LakeHarness
 from tests.support.law import law
-from tests.support.stories import (
+from tests.support.stories import StoryPlayer
+from tests.support.story_steps import (
     AddPartition,
     Change,
     Commit,
     Compact,
+    FailOver,
     RecreateTopic,
     Redeliver,
     Restart,
     RollBack,
     Step,
     Story,
-    StoryPlayer,
     UserDdl,
 )
 
@@ -42,6 +43,7 @@ FAULTS: Final[Mapping[Callable[[random.Random], Step], int]] = {
     lambda r: UserDdl(r.randrange(2), r.choice(WHERE), r.choice(("partition", "order", "properties"))): 3,
     lambda r: RecreateTopic(r.randrange(2), snapshot=r.random() < 0.7): 2,
     lambda _: AddPartition(): 2,
+    lambda r: FailOver(r.randint(0, 40), r.choice((-900_000, -1, 0, 0, 1))): 4,
 }
 """What happens beside transactions, commits and kills, with weights."""
 
@@ -72,12 +74,13 @@ def random_story(seed: int) -> Story:
         strategy=chance.choice(strategies),
         format_version=format_version,
         driver_max_events=0 if chance.random() < 0.15 else 10_000,
+        gtids=any(isinstance(step, FailOver) for step in steps) or chance.random() < 0.3,
         steps=tuple(steps),
     )
 
 
 @pytest.mark.fault(
-    "Random stories: changes, DDL, redelivery, kills, rollbacks, compactions, recreated topics, added partitions",
+    "Random stories: changes, DDL, redelivery, fail-overs, kills, rollbacks, compactions, new topics and partitions",
     area="Any of them",
     on="Iceberg; events of the model",
     outcome="tables are exact at each marker and at the end, or paused for a reason that the story tells",

@@ -63,6 +63,16 @@ def test_change_that_could_not_be_decoded_is_not_applied_after_later_ones() -> N
     assert kept([sent, [event("a:2", 9, 150), event("a:3", 9, 300), event("a:4", 9, 400)]]) == [2, 1]
 
 
+def test_transactions_of_two_files_are_redelivered_by_the_same_server() -> None:
+    """The last transaction of the first file is not one that a fail-over interrupted."""
+    sent = [event(f"a:{n}", 9 + (n > 5), 100 * n) for n in range(2, 10)]
+    log = [*sent, *sent]
+    for first in range(len(log)):
+        for second in range(first, len(log)):
+            batches = [log[:first], log[first:second], log[second:]]
+            assert sum(kept([batch for batch in batches if batch])) == len(sent), (first, second)
+
+
 @dataclass
 class Cluster:
     """Servers that replicate each other, and a connector that reads one of them at a time.
