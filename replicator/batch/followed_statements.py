@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext
+from replicator.batch.partition_counts import number_of
 from replicator.batch.table_batch import BatchSchema, TableBatch
 from replicator.config import TableOptions
 from replicator.errors import UnloggedChange, UnsupportedChange
@@ -173,7 +174,11 @@ class _Followed:
         if marker is None or self.mirror.pending_clear() is not None or len(marker.progress) != 1:
             return False
         (topic,) = marker.progress
-        if marker.partition_counts.get(topic) != 1 or marker.position is None:
+        count = marker.partition_counts.get(topic)
+        if count is None:
+            # An archive does not list partitions without events.
+            count = number_of({*marker.progress[topic], *self.context.log.offsets()[1].get(topic, ())})
+        if count != 1 or marker.position is None:
             return False
         return not version.start.is_before(marker.position, marker.watermark_ms or 0)
 
