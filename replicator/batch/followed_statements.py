@@ -171,14 +171,16 @@ class _Followed:
         were applied already.
         """
         marker = self.mirror.marker()
-        if marker is None or self.mirror.pending_clear() is not None or len(marker.progress) != 1:
+        if marker is None or self.mirror.pending_clear() is not None or len(marker.progress) > 1:
             return False
-        (topic,) = marker.progress
-        count = marker.partition_counts.get(topic)
-        if count is None:
-            # An archive does not list partitions without events.
-            count = number_of({*marker.progress[topic], *self.context.log.offsets()[1].get(topic, ())})
-        if count != 1 or marker.position is None:
+        for topic, progress in marker.progress.items():
+            count = marker.partition_counts.get(topic)
+            if count is None:
+                # An archive does not list partitions without events.
+                count = number_of({*progress, *self.context.log.offsets()[1].get(topic, ())})
+            if count > 1:
+                return False
+        if marker.position is None:
             return False
         return not version.start.is_before(marker.position, marker.watermark_ms or 0)
 

@@ -218,7 +218,6 @@ def test_tables_without_a_key_lose_all_copies(lake: LakeHarness) -> None:
     assert len(rebuilt(lake, "mysql-bin.000001:1050")) == 6 - 1
 
 
-D = ColumnSpec("d", "date", False)
 DATES = (
     "PARTITION BY RANGE COLUMNS(d) (PARTITION p1 VALUES LESS THAN ('2024-02-01'), "
     "PARTITION p2 VALUES LESS THAN (MAXVALUE))"
@@ -226,13 +225,20 @@ DATES = (
 
 
 @pytest.mark.parametrize("zero", [False, True])
-def test_dates_are_followed_unless_one_may_be_a_zero_date(lake: LakeHarness, zero: bool) -> None:
-    scenario = partitioned(DATES, columns=(ID, D), key=("id", "d"))
-    for number, day in [(1, 19_000), (2, 19_753), (3, 19_754), (4, 20_000)]:
-        scenario.insert(id=number, d=day)
+@pytest.mark.parametrize(
+    ("kind", "day"), [("date", 1), ("seconds", 86_400_000), ("datetime", 86_400_000_000)]
+)
+def test_dates_are_followed_unless_one_may_be_a_zero_date(
+    lake: LakeHarness, kind: str, day: int, zero: bool
+) -> None:
+    columns = (ID, ColumnSpec("d", kind, False))
+    scenario = partitioned(DATES, columns=columns, key=("id", "d"))
+    first = 19_754 * day
+    for number, value in [(1, 19_000 * day), (2, first - 1), (3, first), (4, 20_000 * day)]:
+        scenario.insert(id=number, d=value)
     if zero:
         scenario.insert(id=5, d=0)
-    scenario.define(DROP, [ID, D])
+    scenario.define(DROP, columns)
     assert bool(applied(lake, scenario, "once").summary().paused) == zero
     assert [r["id"] for r in rows(lake)] == ([1, 2, 3, 4, 5] if zero else [3, 4])
     if not zero:
@@ -251,7 +257,7 @@ def test_renamed_columns_and_later_changes_are_rebuilt(lake: LakeHarness) -> Non
     scenario.insert(id=4, m=4)
     scenario.define(DROP, [ID, m])
     scenario.define(
-        "ALTER TABLE orders MODIFY m BIGINT, ADD COLUMN n INT DEFAULT 7", [ID, ColumnSpec("m", "bigint"), N]
+        "ALTER TABLE orders MODIFY m BIGINT, ADD COLUMN n INT DEFAULT 7", [ID, ColumnSpec("m", "bigint"), n]
     )
     scenario.change("d", before={"id": 4, "m": 4, "n": 7})
     assert applied(lake, scenario, "once").summary().paused == {}
