@@ -252,7 +252,7 @@ def test_renamed_columns_and_later_changes_are_rebuilt(lake: LakeHarness) -> Non
     scenario.insert(id=1, n=1)
     scenario.insert(id=2, n=None)
     scenario.insert(id=3, n=3)
-    m = ColumnSpec("m", "int")
+    m, n = ColumnSpec("m", "int"), ColumnSpec("n", "int", default="7")
     scenario.define("ALTER TABLE orders RENAME COLUMN n TO m", [ID, m])
     scenario.insert(id=4, m=4)
     scenario.define(DROP, [ID, m])
