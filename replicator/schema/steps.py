@@ -127,7 +127,9 @@ class SchemaSteps:
     def read_again(self, at: int) -> "SchemaSteps":
         """Return the steps after the table was read again at the binlog key `at`."""
         steps = (
-            replace(step, known_from=at) if step.unlogged and step.known_from is None else step
+            replace(step, known_from=at)
+            if step.unlogged and step.removed is None and step.known_from is None
+            else step
             for step in self.steps
         )
         return replace(self, steps=tuple(steps))
