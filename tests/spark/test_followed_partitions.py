@@ -138,6 +138,7 @@ def test_mirror_that_is_killed_at_the_statement_continues_exactly(lake: LakeHarn
 def test_statement_that_is_delivered_again_deletes_nothing_more(lake: LakeHarness) -> None:
     scenario = scenario_with("ALTER TABLE orders TRUNCATE PARTITION p1")
     again = scenario.records[7]
+    assert again.value is not None
     assert b"TRUNCATE PARTITION" in again.value
     applied(lake, scenario, "once")
     scenario.records.append(again)
