@@ -205,9 +205,9 @@ def _apply_segment(context: MirrorContext, task: TableTask, watch: Stopwatch) ->
 
 
 def _write(batch: TableBatch, watch: Stopwatch) -> None:
-    refuse_late_events(batch)
     with watch.stage("evolve"):
         batch = evolve_tables(batch)
+        refuse_late_events(batch)
     with watch.stage("changelog"):
         write_changelog(batch)
     failpoints.reach("between-commits")

@@ -74,17 +74,16 @@ def in_lake_columns(
 def refuse_late_events(batch: TableBatch) -> None:
     """Check that no event is from before the newest statement that the mirror has followed: its row may be removed.
 
+    `batch` has its lake tables.
+
     The definition of a statement may arrive before events from before it, because it comes by another topic; so do
     events that were quarantined.
 
     Raises:
         UnloggedChange, UnsupportedChange: there is such an event; no event was applied.
     """
-    if not batch.stats.changes or batch.progress.mirror is None:
-        return
-    mirror = batch.context.lake.load(batch.context.config.lake.namespace, batch.task.table.name)
-    text = None if mirror is None else mirror.property(FOLLOWED_KEY)
-    if text is None:
+    text = None if batch.mirror is None else batch.mirror.property(FOLLOWED_KEY)
+    if text is None or not batch.stats.changes:
         return
     at, history = int(text), batch.schema.history
     found = next((v for v in history.versions if v.at == at), None)
@@ -102,9 +101,12 @@ def refuse_late_events(batch: TableBatch) -> None:
 def _earliest(batch: TableBatch) -> tuple[int | None, str | None, int | None]:
     """Return position key, GTID and source time of the event with the lowest position."""
     fields = ["position_key", "gtid", "ts_ms"]
-    frame = batch.events.frame
-    row = frame.agg(F.min_by(F.struct(*fields), "position_key").alias("first")).collect()[0].first
-    return (None, None, None) if row is None else tuple(row)
+    if batch.task.executor.locates_rows:
+        rows = batch.events.arrow().select(fields).sort_by("position_key").slice(0, 1).to_pylist()
+    else:
+        first = F.min_by(F.struct(*fields), "position_key").alias("first")
+        rows = [row.first.asDict() for row in batch.events.frame.agg(first).collect() if row.first]
+    return tuple(rows[0][name] for name in fields) if rows else (None, None, None)
 
 
 def _recorded(changelog: LakeTable | None) -> Mapping[int, RowCondition]:
