@@ -9,6 +9,8 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame
 
 from replicator.batch.context import MirrorContext, column_rules
+from replicator.batch.evolution_sides import fits, lake_side, next_state, source_side
+from replicator.batch.followed_statements import in_lake_columns, rows_to_delete
 from replicator.batch.recognize_table import Recognized, TableRecognizer, names_in
 from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
@@ -43,9 +45,6 @@ from replicator.schema.changes import (
     PENDING_CLEAR_KEY,
     SCHEMA_KEY,
     ChangeNote,
-    ChangeType,
-    KeepRows,
-    MoveColumn,
     RenameColumn,
     SchemaState,
 )
@@ -58,7 +57,8 @@ from replicator.schema.evolution import (
     keeps_rows,
     plan,
 )
-from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns, is_temporary
+from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns
+from replicator.schema.row_conditions import RowCondition
 from replicator.schema.steps import STEPS_KEY, SchemaSteps, new_steps, steps_before
 
 _NO_PARTITION: Final = -1
@@ -155,20 +155,26 @@ class TableKeeper:
     def _evolve(self, side: "_Side", present: LakeTable, columns: Mapping[str, LakeType]) -> None:
         version = self.schema.version
         known = self.context.ledger.progress(self.table).schema(side.role) or SchemaState(version.at)
-        if known.at == version.at and _fits(present, columns, side.columns()):
+        if known.at == version.at and fits(present, columns, side.columns()):
             return
         side.check(known)
-        lake = _lake_side(present, known, self.schema)
-        source = _source_side(lake, known, self.schema)
+        lake, removed = lake_side(present, known, self.schema), self.rows_to_delete(known)
+        source = source_side(
+            lake, known, self.schema, in_lake_columns(removed, self.schema.history, known, lake)
+        )
         with self._healing_as_configured():
             found = side.plan(lake, source)
             _refuse_mixed_rules(present, self.schema.source, found, source)
             if not found.changes and known.at >= version.at:
                 return
-            state = _next_state(known, self.schema, found)
+            state = next_state(known, self.schema, found)
             properties = {SCHEMA_KEY: state.to_json(), **side.steps(present, known, found)}
             side.apply(present, found, properties, source)
         self.context.ledger.evolved(self.table, side.role, state, present.unfilled())
+
+    def rows_to_delete(self, known: SchemaState) -> Mapping[int, RowCondition]:
+        """Return `at` of each version after `known` whose statement is followed → the rows that it removed."""
+        return rows_to_delete(self.context, self.table, self.options, self.schema, known)
 
     @contextmanager
     def _healing_as_configured(self) -> Iterator[None]:
@@ -193,7 +199,7 @@ class TableKeeper:
         recognized = self._recognize(present, LakeRole.MIRROR, restated=True)
         self.context.lake.set_properties(present, recognized.properties)
         known, (lake, source) = self._sides(present)
-        if known.at == self.schema.version.at and _fits(present, recognized.columns, self.schema.source):
+        if known.at == self.schema.version.at and fits(present, recognized.columns, self.schema.source):
             return Plan((), (), known.retired)
         found = plan(lake, source, self.options.schema_changes, rows_known=True)
         _refuse_mixed_rules(present, self.schema.source, found, source)
@@ -208,7 +214,7 @@ class TableKeeper:
             CommitConflict: another commit was made since `present` was loaded.
         """
         known, _ = self._sides(present)
-        state = _next_state(known, self.schema, found)
+        state = next_state(known, self.schema, found)
         properties, key = {SCHEMA_KEY: state.to_json()}, self.schema.source.key
         has_rows = not present.is_empty
         if has_rows:
@@ -223,8 +229,8 @@ class TableKeeper:
         """Return the schema state of a mirror, and both sides of its evolution."""
         known = self.context.ledger.progress(self.table).schema(LakeRole.MIRROR)
         known = known or SchemaState(self.schema.version.at)
-        lake = _lake_side(present, known, self.schema)
-        return known, (lake, _source_side(lake, known, self.schema))
+        lake = lake_side(present, known, self.schema)
+        return known, (lake, source_side(lake, known, self.schema))
 
     def _rules_property(self, present: LakeTable | None, schema: TableSchema) -> dict[str, str]:
         """Return the property that records the column rules of a table that has any.
@@ -405,10 +411,13 @@ class _ChangelogSide:
 
     def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:
         schema, text = self._keeper.schema, present.property(STEPS_KEY)
-        before = _lake_side(present, known, schema).key or schema.source.key
+        before = lake_side(present, known, schema).key or schema.source.key
         recorded = steps_before(known, before) if text is None else SchemaSteps.from_json(text)
-        live = _lake_side(present, known, schema).live
-        new = new_steps(schema.history, known.at, schema.version_index, live, found, keeps=self._keeps)
+        live = lake_side(present, known, schema).live
+        removed = self._keeper.rows_to_delete(known)
+        new = new_steps(
+            schema.history, known.at, schema.version_index, live, found, keeps=self._keeps, removed=removed
+        )
         return {STEPS_KEY: recorded.followed_by(new, schema.source.key).to_json()}
 
     def apply(
@@ -441,50 +450,6 @@ def _refuse_exchange(context: MirrorContext, table: TableId, known: SchemaState,
                 f"{other} was renamed to {table}, while the lake has other rows under that name",
                 f"drop {table.name} in the lake, mirror and changelog, and bootstrap it again",
             )
-
-
-def _fits(table: LakeTable, columns: Mapping[str, LakeType], schema: TableSchema) -> bool:
-    """Return whether a lake table can hold rows of `schema` without a change, as in nearly every batch."""
-    if not schema.key and table.required_columns():
-        return False
-    return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
-
-
-def _lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> LakeSide:
-    columns = {n: t for n, t in table.engine_columns().items() if not is_temporary(n)}
-    history, retired, users = schema.history, frozenset(known.retired), frozenset(table.user_columns())
-    # An earlier release may have followed a version whose key does not identify rows as if it did.
-    key = () if schema.source.key else table.required_columns()
-    if history.versions[0].at > known.at:
-        return LakeSide(columns, retired, key, users=users)
-    version = history.versions[history.index_at(known.at)]
-    return LakeSide(columns, retired, version.schema.key or key, version.source_types, users)
-
-
-def _source_side(there: LakeSide, known: SchemaState, schema: BatchSchema) -> SourceSide:
-    history, old = schema.history, -1
-    if history.versions[0].at <= known.at:
-        old = history.index_at(known.at)
-    news = history.versions[old + 1 : schema.version_index + 1]
-    last = max((i for i, v in enumerate(news) if v.recreated), default=-1)
-    unlogged = tuple(KeepRows(v.unlogged, v.at, str(v.position)) for v in news[last + 1 :] if v.unlogged)
-    carried = history.carry_lake(known.at, schema.version_index, there.live)
-    # Masked and hashed columns are text, regardless of the source's type.
-    transformed = {c.name for c in schema.source.columns if c.transform is not None}
-    source_types = {n: t for n, t in schema.version.source_types.items() if n not in transformed}
-    return SourceSide(schema.source, carried, source_types, old >= 0 and last >= 0, unlogged)
-
-
-def _next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaState:
-    version = schema.version
-    at = max(known.at, version.at)
-    converted = {c.name for c in found.changes if isinstance(c, ChangeType)}
-    made = [c for c in found.changes if not (isinstance(c, MoveColumn) and c.name in converted)]
-    lines = [str(c) for c in made] + [f"ignored: {c}" for c in found.ignored if known.at < version.at]
-    if not lines:
-        return SchemaState(at, found.retired, notes=known.notes)
-    note = ChangeNote(str(version.position), version.ts_ms, now_ms(), tuple(lines), version.declared)
-    return SchemaState(at, found.retired, notes=(*known.notes, note))
 
 
 def _refuse_mixed_rules(table: LakeTable, schema: TableSchema, found: Plan, source: SourceSide) -> None:

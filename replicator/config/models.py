@@ -315,7 +315,8 @@ class SchemaChangesConfig(Section):
     """`[schema_changes]`: the policy for each kind of schema change; None inherits the mirror's policy.
 
     evolve applies the change, ignore leaves the lake unchanged, fail pauses the table. After changes of rows that no
-    event has, reread reads the table again if `[heal]` allows it, keep leaves the lake's rows, pause pauses the table.
+    event has, reread reads the table again if `[heal]` allows it, follow deletes the rows of dropped and truncated
+    partitions if it can and otherwise does as reread, keep leaves the lake's rows, pause pauses the table.
     """
 
     add: Policy | None = None

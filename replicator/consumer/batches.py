@@ -1,7 +1,7 @@
 """What a consumer gets: batches of rows, each with the cursor after it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -46,7 +46,8 @@ class SchemaNotice:
     Attributes:
         columns: the columns, without the struct column. Those that the source dropped remain.
         steps: what changed since the last notice, oldest first, as in schemas/schema-steps-v1.json: values that
-            existing rows of the source got without an event, conversions, renamed columns, another key.
+            existing rows of the source got without an event, conversions, renamed columns, another key, rows that were
+            removed.
     """
 
     columns: tuple[ColumnNotice, ...]
@@ -79,7 +80,19 @@ def schema_notice(table: Table, schema: Schema, change: str, since: int) -> tupl
         for field in schema.fields
         if field.name != change
     )
-    text = table.properties.get(STEPS_KEY)
-    steps = [] if text is None else json.loads(text)["steps"]
+    steps = _steps(table)
     newest = max((int(step["at"]) for step in steps), default=since)
     return SchemaNotice(columns, tuple(step for step in steps if int(step["at"]) > since)), max(newest, since)
+
+
+def removes_rows(table: Table, since: int) -> bool:
+    """Return whether a schema step of a loaded changelog after binlog key `since` tells of rows that were removed.
+
+    No change tells of them, and the columns may be the same as before.
+    """
+    return any("removed" in step and int(step["at"]) > since for step in _steps(table))
+
+
+def _steps(table: Table) -> Sequence[Mapping[str, Any]]:
+    text = table.properties.get(STEPS_KEY)
+    return () if text is None else json.loads(text)["steps"]

@@ -1,7 +1,7 @@
-"""Apply schema changes to a lake table in one commit, even if rows must be converted or replaced.
+"""Apply schema changes to a lake table in one commit, even if rows must be converted, deleted or replaced.
 
-Conversions write new columns on a branch, while readers continue with the unchanged table. One commit then publishes
-the branch and replaces the old columns by the new ones.
+Conversions write new columns on a branch, and deletes are made on it, while readers continue with the unchanged table.
+One commit then publishes the branch and replaces the old columns by the new ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ from replicator.model.types import spark_sql_name
 from replicator.schema.changes import (
     AddColumn,
     ChangeType,
+    DeleteRows,
     DropColumn,
     Recreate,
     RenameColumn,
@@ -49,15 +50,21 @@ def evolve(
     _apply_deletes(lake, table, changes)
     conversions = [c for c in changes if isinstance(c, ChangeType)]
     rows_stay = not table.is_empty and not any(isinstance(c, Recreate) for c in changes)
-    if not conversions or not rows_stay:
+    deletes = _needed_deletes(lake, table, changes) if rows_stay else []
+    if not (conversions or deletes) or not rows_stay:
         alter(lake, table, changes, properties, key=key, fill=fill)
         return
-    _check(lake, table, conversions)
+    if conversions:
+        _check(lake, table, conversions)
     replaced = {c.was: TEMPORARY + c.was for c in conversions if is_replaced(c)}
     add_columns(lake, table, {replaced[c.was]: c.new for c in conversions if c.was in replaced})
     lake.create_branch(table, BRANCH)
-    values = [(replaced.get(c.was, c.was), c.using.format(quoted(c.was))) for c in conversions]
-    lake.spark.sql(sql.convert(f"{table.sql_name}.`branch_{BRANCH}`", values))
+    branch = f"{table.sql_name}.`branch_{BRANCH}`"
+    for condition in deletes:
+        lake.spark.sql(sql.delete(branch, condition))
+    if conversions:
+        values = [(replaced.get(c.was, c.was), c.using.format(quoted(c.was))) for c in conversions]
+        lake.spark.sql(sql.convert(branch, values))
     with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
         table.java.refresh()
     failpoints.reach("after-conversion")
@@ -126,6 +133,13 @@ def _apply_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange]
         apply_equality_deletes(lake, table)
         if (table.marker(), table.schema_json()) != planned:
             raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
+
+
+def _needed_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange]) -> list[str]:
+    """Return the conditions of the rows to delete, if the table has any such row."""
+    conditions = [c.rows.of_columns() for c in changes if isinstance(c, DeleteRows)]
+    rows = lake.spark.read.table(table.sql_name)
+    return [condition for condition in conditions if not rows.where(condition).isEmpty()]
 
 
 def _check(lake: Lake, table: LakeTable, conversions: Sequence[ChangeType]) -> None:

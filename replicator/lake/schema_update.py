@@ -10,12 +10,14 @@ from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.exact_commit import begin
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
+    FOLLOWED_KEY,
     KEPT_KEY,
     PENDING_FILLS_KEY,
     UNFILLED_KEY,
     AddColumn,
     ChangeKey,
     ChangeType,
+    DeleteRows,
     DropColumn,
     MoveColumn,
     Recreate,
@@ -93,6 +95,7 @@ def alter(
             update.remove(PENDING_FILLS_KEY)
         _note_unfilled(table, update, changes, fill=fill)
         _note_kept(table, update, changes)
+        _note_followed(update, changes)
         update.commit()
         exact.commit()
         table.java.refresh()
@@ -106,6 +109,13 @@ def _note_unfilled(table: LakeTable, update: Any, changes: Sequence[SchemaChange
         update.set(UNFILLED_KEY, json.dumps(unfilled))
     elif known:
         update.remove(UNFILLED_KEY)
+
+
+def _note_followed(update: Any, changes: Sequence[SchemaChange]) -> None:
+    """Record the newest statement whose removed rows are deleted."""
+    followed = [change.at for change in changes if isinstance(change, DeleteRows)]
+    if followed:
+        update.set(FOLLOWED_KEY, str(max(followed)))
 
 
 def _note_kept(table: LakeTable, update: Any, changes: Sequence[SchemaChange]) -> None:

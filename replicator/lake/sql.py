@@ -39,6 +39,11 @@ def convert(target: str, values: Sequence[tuple[str, str]]) -> str:
     return f"UPDATE {target} SET {assignments}"
 
 
+def delete(target: str, condition: str) -> str:
+    """Build a DELETE of the rows of `target` (already quoted) for which a condition is true."""
+    return f"DELETE FROM {target} WHERE {condition}"
+
+
 def lost_values(source: str, values: Sequence[tuple[str, str]]) -> str:
     """Build a query that counts, for each (quoted column, expression), the rows where only the expression is null."""
     counts = ", ".join(f"COUNT_IF({old} IS NOT NULL AND ({new}) IS NULL)" for old, new in values)

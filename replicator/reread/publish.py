@@ -39,7 +39,7 @@ from replicator.model.table import TableId
 from replicator.reread.differences import Comparison, compare
 from replicator.reread.staging import Staging
 from replicator.schema.binlog_order import binlog_key
-from replicator.schema.changes import KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaChange
+from replicator.schema.changes import FOLLOWED_KEY, KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaChange
 from replicator.schema.steps import STEPS_KEY, SchemaSteps
 from replicator.telemetry import get_logger
 
@@ -237,7 +237,7 @@ class Publication:
         properties = self._restatement()
         if self.request.narrowed is not None:
             return replace(staged, properties=properties)
-        complete = {UNFILLED_KEY: None, KEPT_KEY: None, **self._schema_property(mirror)}
+        complete = {UNFILLED_KEY: None, KEPT_KEY: None, FOLLOWED_KEY: None, **self._schema_property(mirror)}
         return replace(staged, fills_done=True, properties={**complete, **properties})
 
     def _schema_property(self, mirror: LakeTable) -> dict[str, str]:

@@ -7,12 +7,13 @@ from typing import Any, ClassVar, Final, Literal
 
 from replicator.model.table import Column
 from replicator.model.types import LakeType
+from replicator.schema.row_conditions import RowCondition
 
 ChangeKind = Literal["add", "drop", "rename", "type", "order", "key", "recreate", "unlogged"]
 """Kinds of changes that a policy can name. `type` changes rewrite existing rows; a widening does not."""
 
 Policy = Literal["evolve", "ignore", "fail"]
-UnloggedPolicy = Literal["reread", "keep", "pause"]
+UnloggedPolicy = Literal["reread", "follow", "keep", "pause"]
 """Policies for changes of rows that no event has."""
 
 
@@ -156,6 +157,25 @@ class KeepRows:
         return f"keep rows that no event changed: {self.statement}"
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteRows:
+    """Delete the rows that a statement removed in the source without events.
+
+    Attributes:
+        at, position: see `KeepRows`.
+        rows: the condition for these rows.
+    """
+
+    kind: ClassVar[ChangeKind] = "unlogged"
+    statement: str
+    at: int
+    position: str
+    rows: RowCondition
+
+    def __str__(self) -> str:
+        return f"delete rows of partitions: {self.statement}"
+
+
 SchemaChange = (
     AddColumn
     | DropColumn
@@ -167,6 +187,7 @@ SchemaChange = (
     | ChangeKey
     | Recreate
     | KeepRows
+    | DeleteRows
 )
 
 PENDING_FILLS_KEY: Final = "replicator.pending-fills"
@@ -184,6 +205,9 @@ KEPT_KEY: Final = "replicator.kept-rows"
 """Table property: the newest statements (see `KeepRows`) from before which the mirror has rows that the source may not
 have.
 """
+
+FOLLOWED_KEY: Final = "replicator.followed-statement"
+"""Table property of a mirror: `at` of the newest statement (see `DeleteRows`) whose removed rows it has deleted."""
 
 SCHEMA_KEY: Final = "replicator.schema"
 """Table property: a `SchemaState`."""

@@ -12,6 +12,7 @@ from replicator.schema.changes import (
     ChangeKey,
     ChangeKind,
     ChangeType,
+    DeleteRows,
     DropColumn,
     KeepRows,
     MoveColumn,
@@ -66,14 +67,14 @@ class SourceSide:
         carried: lake column → its name in `schema`, of columns that continue to exist.
         source_types: column → source type, if known.
         recreated: whether the table was dropped and recreated.
-        unlogged: the statements since then that changed rows without events.
+        unlogged: the statements since then that changed rows without events; `DeleteRows` for those that are followed.
     """
 
     schema: TableSchema
     carried: Mapping[str, str]
     source_types: Mapping[str, str] = field(default_factory=dict)
     recreated: bool = False
-    unlogged: tuple[KeepRows, ...] = ()
+    unlogged: tuple[KeepRows | DeleteRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +212,18 @@ class _Planner:
         return self.policies.get(kind, "evolve")
 
     def _kept(self) -> list[SchemaChange]:
-        """Return the statements that changed rows without events if the mirror keeps the rows.
+        """Return the statements that changed rows without events if the mirror follows them, or keeps the rows.
 
         Raises:
-            UnloggedChange: it does not.
+            UnloggedChange: it does neither.
         """
         unlogged = self.source.unlogged
-        if self.additive or self.rows_known or not unlogged or keeps_rows(self.policies):
-            return [] if self.additive or self.rows_known else [*unlogged]
-        first = unlogged[0]
+        if self.additive or self.rows_known:
+            return []
+        unknown = [change for change in unlogged if isinstance(change, KeepRows)]
+        if not unknown or keeps_rows(self.policies):
+            return [*unlogged]
+        first = unknown[0]
         raise UnloggedChange(
             f"{first.statement} changed rows at {first.position}, and no event tells which",
             f'{_READ_AGAIN}; or keep the rows: set schema_changes = {{ unlogged = "keep" }} for the table and run: '
@@ -389,7 +393,12 @@ def keeps_rows(policies: Policies) -> bool:
 
 def heals_rows(policies: Policies) -> bool:
     """Return whether a mirror whose rows are not known any more may be read again without a command."""
-    return policies.get("unlogged", "reread") == "reread"
+    return policies.get("unlogged", "reread") in ("reread", "follow")
+
+
+def follows_rows(policies: Policies) -> bool:
+    """Return whether a mirror deletes the rows of partitions that statements removed in the source without events."""
+    return policies.get("unlogged") == "follow"
 
 
 def _placed(change: SchemaChange) -> str:

@@ -13,6 +13,8 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.schema.binlog_order import Boundary, VersionStart, binlog_key
 from replicator.schema.conversions import needs_rewrite
+from replicator.schema.partition_layout import PartitionChange, PartitionLayout
+from replicator.schema.row_conditions import PartitionCondition
 from replicator.schema.table_keys import KeyChange, TableKeys
 
 GENERATION_SHIFT: Final = 63
@@ -45,6 +47,7 @@ class TableDefinition:
             are those of the previous definition.
         unlogged: the statement if it changed rows of the table without events.
         generated: casefolded name of each column that the statement defines → whether it is a generated one.
+        partitions: the statement's effect on the table's partitions; None if it has none.
         generation: the generation of the binlog; see `DefinitionClock`.
     """
 
@@ -62,6 +65,7 @@ class TableDefinition:
     only_statement: bool = False
     unlogged: str | None = None
     generated: Mapping[str, bool] = field(default_factory=dict)
+    partitions: PartitionChange | None = None
     generation: int = 0
 
     @property
@@ -97,6 +101,7 @@ class SchemaVersion:
             or their key was dropped. `schema` has no key then.
         unlogged: the statement with which the version begins if it changed rows of the table without events.
         generated: the generated columns, as far as statements show them.
+        removed: which rows the statement `unlogged` removed; None if the definition of the table does not tell.
     """
 
     at: int
@@ -116,6 +121,7 @@ class SchemaVersion:
     weak_key: bool = False
     unlogged: str | None = None
     generated: frozenset[str] = frozenset()
+    removed: PartitionCondition | None = None
 
     @property
     def start(self) -> VersionStart:
@@ -156,12 +162,14 @@ class SchemaHistory:
         gone: the table's removal; None while the source has it.
         own: index of the first version with the table's current name; earlier ones have names that it had before.
         keys: the table's keys now.
+        partitions: the table's partitions now; None if they are not known.
     """
 
     versions: tuple[SchemaVersion, ...] = ()
     gone: TableRemoval | None = None
     own: int = 0
     keys: TableKeys = field(default_factory=TableKeys)
+    partitions: PartitionLayout | None = None
 
     def __bool__(self) -> bool:
         return bool(self.versions)

@@ -17,6 +17,7 @@ from replicator.schema.history import (
     carried_key,
     has_conversion,
 )
+from replicator.schema.row_conditions import PartitionCondition, partition_condition
 from replicator.schema.table_keys import TableKeys
 
 
@@ -49,11 +50,15 @@ class HistoryBuilder:
         self._removal: TableRemoval | None = None
         self._keys = TableKeys() if past is None else past.keys
         self._keys_at = BEGINNING
+        self._partitions = None if past is None else past.partitions
+        self._partitions_at = BEGINNING
 
     @property
     def history(self) -> SchemaHistory:
         """The history of all definitions that were applied."""
-        return SchemaHistory(tuple(self._versions), self._removal, self._first_own, self._keys)
+        return SchemaHistory(
+            tuple(self._versions), self._removal, self._first_own, self._keys, self._partitions
+        )
 
     def apply(self, definition: TableDefinition) -> None:
         """Extend the history by a definition, if it is not a redelivered one."""
@@ -71,6 +76,7 @@ class HistoryBuilder:
         schema, weak = self._with_strong_key(definition, definition.schema)
         last = self._versions[-1] if self._versions else None
         version = _version(definition, schema, last, weak_key=weak)
+        version = replace(version, removed=self._removed_rows(definition, version))
         if not self._has_own_version:
             self._versions.append(replace(version, replaced=None, renamed_from=definition.other_name))
         elif self._removal is not None and definition.other_name is None:
@@ -94,6 +100,27 @@ class HistoryBuilder:
         self._keys = self._keys.after(d.key_change, renamed, [name.casefold() for name in moves.dropped])
         if d.key_change.created and d.schema is not None:
             self._keys = self._keys.understood([_folded(c) for c in d.schema.columns if c.name in key])
+
+    def _removed_rows(self, d: TableDefinition, version: SchemaVersion) -> PartitionCondition | None:
+        """Apply a statement to the table's partitions, and return which rows it removed; None if that is not known."""
+        if d.at <= self._partitions_at and not d.key_change.created:
+            return None  # It was delivered again.
+        self._partitions_at = d.at
+        is_other = self._has_own_version and (self._removal is not None or d.other_name is not None)
+        layout, change = None if is_other else self._partitions, d.partitions
+        rows = None if change is None or d.unlogged is None else change.removed_rows(layout)
+        if change is not None and not (change.if_missing and self._has_own_version and self._removal is None):
+            layout = change.after(layout)
+        elif change is not None or d.key_change.created:
+            layout = None
+        if layout is not None and d.moves is not None:
+            renamed = {was.casefold(): now.casefold() for was, now in d.moves.renamed}
+            layout = layout.renamed(renamed, [name.casefold() for name in d.moves.dropped])
+        self._partitions = layout
+        condition = None if rows is None else partition_condition(rows, version.schema, version.source_types)
+        if condition is None or version.generated.intersection(condition.rows.columns):
+            return None
+        return condition
 
     def _with_strong_key(self, d: TableDefinition, schema: TableSchema) -> tuple[TableSchema, bool]:
         """Return the schema that `d` defines, without a key that does not identify rows; and whether it is weak.

@@ -35,14 +35,26 @@ class Token(NamedTuple):
     Attributes:
         keyword: the word in upper case, or the punctuation character; empty if the token is quoted.
         name: the identifier that it is if the grammar expects one; None if it cannot be one.
+        text: the content of a string in single quotes that has neither quotes nor backslashes; None for other tokens.
     """
 
     keyword: str
     name: str | None
+    text: str | None = None
 
 
 _NO_NAME: Final = Token("", None)
 _MARKS: Final = {mark: Token(mark, None) for mark in map(chr, range(0x80))}
+
+
+def _plain(quoted: str) -> str | None:
+    """Return the content of a string if no character of it is escaped, and the string is closed."""
+    content = quoted[1:-1]
+    return (
+        content
+        if len(quoted) > 1 and quoted[-1] == "'" and "'" not in content and "\\" not in content
+        else None
+    )
 
 
 def tokenize(text: str) -> Iterator[Token]:
@@ -67,6 +79,8 @@ def tokenize(text: str) -> Iterator[Token]:
             case "double" if match["close"]:
                 # A name with ANSI_QUOTES, otherwise a string, which the grammar never allows in place of a name.
                 yield Token("", match[0][1:-1].replace('""', '"'))
+            case "single":
+                yield Token("", None, _plain(match[0]))
             case _:
                 yield _NO_NAME
 

@@ -14,12 +14,14 @@ from typing import Any, Final
 from replicator.schema.changes import AddColumn, ChangeType, RenameColumn, RetireColumn, SchemaState
 from replicator.schema.evolution import Plan
 from replicator.schema.history import SchemaHistory
+from replicator.schema.row_conditions import RowCondition
 
 STEPS_KEY: Final = "replicator.schema-steps"
 """Table property of a changelog: `SchemaSteps`."""
 
 _VERSION: Final = 1
 _REMEMBERED: Final = 1000
+_NOTHING: Final[Mapping[int, RowCondition]] = {}
 _HARMLESS: Final = ("rename column ", "widen column ", "keep dropped column ", "move column ", "ignored: ")
 """Beginnings of notes about changes that need no step."""
 
@@ -69,6 +71,7 @@ class SchemaStep:
             keep them.
         known_from: the binlog key at which the table was read again, from which on the changelog has what the statement
             did; None if it was not.
+        removed: which rows the statement `unlogged` removed, if the mirror follows it; None if it does not.
     """
 
     at: int
@@ -80,6 +83,7 @@ class SchemaStep:
     recreated: bool = False
     unlogged: str | None = None
     known_from: int | None = None
+    removed: RowCondition | None = None
 
     def __bool__(self) -> bool:
         return bool(self.added or self.renamed or self.retired or self.converted or self.recreated) or (
@@ -123,7 +127,9 @@ class SchemaSteps:
     def read_again(self, at: int) -> "SchemaSteps":
         """Return the steps after the table was read again at the binlog key `at`."""
         steps = (
-            replace(step, known_from=at) if step.unlogged and step.known_from is None else step
+            replace(step, known_from=at)
+            if step.unlogged and step.removed is None and step.known_from is None
+            else step
             for step in self.steps
         )
         return replace(self, steps=tuple(steps))
@@ -169,6 +175,7 @@ def new_steps(
     planned: Plan,
     *,
     keeps: bool = False,
+    removed: Mapping[int, RowCondition] = _NOTHING,
 ) -> list[SchemaStep]:
     """Return the steps of a changelog from the version at `known_at` to version `target` of its source table.
 
@@ -178,12 +185,14 @@ def new_steps(
         live: the columns of the changelog that were not retired before.
         planned: the changes of the changelog, which follow all versions at once.
         keeps: whether the mirror keeps rows that statements changed without events.
+        removed: `at` of a version → the rows that its statement removes, of statements that the mirror follows.
     """
     news = [i for i in range(target + 1) if history.versions[i].at > known_at]
     if not news:
         return [replace(_Versions(history, target, target).step(live, planned), unlogged=None)]
     found = _Versions(history, news[0], target).steps(live, planned)
-    return [replace(step, unlogged=None) for step in found] if keeps else found
+    found = [replace(step, removed=removed.get(step.at)) for step in found]
+    return [replace(step, unlogged=None) if keeps and step.removed is None else step for step in found]
 
 
 class _Versions:
@@ -319,13 +328,14 @@ def _step_to_json(step: SchemaStep) -> dict[str, Any]:
         "recreated": step.recreated,
         "unlogged": step.unlogged,
         "known_from": step.known_from,
+        "removed": step.removed and {"columns": list(step.removed.columns), "where": step.removed.where},
     }
     found = {name: part for name, part in value.items() if part or name == "at"}
     return found if step.key_before is None else found | {"key_before": list(step.key_before)}
 
 
 def _step_from_json(value: Mapping[str, Any]) -> SchemaStep:
-    key = value.get("key_before")
+    key, removed = value.get("key_before"), value.get("removed")
     return SchemaStep(
         at=value["at"],
         added=tuple(Added(a["name"], a["at"], a["fill"]) for a in value.get("added", ())),
@@ -338,4 +348,5 @@ def _step_from_json(value: Mapping[str, Any]) -> SchemaStep:
         recreated=value.get("recreated", False),
         unlogged=value.get("unlogged"),
         known_from=value.get("known_from"),
+        removed=None if removed is None else RowCondition(tuple(removed["columns"]), removed["where"]),
     )

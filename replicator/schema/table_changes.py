@@ -26,6 +26,7 @@ from replicator.schema.mysql_ddl import (
     renamed_from,
     renamed_tables,
 )
+from replicator.schema.partition_ddl import partition_change, partition_statements
 from replicator.schema.unlogged_ddl import generated_columns, unlogged_changes
 
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
@@ -105,6 +106,7 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
                 TableDefinition(table, position, ts_ms, None, key_change=change, only_statement=True)
                 for table, change in index_statements(statements, database)
             ),
+            *_of_partitions(statements, database, unlogged, position, ts_ms),
             *_of_rows(unlogged, position, ts_ms),
         ]
     found = [
@@ -137,6 +139,22 @@ def _of_rows(
     """Yield the statements that changed rows of tables which the record does not define."""
     for table, statement in unlogged.items():
         yield TableDefinition(table, position, ts_ms, None, unlogged=statement, only_statement=True)
+
+
+def _of_partitions(
+    statements: Sequence[Statement],
+    database: str,
+    unlogged: dict[TableId, str],
+    position: SourcePosition,
+    ts_ms: int,
+) -> Iterator[TableDefinition]:
+    """Yield the statements that changed partitions of tables which the record does not define.
+
+    Their changes of rows are removed from `unlogged`.
+    """
+    for table, change in partition_statements(statements, database):
+        found = TableDefinition(table, position, ts_ms, None, partitions=change, only_statement=True)
+        yield replace(found, unlogged=unlogged.pop(table, None))
 
 
 def _definitions(
@@ -179,6 +197,7 @@ def _definitions(
         snapshot,
         key_change=changed,
         generated=generated_columns(statements),
+        partitions=partition_change(statements, table),
     )
     return [found] if old is None else [replace(gone, other_name=table), found]
 

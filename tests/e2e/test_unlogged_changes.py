@@ -15,6 +15,18 @@ from tests.support.rereads import await_rereads
 CONFIG = f"""{HEALING_MIRROR}[[table]]
 name = "{{name}}.archive"
 schema_changes = {{ unlogged = "keep" }}
+
+[[table]]
+name = "{{name}}.follow_ranges"
+schema_changes = {{ unlogged = "follow" }}
+
+[[table]]
+name = "{{name}}.follow_lists"
+schema_changes = {{ unlogged = "follow" }}
+
+[[table]]
+name = "{{name}}.follow_days"
+schema_changes = {{ unlogged = "follow" }}
 """
 RANGES = (
     "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20), "
@@ -30,7 +42,24 @@ PREPARE = [
     "CREATE TABLE spaces (id INT PRIMARY KEY, n INT)",
     "CREATE TABLE computed (id INT PRIMARY KEY, n INT, s INT AS (n + 1) STORED, v INT AS (n + 2) VIRTUAL)",
 ]
-TABLES = ("computed", "hashed", "lists", "spaces", "whole", *BY_RANGE)
+FOLLOW_LISTS = (
+    "PARTITION BY LIST COLUMNS (n) (PARTITION p0 VALUES IN (102, 103, 104), "
+    "PARTITION p1 VALUES IN (1, 2, 3, 4, 5, 6, 25, 26, 101), PARTITION p2 VALUES IN (-7, 12, 13, 105))"
+)
+FOLLOW_DAYS = (
+    "PARTITION BY RANGE COLUMNS (d) (PARTITION p0 VALUES LESS THAN ('2024-02-01'), "
+    "PARTITION p1 VALUES LESS THAN ('2024-04-01'))"
+)
+PREPARE += [
+    f"CREATE TABLE follow_ranges (id INT PRIMARY KEY, n INT) {RANGES}",
+    f"CREATE TABLE follow_lists (id INT, n INT, PRIMARY KEY (id, n)) {FOLLOW_LISTS}",
+    "CREATE TABLE follow_days (id INT, n INT, d DATE NOT NULL DEFAULT '2024-03-01', PRIMARY KEY (id, d)) "
+    + FOLLOW_DAYS,
+    "INSERT INTO follow_lists VALUES (30, 12), (31, -7)",
+    "INSERT INTO follow_days VALUES (1, 6, '2024-01-15'), (6, 6, '2024-01-31'), (7, 6, '2024-02-01')",
+]
+FOLLOWED = ("follow_ranges", "follow_lists", "follow_days")
+TABLES = ("computed", "hashed", "lists", "spaces", "whole", *BY_RANGE, *FOLLOWED)
 UNLOGGED = (
     "ALTER TABLE truncated /* , */ TRUNCATE PARTITION p0, `p1`",
     "ALTER TABLE {name}.dropped DROP PARTITION p1",
@@ -39,6 +68,18 @@ UNLOGGED = (
     "ALTER TABLE computed MODIFY COLUMN s INT GENERATED ALWAYS AS (n * 10) STORED",
     "ALTER TABLE computed CHANGE v w INT AS (n * 20) VIRTUAL, ADD COLUMN t INT AS (n * 30) STORED",
     "ALTER TABLE archive DROP PARTITION p0",
+    "ALTER TABLE follow_ranges REORGANIZE PARTITION p0, p1 INTO (PARTITION p01 VALUES LESS THAN (20))",
+    "ALTER TABLE follow_ranges ADD PARTITION (PARTITION p3 VALUES LESS THAN MAXVALUE)",
+    "INSERT INTO follow_ranges VALUES (40, 1), (50, 1)",
+    "ALTER TABLE follow_ranges DROP PARTITION P01, `p3`",
+    "INSERT INTO follow_ranges VALUES (3, 3)",
+    "ALTER TABLE follow_lists TRUNCATE PARTITION p0, p2",
+    "INSERT INTO follow_lists VALUES (32, 12)",
+    "ALTER TABLE follow_days ADD PARTITION (PARTITION p2 VALUES LESS THAN ('2025-01-01'))",
+    "INSERT INTO follow_days VALUES (8, 8, '2024-04-01'), (9, 9, '2024-12-31')",
+    "ALTER TABLE follow_days DROP PARTITION p2",
+    "ALTER TABLE follow_days TRUNCATE PARTITION p0",
+    "INSERT INTO follow_days VALUES (9, 9, '2024-01-01')",
 )
 """Statements that change rows."""
 HARMLESS = (
@@ -58,7 +99,8 @@ HARMLESS = (
     "`IMPORT TABLESPACE`, new expressions of generated columns",
     area="Source",
     on="MySQL, Debezium, Kafka",
-    outcome="the table is read again from the source, or keeps its rows as configured and `status` says so",
+    outcome="the table is read again from the source; as configured, it follows dropped partitions, or keeps its rows "
+    "and `status` says so",
 )
 @pytest.mark.long
 def test_tables_equal_the_source_after_statements_that_change_rows_without_events(
@@ -92,7 +134,7 @@ def test_tables_equal_the_source_after_statements_that_change_rows_without_event
     assert {source: found for source, found in kept.items() if found} == {
         f"{database.name}.archive": ["ALTER TABLE archive DROP PARTITION p0"]
     }
-    mirrored.comparison.assert_changelogs(besides={"archive", "computed"})
+    mirrored.comparison.assert_changelogs(besides={"archive", "computed", *FOLLOWED})
 
 
 def healed(mirror: MirrorProcess) -> set[str]:

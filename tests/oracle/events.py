@@ -30,6 +30,7 @@ COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
     "text": {"jdbcType": 12, "typeName": "TEXT"},
     "seconds": {"jdbcType": 93, "typeName": "DATETIME", "length": 0},
     "decimal": {"jdbcType": 3, "typeName": "DECIMAL", "length": 12, "scale": 2},
+    "date": {"jdbcType": 91, "typeName": "DATE"},
     "datetime": {"jdbcType": 93, "typeName": "DATETIME", "length": 6},
     "timestamp": {"jdbcType": 2014, "typeName": "TIMESTAMP", "length": 6},
     "json": {"jdbcType": 1111, "typeName": "JSON"},

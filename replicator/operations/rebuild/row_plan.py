@@ -44,12 +44,18 @@ class ColumnPlan:
 class KeyEra:
     """A part of the history in which the same columns identify a row; none if the table had no key.
 
+    It ends where the key changed, and where a statement removed rows without events.
+
     Attributes:
         start: the binlog key at which it begins.
+        removed: which of the earlier rows a statement removed at its beginning, in Spark SQL; None for none. ``{0}``,
+            ``{1}`` … are the columns `removed_by`.
     """
 
     start: int
     key: tuple[ColumnPlan, ...]
+    removed: str | None = None
+    removed_by: tuple[ColumnPlan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,12 @@ def plan_rows(
 def _refuse_unknown_rows(steps: Sequence[SchemaStep], until: int | None, kept: Collection[int]) -> None:
     """Raise UnsupportedChange if a statement changed rows without events, and no re-read by `until` shows which."""
     for step in steps:
-        if step.unlogged is None or step.at in kept or (until is not None and step.at > until):
+        if (
+            step.unlogged is None
+            or step.removed is not None
+            or step.at in kept
+            or (until is not None and step.at > until)
+        ):
             continue
         if step.known_from is None or (until is not None and until < step.known_from):
             raise UnsupportedChange(
@@ -151,11 +162,23 @@ def _eras(history: Sequence[SchemaStep], last: int, key: tuple[str, ...]) -> tup
     end = last
     for index in range(last - 1, -1, -1):
         step = history[index]
-        if step.key_before is not None:
-            found.append(KeyEra(step.at, tuple(_track(name, history, end) for name in key)))
-            end, key = index, step.key_before
+        if step.key_before is not None or step.removed is not None:
+            columns = tuple(_track(name, history, end) for name in key)
+            found.append(_era(history, index, columns))
+            for later in reversed(history[index:end]):
+                key = _key_before(later, key)
+            end = index
     found.append(KeyEra(BEGINNING, tuple(_track(name, history, end) for name in key)))
     return tuple(reversed(found))
+
+
+def _era(history: Sequence[SchemaStep], index: int, key: tuple[ColumnPlan, ...]) -> KeyEra:
+    """Return the era that begins with step `index`."""
+    step = history[index]
+    if step.removed is None:
+        return KeyEra(step.at, key)
+    columns = tuple(_track(name, history, index + 1) for name in step.removed.columns)
+    return KeyEra(step.at, key, step.removed.where, columns)
 
 
 def _track(name: str, history: Sequence[SchemaStep], end: int) -> ColumnPlan:

@@ -35,7 +35,7 @@ def rebuilt_rows(changes: Changes, plan: RowPlan, types: Mapping[str, LakeType])
         *[
             F.expr(_value(column, types)).alias(name)
             for number, era in enumerate(plan.eras)
-            for column, name in zip(era.key, _key_names(number, era), strict=True)
+            for column, name in zip(_own_columns(era), _own_names(number, era), strict=True)
         ],
     )
     events = changes.since_reset().select(
@@ -51,6 +51,9 @@ def rebuilt_rows(changes: Changes, plan: RowPlan, types: Mapping[str, LakeType])
         era, end = plan.eras[number], ends[number]
         own = events if number == 0 else events.where(F.col("position_key") >= era.start)
         own = own if end is None else own.where(F.col("position_key") < end)
+        own = _narrowed(own, plan, number)
+        if rows is not None:
+            rows = _narrowed(_without_removed(rows, number, era), plan, number)
         return _of_keys(rows, own, _key_names(number, era)) if era.key else _of_copies(rows, own)
 
     first, *later = range(len(plan.eras))
@@ -105,6 +108,35 @@ def _meaning(rows: DataFrame) -> SparkColumn:
 
 def _key_names(number: int, era: KeyEra) -> list[str]:
     return [f"e{number}k{i}" for i in range(len(era.key))]
+
+
+def _condition_names(number: int, era: KeyEra) -> list[str]:
+    return [f"e{number}r{i}" for i in range(len(era.removed_by))]
+
+
+def _own_columns(era: KeyEra) -> list[ColumnPlan]:
+    return [*era.key, *era.removed_by]
+
+
+def _own_names(number: int, era: KeyEra) -> list[str]:
+    """Return the fields of a row that only the fold of an era needs."""
+    return _key_names(number, era) + _condition_names(number, era)
+
+
+def _without_removed(rows: DataFrame, number: int, era: KeyEra) -> DataFrame:
+    """Return the rows that remain at the beginning of an era."""
+    if era.removed is None:
+        return rows
+    values = [quoted("row", name) for name in _condition_names(number, era)]
+    return rows.where(~F.expr(f"({era.removed.format(*values)})"))
+
+
+def _narrowed(rows: DataFrame, plan: RowPlan, number: int) -> DataFrame:
+    """Return rows without the fields of earlier eras: images of one row may differ in them by their positions."""
+    names = [f"c{i}" for i in range(len(plan.columns))] + _key_names(number, plan.eras[number])
+    names += [n for i, era in enumerate(plan.eras) if i > number for n in _own_names(i, era)]
+    fields = [F.col("row").getField(name).alias(name) for name in names]
+    return rows.withColumn("row", F.struct(*fields))
 
 
 def _value(column: ColumnPlan, types: Mapping[str, LakeType]) -> str:

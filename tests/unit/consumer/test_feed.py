@@ -16,6 +16,8 @@ from replicator.errors import CursorExpired, Unsettled, UsageError
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.schema.changes import PENDING_FILLS_KEY
+from replicator.schema.row_conditions import RowCondition
+from replicator.schema.steps import STEPS_KEY, SchemaStep, SchemaSteps
 from tests.support.small_changelog import TOPIC, Event, SmallChangelog, events_in, small_changelog
 
 
@@ -76,6 +78,21 @@ def test_columns_are_announced_once(log: SmallChangelog) -> None:
     assert [b.kind for b in third] == [BatchKind.SCHEMA]
     assert third[0].schema is not None
     assert [(c.name, c.type) for c in third[0].schema.columns] == [("id", "long"), ("name", "string")]
+
+
+def test_removed_rows_are_announced_although_the_columns_stay(log: SmallChangelog) -> None:
+    log.commit(Event(1, 0))
+    first = read(log, "changelog")
+    removed = SchemaStep(7, unlogged="DROP PARTITION p0", removed=RowCondition(("id",), "({0} < 5)"))
+    with log.table().transaction() as transaction:
+        transaction.set_properties({STEPS_KEY: SchemaSteps(("id",), (removed,)).to_json()})
+    second = read(log, end(first))
+    assert [b.kind for b in second] == [BatchKind.SCHEMA]
+    assert second[0].schema is not None
+    (step,) = second[0].schema.steps
+    assert (step["at"], step["removed"]) == (7, {"columns": ["id"], "where": "({0} < 5)"})
+    log.commit(Event(2, 1))
+    assert [b.kind for b in read(log, end(second))] == [BatchKind.CHANGES]
 
 
 def test_history_is_in_the_order_of_the_log(log: SmallChangelog) -> None:

@@ -89,6 +89,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.rebuilt",
         "replicator.unfilled-columns",
         "replicator.kept-rows",
+        "replicator.followed-statement",
         "replicator.verified.",
         "replicator.checks.",
     }

@@ -35,6 +35,7 @@ from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
 from replicator.model.watched import WATCHED_KEY, Watched
 from replicator.schema.changes import (
+    FOLLOWED_KEY,
     KEPT_KEY,
     PENDING_CLEAR_KEY,
     PENDING_FILLS_KEY,
@@ -60,6 +61,7 @@ FULL = {
     PENDING_FILLS_KEY: '{"a": "7"}',
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
     UNFILLED_KEY: '["at"]',
+    FOLLOWED_KEY: "7",
     KEPT_KEY: kept_to_json([KeepRows("ALTER TABLE a DROP PARTITION p0", 7, "binlog.000001:4")]),
     COLUMNS_KEY: OwnColumns((LakeField(1, "id", "long", True),), frozenset({1})).to_json(),
     STEPS_KEY: SchemaSteps(("id",)).to_json(),
@@ -158,6 +160,7 @@ def test_every_property_is_described() -> None:
         ("table", {"replicator.marker": "{}"}),
         ("table", {"replicator.unfilled-columns": '{"a": 1}'}),
         ("table", {"replicator.kept-rows": '["ALTER TABLE a DROP PARTITION p0"]'}),
+        ("table", {"replicator.followed-statement": "-1"}),
         ("snapshot", {"replicator.commit": "0"}),
         ("snapshot", {"replicator.maintenance": "polish files"}),
         ("namespace", {"replicator.paused.shop.a": "{}"}),

@@ -1,5 +1,7 @@
 """Evolution plans for single changes."""
 
+from dataclasses import replace
+
 import pytest
 
 from replicator.errors import UnknownValues, UnloggedChange, UnsupportedChange
@@ -9,6 +11,7 @@ from replicator.schema.changes import (
     AddColumn,
     ChangeKey,
     ChangeType,
+    DeleteRows,
     DropColumn,
     KeepRows,
     MoveColumn,
@@ -26,6 +29,7 @@ from replicator.schema.changes import (
     renamed_fills,
 )
 from replicator.schema.evolution import LakeSide, Plan, Policies, SourceSide, changelog_plan, plan
+from replicator.schema.row_conditions import RowCondition
 
 ID = Column("id", LONG, nullable=False)
 
@@ -250,7 +254,9 @@ LAKE = LakeSide({"id": LONG}, key=("id",))
 UNLOGGED = SourceSide(schema(ID), {"id": "id"}, unlogged=(DROPPED,))
 
 
-@pytest.mark.parametrize("policies", [{}, {"unlogged": "reread"}, {"unlogged": "pause"}])
+@pytest.mark.parametrize(
+    "policies", [{}, {"unlogged": "reread"}, {"unlogged": "follow"}, {"unlogged": "pause"}]
+)
 def test_statement_that_changed_rows_is_refused(policies: Policies) -> None:
     with pytest.raises(UnloggedChange, match="DROP PARTITION p0 changed rows at binlog"):
         plan(LAKE, UNLOGGED, policies)
@@ -260,6 +266,19 @@ def test_rows_that_a_statement_changed_may_be_kept_or_are_all_known() -> None:
     assert plan(LAKE, UNLOGGED, {"unlogged": "keep"}) == Plan((DROPPED,), (), ())
     assert plan(LAKE, UNLOGGED, rows_known=True) == Plan((), (), ())
     assert changelog_plan(LAKE, UNLOGGED) == Plan((), (), ())
+
+
+def test_rows_of_a_followed_statement_are_deleted_whatever_else_is_kept() -> None:
+    followed = DeleteRows(
+        "ALTER TABLE t DROP PARTITION p1", 8, "binlog.000001:5", RowCondition(("id",), "{0} < 5")
+    )
+    source = replace(UNLOGGED, unlogged=(followed,))
+    for policy in ("follow", "keep", "reread"):
+        assert plan(LAKE, source, {"unlogged": policy}) == Plan((followed,), (), ())
+    with pytest.raises(UnloggedChange, match="DROP PARTITION p0"):
+        plan(LAKE, replace(source, unlogged=(followed, DROPPED)), {"unlogged": "follow"})
+    assert plan(LAKE, source, rows_known=True) == changelog_plan(LAKE, source) == Plan((), (), ())
+    assert followed.rows.of_columns() == "`id` < 5"
 
 
 def test_column_without_known_values_is_refused_if_the_table_shall_pause() -> None:

@@ -25,7 +25,8 @@ def reference_tokens(text: str) -> list[Token]:
             at = end
         elif text[at] in "`'\"":
             name, end = reference_quoted(text, at)
-            found.append(Token("", None if text[at] == "'" else name))
+            plain = None if name is None or "'" in name or "\\" in name else name
+            found.append(Token("", None, plain) if text[at] == "'" else Token("", name))
             at = end
         elif is_of_word(text[at]):
             begin = at

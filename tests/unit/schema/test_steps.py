@@ -12,6 +12,7 @@ from replicator.model.types import LONG, STRING
 from replicator.schema.changes import ChangeNote, SchemaState
 from replicator.schema.evolution import LakeSide, SourceSide, changelog_plan
 from replicator.schema.history import SchemaHistory, SchemaVersion
+from replicator.schema.row_conditions import RowCondition
 from replicator.schema.steps import Added, Converted, SchemaStep, SchemaSteps, new_steps, steps_before
 from tests.support.lake_schemas import validate
 
@@ -23,6 +24,7 @@ FULL = SchemaSteps(
         SchemaStep(3, key_before=("id", "y"), recreated=True),
         SchemaStep(4, unlogged="ALTER TABLE t TRUNCATE PARTITION p0", known_from=9),
         SchemaStep(5, unlogged="ALTER TABLE t DROP PARTITION p1"),
+        SchemaStep(6, unlogged="ALTER TABLE t DROP PARTITION p2", removed=RowCondition(("y",), "({0} < 5)")),
     ),
     complete=False,
 )
@@ -85,7 +87,7 @@ def test_nothing_new_is_no_step() -> None:
 def test_a_reread_tells_what_earlier_statements_did_to_rows() -> None:
     validate(json.loads(FULL.read_again(12).to_json()), "schema-steps-v1.json")
     steps = FULL.read_again(12).steps
-    assert [step.known_from for step in steps] == [None, None, None, 9, 12]
+    assert [step.known_from for step in steps] == [None, None, None, 9, 12, None]
 
 
 @pytest.mark.parametrize("keeps", [False, True])
@@ -99,6 +101,16 @@ def test_statement_that_changed_rows_is_a_step_unless_the_mirror_keeps_them(keep
     found = new_steps(history, 1, 2, ["id"], planned, keeps=keeps)
     assert [step.unlogged for step in found] == [None if keeps else statement, None]
     assert len(SchemaSteps(("id",)).followed_by(found, ("id",)).steps) == (1 if keeps else 2)
+
+
+def test_removed_rows_are_recorded_with_the_step_of_the_statement() -> None:
+    first = version(1, {}, ID)
+    dropped = replace(version(10, {"id": "id"}, ID), unlogged="ALTER TABLE t DROP PARTITION p0")
+    history = SchemaHistory((first, dropped))
+    planned = changelog_plan(LakeSide({"id": LONG}, key=("id",)), SourceSide(dropped.schema, {"id": "id"}))
+    rows = RowCondition(("id",), "({0} < 5)")
+    (step,) = new_steps(history, 1, 1, ["id"], planned, removed={10: rows})
+    assert (step.unlogged, step.removed) == (dropped.unlogged, rows)
 
 
 def test_changed_key_is_recorded_with_the_first_step() -> None:

@@ -11,6 +11,7 @@ from replicator.operations.rebuild.row_plan import (
     plan_rows,
 )
 from replicator.schema.history import BEGINNING
+from replicator.schema.row_conditions import RowCondition
 from replicator.schema.steps import Added, Converted, SchemaStep, SchemaSteps
 
 COLUMNS = ["id", "price", "note", "price__was_int", "old"]
@@ -130,3 +131,22 @@ def test_positions_from_statements_to_the_next_reread_are_refused(
 def test_rows_that_the_mirror_kept_are_rebuilt() -> None:
     assert [c.name for c in plan_rows(["id"], [], ROWS_CHANGED, None, kept=[30]).columns] == ["id"]
     assert has_changed_since(ROWS_CHANGED, 29)
+
+
+def test_rows_that_a_statement_removed_end_an_era_of_the_same_key() -> None:
+    rows = RowCondition(("n",), "({0} < 5)")
+    steps = SchemaSteps(
+        ("k2",),
+        (
+            SchemaStep(10, renamed={"k": "k1"}),
+            SchemaStep(20, unlogged="ALTER TABLE t DROP PARTITION p0", removed=rows),
+            SchemaStep(30, renamed={"k1": "k2", "n": "m"}),
+        ),
+    )
+    plan = plan_rows(("k2", "m"), (), steps)
+    first, second = plan.eras
+    assert (first.start, [c.stored for c in first.key], first.removed) == (BEGINNING, ["k2"], None)
+    assert (second.start, [c.stored for c in second.key], second.removed) == (20, ["k2"], rows.where)
+    assert [c.stored for c in second.removed_by] == ["m"]
+    assert [c.name for c in first.key] == ["k1"]
+    assert len(plan_rows(("k2", "m"), (), steps, until=19).eras) == 1

@@ -1,0 +1,81 @@
+"""The two sides of an evolution: the schema of a lake table, and that of the source."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from replicator.batch.table_batch import BatchSchema
+from replicator.lake.catalog import LakeTable
+from replicator.model.clock import now_ms
+from replicator.model.table import TableSchema
+from replicator.model.types import LakeType
+from replicator.schema.changes import (
+    ChangeNote,
+    ChangeType,
+    DeleteRows,
+    KeepRows,
+    MoveColumn,
+    SchemaState,
+)
+from replicator.schema.evolution import LakeSide, Plan, SourceSide
+from replicator.schema.history import SchemaVersion
+from replicator.schema.own_columns import is_temporary
+from replicator.schema.row_conditions import RowCondition
+
+_NOTHING: Final[Mapping[int, RowCondition]] = {}
+
+
+def fits(table: LakeTable, columns: Mapping[str, LakeType], schema: TableSchema) -> bool:
+    """Return whether a lake table can hold rows of `schema` without a change, as in nearly every batch."""
+    if not schema.key and table.required_columns():
+        return False
+    return all(c.name in columns and columns[c.name].holds(c.type) for c in schema.columns)
+
+
+def lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> LakeSide:
+    columns = {n: t for n, t in table.engine_columns().items() if not is_temporary(n)}
+    history, retired, users = schema.history, frozenset(known.retired), frozenset(table.user_columns())
+    # An earlier release may have followed a version whose key does not identify rows as if it did.
+    key = () if schema.source.key else table.required_columns()
+    if history.versions[0].at > known.at:
+        return LakeSide(columns, retired, key, users=users)
+    version = history.versions[history.index_at(known.at)]
+    return LakeSide(columns, retired, version.schema.key or key, version.source_types, users)
+
+
+def source_side(
+    there: LakeSide,
+    known: SchemaState,
+    schema: BatchSchema,
+    followed: Mapping[int, RowCondition] = _NOTHING,
+) -> SourceSide:
+    """Return the target of an evolution; `followed` maps `at` of a version to the rows that its statement removes."""
+    history, old = schema.history, -1
+    if history.versions[0].at <= known.at:
+        old = history.index_at(known.at)
+    news = history.versions[old + 1 : schema.version_index + 1]
+    last = max((i for i, v in enumerate(news) if v.recreated), default=-1)
+    unlogged = tuple(_unlogged(v, v.unlogged, followed.get(v.at)) for v in news[last + 1 :] if v.unlogged)
+    carried = history.carry_lake(known.at, schema.version_index, there.live)
+    # Masked and hashed columns are text, regardless of the source's type.
+    transformed = {c.name for c in schema.source.columns if c.transform is not None}
+    source_types = {n: t for n, t in schema.version.source_types.items() if n not in transformed}
+    return SourceSide(schema.source, carried, source_types, old >= 0 and last >= 0, unlogged)
+
+
+def _unlogged(version: SchemaVersion, statement: str, rows: RowCondition | None) -> KeepRows | DeleteRows:
+    position = str(version.position)
+    if rows is None:
+        return KeepRows(statement, version.at, position)
+    return DeleteRows(statement, version.at, position, rows)
+
+
+def next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaState:
+    version = schema.version
+    at = max(known.at, version.at)
+    converted = {c.name for c in found.changes if isinstance(c, ChangeType)}
+    made = [c for c in found.changes if not (isinstance(c, MoveColumn) and c.name in converted)]
+    lines = [str(c) for c in made] + [f"ignored: {c}" for c in found.ignored if known.at < version.at]
+    if not lines:
+        return SchemaState(at, found.retired, notes=known.notes)
+    note = ChangeNote(str(version.position), version.ts_ms, now_ms(), tuple(lines), version.declared)
+    return SchemaState(at, found.retired, notes=(*known.notes, note))

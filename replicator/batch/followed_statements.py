@@ -1,0 +1,195 @@
+"""Decide which statements that removed rows without events the lake tables follow, with the policy `follow`.
+
+A statement is followed if the definition of the table tells which rows it removed (`SchemaVersion.removed`), and if
+the mirror certainly has the rows, and the values, that the source had before it. The changelog is written first, and
+records the decision; the mirror does what is recorded there, so that both agree also after a crash.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import functions as F
+
+from replicator.batch.context import MirrorContext
+from replicator.batch.partition_counts import number_of
+from replicator.batch.table_batch import BatchSchema, TableBatch
+from replicator.config import TableOptions
+from replicator.errors import UnloggedChange, UnsupportedChange
+from replicator.lake.catalog import LakeTable
+from replicator.model.position import PackedPosition
+from replicator.model.recorded_rules import RULES_KEY, rules_from_json
+from replicator.model.table import TableId
+from replicator.schema.binlog_order import VersionStart
+from replicator.schema.changes import FOLLOWED_KEY, SchemaState
+from replicator.schema.evolution import LakeSide, follows_rows, heals_rows
+from replicator.schema.history import BEGINNING, GENERATION_SHIFT, SchemaHistory, SchemaVersion
+from replicator.schema.own_columns import is_temporary
+from replicator.schema.row_conditions import PartitionCondition, RowCondition
+from replicator.schema.steps import STEPS_KEY, SchemaSteps
+
+
+def rows_to_delete(
+    context: MirrorContext, table: TableId, options: TableOptions, schema: BatchSchema, known: SchemaState
+) -> dict[int, RowCondition]:
+    """Return `at` of each version after `known` whose statement is followed → the rows that it removed.
+
+    The columns of a condition have their names in that version.
+    """
+    news = [
+        (index, version)
+        for index, version in enumerate(schema.history.versions[: schema.version_index + 1])
+        if version.at > known.at and version.unlogged is not None and version.removed is not None
+    ]
+    if not news:
+        return {}
+    lake, config = context.lake, context.config.lake
+    changelog = lake.load(config.changes_namespace, table.name) if options.changelog else None
+    decided, decided_at = _recorded(changelog), _version_of(changelog)
+    mirror = lake.load(config.namespace, table.name)
+    found: dict[int, RowCondition] = {}
+    for index, version in news:
+        if version.at <= decided_at:
+            rows = decided.get(version.at)
+        elif follows_rows(options.schema_changes) and mirror is not None:
+            rows = _Followed(context, mirror, options, schema.history, index).rows()
+        else:
+            rows = None
+        if rows is not None:
+            found[version.at] = rows
+    return found
+
+
+def in_lake_columns(
+    removed: Mapping[int, RowCondition], history: SchemaHistory, known: SchemaState, lake: LakeSide
+) -> dict[int, RowCondition]:
+    """Return `removed` with the names that the columns have in a lake table in state `known`."""
+    found: dict[int, RowCondition] = {}
+    for at, rows in removed.items():
+        index = history.index_at(at)
+        names = {now: name for name, now in history.carry_lake(known.at, index, lake.live).items()}
+        found[at] = replace(rows, columns=tuple(names.get(name, name) for name in rows.columns))
+    return found
+
+
+def refuse_late_events(batch: TableBatch) -> None:
+    """Check that no event is from before the newest statement that the mirror has followed: its row may be removed.
+
+    `batch` has its lake tables.
+
+    The definition of a statement may arrive before events from before it, because it comes by another topic; so do
+    events that were quarantined.
+
+    Raises:
+        UnloggedChange, UnsupportedChange: there is such an event; no event was applied.
+    """
+    text = None if batch.mirror is None else batch.mirror.property(FOLLOWED_KEY)
+    if text is None or not batch.stats.changes:
+        return
+    at, history = int(text), batch.schema.history
+    found = next((v for v in history.versions if v.at == at), None)
+    start = VersionStart(at & ((1 << GENERATION_SHIFT) - 1)) if found is None else found.start
+    key, gtid, ts_ms = _earliest(batch)
+    if key is None or start.is_before(replace(PackedPosition(key, 0).unpack(), gtid=gtid), ts_ms or 0):
+        return
+    kind = UnloggedChange if heals_rows(batch.options.schema_changes) else UnsupportedChange
+    raise kind(
+        f"events of {batch.task.table} from before its partitions were dropped or truncated arrived after that",
+        "read the table again: replicator heal DATABASE.TABLE",
+    )
+
+
+def _earliest(batch: TableBatch) -> tuple[int | None, str | None, int | None]:
+    """Return position key, GTID and source time of the event with the lowest position."""
+    fields = ["position_key", "gtid", "ts_ms"]
+    if batch.task.executor.locates_rows:
+        rows = batch.events.arrow().select(fields).sort_by("position_key").slice(0, 1).to_pylist()
+    else:
+        first = F.min_by(F.struct(*fields), "position_key").alias("first")
+        rows = [row.first.asDict() for row in batch.events.frame.agg(first).collect() if row.first]
+    return tuple(rows[0][name] for name in fields) if rows else (None, None, None)
+
+
+def _recorded(changelog: LakeTable | None) -> Mapping[int, RowCondition]:
+    """Return `at` of each statement that the changelog follows → the rows that it removed."""
+    text = None if changelog is None else changelog.property(STEPS_KEY)
+    steps = () if text is None else SchemaSteps.from_json(text).steps
+    return {step.at: step.removed for step in steps if step.removed is not None}
+
+
+def _version_of(changelog: LakeTable | None) -> int:
+    state = None if changelog is None else changelog.schema_state()
+    return BEGINNING if state is None else state.at
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """A statement, version `index` of `history`, that is followed if the mirror has what the source had before it."""
+
+    context: MirrorContext
+    mirror: LakeTable
+    options: TableOptions
+    history: SchemaHistory
+    index: int
+
+    def rows(self) -> RowCondition | None:
+        """Return the rows that the statement removed; None if it is not followed."""
+        version, state = self.history.versions[self.index], self.mirror.schema_state()
+        if version.removed is None or state is None or state.at >= version.at or self._is_repeated(version):
+            return None
+        names = self._lake_names(version.removed, state)
+        if names is None or not self._has_rows_before(version) or self._lacks_values(names, state):
+            return None
+        uncertain = version.removed.uncertain()
+        if uncertain is not None and not self.mirror.is_empty:
+            rows = self.context.lake.spark.read.table(self.mirror.sql_name)
+            if not rows.where(replace(uncertain, columns=names).of_columns()).isEmpty():
+                return None
+        return version.removed.rows
+
+    def _is_repeated(self, version: SchemaVersion) -> bool:
+        """Return whether the statement is a known one that another server sent again, at another position."""
+        gtid = version.position.gtid
+        earlier = self.history.versions[: self.index]
+        return gtid is not None and any(v.unlogged and v.position.gtid == gtid for v in earlier)
+
+    def _lake_names(self, removed: PartitionCondition, state: SchemaState) -> tuple[str, ...] | None:
+        """Return the mirror's columns of a condition; None if it lacks one, or stores other values than the source."""
+        types = {n: t for n, t in self.mirror.engine_columns().items() if not is_temporary(n)}
+        live = [name for name in types if name not in state.retired]
+        names = {now: name for name, now in self.history.carry_lake(state.at, self.index, live).items()}
+        rules = rules_from_json(self.mirror.property(RULES_KEY))
+        found = []
+        for column in removed.rows.columns:
+            name = names.get(column)
+            if name is None or name in rules or not removed.fits(column, types[name].name):
+                return None
+            found.append(name)
+        return tuple(found)
+
+    def _has_rows_before(self, version: SchemaVersion) -> bool:
+        """Return whether the mirror has all events from before the statement, and none from after it.
+
+        The order between several partitions of a topic is not known. The definition may have come after events that
+        were applied already.
+        """
+        marker = self.mirror.marker()
+        if marker is None or self.mirror.pending_clear() is not None or len(marker.progress) > 1:
+            return False
+        for topic, progress in marker.progress.items():
+            count = marker.partition_counts.get(topic)
+            if count is None:
+                # An archive does not list partitions without events.
+                count = number_of({*progress, *self.context.log.offsets()[1].get(topic, ())})
+            if count > 1:
+                return False
+        if marker.position is None:
+            return False
+        return not version.start.is_before(marker.position, marker.watermark_ms or 0)
+
+    def _lacks_values(self, names: tuple[str, ...], state: SchemaState) -> bool:
+        """Return whether rows of the mirror may lack a value of a column, although the source has one."""
+        ignored = self.options.schema_changes.get("rename") == "ignore" or any(
+            line.startswith("ignored: rename") for note in state.notes for line in note.changes
+        )
+        unfilled = {*self.mirror.pending_fills(), *self.mirror.unfilled()}
+        return ignored or bool(unfilled.intersection(names))

@@ -1,0 +1,357 @@
+"""Which rows DROP and TRUNCATE PARTITION remove, as far as the statements of the table tell."""
+
+import contextlib
+import itertools
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from replicator.model.position import SourcePosition
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import DATE, LONG, TIMESTAMP
+from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
+from replicator.schema.history_builder import build_history
+from replicator.schema.mysql_ddl import column_moves, parse
+from replicator.schema.partition_ddl import FORGET, partition_change
+from replicator.schema.partition_layout import PartitionChange, PartitionLayout, PartitionRows
+from replicator.schema.row_conditions import partition_condition
+from replicator.schema.table_keys import KeyChange
+
+T = TableId("shop", "t")
+LESS = "PARTITION {} VALUES LESS THAN ({})"
+RANGE = "PARTITION BY RANGE (a) (" + ", ".join(LESS.format(f"p{i}", 10 * (i + 1)) for i in range(4)) + ")"
+LIST = "PARTITION BY LIST (a) (PARTITION l0 VALUES IN (1, 3, NULL), PARTITION l1 VALUES IN (-2, +4))"
+PAIRS = (
+    "PARTITION BY RANGE COLUMNS(a, b) (PARTITION p0 VALUES LESS THAN (1, 5), "
+    "PARTITION p1 VALUES LESS THAN (1, MAXVALUE), "
+    "PARTITION p2 VALUES LESS THAN (3, 0), PARTITION p3 VALUES LESS THAN (MAXVALUE, MAXVALUE))"
+)
+
+
+def change(ddl: str) -> PartitionChange | None:
+    return partition_change(parse(ddl), T)
+
+
+def created(clause: str) -> PartitionLayout | None:
+    found = change(f"CREATE TABLE `t` (`a` int, `b` int) ENGINE=InnoDB {clause}")
+    assert found is not None
+    return found.layout
+
+
+def folded(clause: str, *alterations: str) -> PartitionLayout | None:
+    layout = created(clause)
+    for text in alterations:
+        found = change(f"ALTER TABLE t {text}")
+        layout = layout if found is None else found.after(layout)
+    return layout
+
+
+def removed(layout: PartitionLayout | None, operation: str) -> PartitionRows | None:
+    found = change(f"ALTER TABLE shop.`t` {operation}")
+    return None if found is None else found.removed_rows(layout)
+
+
+class Oracle:
+    """Assigns rows to partitions in the way of MySQL: the first partition with a bound above the row."""
+
+    def __init__(self, *partitions: tuple[str, Any]) -> None:
+        self.partitions = dict(partitions)
+
+    def place(self, row: tuple[int | None, ...]) -> str | None:
+        low, high = (0, 0), (2, 0)
+        key = [low if v is None else (1, v) for v in row]
+        for name, bound in self.partitions.items():
+            if isinstance(bound, list):
+                if row in bound or (len(row) == 1 and row[0] in bound):
+                    return name
+            elif key < [high if v == "max" else (1, v) for v in bound]:
+                return name
+        return None
+
+
+Row = tuple[int | None, ...]
+
+
+def matching(where: str, rows: Iterable[Row]) -> set[Row]:
+    """Return the rows for which another engine than Spark finds a condition true; it must be true or false for all."""
+    found, other = set[Row](), set[Row]()
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        for row in rows:
+            columns = [f"c{i}" for i in range(len(row))]
+            values = ", ".join(f"? AS {column}" for column in columns)
+            text = where.replace("<=>", "IS").format(*columns)
+            (result,) = database.execute(f"SELECT {text} FROM (SELECT {values})", row).fetchone()
+            assert result in (0, 1)
+            (found if result else other).add(row)
+    return found
+
+
+def condition(rows: PartitionRows | None, *names: str) -> str:
+    assert rows is not None
+    schema = TableSchema(tuple(Column(n, LONG) for n in names), (names[0],))
+    found = partition_condition(rows, schema, dict.fromkeys(names, "BIGINT"))
+    assert found is not None
+    return found.rows.where
+
+
+CASES = [
+    (RANGE, [], Oracle(*((f"p{i}", (10 * (i + 1),)) for i in range(4)))),
+    (RANGE, ["DROP PARTITION p1"], Oracle(("p0", (10,)), ("p2", (30,)), ("p3", (40,)))),
+    (RANGE, ["DROP PARTITION p0, P2"], Oracle(("p1", (20,)), ("p3", (40,)))),
+    (
+        RANGE,
+        ["ADD PARTITION (PARTITION p4 VALUES LESS THAN MAXVALUE)", "TRUNCATE PARTITION p1"],
+        Oracle(*((f"p{i}", (10 * (i + 1),)) for i in range(4)), ("p4", ("max",))),
+    ),
+    (
+        RANGE,
+        [
+            "REORGANIZE PARTITION p1,p2 INTO (PARTITION `x y` VALUES LESS THAN (15), PARTITION z VALUES LESS THAN (30))"
+        ],
+        Oracle(("p0", (10,)), ("x y", (15,)), ("z", (30,)), ("p3", (40,))),
+    ),
+    (LIST, [], Oracle(("l0", [1, 3, None]), ("l1", [-2, 4]))),
+    (
+        LIST,
+        ["REORGANIZE PARTITION l0 INTO (PARTITION l0 VALUES IN (1), PARTITION l2 VALUES IN (3))"],
+        Oracle(("l0", [1]), ("l2", [3]), ("l1", [-2, 4])),
+    ),
+    (
+        PAIRS,
+        [],
+        Oracle(("p0", (1, 5)), ("p1", (1, "max")), ("p2", (3, 0)), ("p3", ("max", "max"))),
+    ),
+    (
+        PAIRS,
+        ["DROP PARTITION p1"],
+        Oracle(("p0", (1, 5)), ("p2", (3, 0)), ("p3", ("max", "max"))),
+    ),
+    (
+        (
+            "PARTITION BY LIST COLUMNS (a, b) (PARTITION x VALUES IN ((1, 2), (NULL, 3)), "
+            "PARTITION y VALUES IN ((1, NULL)))"
+        ),
+        [],
+        Oracle(("x", [(1, 2), (None, 3)]), ("y", [(1, None)])),
+    ),
+]
+
+
+@pytest.mark.parametrize(("clause", "alterations", "oracle"), CASES)
+def test_condition_is_true_for_the_rows_that_the_source_has_in_the_partitions(
+    clause: str, alterations: list[str], oracle: Oracle
+) -> None:
+    layout = folded(clause, *alterations)
+    assert layout is not None
+    width = len(layout.columns)
+    numbers = [None, *range(-3, 45)] if width == 1 else [None, -1, 0, 1, 2, 3, 4, 5, 6]
+    names = list(oracle.partitions)
+    assert {p.name for p in layout.partitions} == set(names)
+    for count in (1, 2):
+        for chosen in itertools.combinations(names, count):
+            quoted = ", ".join(f"`{name.upper()}`" for name in chosen)
+            for verb in ("DROP", "TRUNCATE"):
+                where = condition(removed(layout, f"{verb} PARTITION {quoted}"), *"ab"[:width])
+                rows = [*itertools.product(numbers, repeat=width)]
+                assert matching(where, rows) == {row for row in rows if oracle.place(row) in chosen}
+    where = condition(removed(layout, "TRUNCATE PARTITION ALL"), *"ab"[:width])
+    rows = [*itertools.product(numbers, repeat=width)]
+    assert matching(where, rows) == {row for row in rows if oracle.place(row) is not None}
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "",
+        "PARTITION BY HASH (a) PARTITIONS 4",
+        "PARTITION BY KEY (a)",
+        "PARTITION BY RANGE (YEAR(a)) (PARTITION p0 VALUES LESS THAN (2000))",
+        "PARTITION BY RANGE (TO_DAYS(a)) (PARTITION p0 VALUES LESS THAN (TO_DAYS('2024-01-01')))",
+        "PARTITION BY RANGE (a + 1) (PARTITION p0 VALUES LESS THAN (10))",
+        "PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (5 + 5))",
+        "PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (1.5))",
+        "PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (0x10))",
+        "PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (10), PARTITION P0 VALUES LESS THAN (20))",
+        "PARTITION BY RANGE COLUMNS (a, b) (PARTITION p0 VALUES LESS THAN (10))",
+        "PARTITION BY LIST (a) (PARTITION p0 VALUES IN (1, ABS(2)))",
+        "PARTITION BY LIST COLUMNS (a) (PARTITION p0 VALUES IN (_latin1'x'))",
+        "PARTITION BY LIST COLUMNS (a) (PARTITION p0 VALUES IN ('it''s'))",
+        "PARTITION BY SYSTEM_TIME (PARTITION p0 HISTORY, PARTITION p1 CURRENT)",
+        "PARTITION BY RANGE (a)",
+    ],
+)
+def test_other_definitions_are_unknown(clause: str) -> None:
+    assert created(clause) is None
+
+
+def test_definition_is_read_as_the_source_shows_it() -> None:
+    text = """/*!50500 PARTITION BY RANGE  COLUMNS(`A`)
+SUBPARTITION BY HASH (`b`)
+SUBPARTITIONS 2
+(PARTITION p0 VALUES LESS THAN ('2024-01-01')
+ (SUBPARTITION s0 ENGINE = InnoDB,
+  SUBPARTITION s1 COMMENT = 'PARTITION p9' ENGINE = InnoDB),
+ PARTITION pmax VALUES LESS THAN (MAXVALUE) COMMENT = ',' ENGINE = InnoDB) */"""
+    layout = created(text)
+    assert layout is not None
+    assert (layout.columns, [p.name for p in layout.partitions]) == (("a",), ["p0", "pmax"])
+    assert removed(layout, "TRUNCATE PARTITION s0") is None
+    assert removed(layout, "DROP PARTITION p0") is not None
+
+
+@pytest.mark.parametrize(
+    ("operation", "known"),
+    [
+        ("EXCHANGE PARTITION p0 WITH TABLE u", True),
+        ("EXCHANGE PARTITION p0 WITH TABLE u WITH VALIDATION", True),
+        ("EXCHANGE PARTITION p0 WITH TABLE u WITHOUT VALIDATION", False),
+        ("IMPORT PARTITION p0 TABLESPACE", False),
+        ("DISCARD PARTITION p0 TABLESPACE", True),
+        ("REBUILD PARTITION p0, p1", True),
+        ("OPTIMIZE PARTITION ALL", True),
+        ("ADD COLUMN c INT, ENGINE = InnoDB", True),
+        ("DROP COLUMN `partition`", True),
+        ("REMOVE PARTITIONING", False),
+        ("ENGINE = InnoDB REMOVE PARTITIONING", False),
+        ("ENGINE = InnoDB PARTITION BY HASH (a)", False),
+        ("ENGINE = InnoDB " + LIST, True),
+        ("ADD PARTITION PARTITIONS 4", False),
+        ("ADD PARTITION (PARTITION p9 VALUES IN (1))", False),
+        ("ADD PARTITION (PARTITION p0 VALUES LESS THAN (90))", False),
+        ("DROP PARTITION p9", False),
+        ("DROP PARTITION IF EXISTS p0", False),
+        ("REORGANIZE PARTITION p0, p2 INTO (PARTITION x VALUES LESS THAN (30))", False),
+        ("REORGANIZE PARTITION", False),
+        ("ADD COLUMN c INT, DROP PARTITION p0", False),
+        ("FROBNICATE PARTITION p0", False),
+    ],
+)
+def test_statement_that_is_not_understood_makes_the_layout_unknown(operation: str, known: bool) -> None:
+    assert (folded(RANGE, operation) is not None) == known
+
+
+def test_statements_of_other_tables_change_nothing() -> None:
+    assert change("ALTER TABLE u DROP PARTITION p0") is None
+    assert change("ALTER TABLE t DROP PARTITION p0; ALTER TABLE t DROP PARTITION p1") == FORGET
+    assert change("CREATE TABLE t LIKE u") == FORGET
+    assert removed(created(RANGE), "ALGORITHM = INPLACE, LOCK = NONE, DROP PARTITION p0") is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "lake", "literal", "where"),
+    [
+        ("DATE", DATE, "'2024-02-29'", "{0} IS NULL OR {0} < DATE'2024-02-29'"),
+        ("DATETIME(6)", TIMESTAMP, "'2024-01-01'", "{0} IS NULL OR {0} < TIMESTAMP_NTZ'2024-01-01 00:00:00'"),
+        ("BIGINT UNSIGNED", LONG, str(2**64 - 1), f"{{0}} IS NULL OR {{0}} < {2**64 - 1}"),
+        ("DATE", DATE, "'2024-1-1'", None),
+        ("DATE", DATE, "'0000-00-00'", None),
+        ("DATE", DATE, "20240101", None),
+        ("DATETIME", TIMESTAMP, "'2024-01-01 00:00:00.5'", None),
+        ("INT", LONG, "'5'", None),
+        ("VARCHAR(10)", LONG, "'a'", None),
+        ("YEAR", LONG, "2024", None),
+        ("TIMESTAMP", LONG, "5", None),
+        ("BIT(5)", LONG, "5", None),
+    ],
+)
+def test_only_values_whose_order_is_certain_are_compared(
+    kind: str, lake: Any, literal: str, where: str | None
+) -> None:
+    layout = created(f"PARTITION BY RANGE COLUMNS (a) (PARTITION p0 VALUES LESS THAN ({literal}))")
+    rows = removed(layout, "DROP PARTITION p0")
+    assert rows is not None
+    found = partition_condition(rows, TableSchema((Column("A", lake),), ()), {"A": kind})
+    assert (None if found is None else found.rows.where) == (None if where is None else f"({where})")
+    if found is not None:
+        assert (found.uncertain() is not None) == kind.startswith("DATE")
+        assert found.fits("A", "decimal") == ("BIGINT" in kind)
+        assert found.fits("A", "string") is False
+
+
+def history(*statements: str, snapshot: bool = False) -> SchemaHistory:
+    """Return the history of a table with column a, whose statements follow each other."""
+    definitions, a = [], "a"
+    for number, text in enumerate(statements, start=1):
+        parsed = parse(text)
+        moves = column_moves(parsed, T) or ColumnMoves()
+        a = dict(moves.renamed).get(a, a)
+        definitions.append(
+            TableDefinition(
+                T,
+                SourcePosition("binlog.000001", 100 * number),
+                0,
+                TableSchema((Column(a, LONG), Column("c", LONG)), (a,)),
+                moves,
+                {a: "BIGINT", "c": "BIGINT"},
+                snapshot=snapshot,
+                key_change=KeyChange(created=text.startswith("CREATE")),
+                unlogged=text if "DROP PARTITION" in text else None,
+                partitions=partition_change(parsed, T),
+            )
+        )
+    return build_history(definitions)
+
+
+CREATE = f"CREATE TABLE t (a BIGINT, c BIGINT) {RANGE}"
+
+
+def test_history_knows_the_removed_rows_of_each_statement() -> None:
+    found = history(
+        CREATE,
+        "ALTER TABLE t DROP PARTITION p1",
+        "ALTER TABLE t ADD PARTITION (PARTITION p4 VALUES LESS THAN (50))",
+        "ALTER TABLE t RENAME COLUMN a TO b",
+        "ALTER TABLE t DROP PARTITION p2, p4",
+        "ALTER TABLE t DROP PARTITION p1",
+    )
+    conditions = [v.removed for v in found.versions]
+    assert [c and c.rows.columns for c in conditions] == [None, ("a",), None, ("b",), None]
+    second = conditions[3]
+    assert second is not None
+    true = matching(second.rows.where, [(n,) for n in range(60)])
+    assert true == {(n,) for n in (*range(10, 30), *range(40, 50))}
+    assert found.partitions is None
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (CREATE, "ALTER TABLE t PARTITION BY HASH (a)"),
+        ("CREATE TABLE t LIKE u",),
+        (CREATE, "CREATE TABLE IF NOT EXISTS t (a BIGINT, c BIGINT) " + RANGE),
+        (CREATE, "ALTER TABLE t DROP COLUMN a"),
+        (CREATE, "CREATE TABLE t (a BIGINT, c BIGINT)"),
+    ],
+)
+def test_rows_are_unknown_without_a_definition(statements: tuple[str, ...]) -> None:
+    found = history(*statements, "ALTER TABLE t DROP PARTITION p1")
+    assert found.versions[-1].unlogged is not None
+    assert found.versions[-1].removed is None
+
+
+def test_generated_columns_are_not_compared() -> None:
+    found = history(CREATE, "ALTER TABLE t DROP PARTITION p1")
+    assert found.versions[-1].removed is not None
+    definition = TableDefinition(
+        T,
+        SourcePosition("binlog.000001", 100),
+        0,
+        TableSchema((Column("a", LONG),), ()),
+        source_types={"a": "BIGINT"},
+        key_change=KeyChange(created=True),
+        generated={"a": True},
+        partitions=change(CREATE),
+    )
+    statement = "ALTER TABLE t DROP PARTITION p1"
+    later = TableDefinition(
+        T,
+        SourcePosition("binlog.000001", 200),
+        0,
+        None,
+        unlogged=statement,
+        partitions=change(statement),
+        only_statement=True,
+    )
+    assert build_history([definition, later]).versions[-1].removed is None
