@@ -48,6 +48,7 @@
     │   ├── TransactionInterrupted           a transaction of which events may have been sent twice after a fail-over
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── EventsWrong                      events of a table that do not tell its rows
+    │   ├── SnapshotLacksTable               a repeated snapshot without rows of a table that has rows in the lake
     │   ├── LateDefinition                   events with other columns than the definition of their table has
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
@@ -297,6 +298,15 @@ class EventsWrong(SchemaError):
     changed rows without events.
 
     The binlog tells that only once.
+    """
+
+    stays_paused = True
+
+
+class SnapshotLacksTable(SchemaError):
+    """The connector took a snapshot again in which a table has no rows, and its mirror has rows from before.
+
+    It is noticed once only.
     """
 
     stays_paused = True

@@ -1,6 +1,6 @@
 """Tracks the schemas of all source tables and of their events; the interface of this package for other packages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -16,6 +16,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId, TableSchema
 from replicator.schema.history import SchemaHistory, TableDefinition
+from replicator.schema.snapshot_definitions import SnapshotDefinition, SnapshotDefinitions
 
 
 class SchemaTracker:
@@ -28,6 +29,7 @@ class SchemaTracker:
     def __init__(self, event_format: EventFormat) -> None:
         self._format = event_format
         self._histories = SchemaHistories()
+        self._snapshots = SnapshotDefinitions()
         self._discovery = SchemaDiscovery(event_format, self._histories)
         self._resolutions = ResolutionCache()
 
@@ -58,11 +60,16 @@ class SchemaTracker:
                 bad.append(BadRecord(record, error.message))
                 continue
             self._histories.apply(definitions)
+            self._snapshots.add(definitions)
         return bad
 
     def definitions_in(self, value: bytes) -> list[TableDefinition]:
         """See `EventFormat`. Raises DecodeError."""
         return self._format.definitions_in(value)
+
+    def snapshot_definitions(self) -> Mapping[TableId, SnapshotDefinition]:
+        """Return the newest definition of each table that an initial snapshot read."""
+        return self._snapshots.newest
 
     def define(self, table: TableId, schema: TableSchema) -> None:
         """See `SchemaHistories`."""

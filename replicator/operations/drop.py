@@ -27,13 +27,14 @@ from replicator.lake.reader import namespace_properties, newest_marker, open_cat
 from replicator.lake.row_counts import total
 from replicator.model.reread import REREAD_KEY
 from replicator.model.rewind import REWIND_KEY
+from replicator.model.snapshot_checks import AWAITED_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY
 from replicator.runner.lock import only_one
 
 ShowProgress = Callable[[str, int, int], None]
 _RECORDS: Final = (
-    PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY, VERIFIED_KEY, CHECKS_KEY,
+    PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY, VERIFIED_KEY, CHECKS_KEY, AWAITED_KEY,
 )  # fmt: skip
 """Prefixes of the properties that say something of one source table."""
 _FEWEST_STEPS: Final = 2

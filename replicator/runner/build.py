@@ -48,6 +48,7 @@ def open_scheduler(
     scheduler = Scheduler(context, on_batch, tables=tables, source=source, totals=totals)
     if context.log.grows:
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
+        scheduler.rereads.snapshots = scheduler.snapshots
         # Before the first batch: the tables must not continue without the events that are sent again.
         scheduler.rereads.rewinds.load()
         tables.keep_lasting_pauses()

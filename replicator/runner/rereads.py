@@ -32,6 +32,7 @@ from replicator.model.reread import REREAD_KEY, Narrowed, Phase, Request, new_re
 from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
+from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.healing import Healing
 from replicator.runner.left_out import LEFT_OUT, LeftOutTables
 from replicator.runner.lost_binlog import LostBinlog
@@ -69,6 +70,7 @@ class Rereads:
         ended: the requests that this process has carried out.
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
         watch: finds what the events do not tell; None if the binlog is not watched.
+        snapshots: finds the tables that were empty at a repeated snapshot; None if nothing checks that.
         rewinds: the lost events that the connector sends again, so that their tables need no re-read.
     """
 
@@ -85,6 +87,7 @@ class Rereads:
         self.ended: list[Request] = []
         self.lost_binlog: LostBinlog | None = None
         self.watch: BinlogWatch | None = None
+        self.snapshots: EmptySnapshots | None = None
         self._undefined: dict[TableId, float] = {}
         self._reset_at = 0.0
         # They are not requested again before the mirror is restarted.
@@ -103,6 +106,7 @@ class Rereads:
         """Whether a request or a rewind has not ended, or the source was not asked for new tables or changes yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
         recovers = recovers or (self.watch is not None and self.watch.is_behind)
+        recovers = recovers or (self.snapshots is not None and self.snapshots.is_waiting)
         requested = self._active or self._waiting or self.rewinds.any_left
         return bool(requested or self._must_discover or recovers)
 

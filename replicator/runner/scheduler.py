@@ -29,6 +29,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord
 from replicator.model.table import TableId
+from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.log_check import check_progress, unmatched_patterns
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduled_checks import ScheduledChecks
@@ -101,6 +102,7 @@ class Scheduler:
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
         self._renames = TableRenames(context, self.tables)
         self.rereads: Rereads | None = None
+        self.snapshots = EmptySnapshots(context, self.tables)
         self.checks: ScheduledChecks | None = None
         self._log_start: Offsets = {}
         self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
@@ -180,6 +182,7 @@ class Scheduler:
         # Kept until they are quarantined: if that fails, they are not read from the log again.
         self._bad_records += self.context.schemas.add_schema_changes(self.context.log.schema_changes())
         self.tables.notice_definitions()
+        self.snapshots.note()
         if not self._bad_records:
             return
         try:
@@ -273,6 +276,7 @@ class Scheduler:
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
+        self.snapshots.step()
         if self.rereads is None or self.stopping.is_set() or self.tags.is_busy:
             # A table that is published would be past the position of the tag.
             return

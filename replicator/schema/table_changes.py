@@ -89,7 +89,8 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
         _ = position.order  # a file name without a number must fail here and not later
     except ValueError as error:
         raise DecodeError(str(error)) from None
-    snapshot = str(source.get("snapshot") or "false").lower() not in ("false", "incremental")
+    mark = str(source.get("snapshot") or "false").lower()
+    snapshot = mark not in ("false", "incremental")
     ts_ms = source.optional_number("ts_ms", 0, LAST_MS) or 0
     statements = parse(record.optional_text("ddl"))
     changes = record.objects("tableChanges", _MOST_TABLES)
@@ -114,6 +115,8 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
         for change in changes
         for definition in _definitions(change, position, ts_ms, statements, snapshot=snapshot)
     ]
+    if mark == "last":
+        found = [replace(definition, ends_snapshot=True) for definition in found]
     return [*(_with_rows(d, unlogged) for d in found), *_of_rows(unlogged, position, ts_ms)]
 
 

@@ -45,21 +45,37 @@ def replicate(
 ) -> Replicated:
     """Return the records as another server has them, all in one file.
 
-    `end` is the end of the first server's binlog. In a file with the same number, the new one ends near there.
+    Args:
+        records: as the first server has them.
+        end: the end of the first server's binlog.
+        higher: how much higher the file number of the new server is. If it is the same, each transaction of that file
+            is at a lower position there: if it were at a higher one, nothing would tell whether it came again.
+        chance: chooses the positions.
     """
-    places: dict[str, int] = {}
-    pos = 4
-    for record in records:
-        if record.value is not None and (gtid := binlog_place(record).gtid) not in places:
+    gtids = dict.fromkeys(binlog_place(record).gtid for record in records if record.value is not None)
+    file = max(1, end[0] + higher)
+    places = _nearby(records, list(gtids), file, chance) if higher == 0 else None
+    if places is None:
+        file, pos, places = file + (higher == 0), 4, {}
+        for gtid in gtids:
             pos += chance.randint(1, 500)
             places[gtid] = pos
-    file = max(1, end[0] + higher)
-    used = {binlog_place(r).pos for r in records if r.value is not None}
-    shift = max(0, end[1] + chance.randint(-300, 300) - pos) if higher == 0 else 0
-    while used & {pos + shift for pos in places.values()}:
-        shift += 1
-    moved = [_moved(r, file, {gtid: pos + shift for gtid, pos in places.items()}) for r in records]
-    return Replicated(moved, (file, pos + shift))
+    moved = [_moved(record, file, places) for record in records]
+    return Replicated(moved, (file, max(places.values(), default=4)))
+
+
+def _nearby(
+    records: Sequence[Record], gtids: Sequence[str], file: int, chance: random.Random
+) -> dict[str, int] | None:
+    """Return positions below those that transactions have in a file; None if there is no room for them."""
+    name = f"mysql-bin.{file:06d}"
+    known = {p.gtid: p.pos for r in records if r.value is not None if (p := binlog_place(r)).file == name}
+    earlier = {gtid: 4 + i for i, gtid in enumerate(g for g in gtids if g not in known)}
+    room = min(known.values(), default=0) - 4 - len(earlier)
+    for less in chance.sample(range(1, room), min(20, room - 1)) if room > 1 else ():
+        if not {pos - less for pos in known.values()} & set(known.values()):
+            return earlier | {gtid: pos - less for gtid, pos in known.items()}
+    return None
 
 
 def _moved(record: Record, file: int, places: dict[str, int]) -> Record:

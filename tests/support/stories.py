@@ -94,6 +94,7 @@ class Fate:
         since: number of records of the source before the first one of its topic.
         repeated: file, offset, row and op of changes that the changelog may have besides those of the source: a
             fail-over may have interrupted their transactions, so they may be there twice.
+        ended: the transactions that a fail-over may have interrupted: the last ones of a binlog file.
     """
 
     pauses: set[str] = field(default_factory=set)
@@ -102,6 +103,7 @@ class Fate:
     unsettled: bool = False
     since: int = 0
     repeated: set[tuple[str, int, int, str]] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
 
 
 class StoryPlayer:
@@ -211,7 +213,8 @@ class StoryPlayer:
         first = len(self.source.records)
         self.source.run(1)
         self._deliver_up_to(self._chance.randint(first, len(self.source.records)))
-        moved = replicate(self.source.records[self._floor :], self.source.position, step.higher, self._chance)
+        present = [self._replicated.get(i, r) for i, r in enumerate(self.source.records)]
+        moved = replicate(present[self._floor :], self.source.position, step.higher, self._chance)
         before, self._replicated = self._replicated, dict(enumerate(moved.records, start=self._floor))
         self._note_moved(range(self._delivered, len(self.source.records)))
         start = max(self._floor, self._delivered - step.records)
@@ -247,13 +250,10 @@ class StoryPlayer:
                 # The mirror may know a transaction from this server, or from the one on which it was committed.
                 committed = [binlog_place(self.source.records[i]) for i in events]
                 present = [binlog_place(before.get(i, self.source.records[i])) for i in events]
-                last = {
-                    gtid
-                    for places in (committed, present)
-                    for gtid in {p.file: p.gtid for p in places}.values()
-                }
+                for places in (committed, present):
+                    fate.ended |= set({p.file: p.gtid for p in places}.values())
                 found = (binlog_place(self._replicated[i]) for i in events if i in again)
-                fate.repeated |= {(*new.key, new.op) for new in found if new.gtid in last}
+                fate.repeated |= {(*new.key, new.op) for new in found if new.gtid in fate.ended}
 
     def _answer_of_source(self) -> None:
         """Let the mirror ask the present server what its binlog has."""

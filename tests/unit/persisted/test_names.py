@@ -65,6 +65,8 @@ def test_property_names_are_unchanged() -> None:
         "replicator.mirror",
         "replicator.position",
         "replicator.snapshot-id",
+        "replicator.snapshot-awaited.",
+        "replicator.snapshots-known",
         "replicator.sequence-number",
         "replicator.gtid",
         "replicator.watermark-ms",

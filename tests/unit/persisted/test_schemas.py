@@ -31,6 +31,7 @@ from replicator.model.reread import (
 )
 from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.rewind import REWIND_KEY, Rewind
+from replicator.model.snapshot_checks import Awaited, SnapshotChecks
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
 from replicator.model.watched import WATCHED_KEY, Watched
@@ -141,6 +142,9 @@ def test_every_property_is_described() -> None:
             WATCHED_KEY: Watched(
                 "3e11-17", "binlog.000007", 4, "binlog.000008", 157, "3e11-17:1-5"
             ).to_json(),
+            **SnapshotChecks(
+                7, {TableId("shop", "a"): Awaited(5, None), TableId("shop", "b"): Awaited(0, 3)}
+            ).properties(),
             f"{VERIFIED_KEY}shop.a": CHECK.to_json(),
             f"{CHECKS_KEY}shop.a": CheckHistory(CHECK.table).followed(CHECK).to_json(),
             "owner": "x",

@@ -1,0 +1,70 @@
+"""When a snapshot of the connector has ended."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from replicator.model.binlog import ConnectorOffset
+from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
+from replicator.model.position import SourcePosition
+from replicator.model.snapshot_checks import CLOCK_SKEW_MS
+from replicator.runner.empty_snapshots import ConnectorView, has_later_change, view_connector
+from replicator.schema.snapshot_definitions import SnapshotDefinition
+from tests.support import kafka_connect
+from tests.support.config import minimal_config
+
+TIME_S = 1000
+DEFINITION = SnapshotDefinition(SourcePosition("binlog.000005", 50), TIME_S * 1000, is_repeated=True)
+ENDED = ConnectorOffset("binlog.000005", 50, ts_sec=TIME_S)
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (ENDED, True),
+        (replace(ENDED, file="binlog.000006", pos=4), True),
+        (replace(ENDED, ts_sec=TIME_S - CLOCK_SKEW_MS // 1000), True),
+        (None, False),
+        (replace(ENDED, in_snapshot=True), False),
+        (replace(ENDED, pos=49), False),
+        (replace(ENDED, file="binlog.000004", pos=99), False),
+        (replace(ENDED, ts_sec=TIME_S - CLOCK_SKEW_MS // 1000 - 1), False),
+        (replace(ENDED, ts_sec=None), False),
+    ],
+)
+def test_offset_of_the_connector_tells_that_its_snapshot_has_ended(
+    offset: ConnectorOffset | None, *, expected: bool
+) -> None:
+    assert ConnectorView("initial", offset).has_ended(DEFINITION) is expected
+
+
+@pytest.mark.parametrize(("later_ms", "expected"), [(CLOCK_SKEW_MS, False), (CLOCK_SKEW_MS + 1, True)])
+def test_later_change_tells_that_the_snapshot_has_ended(later_ms: int, *, expected: bool) -> None:
+    high = HighWater(SourcePosition("binlog.000001", 4), 1, DEFINITION.ts_ms + later_ms)
+    progress = {"shop.shop.a": {0: PartitionProgress(5, high), 1: PartitionProgress(9)}}
+    assert has_later_change(CommitMarker("shop", 1, 1, progress), DEFINITION) is expected
+    assert not has_later_change(None, DEFINITION)
+
+
+def test_connector_is_viewed_through_kafka_connect(tmp_path: Path) -> None:
+    offset = {"file": "binlog.000005", "pos": 50, "ts_sec": TIME_S}
+    with kafka_connect.serving() as connect:
+        log = {
+            "kind": "kafka",
+            "bootstrap_servers": "localhost:1",
+            "topic_prefix": "shop",
+            "connect_url": connect.url,
+        }
+        config = minimal_config(tmp_path, log=log, source={"url": "mysql://u@h/shop", "tables": ["shop.*"]})
+        connect.reply("GET /connectors?expand=info&expand=status", 200, {})
+        assert view_connector(config) is None
+        status = {"connector": {"state": "RUNNING"}, "tasks": []}
+        settings = {"topic.prefix": "shop", "snapshot.mode": "no_data"}
+        found = {"c": {"info": {"config": settings}, "status": status}}
+        connect.reply("GET /connectors?expand=info&expand=status", 200, found)
+        connect.reply("GET /connectors/c/offsets", 200, {"offsets": [{"partition": {}, "offset": offset}]})
+        assert view_connector(config) is None  # the first answer again
+        assert view_connector(config) == ConnectorView("no_data", ENDED)
+    assert view_connector(config) is None
+    assert view_connector(minimal_config(tmp_path)) is None
