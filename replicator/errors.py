@@ -304,7 +304,7 @@ class EventsWrong(SchemaError):
 
 
 class SnapshotLacksTable(SchemaError):
-    """The connector took a snapshot again in which a table has no rows, and its mirror has rows from before.
+    """The connector took a snapshot again without rows of a table: the mirror has rows, or lacks changes, from before.
 
     It is noticed once only.
     """

@@ -25,6 +25,8 @@ _PATIENCE_S: Final = 60.0
 """How long a run that ends when it has caught up waits for the connector to confirm that its snapshot has ended."""
 _READS_NO_ROWS: Final = frozenset({"no_data", "schema_only", "recovery", "schema_only_recovery", "never"})
 """The values of `snapshot.mode` with which a snapshot has definitions and no rows."""
+_KEEPS_ITS_OFFSET: Final = frozenset({"recovery", "schema_only_recovery"})
+"""Those with which the connector continues at its offset. With the others, it had none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class ConnectorView:
     def reads_no_rows(self) -> bool:
         """Whether its snapshots have definitions only."""
         return self.snapshot_mode in _READS_NO_ROWS
+
+    @property
+    def keeps_its_offset(self) -> bool:
+        """Whether it reads definitions again without a gap in its events."""
+        return self.snapshot_mode in _KEEPS_ITS_OFFSET
 
     def has_ended(self, definition: SnapshotDefinition) -> bool:
         """Return whether everything of the snapshot that has a definition is in the log.
@@ -212,10 +219,12 @@ class EmptySnapshots:
         if definition.has_no_rows and self._context.config.can_read_source and connector is None:
             return False  # Only the connector's settings tell whether it was to read rows.
         if definition.has_no_rows and connector is not None and connector.reads_no_rows:
+            # A first snapshot follows nothing. A table without a mirror will be read.
+            if connector.keeps_its_offset or not definition.is_repeated or marker is None:
+                return True
+        elif self._has_no_rows(mirror):
             return True
-        if self._has_no_rows(mirror):
-            return True
-        error = _error(mirror, definition, knows_mode=connector is not None)
+        error = _error(mirror, definition, connector)
         self._tables.pause(mirror, error)
         # Without a source, the table is checked again at the next start, unless only the operator knows the answer.
         return self._context.log.grows or isinstance(error, UnknownPast)
@@ -263,13 +272,19 @@ def view_connector(config: Config) -> ConnectorView | None:
         return None
 
 
-def _error(table: TableId, definition: SnapshotDefinition, *, knows_mode: bool) -> SchemaError:
+def _error(table: TableId, definition: SnapshotDefinition, connector: ConnectorView | None) -> SchemaError:
     heal = f"read the table again: replicator heal {table}"
-    if definition.has_no_rows and not knows_mode:
+    if definition.has_no_rows and connector is None:
         return UnknownPast(
             f"the connector took a snapshot at {definition.position} that has no rows: either {table} is empty, "
             "or the connector was not to read rows, and changes may be missing",
             f"if the connector only recovered its schema history, start the mirror again; else {heal}",
+        )
+    if definition.has_no_rows and connector is not None and connector.reads_no_rows:
+        return SnapshotLacksTable(
+            f"the connector lost its offset, and began again at {definition.position} without reading rows: changes of "
+            f"{table} from before may be missing",
+            heal,
         )
     return SnapshotLacksTable(
         f"the connector took a snapshot again, at {definition.position}, in which {table} has no rows; "

@@ -169,15 +169,20 @@ def test_table_waits_until_the_snapshot_has_ended(lake: LakeHarness, monkeypatch
 
 
 @pytest.mark.parametrize("mode", ["no_data", "recovery", "schema_only"])
-def test_snapshot_that_was_to_read_no_rows_pauses_nothing(
+def test_snapshot_that_was_to_read_no_rows_pauses_tables_if_the_offset_was_lost(
     lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr(empty_snapshots, "view_connector", lambda _config: ConnectorView(mode))
     with_topic_id(lake)
-    applied(lake, BEFORE)
+    gone = [change("d", "users", row, (5, 60 + row), FIRST + 1) for row in (1, 2)]
+    assert applied(lake, [*BEFORE, *gone]).summary().paused == {}
     mirror = applied(lake, both((5, 90), AGAIN, "last"))
-    assert mirror.summary().paused == {}
+    paused = mirror.summary().paused
+    # An empty table may lack changes too.
+    assert sorted(paused) == ([] if mode == "recovery" else ["shop.orders", "shop.users"])
+    assert all("the connector lost its offset" in reason for reason in paused.values())
     assert awaited(mirror) == []
+    assert applied(lake).summary().paused.keys() == paused.keys()
 
 
 def test_all_tables_may_be_empty(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ def with_delete_files(catalog: Catalog) -> set[str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "The lake's files are in an object store that only the catalog's FileIO can reach",
     area="Lake",

@@ -24,7 +24,7 @@ from tests.support.tagged_lake import GivenPositions, recorded, request, with_po
 
 NAME = "noon"
 
-EXAMPLES = 8
+EXAMPLES = 5
 
 
 @dataclass(frozen=True)

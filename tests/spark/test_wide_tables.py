@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.oracle.events import (
     ColumnSpec,
     Place,
@@ -43,6 +45,7 @@ def record(op: str, number: int, pos: int, *, with_schema: bool) -> Record:
     return Record(TOPIC, 0, key, value)
 
 
+@pytest.mark.long
 def test_table_of_300_columns_is_mirrored_by_driver_and_spark(lake: LakeHarness) -> None:
     """Events with and without schemas, in a large batch on Spark and in a small one on the driver side."""
     definition = schema_change_event(Place(1, 4), "wide", COLUMNS, ["id"], kind="CREATE")
