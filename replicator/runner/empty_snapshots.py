@@ -21,6 +21,8 @@ from replicator.schema.snapshot_definitions import SnapshotDefinition
 from replicator.sources.connector_settings import connect_client
 
 _POLL_S: Final = 2.0
+_LOOK_S: Final = 10.0
+"""Interval at which definitions are read although there are no new events."""
 _PATIENCE_S: Final = 60.0
 """How long a run that ends when it has caught up waits for the connector to confirm that its snapshot has ended."""
 _READS_NO_ROWS: Final = frozenset({"no_data", "schema_only", "recovery", "schema_only_recovery", "never"})
@@ -79,6 +81,7 @@ class EmptySnapshots:
         self._checks: SnapshotChecks | None = None
         self._revision = 0
         self._reads = 0
+        self._looked = time.monotonic()
         self._due = 0.0
         self._deadline: float | None = None
         # Table → where its topic ended when the snapshot had ended, and the number of `note` then.
@@ -94,6 +97,11 @@ class EmptySnapshots:
         if self._deadline is None:
             self._deadline = time.monotonic() + _PATIENCE_S
         return self._context.config.can_read_source and time.monotonic() < self._deadline
+
+    @property
+    def is_look_due(self) -> bool:
+        """Whether definitions should be read now, because a snapshot without rows begins no batch."""
+        return self._context.log.grows and time.monotonic() - self._looked > _LOOK_S
 
     def _awaited(self) -> list[TableId]:
         """Return the tables that are checked now; a paused table is checked when it continues."""
@@ -116,6 +124,7 @@ class EmptySnapshots:
             LakeUnavailable: the catalog does not answer.
         """
         self._reads += 1
+        self._looked = time.monotonic()
         schemas, lake = self._context.schemas, self._context.lake
         if schemas.revision == self._revision:
             return

@@ -280,8 +280,8 @@ class Scheduler:
         if self.rereads is None or self.stopping.is_set() or self.tags.is_busy:
             # A table that is published would be past the position of the tag.
             return
-        if self.rereads.any_left:
-            # New tables have no events yet that would start a batch.
+        if self.rereads.any_left or self.snapshots.is_look_due:
+            # New tables have no events yet that would start a batch; nor need a repeated snapshot have any.
             self._read_schema_changes()
         self.rereads.step(self._log_start)
 
