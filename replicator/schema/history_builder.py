@@ -153,16 +153,18 @@ class HistoryBuilder:
     def _recreated(self, d: TableDefinition, version: SchemaVersion, removal: TableRemoval) -> None:
         """Append a version whose columns are matched by name only, because no statement relates the two tables.
 
-        After a DROP and CREATE of a snapshot, which the source has not executed, the rows are still there.
+        After a DROP and CREATE of a snapshot, which the source has not executed, the rows are still there. Not all of
+        them are marked as such, but a server cannot execute both at one position.
         """
         last = self._versions[-1].schema
+        is_read = d.snapshot or (removal.renamed_to is None and removal.at == d.at)
         carried = {n: n for n in version.schema.names if n in last.names}
         self._versions.append(
             replace(
                 version,
                 carried=carried,
-                unexplained=frozenset(last.names) - carried.keys() if d.snapshot else frozenset(),
-                recreated=not d.snapshot,
+                unexplained=frozenset(last.names) - carried.keys() if is_read else frozenset(),
+                recreated=not is_read,
                 renamed_to=removal.renamed_to,
             )
         )

@@ -91,7 +91,11 @@ class TestSchemaTracker:
         in_words = [v.replace(b'"snapshot": "false"', b'"snapshot": "true"') for v in (gone, again)]
         tracker.add_schema_changes(RawRecord("p", 0, i, 0, None, v) for i, v in enumerate([first, *in_words]))
         assert not any(v.recreated for v in tracker.history(self.TABLE).versions)
-        tracker.add_schema_changes(RawRecord("p", 0, i, 0, None, v) for i, v in enumerate([gone, again]))
+        executed = [
+            schema_change_event(Place(1, 95), "t", (), [], kind="DROP"),
+            schema_change_event(Place(1, 99), "t", self.FIRST, ["id"], kind="CREATE"),
+        ]
+        tracker.add_schema_changes(RawRecord("p", 0, i, 0, None, v) for i, v in enumerate(executed))
         assert [v.recreated for v in tracker.history(self.TABLE).versions][-1]
 
 

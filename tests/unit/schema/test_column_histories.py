@@ -91,6 +91,13 @@ def test_added_column_may_be_a_missing_one_when_no_statement_explains_it() -> No
     assert doubts(build_history([declared[0], defined(2, "id", "b")])) == {"b": {"a"}}
 
 
+def test_drop_and_create_at_one_position_were_not_executed() -> None:
+    """After a restart, a connector sends them without a mark when it reads a table again for a signal."""
+    again = build_history([defined(1, "id", "a"), gone(2), defined(2, "id", "a")])
+    executed = build_history([defined(1, "id", "a"), gone(2), defined(3, "id", "a")])
+    assert [history.versions[-1].recreated for history in (again, executed)] == [False, True]
+
+
 def test_recreated_table_has_no_ambiguous_columns_unless_a_snapshot_read_it() -> None:
     assert doubts(build_history([defined(1, "id", "a"), gone(2), defined(3, "id", "b")])) == {}
     again = [defined(1, "id", "a"), gone(2, snapshot=True), defined(3, "id", "b", snapshot=True)]
