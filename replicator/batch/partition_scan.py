@@ -20,7 +20,7 @@ from replicator.batch.redelivery import (
 )
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
-from replicator.model.gtid import Transaction
+from replicator.model.gtid import BLOCK, Transaction
 from replicator.model.position import FILE_SHIFT, PackedPosition
 from replicator.model.seen_transactions import SeenTransactions
 
@@ -94,10 +94,12 @@ class PartitionScan:
         known = SeenTransactions() if self.before is None else self.before.transactions
         if self._may_resume(known, Transaction(last.origin, int(numbers[0]))):
             return False
-        if (of_origin := known.of(last.origin)) is None:
-            return True
-        begun = self._begun_transactions(last.origin)
-        older = [Transaction(last.origin, number) for number in begun[begun <= of_origin.last].tolist()]
+        begun, older = self._begun_transactions(last.origin), list[Transaction]()
+        for origin, seen in known.origins:
+            if origin == last.origin:
+                in_block = (begun - 1) // BLOCK == (seen.last - 1) // BLOCK
+                below = begun[in_block & (begun <= seen.last)]
+                older += [Transaction(origin, number) for number in below.tolist()]
         return not any(known.has(transaction) or transaction in known.interrupted for transaction in older)
 
     def _may_resume(self, known: SeenTransactions, first: Transaction) -> bool:

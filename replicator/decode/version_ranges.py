@@ -7,6 +7,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from replicator.decode.event_frame import event_position_key
+from replicator.model.gtid import BLOCK
 from replicator.model.truncate import RESET_MS
 from replicator.schema.binlog_order import CLOCK_MS, Boundary, VersionStart
 
@@ -38,10 +39,13 @@ def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
     if own is None:
         return F.when(key.isNotNull(), by_position)
     number = F.substring_index(gtid, ":", -1)
-    same_origin = gtid == F.concat(F.lit(f"{own.origin}:"), number)
+    first = own.line[1] * BLOCK + 1
+    same_line = (gtid == F.concat(F.lit(f"{own.origin}:"), number)) & number.cast("long").between(
+        first, first + BLOCK - 1
+    )
     apart = known & (F.abs(time - start.ts_ms) > CLOCK_MS)
     past = (
-        F.when(same_origin & number.cast("long").isNotNull(), number.cast("long") >= own.number)
+        F.when(same_line, number.cast("long") >= own.number)
         .when(gtid.contains(":"), F.when(apart, time > start.ts_ms).otherwise(here))
         .otherwise(by_position)
     )

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 NO_GTIDS = "ffffffff-ffff-ffff-ffff-ffffffffffff:1"
 """A set of transactions that no server has. With an empty set, the connector's binlog client fails (Debezium 3.6.1)."""
 
+BLOCK = 1_000_000
+"""The members of a replication group share one origin, and each reserves this many numbers for itself at a time
+(``group_replication_gtid_assignment_block_size``). Source: MySQL's reference manual, "GTIDs and Group Replication"."""
+
 _INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -19,6 +23,11 @@ class Transaction:
 
     def __str__(self) -> str:
         return f"{self.origin}:{self.number}"
+
+    @property
+    def line(self) -> tuple[str, int]:
+        """Origin and block: transactions with the same ones are numbered in the order of their commits."""
+        return self.origin, (self.number - 1) // BLOCK
 
     @classmethod
     def parse(cls, gtid: str | None) -> "Transaction | None":

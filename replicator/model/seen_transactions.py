@@ -26,7 +26,7 @@ MOST_INTERRUPTED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SeenNumbers:
-    """The numbers of one origin's transactions that were seen.
+    """The numbers of one origin's transactions that were seen, all of one block (`gtid.BLOCK`).
 
     Attributes:
         first: the number with which counting began; nothing is known of lower ones.
@@ -69,7 +69,7 @@ class SeenTransactions:
     """The transactions of all origins that were seen.
 
     Attributes:
-        origins: (origin, numbers), the origin that was seen last at the end.
+        origins: (origin, numbers), those that were seen last at the end. An origin may have several blocks.
         interrupted: transactions that were the last ones in a binlog file: if another server's file followed, the
             connector may have been interrupted within them. Whether an event of them was seen is not known.
     """
@@ -79,24 +79,24 @@ class SeenTransactions:
 
     def has(self, transaction: Transaction) -> bool | None:
         """Return whether a transaction was seen; None if that is not known."""
-        found = self.of(transaction.origin)
+        found = self.of(transaction)
         return None if found is None or transaction in self.interrupted else found.has(transaction.number)
 
-    def of(self, origin: str) -> SeenNumbers | None:
-        """Return the numbers of one origin; None if nothing is known of it."""
-        return dict(self.origins).get(origin)
+    def of(self, transaction: Transaction) -> SeenNumbers | None:
+        """Return the numbers of a transaction's origin and block; None if nothing is known of them."""
+        return next((n for origin, n in self.origins if _line(origin, n) == transaction.line), None)
 
     def with_new(self, origin: str, numbers: Collection[int]) -> "SeenTransactions":
         """Return the transactions together with new ones of one origin, or with interrupted ones that came again."""
         again = {t.number for t in self.interrupted if t.origin == origin}.intersection(numbers)
         left = tuple(t for t in self.interrupted if t.origin != origin or t.number not in again)
         new = [n for n in numbers if n not in again] if again else numbers
-        if not new:
-            return replace(self, interrupted=left)
-        known = self.of(origin)
-        others = tuple(pair for pair in self.origins if pair[0] != origin)
-        found = SeenNumbers.starting_with(new) if known is None else known.with_new(new)
-        pairs = others if found is None else (*others, (origin, found))[-MOST_ORIGINS:]
+        lines: dict[tuple[str, int], list[int]] = {}
+        for number in new:
+            lines.setdefault(Transaction(origin, number).line, []).append(number)
+        pairs = self.origins
+        for line, own in lines.items():
+            pairs = _with_line(pairs, line, own)
         return SeenTransactions(pairs, left)
 
     def with_interrupted(self, *transactions: Transaction) -> "SeenTransactions":
@@ -123,6 +123,20 @@ class SeenTransactions:
 
 
 _MASK: Final = (1 << WINDOW) - 1
+
+
+def _with_line(
+    pairs: tuple[tuple[str, SeenNumbers], ...], line: tuple[str, int], numbers: Collection[int]
+) -> tuple[tuple[str, SeenNumbers], ...]:
+    """Return the numbers of all origins together with new ones of one origin and block."""
+    known = next((n for origin, n in pairs if _line(origin, n) == line), None)
+    others = tuple(pair for pair in pairs if _line(*pair) != line)
+    found = SeenNumbers.starting_with(numbers) if known is None else known.with_new(numbers)
+    return others if found is None else (*others, (line[0], found))[-MOST_ORIGINS:]
+
+
+def _line(origin: str, numbers: SeenNumbers) -> tuple[str, int]:
+    return Transaction(origin, numbers.last).line
 
 
 def _bits(numbers: Collection[int], last: int) -> int:

@@ -227,9 +227,10 @@ class EmptySnapshots:
             return False
         if definition.has_no_rows and self._context.config.can_read_source and connector is None:
             return False  # Only the connector's settings tell whether it was to read rows.
-        if definition.has_no_rows and connector is not None and connector.reads_no_rows:
-            # A first snapshot follows nothing. A table without a mirror will be read.
-            if connector.keeps_its_offset or not definition.is_repeated or marker is None:
+        if definition.has_no_rows and (connector is None or connector.reads_no_rows):
+            # Also an empty mirror may lack changes. A first snapshot follows nothing, and a new mirror will be read.
+            keeps_its_offset = connector is not None and connector.keeps_its_offset
+            if keeps_its_offset or not definition.is_repeated or marker is None:
                 return True
         elif self._has_no_rows(mirror):
             return True

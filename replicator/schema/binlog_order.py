@@ -3,7 +3,8 @@
 Positions order the events of one binlog only. After a fail-over, the connector reads the binlog of another server,
 whose files may have lower numbers. So an event is compared with the beginning of a schema version as follows:
 
-1. If both transactions were first committed on the same server, their numbers in their GTIDs decide.
+1. If both transactions were first committed on the same server, their numbers in their GTIDs decide. The members of a
+   replication group share the origin of their GTIDs, so both numbers must be in one block of it.
 2. If they were committed on different servers, source times decide, unless they are at most `CLOCK_MS` apart: then both
    are probably in one binlog, as in circular replication, and positions decide.
 3. Without GTIDs, positions decide, unless the event is more than `RESET_MS` later: then the binlog was reset, or a
@@ -51,7 +52,7 @@ class VersionStart:
     def is_before(self, position: SourcePosition, ts_ms: int) -> bool:
         """Return whether an event at `position`, with source time `ts_ms` (0 if unknown), belongs to this version."""
         own, other = self.transaction, Transaction.parse(position.gtid)
-        if own is not None and other is not None and own.origin == other.origin:
+        if own is not None and other is not None and own.line == other.line:
             return other.number >= own.number
         here = binlog_key(position) >= self.key
         if not self.ts_ms or not ts_ms:

@@ -19,7 +19,7 @@ class DefinitionClock:
 
     def __init__(self) -> None:
         self._placed: dict[object, tuple[int, SourcePosition]] = {}
-        self._numbers: dict[tuple[TableId, str], int] = {}
+        self._numbers: dict[tuple[TableId, tuple[str, int]], int] = {}
         self._generation = 0
         self._last_key = 0
         self._latest_ms = 0
@@ -37,8 +37,8 @@ class DefinitionClock:
             self._advance_to(definition)
             self._placed[identity] = self._generation, definition.position
         if (own := Transaction.parse(definition.position.gtid)) is not None:
-            known = self._numbers.get((definition.table, own.origin), 0)
-            self._numbers[definition.table, own.origin] = max(known, own.number)
+            known = self._numbers.get((definition.table, own.line), 0)
+            self._numbers[definition.table, own.line] = max(known, own.number)
         generation, position = self._placed[identity]
         return replace(definition, generation=generation, position=position)
 
@@ -49,7 +49,7 @@ class DefinitionClock:
         if own is None:
             return definition.ts_ms > self._latest_ms
         # Servers that apply transactions in parallel commit those of different tables in any order.
-        return own.number > self._numbers.get((definition.table, own.origin), 0)
+        return own.number > self._numbers.get((definition.table, own.line), 0)
 
     def _advance_to(self, definition: TableDefinition) -> None:
         key = binlog_key(definition.position)

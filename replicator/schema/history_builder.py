@@ -108,14 +108,15 @@ class HistoryBuilder:
         self._partitions_at = d.at
         is_other = self._has_own_version and (self._removal is not None or d.other_name is not None)
         layout, change = None if is_other else self._partitions, d.partitions
+        if layout is not None and d.moves is not None:
+            renamed = {was.casefold(): now.casefold() for was, now in d.moves.renamed}
+            # A layout that the same statement defines has the new names.
+            layout = layout.renamed(renamed, [name.casefold() for name in d.moves.dropped])
         rows = None if change is None or d.unlogged is None else change.removed_rows(layout)
         if change is not None and not (change.if_missing and self._has_own_version and self._removal is None):
             layout = change.after(layout)
         elif change is not None or d.key_change.created:
             layout = None
-        if layout is not None and d.moves is not None:
-            renamed = {was.casefold(): now.casefold() for was, now in d.moves.renamed}
-            layout = layout.renamed(renamed, [name.casefold() for name in d.moves.dropped])
         self._partitions = layout
         condition = None if rows is None else partition_condition(rows, version.schema, version.source_types)
         if condition is None or version.generated.intersection(condition.rows.columns):

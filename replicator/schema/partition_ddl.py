@@ -82,6 +82,8 @@ def _alteration(specs: Sequence[_Tokens]) -> PartitionChange | None:
     at_top = [t.keyword for spec in specs for t in _top_level(spec)]
     if "PARTITIONING" in at_top:
         return PartitionChange("define")
+    if specs and has_keywords(specs[0], 0, "IMPORT", "TABLESPACE"):
+        return FORGET  # Nobody checks that the rows belong to their partitions.
     if not specs or not has_keywords(specs[0], 1, "PARTITION"):
         return FORGET if any(has_keywords(spec, 1, "PARTITION") for spec in specs) else None
     return _operation(specs[0][0].keyword, specs)

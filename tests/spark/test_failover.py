@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from replicator.decode.version_ranges import is_in_range, is_past
+from replicator.model.gtid import BLOCK
 from replicator.model.position import SourcePosition
 from replicator.model.truncate import RESET_MS
 from replicator.schema.binlog_order import CLOCK_MS, Boundary, VersionStart, binlog_key
@@ -110,7 +111,8 @@ def test_expressions_have_the_rules_of_the_values(spark: SparkSession) -> None:
 
     def gtid() -> str | None:
         choice = chance.choice([None, A, B, f"{A}:tag", "odd"])
-        return choice if choice in (None, "odd") else f"{choice}:{chance.randrange(1, 5)}"
+        number = chance.randrange(1, 5) + chance.choice([0, 0, BLOCK - 2, BLOCK])
+        return choice if choice in (None, "odd") else f"{choice}:{number}"
 
     def time() -> int:
         near = chance.choice([0, CLOCK_MS, CLOCK_MS + 1, RESET_MS, RESET_MS + 1])

@@ -51,6 +51,17 @@ def test_transaction_that_a_replica_wrote_late_is_new_on_another_one() -> None:
     assert kept([SENT, [event("a:3", 3, 100), event("a:4", 3, 200), event("a:5", 3, 300)]]) == [3, 3]
 
 
+def test_members_of_a_replication_group_take_turns() -> None:
+    """They share the origin, and have numbers of different blocks; times of two members may differ."""
+    group = [("a:300", 1000), ("a:301", 1010), ("a:1000051", 1020), ("a:302", 1015), ("a:1000052", 1020)]
+    sent = [
+        event(gtid, 9, 100 * i, server_id=1 + len(gtid) // 8, ts_ms=t) for i, (gtid, t) in enumerate(group, 1)
+    ]
+    assert kept([sent]) == [5]
+    assert kept([[e] for e in sent]) == [1] * 5
+    assert kept([sent, [*sent[2:], event("a:303", 9, 900, ts_ms=1020)]]) == [5, 1]
+
+
 def test_numbers_that_begin_again_are_new() -> None:
     """After RESET BINARY LOGS AND GTIDS."""
     reset = [event("a:1", 1, 100, ts_ms=2000), event("a:2", 1, 200, ts_ms=2000)]

@@ -42,12 +42,23 @@ def test_numbers_that_begin_again_are_forgotten() -> None:
     assert found == SeenTransactions().with_new("b", [1])
 
 
+def test_members_of_a_replication_group_have_blocks_of_numbers() -> None:
+    """One member is at 300 while another one, with the same origin, is at 1,000,050."""
+    found = SeenTransactions().with_new("g", [300, 301]).with_new("g", [1_000_051]).with_new("g", [302])
+    states = {
+        n: found.has(Transaction("g", n)) for n in (301, 302, 303, 1_000_050, 1_000_051, 1_000_052, 2_000_001)
+    }
+    assert states == {
+        301: True, 302: True, 303: False, 1_000_050: None, 1_000_051: True, 1_000_052: False, 2_000_001: None
+    }  # fmt: skip
+
+
 def test_origins_that_were_seen_last_are_kept() -> None:
     found = SeenTransactions()
     for number in range(MOST_ORIGINS + 2):
         found = found.with_new(f"s{number}", [7])
     found = found.with_new("s2", [8])
-    assert found.of("s1") is None
+    assert found.of(Transaction("s1", 7)) is None
     assert [origin for origin, _ in found.origins] == [*(f"s{n}" for n in range(3, MOST_ORIGINS + 2)), "s2"]
 
 

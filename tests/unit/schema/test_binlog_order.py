@@ -54,6 +54,15 @@ def test_numbers_decide_between_transactions_of_one_origin() -> None:
     assert not version.is_before(at(901, gtid="a:49"), T0)
 
 
+def test_times_decide_between_members_of_a_replication_group() -> None:
+    """They share the origin, and each has blocks of numbers of its own."""
+    version = start(7, gtid="g:1000051")
+    assert version.is_before(at(2, gtid="g:502"), T0 + CLOCK_MS + 1)
+    assert not version.is_before(at(900, gtid="g:2000001"), T0 - CLOCK_MS - 1)
+    assert version.is_before(at(7, 101, gtid="g:502"), T0)
+    assert not version.is_before(at(900, gtid="g:1000050"), T0 + CLOCK_MS + 1)
+
+
 def test_times_decide_between_transactions_of_two_origins() -> None:
     version = start(7, gtid="b:3")
     assert not version.is_before(at(900, gtid="a:70"), T0 - CLOCK_MS - 1)

@@ -34,6 +34,12 @@ def test_definition_of_another_server_is_later_whatever_its_position_is() -> Non
     assert len(set(ats)) == 4
 
 
+def test_definition_of_another_member_of_a_replication_group_is_later() -> None:
+    ats = placed(defined(900, "g:50"), defined(901, "g:1000051"), defined(7, "g:60"))
+    assert None not in ats
+    assert ats == sorted(ats, key=lambda at: at or 0)
+
+
 def test_redelivered_definition_keeps_its_place_also_from_another_server() -> None:
     first, second, third = placed(defined(900, "a:50"), defined(7, "a:50"), defined(900, "a:50"))
     assert first == second == third

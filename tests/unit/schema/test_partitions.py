@@ -208,6 +208,7 @@ SUBPARTITIONS 2
         ("EXCHANGE PARTITION p0 WITH TABLE u WITH VALIDATION", True),
         ("EXCHANGE PARTITION p0 WITH TABLE u WITHOUT VALIDATION", False),
         ("IMPORT PARTITION p0 TABLESPACE", False),
+        ("IMPORT TABLESPACE", False),
         ("DISCARD PARTITION p0 TABLESPACE", True),
         ("REBUILD PARTITION p0, p1", True),
         ("OPTIMIZE PARTITION ALL", True),
@@ -322,6 +323,8 @@ def test_history_knows_the_removed_rows_of_each_statement() -> None:
         ("CREATE TABLE t LIKE u",),
         (CREATE, "CREATE TABLE IF NOT EXISTS t (a BIGINT, c BIGINT) " + RANGE),
         (CREATE, "ALTER TABLE t DROP COLUMN a"),
+        # The definition is one of the new column, which the history does not have here.
+        (CREATE, f"ALTER TABLE t RENAME COLUMN a TO b, ADD COLUMN a BIGINT {RANGE}"),
         (CREATE, "CREATE TABLE t (a BIGINT, c BIGINT)"),
     ],
 )
