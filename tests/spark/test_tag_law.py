@@ -24,7 +24,7 @@ from tests.support.tagged_lake import GivenPositions, recorded, request, with_po
 
 NAME = "noon"
 
-EXAMPLES = 5
+EXAMPLES = 3
 
 
 @dataclass(frozen=True)
