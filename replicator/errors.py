@@ -40,7 +40,7 @@
     │   │   └── MirrorRolledBack             a mirror whose rows are not those of its last commit
     │   ├── ForeignColumns                   changes of columns of a lake table by others, or values that would be lost
     │   ├── ColumnsDiffer                    the source has other columns than the known definition
-    │   ├── UnknownPast                      a recreated topic that does not begin with a snapshot
+    │   ├── UnknownPast                      changes before the next events that are not known
     │   ├── EventsLost                       the log no longer has events of a table that the lake needs
     │   │   └── TailLost                     a log that lost its newest events
     │   ├── TopicCompacted                   a compacted topic, which may lack events

@@ -138,6 +138,8 @@ def _apply_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange]
 def _needed_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange]) -> list[str]:
     """Return the conditions of the rows to delete, if the table has any such row."""
     conditions = [c.rows.of_columns() for c in changes if isinstance(c, DeleteRows)]
+    if not conditions:
+        return []
     rows = lake.spark.read.table(table.sql_name)
     return [condition for condition in conditions if not rows.where(condition).isEmpty()]
 

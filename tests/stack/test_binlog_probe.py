@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from replicator.config import load
+from replicator.config import Config, load
+from replicator.model.binlog import BinlogEnd
 from replicator.model.position import SourcePosition
 from replicator.sources.binlog_probe import BinlogProbe
 from replicator.sources.mysql.connection import connect, read_binlog_end
@@ -13,15 +14,20 @@ from tests.support.source import SourceDatabase
 pytestmark = pytest.mark.stack
 
 
+def begin(database: SourceDatabase, folder: Path) -> tuple[Config, BinlogEnd]:
+    """Return the configuration of a mirror of the database, and the end of its binlog."""
+    file = folder / "mirror.toml"
+    file.write_text(database.config_text(folder))
+    config = load(file)
+    with connect(config.source) as connection:
+        return config, read_binlog_end(connection)
+
+
 def test_source_tells_which_transactions_are_compressed(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:
     source_database.execute("CREATE TABLE visits (page VARCHAR(10))")
-    file = tmp_path / "mirror.toml"
-    file.write_text(source_database.config_text(tmp_path))
-    config = load(file)
-    with connect(config.source) as connection:
-        start = read_binlog_end(connection)
+    config, start = begin(source_database, tmp_path)
     for setting in ("ON", "OFF"):
         with source_database.connect() as session, session.cursor() as cursor:
             cursor.execute(f"SET SESSION binlog_transaction_compression = {setting}")
@@ -44,11 +50,7 @@ def test_source_tells_which_positions_are_in_one_transaction(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:
     source_database.execute("CREATE TABLE visits (page VARCHAR(10))")
-    file = tmp_path / "mirror.toml"
-    file.write_text(source_database.config_text(tmp_path))
-    config = load(file)
-    with connect(config.source) as connection:
-        start = read_binlog_end(connection)
+    config, start = begin(source_database, tmp_path)
     many = "INSERT INTO visits VALUES ('home')"
     for statements in ([many] * 700, [many]):
         with source_database.connect() as session, session.cursor() as cursor:
