@@ -14,6 +14,7 @@ from replicator.operations.check.connector import check_connector, check_selecti
 from replicator.operations.check.log_facts import TopicFacts, read_connector, read_live_topics, read_topics
 from replicator.operations.check.machine import check_machine
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
+from replicator.operations.check.schema_topic import check_schema_topic
 from replicator.sources.archive import ArchiveReader, open_storage
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.schema_registry import Registry
@@ -112,6 +113,7 @@ def _log(config: Config) -> list[CheckResult]:
         return [
             ok("log: reachable", f"Kafka at {config.log.bootstrap_servers}"),
             *check_topics(topics, config),
+            *check_schema_topic(topics, config.log),
             *_archive(config, config.log),
         ]
     manifest = ArchiveReader(open_storage(config.log.path, config.lake.catalog_options)).manifest

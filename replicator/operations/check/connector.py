@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from replicator.config import Config
 from replicator.model.debezium import ADD_FIELDS
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
-from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
 from replicator.sources.connector_settings import differing_selection
 from replicator.sources.kafka_connect import failure_hint
 from replicator.sources.topic_patterns import topic_pattern
 
-_DAY_MS = 86_400_000
 _FLATTENS = "ExtractNewRecordState"
 _MYSQL_CONNECTOR = "io.debezium.connector.mysql.MySqlConnector"
 _CONVERTERS = {
@@ -147,14 +146,14 @@ def mirrored_topics(config: Config) -> Callable[[str], bool]:
 
 
 def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
-    compacted = [topic.name for topic in tables if "compact" in topic.cleanup_policy]
+    compacted = [topic.name for topic in tables if topic.is_compacted]
     if compacted:
         yield fail(
             "log: compaction",
             f"{listing(compacted)} keep only the last event of a key",
             "their tables pause, because deletes may be missing: set cleanup.policy = delete",
         )
-    short = [t.name for t in tables if "delete" in t.cleanup_policy and 0 <= t.retention_ms < _DAY_MS]
+    short = [t.name for t in tables if t.expires and 0 <= t.retention_ms < DAY_S * 1000]
     if short:
         yield warn(
             "log: retention",
@@ -163,7 +162,7 @@ def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
         )
     elif not compacted:
         kept = min((t.retention_ms for t in tables if t.retention_ms >= 0), default=None)
-        yield ok("log: retention", "unlimited" if kept is None else f"{kept / _DAY_MS:.3g} days")
+        yield ok("log: retention", "unlimited" if kept is None else days(kept / 1000))
 
 
 def check_connector(

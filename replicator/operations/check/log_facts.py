@@ -11,12 +11,28 @@ from replicator.sources.kafka_connect import KafkaConnect
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic; `retention_ms` is -1 if events are kept indefinitely."""
+    """One topic; `retention_ms` and `retention_bytes` are -1 if they are unlimited.
+
+    Attributes:
+        first_offset: where the schema-change topic begins; it is read of this topic only.
+    """
 
     name: str
     partitions: int
     cleanup_policy: str = "delete"
     retention_ms: int = -1
+    retention_bytes: int = -1
+    first_offset: int = 0
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether Kafka removes all records of a key but the last one."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def expires(self) -> bool:
+        """Whether Kafka removes the records that exceed the retention."""
+        return "delete" in self.cleanup_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +54,15 @@ def read_topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
         name for name in every if name == log.topic_prefix or name.startswith(log.topic_prefix + ".")
     )
     settings = admin.settings(names)
+    first = admin.first_offsets((name, p) for name in names if name == log.topic_prefix for p in every[name])
     return tuple(
         TopicFacts(
             name,
             len(every[name]),
             settings[name].get("cleanup.policy", "delete"),
             int(settings[name].get("retention.ms", -1)),
+            int(settings[name].get("retention.bytes", -1)),
+            max((offset for (topic, _), offset in first.items() if topic == name), default=0),
         )
         for name in names
     )

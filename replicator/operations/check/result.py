@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+DAY_S: Final = 86_400
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -52,3 +54,9 @@ def listing(names: Iterable[str], most: int = 5) -> str:
     every = list(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
+
+
+def days(seconds: float) -> str:
+    """Write a time in days, such as "1 day" or "0.5 days"."""
+    number = f"{seconds / DAY_S:.3g}"
+    return f"{number} {'day' if number == '1' else 'days'}"

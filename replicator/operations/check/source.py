@@ -8,10 +8,9 @@ from replicator.config import Config, KafkaLog
 from replicator.config.unmatched import unmatched_exclusions, unmatched_sections, unmatched_tables
 from replicator.model.table import topic_name
 from replicator.operations.check.log_facts import TopicFacts
-from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
 from replicator.operations.check.source_facts import SourceFacts, TableFacts
 
-DAY = 86_400
 _SKEW_SECONDS = 5.0
 _OLDEST = (8, 0, 14)
 _CASCADES_LOGGED_SINCE = (9, 6)
@@ -145,8 +144,8 @@ def _retention(facts: SourceFacts) -> CheckResult:
     purges = facts.variables.get("binlog_expire_logs_auto_purge", "ON").upper() != "OFF"
     if seconds == 0 or not purges:
         return ok(name, "kept until purged manually")
-    found = f"{seconds / DAY:.3g} days"
-    if seconds < 3 * DAY:
+    found = days(seconds)
+    if seconds < 3 * DAY_S:
         return warn(
             name,
             found,

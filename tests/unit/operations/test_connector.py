@@ -93,6 +93,7 @@ def test_connector_config_has_the_values_of_the_mirror_configuration() -> None:
     assert settings["topic.creation.schema.include"] == r"^my\-shop$"
     assert settings["topic.creation.default.partitions"] == "3"
     assert settings["key.converter.schemas.enable"] == settings["value.converter.schemas.enable"] == "true"
+    assert {settings[f"topic.creation.schema.retention.{unit}"] for unit in ("ms", "bytes")} == {"-1"}
     assert settings["schema.history.internal.kafka.topic"] == "__debezium-schema-history.my-shop"
     assert not any("$" in value.removesuffix("$") and "(?!" not in value for value in settings.values())
     assert all(isinstance(value, str) for value in settings.values())

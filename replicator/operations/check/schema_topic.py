@@ -1,0 +1,69 @@
+"""Check that the schema-change topic keeps all definitions. Pure: from facts to results.
+
+A record of the topic has one statement, and its key is the database: compaction removes all statements of a database
+but the last one.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from replicator.config import KafkaLog
+from replicator.operations.check.log_facts import TopicFacts
+from replicator.operations.check.result import CheckResult, days, ok, warn
+
+_NAME: Final = "log: schema changes"
+_REASON: Final = (
+    "without old definitions, older events without schemas cannot be decoded, and a connector that lost its offset "
+    "looks like a new one"
+)
+
+
+def check_schema_topic(topics: Sequence[TopicFacts], log: KafkaLog) -> Iterator[CheckResult]:
+    """Check the schema-change topic, if it is among `topics`.
+
+    With an archive, Kafka need not keep the definitions. Another check tells whether the archive has all of them.
+    """
+    for topic in topics:
+        if topic.name != log.topic_prefix:
+            continue
+        if log.archive is None or topic.is_compacted:
+            yield _checked(topic)
+        else:
+            yield ok(_NAME, f"the archive of {topic.name} keeps what Kafka deletes")
+
+
+def _checked(topic: TopicFacts) -> CheckResult:
+    found, settings = list(_problems(topic)), _settings(topic)
+    if settings:
+        return warn(_NAME, "; ".join(found), f"set {' and '.join(settings)} on it: {_REASON}")
+    if found:
+        step = "if tables pause because their definition is missing, run: replicator heal DATABASE.TABLE"
+        return warn(_NAME, "; ".join(found), step)
+    return ok(_NAME, f"{topic.name} keeps all definitions")
+
+
+def _problems(topic: TopicFacts) -> Iterator[str]:
+    if topic.first_offset > 0:
+        yield f"{topic.name} begins at offset {topic.first_offset:,}: the definitions before it are deleted"
+    if topic.is_compacted:
+        yield f"{topic.name} keeps only the last schema change of each database, because it is compacted"
+    if limits := list(_limits(topic)):
+        yield f"Kafka deletes definitions from {topic.name} {', and '.join(limits)}"
+
+
+def _limits(topic: TopicFacts) -> Iterator[str]:
+    if not topic.expires:
+        return
+    if topic.retention_ms >= 0:
+        yield f"after {days(topic.retention_ms / 1000)}"
+    if topic.retention_bytes >= 0:
+        yield f"beyond {topic.retention_bytes:,} bytes"
+
+
+def _settings(topic: TopicFacts) -> list[str]:
+    """Return the settings with which the topic keeps what it has; a topic that is compacted now is deleted then."""
+    settings = ["cleanup.policy = delete"] if topic.is_compacted else []
+    if topic.expires or topic.is_compacted:
+        settings += ["retention.ms = -1"] if topic.retention_ms >= 0 else []
+        settings += ["retention.bytes = -1"] if topic.retention_bytes >= 0 else []
+    return settings
