@@ -5,18 +5,21 @@ show are added as observed versions.
 """
 
 import threading
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import merge
 from typing import Final
 
 from replicator.decode.schema_resolution import matching_versions
+from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema, topic_name
 from replicator.schema.binlog_order import VersionStart, binlog_key
 from replicator.schema.definition_clock import DefinitionClock
 from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
 from replicator.schema.history_builder import build_history, with_observed
+from replicator.schema.partition_ddl import FORGET
 from replicator.schema.table_keys import primary_key
 
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
@@ -36,6 +39,7 @@ class SchemaHistories:
         self._declared: dict[TableId, list[TableDefinition]] = {}
         self._observed: dict[TableId, list[TableDefinition]] = {}
         self._only_statements: dict[TableId, list[TableDefinition]] = {}
+        self._spellings: dict[tuple[str, str], set[TableId]] = defaultdict(set)
         self._histories: dict[TableId, SchemaHistory] = {}
         self._tables_by_topic: dict[str, set[TableId]] = {}
         self._intermediate_names: dict[tuple[int, TableId], TableId] = {}
@@ -136,6 +140,7 @@ class SchemaHistories:
     def _add(self, definition: TableDefinition) -> None:
         self.revision += 1
         self._tables_by_topic.setdefault(topic_name(definition.table), set()).add(definition.table)
+        self._spellings[_folded(definition.table)].add(definition.table)
         known = self._declared.setdefault(definition.table, [])
         if not known or known[-1].at <= definition.at:
             replaces = any(d.schema is not None for d in known)
@@ -146,6 +151,7 @@ class SchemaHistories:
     def _add_statement(self, definition: TableDefinition) -> None:
         """Store a statement that is not a definition of its table."""
         self.revision += 1
+        self._spellings[_folded(definition.table)].add(definition.table)
         known = self._only_statements.setdefault(definition.table, [])
         if not known or known[-1].at < definition.at:
             known.append(definition)
@@ -185,8 +191,8 @@ class SchemaHistories:
     def _history_until(self, table: TableId, end: TableDefinition | None) -> SchemaHistory:
         """Build the history before a definition. It continues the history that the table had under an earlier name."""
         declared, only_statements = (
-            [d for d in known.get(table, ()) if end is None or d.at < end.at]
-            for known in (self._declared, self._only_statements)
+            [d for d in known if end is None or d.at < end.at]
+            for known in (self._declared.get(table, ()), self._statements(table))
         )
         observations = [d for d in self._observed.get(table, ()) if end is None or not _is_past(d, end.start)]
         first = next((d for d in declared if d.schema is not None), None)
@@ -202,6 +208,42 @@ class SchemaHistories:
                 ]
                 history = history if is_declared else with_observed(history, d.position, d.ts_ms, d.schema)
         return history
+
+    def _statements(self, table: TableId) -> list[TableDefinition]:
+        """Return the statements about a table that do not define it, in their order.
+
+        The source may ignore letter case (`lower_case_table_names`), which the log does not tell. So a statement about
+        a name that no table has counts for tables whose names differ from it in letter case only.
+        """
+        found = [*self._only_statements.get(table, ())]
+        for name in self._spellings.get(_folded(table), set()) - {table}:
+            found += (
+                _of_other_case(d, table) for d in self._named_statements(name) if not self._has(name, d.at)
+            )
+        return sorted(found, key=lambda d: d.at)
+
+    def _named_statements(self, name: TableId) -> Iterator[TableDefinition]:
+        """Yield the statements in which a table has this name, without those that define it."""
+        yield from self._only_statements.get(name, ())
+        yield from (d for d in self._declared.get(name, ()) if d.schema is None and not d.snapshot)
+
+    def _has(self, table: TableId, at: int) -> bool:
+        """Return whether a table of exactly this name was defined before `at`."""
+        return any(d.schema is not None and d.at < at for d in self._declared.get(table, ()))
+
+
+def _folded(table: TableId) -> tuple[str, str]:
+    return table.database.casefold(), table.name.casefold()
+
+
+def _of_other_case(statement: TableDefinition, table: TableId) -> TableDefinition:
+    """Return a statement that may be about `table`: such that the table is at worst read again needlessly."""
+    if statement.only_statement:
+        partitions = None if statement.partitions is None else FORGET
+        return replace(statement, table=table, partitions=partitions)
+    name, new = quoted(statement.table.name), statement.other_name
+    text = f"DROP TABLE {name}" if new is None else f"RENAME TABLE {name} TO {quoted(new.name)}"
+    return replace(statement, table=table, other_name=None, only_statement=True, unlogged=text)
 
 
 def _is_past(observed: TableDefinition, start: VersionStart) -> bool:

@@ -1,12 +1,16 @@
 """Schema histories of tables, from definitions and from events."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from replicator.decode.schema_histories import SchemaHistories
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
 from replicator.schema.history import TableDefinition
+from replicator.schema.partition_layout import Partition, PartitionChange, PartitionLayout
 
 TABLE = TableId("shop", "a b")
 ID = Column("id", LONG, nullable=False)
@@ -98,3 +102,91 @@ def test_statement_about_another_table_that_changed_rows_begins_a_version() -> N
     assert [(v.position.pos, v.unlogged) for v in history.versions] == [(4, None), (50, DROPPED), (60, None)]
     assert history.carry(0, 2) == {"id": "id", "name": "name"}
     assert histories.defined_columns() == {TABLE: {"id", "name", "n"}}
+
+
+SPELT = TableId("Shop", "A b")
+"""The name of the table in another letter case, which some servers ignore."""
+EXCHANGED = "ALTER TABLE x EXCHANGE PARTITION p0 WITH TABLE `A b`"
+
+
+def statement(pos: int, table: TableId = SPELT, **changes: Any) -> TableDefinition:
+    return TableDefinition(table, at(pos), 0, None, only_statement=True, **changes)
+
+
+def unlogged(histories: SchemaHistories, table: TableId = TABLE) -> list[tuple[int, str | None]]:
+    return [(v.position.pos, v.unlogged) for v in histories.history(table).versions]
+
+
+def test_statement_counts_for_the_table_whose_name_differs_in_letter_case_only() -> None:
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    for _ in range(2):
+        histories.apply([statement(50, unlogged=EXCHANGED)])
+    assert unlogged(histories) == [(4, None), (50, EXCHANGED)]
+    assert unlogged(histories, SPELT) == []
+
+
+def test_statement_counts_for_the_table_with_exactly_that_name_if_there_is_one() -> None:
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    histories.apply([replace(definition(5, FIRST), table=SPELT)])
+    histories.apply([statement(50, unlogged=EXCHANGED)])
+    assert unlogged(histories) == [(4, None)]
+    assert unlogged(histories, SPELT) == [(5, None), (50, EXCHANGED)]
+
+
+def test_statement_counts_for_another_letter_case_if_the_exact_name_was_defined_later() -> None:
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    histories.apply([statement(50, unlogged=EXCHANGED)])
+    histories.apply([replace(definition(60, FIRST), table=SPELT)])
+    assert unlogged(histories) == [(4, None), (50, EXCHANGED)]
+    assert unlogged(histories, SPELT) == [(60, None)]
+
+
+def test_statements_of_both_letter_cases_are_applied_in_their_order() -> None:
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    for pos, table in ((50, SPELT), (60, TABLE), (70, SPELT)):
+        histories.apply([statement(pos, table, unlogged=EXCHANGED)])
+    assert [pos for pos, _ in unlogged(histories)] == [4, 50, 60, 70]
+
+
+def test_partitions_of_another_letter_case_are_not_followed_but_forgotten() -> None:
+    """Rows are deleted from the lake only if it is certain which table the statement names."""
+    below = tuple(Partition(f"p{n}", below=(n,)) for n in (10, 20))
+    layout = PartitionChange("define", layout=PartitionLayout("range", ("id",), below))
+    drop = PartitionChange("drop", ("p10",))
+    source_types = {"id": "BIGINT", "name": "TEXT"}
+    removed = {}
+    for table in (TABLE, SPELT):
+        histories = SchemaHistories()
+        created = replace(definition(4, FIRST), partitions=layout, source_types=source_types)
+        histories.apply([created])
+        histories.apply([statement(50, table, unlogged=DROPPED, partitions=drop)])
+        history = histories.history(TABLE)
+        removed[table] = history.versions[-1].unlogged, history.versions[-1].removed is None, history.partitions
+    assert removed[TABLE][:2] == (DROPPED, False)
+    assert removed[SPELT] == (DROPPED, True, None)
+
+
+@pytest.mark.parametrize(
+    ("new_name", "text"),
+    [(None, "DROP TABLE `A b`"), (TableId("Shop", "c"), "RENAME TABLE `A b` TO `c`")],
+)
+def test_table_that_may_be_gone_is_read_again(new_name: TableId | None, text: str) -> None:
+    """It cannot be taken for removed: on most servers, the other letter case names another table."""
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    gone = replace(definition(50, None), table=SPELT, other_name=new_name)
+    histories.apply([replace(gone, position=at(45), snapshot=True), gone])
+    assert unlogged(histories) == [(4, None), (50, text)]
+    assert histories.history(TABLE).gone is None
+
+
+def test_table_with_another_known_letter_case_is_not_gone_with_it() -> None:
+    histories = SchemaHistories()
+    histories.apply([definition(4, FIRST)])
+    histories.apply([replace(definition(5, FIRST), table=SPELT)])
+    histories.apply([replace(definition(50, None), table=SPELT)])
+    assert unlogged(histories) == [(4, None)]

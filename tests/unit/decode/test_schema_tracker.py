@@ -66,6 +66,14 @@ class TestSchemaTracker:
         # Events after the ALTER need only the newer schema.
         assert self.spans(tracker, at) == [(None, None, 2)]
 
+    def test_exchange_with_a_table_in_another_letter_case_changes_its_rows(self) -> None:
+        tracker = self.tracker((Place(1, 5), self.FIRST))
+        text = "ALTER TABLE Parts EXCHANGE PARTITION p0 WITH TABLE T"
+        altered = schema_change_event(Place(1, 90), "parts", self.FIRST, ["id"], kind="ALTER", ddl=text)
+        tracker.add_schema_changes([RawRecord("p", 0, 9, 0, None, altered)])
+        assert [v.unlogged for v in tracker.history(self.TABLE).versions] == [None, text]
+        assert [v.unlogged for v in tracker.history(TableId("shop", "parts")).versions] == [text]
+
     def test_tracker_ignores_repeated_and_equal_definitions(self) -> None:
         known = (Place(1, 5), self.FIRST), (Place(1, 9), self.FIRST), (Place(1, 90), self.SECOND)
         assert self.spans(self.tracker(*known, *known)) == self.spans(self.tracker(*known))
