@@ -31,6 +31,7 @@ def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
         _gtid(facts),
         _retention(facts),
         _time_zone(facts),
+        *_letter_case(facts),
         _clock(facts),
         *_privileges(facts),
         *_tables(facts, config),
@@ -152,6 +153,17 @@ def _retention(facts: SourceFacts) -> CheckResult:
             "SET PERSIST binlog_expire_logs_seconds = 604800  (a connector down for longer needs a new snapshot)",
         )
     return ok(name, found)
+
+
+def _letter_case(facts: SourceFacts) -> Iterator[CheckResult]:
+    """Check that names which differ in letter case are different tables in the source, as they are in the log."""
+    if (value := facts.variables.get("lower_case_table_names", "0")) != "0":
+        yield warn(
+            "source: lower_case_table_names",
+            value,
+            "write table names in CREATE TABLE and RENAME TABLE as SHOW TABLES does: Debezium uses the letter case of "
+            "these statements in topics, so a table with another one is another table for the mirror",
+        )
 
 
 def _time_zone(facts: SourceFacts) -> CheckResult:

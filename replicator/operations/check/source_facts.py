@@ -32,6 +32,7 @@ VARIABLES = (
     "time_zone",
     "system_time_zone",
     "innodb_native_foreign_keys",
+    "lower_case_table_names",
 )
 
 _SYSTEM = "('mysql', 'sys', 'performance_schema', 'information_schema')"

@@ -102,6 +102,8 @@ def test_check_source_passes_when_the_server_is_suitable() -> None:
             "log.transactions",
         ),
         ("gtid_mode", "OFF", "source: gtid_mode", "warn", "enforce_gtid_consistency"),
+        ("lower_case_table_names", "1", "source: lower_case_table_names", "warn", "as SHOW TABLES does"),
+        ("lower_case_table_names", "2", "source: lower_case_table_names", "warn", "as SHOW TABLES does"),
         ("binlog_expire_logs_seconds", "3600", "source: binlog retention", "warn", "604800"),
         ("system_time_zone", "CST", "source: time zone", "warn", "+00:00"),
     ],
@@ -119,6 +121,7 @@ def test_check_source_reports_unsuitable_server_settings(
     "variables",
     [
         {"binlog_format": "ROW"},
+        {"lower_case_table_names": "0"},
         {"binlog_expire_logs_seconds": "0"},
         {"binlog_expire_logs_seconds": "60", "binlog_expire_logs_auto_purge": "OFF"},
         {"time_zone": "Europe/Berlin", "system_time_zone": "CET"},
