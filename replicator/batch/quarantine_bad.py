@@ -4,6 +4,7 @@ from replicator.batch.changelog_rows import bad_events
 from replicator.batch.context import column_rules
 from replicator.batch.table_batch import DecodedBatch
 from replicator.errors import TablePaused
+from replicator.model.counts import counted
 
 
 def quarantine_bad(decoded: DecodedBatch) -> None:
@@ -22,7 +23,7 @@ def quarantine_bad(decoded: DecodedBatch) -> None:
     waiting = set(map(tuple, bad)) - context.quarantine.dropped(task.topic)
     if waiting:
         raise TablePaused(
-            f"{len(waiting)} events of {task.topic} could not be decoded; they are in quarantine",
+            f"{counted(len(waiting), 'event')} of {task.topic} could not be decoded, and went to quarantine",
             "see their reasons with: replicator quarantine list; remove the cause, or drop the events with: "
             "replicator quarantine drop; then start the mirror again",
             quarantined=len(waiting),

@@ -11,6 +11,7 @@ import typer
 
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 from replicator.errors import UsageError
+from replicator.model.counts import counted
 
 if TYPE_CHECKING:
     from replicator.model.replay_range import Moment
@@ -138,9 +139,11 @@ def record(  # noqa: PLR0917 - typer calls it, by name
     if as_json:
         print_json({"events": done.events, "bytes": done.bytes, "remaining": done.remaining})
         return
-    typer.echo(f"Recorded {done.events:,} events ({done.bytes / 1e6:,.1f} MB) into {to}.")
+    typer.echo(f"Recorded {counted(done.events, 'event')} ({done.bytes / 1e6:,.1f} MB) into {to}.")
     if done.remaining:
-        typer.echo(f"{done.remaining:,} events remain; run the same command to continue.")
+        typer.echo(
+            f"{counted(done.remaining, 'event remains', 'events remain')}; run the same command to continue."
+        )
 
 
 def replay(

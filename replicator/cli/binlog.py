@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from replicator.model.counts import counted
+
 if TYPE_CHECKING:
     from replicator.operations.binlog import Imported, ImportRequest, Progress
 
@@ -45,8 +47,8 @@ def _print(done: "Imported", to: Path | str, *, as_json: bool) -> None:
         first, last = done.files[0], done.files[-1]
         size = sum(file.size for file in done.files)
         typer.echo(
-            f"Read {first.name} to {last.name} ({size / 1e6:,.1f} MB, {done.transactions:,} transactions),"
-            f" recorded {done.events:,} events into {to}."
+            f"Read {first.name} to {last.name} ({size / 1e6:,.1f} MB, {counted(done.transactions, 'transaction')}),"
+            f" recorded {counted(done.events, 'event')} into {to}."
         )
         if last.cut_at is not None:
             typer.echo(

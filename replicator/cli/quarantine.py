@@ -9,6 +9,7 @@ import typer
 
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 from replicator.errors import UsageError
+from replicator.model.counts import counted
 
 if TYPE_CHECKING:
     from replicator.model.quarantine import QuarantineFilter
@@ -151,16 +152,12 @@ def drop(
             typer.echo(f"{event.place}  {event.reason}")
         if len(found) > 10:
             typer.echo(f"… and {len(found) - 10:,} more")
-        if not typer.confirm(f"Drop {_events(len(found))} permanently?"):
+        if not typer.confirm(f"Drop {counted(len(found), 'event')} permanently?"):
             raise typer.Exit(1)
     from replicator.operations.quarantine import drop_quarantined
 
     dropped = drop_quarantined(settings, [event.place for event in found])
-    typer.echo(f"{_events(dropped)} dropped.")
-
-
-def _events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count:,} events"
+    typer.echo(f"{counted(dropped, 'event')} dropped.")
 
 
 def _wanted(

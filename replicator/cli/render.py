@@ -17,6 +17,7 @@ from replicator.cli.render_rereads import noteworthy, reread_lines
 from replicator.cli.render_rewinds import rewind_lines
 from replicator.cli.render_tags import tag_notes, tag_table
 from replicator.cli.render_verify import checks_table, verified_lines
+from replicator.model.counts import counted
 
 if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.
@@ -164,9 +165,8 @@ def _delete_files(entry: "TableMaintenance") -> str:
     """Describe the number of delete files, and how many of them have keys, which cost readers most."""
     if not entry.equality_delete_files:
         return f"{entry.delete_files:,}"
-    return (
-        f"{entry.delete_files:,} ({entry.equality_delete_files:,} equality, {entry.equality_deletes:,} keys)"
-    )
+    keys = counted(entry.equality_deletes, "key")
+    return f"{entry.delete_files:,} ({entry.equality_delete_files:,} equality, {keys})"
 
 
 def _last_maintenance(entry: "TableMaintenance", now: float) -> str:
@@ -202,7 +202,9 @@ def _connector_line(connector: "ConnectorStatus") -> Text:
         details.append(f"has confirmed {connector.position}")
     if connector.source_position:
         later = (
-            f", {connector.transactions_behind:,} transactions later" if connector.transactions_behind else ""
+            f", {counted(connector.transactions_behind, 'transaction')} later"
+            if connector.transactions_behind
+            else ""
         )
         details.append(f"the source is at {connector.source_position}{later}")
     if connector.next_step:
@@ -242,7 +244,8 @@ def _notes(status: "MirrorStatus") -> list[str]:
         notes.append(note)
     if status.quarantined:
         notes.append(
-            f"{status.quarantined:,} events are in quarantine, each with its reason: replicator quarantine list"
+            f"{counted(status.quarantined, 'event is', 'events are')} in quarantine, each with its reason: "
+            "replicator quarantine list"
         )
     return notes
 
@@ -423,13 +426,13 @@ def print_dropped(report: "DropReport", *, as_json: bool) -> None:
     if report.dropped:
         console.print(Text(f"Dropped: {', '.join(report.dropped)}."), soft_wrap=True)
     if report.purged:
-        files = "All files were" if report.files is None else f"{report.files:,} files were"
+        files = "All files were" if report.files is None else counted(report.files, "file was", "files were")
         console.print(Text(f"{files} deleted."))
     for folder in report.left:
         console.print(Text(f"The files in {folder} were left."), soft_wrap=True)
     if report.quarantined:
         note = (
-            f"{report.quarantined:,} events of {report.source} are still in quarantine; "
+            f"{counted(report.quarantined, 'event')} of {report.source} still in quarantine; "
             f"next: replicator quarantine drop --table {report.source}"
         )
         console.print(Text(note, style="yellow"), soft_wrap=True)

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from replicator.cli.output import new_console, new_table, print_json
+from replicator.model.counts import counted
 from replicator.operations.archive import ArchiveReport, PartitionReport
 from replicator.sources.archive import Segment
 from replicator.sources.archive.positions import SourceSpan
@@ -18,15 +19,15 @@ def print_archive(report: ArchiveReport, *, segments: bool, as_json: bool) -> No
         return
     console = new_console()
     console.print(
-        f"{report.location}: {report.events:,} events in {report.files:,} files, {report.bytes / 1e6:,.1f} MB, "
-        f"{report.encoding}, since {report.created:%Y-%m-%d %H:%M}"
+        f"{report.location}: {counted(report.events, 'event')} in {counted(report.files, 'file')}, "
+        f"{report.bytes / 1e6:,.1f} MB, {report.encoding}, since {report.created:%Y-%m-%d %H:%M}"
     )
     _print_partitions(console, report)
     if segments:
         console.print()
         _print_segments(console, report)
     if report.verified is not None and not report.problems:
-        console.print(f"{report.verified:,} files verified")
+        console.print(f"{counted(report.verified, 'file')} verified")
     for problem in report.problems:
         console.print(f"[red]{problem}[/]")
 

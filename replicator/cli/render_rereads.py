@@ -7,6 +7,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from replicator.model.counts import counted
 from replicator.model.reread import Phase, Request
 
 _DONE_SHOWN: Final = 5
@@ -45,7 +46,7 @@ def reread_lines(requests: Sequence[Request]) -> Iterator[Text]:
             case Phase.DONE:
                 # A new table had no rows that could differ.
                 differed = "" if request.changed is None else f", {request.changed:,} differed"
-                text = f"{request.table}: {request.rows:,} rows read{differed} ({request.reason})"
+                text = f"{request.table}: {counted(request.rows, 'row')} read{differed} ({request.reason})"
                 yield Text(text, style="green")
             case Phase.FAILED:
                 yield Text(f"{request.table}: could not be read: {request.problem}", style="red")

@@ -7,6 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from replicator.cli.output import duration
+from replicator.model.counts import counted
 from replicator.model.rewind import Rewind, RewindPhase
 
 _ENDED_SHOWN: Final = 5
@@ -22,7 +23,9 @@ def rewind_lines(rewinds: Sequence[Rewind]) -> Iterator[Text]:
         sent = f"from the beginning of {rewind.file} on"
         match rewind.phase:
             case RewindPhase.DONE:
-                told = f"{rewind.events or 0:,} events sent again {ago} ago, {sent} ({rewind.reason})"
+                told = (
+                    f"{counted(rewind.events or 0, 'event')} sent again {ago} ago, {sent} ({rewind.reason})"
+                )
                 yield Text(f"{rewind.table}: {told}", style="green")
             case RewindPhase.FAILED:
                 told = f"events could not be sent again {ago} ago: {rewind.problem}"

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.output import coloured, duration, new_console, new_table, print_json
+from replicator.model.counts import counted
 
 if TYPE_CHECKING:
     from replicator.lake.tag_reader import TagStatus
@@ -41,7 +42,8 @@ def print_tag(tag: "TagStatus | None", name: str, *, as_json: bool) -> None:
     console = new_console()
     if tag.state == "complete":
         took = "" if tag.lag_seconds is None else f", after {duration(tag.lag_seconds)}"
-        console.print(Text(f"Tagged {len(tag.tables):,} tables at {tag.position}{took}."), soft_wrap=True)
+        tagged = f"Tagged {counted(len(tag.tables), 'table')} at {tag.position}{took}."
+        console.print(Text(tagged), soft_wrap=True)
         if tag.tables:
             example = f"SELECT * FROM lake.{tag.tables[0]} VERSION AS OF '{tag.name}'"
             console.print(Text(f"Read a table with: {example}"), soft_wrap=True)

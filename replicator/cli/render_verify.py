@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.output import coloured, duration, new_console, new_table, print_json
+from replicator.model.counts import counted
 
 if TYPE_CHECKING:
     from replicator.model.verified import CheckHistory, VerifiedTable
@@ -46,7 +47,8 @@ def print_report(report: "Report", *, as_json: bool) -> None:
     rows = sum(result.source_rows for result in report.tables)
     took = duration((report.ended_ms - report.began_ms) / 1000)
     summary = (
-        f"{report.verdict}: {len(report.tables):,} tables, {rows:,} rows at {report.position}, in {took}"
+        f"{report.verdict}: {counted(len(report.tables), 'table')}, {counted(rows, 'row')} at {report.position}, "
+        f"in {took}"
     )
     console.print(Text(summary, style=coloured(report.verdict).style), soft_wrap=True)
 
@@ -64,8 +66,8 @@ def print_plan(report: "Report") -> None:
         part = repaired_part(result)
         read = "the whole table" if part is None else f"rows with {part.condition(part.column)}"
         text = (
-            f"{result.table}: a repair would read {read}, insert {more}{missing:,} rows, update {different:,} and "
-            f"delete {unexpected:,}"
+            f"{result.table}: a repair would read {read}, insert {more}{counted(missing, 'row')}, "
+            f"update {different:,} and delete {unexpected:,}"
         )
         console.print(Text(text), soft_wrap=True)
 
@@ -74,13 +76,14 @@ def _details(result: "TableResult") -> Iterator[str]:
     if result.reason:
         yield f"{result.table}: {result.reason}"
     if result.repaired is not None:
-        yield f"{result.table}: {result.repaired:,} rows were corrected before this check"
+        yield f"{result.table}: {counted(result.repaired, 'row was', 'rows were')} corrected before this check"
     for finding in result.schema:
         yield f"{result.table}: {finding.text}"
     for row in result.rows[:_ROWS]:
         yield f"{result.table}: {_row(row)}"
     if len(result.rows) > _ROWS:
-        yield f"{result.table}: and {len(result.rows) - _ROWS:,} more rows; --json and --report have more"
+        more = counted(len(result.rows) - _ROWS, "more row")
+        yield f"{result.table}: and {more}; --json and --report have more"
 
 
 def _row(row: "RowDifference") -> str:
@@ -104,11 +107,11 @@ def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
         oldest = min(check.ended_ms for check in equal)
         sampled = sum(check.sampled for check in equal)
         note = f", {sampled:,} of them by a sample" if sampled else ""
-        text = f"{len(equal):,} tables equal to the source{note}, checked in the last {_ago(now, oldest)}"
+        text = f"{counted(len(equal), 'table')} equal to the source{note}, checked in the last {_ago(now, oldest)}"
         yield Text(text, style="green")
     for check in checks:
         if check.verdict != "equal":
-            found = check.reason or f"{check.differing:,} rows differ"
+            found = check.reason or counted(check.differing, "row differs", "rows differ")
             text = f"{check.table}: {check.verdict}, checked {_ago(now, check.ended_ms)} ago: {found}"
             yield Text(text, style="red" if check.verdict == "different" else "yellow")
 

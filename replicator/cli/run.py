@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.model.counts import counted
 
 if TYPE_CHECKING:
     from replicator.config import Config
@@ -97,19 +98,15 @@ def _look_at_connector(settings: "Config") -> None:
         structlog.get_logger().warning("the connector's settings were not checked", reason=error.message)
 
 
-def _number(count: int, one: str, several: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else several or one + 's'}"
-
-
 def finish(summary: "RunSummary", *, complete: bool) -> None:
     """Print a summary of the run. If the run was `complete`, a paused table makes the exit code 1."""
     rows = sum(summary.rows.values())
     typer.echo(
-        f"{_number(summary.events, 'event')} in {_number(summary.batches, 'batch', 'batches')},"
-        f" {_number(rows, 'row change')}, {_number(len(summary.tables), 'table')}, {summary.seconds:,.1f} s"
+        f"{counted(summary.events, 'event')} in {counted(summary.batches, 'batch', 'batches')},"
+        f" {counted(rows, 'row change')}, {counted(len(summary.tables), 'table')}, {summary.seconds:,.1f} s"
     )
     if summary.quarantined:
-        said = f"{_number(summary.quarantined, 'event')} quarantined."
+        said = f"{counted(summary.quarantined, 'event')} quarantined."
         typer.secho(said, fg=typer.colors.YELLOW, err=True)
     for table, reason in summary.paused.items():
         typer.secho(f"{table} is paused: {reason}", fg=typer.colors.RED, err=True)

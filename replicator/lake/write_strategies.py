@@ -42,6 +42,7 @@ from replicator.lake.row_locations import FileKeys, RowChanges, RowLocationCache
 from replicator.lake.row_search import locate
 from replicator.lake.small_files import OWN_FILE, SmallChanges, SmallFiles
 from replicator.model.changelog import NET
+from replicator.model.counts import counted
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
 
@@ -244,8 +245,8 @@ def stage_by_identity(
         if positions is None or positions.num_rows < wanted or snapshot_id is None:
             found = 0 if positions is None else positions.num_rows
             raise MissingRows(
-                f"expected to delete or change {wanted} rows of {table.namespace}.{table.name}, found {found}; the "
-                "table has no key, so rows are identified by all their values",
+                f"expected to delete or change {counted(wanted, 'row')} of {table.namespace}.{table.name}, "
+                f"found {found}; the table has no key, so rows are identified by all their values",
                 "drop the lake table (replicator drop) and take a new snapshot of it, or mirror only its changes: "
                 'keyless = "changelog"',
             )

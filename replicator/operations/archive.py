@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from replicator.errors import ArchiveError, UsageError
+from replicator.model.counts import counted
 from replicator.model.patterns import matches
 from replicator.model.position import binlog_number
 from replicator.sources.archive import ArchiveReader, Segment, open_storage
@@ -151,7 +152,7 @@ def _verify(reader: ArchiveReader, on_progress: OnProgress) -> tuple[str, ...]:
         try:
             events = sum(1 for _ in reader.file_events(entry.path))
             if events != entry.events:
-                problems.append(f"{entry.path} has {events} events, the index says {entry.events}")
+                problems.append(f"{entry.path} has {counted(events, 'event')}, the index says {entry.events}")
         except ArchiveError as error:
             problems.append(error.message)
     try:

@@ -27,6 +27,7 @@ from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress, chunks, ranges_to_read
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
+from replicator.model.counts import counted
 from replicator.model.reread import Phase, Request, StagingState
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
@@ -272,7 +273,7 @@ class TableReread:
             return
         self._start_again()
         self._spoilt += 1
-        told = f"{count} events of {table} that arrived while it was read could not be decoded"
+        told = f"{counted(count, 'event')} of {table} that arrived while it was read could not be decoded"
         if self._spoilt < _MOST_SPOILT:
             raise RowsChanged(told)
         raise UnsupportedChange(

@@ -10,6 +10,7 @@ from replicator.config.unmatched import unmatched_columns, unmatched_sections, u
 from replicator.errors import EventsLost, NoProgress, OtherLog, PartitionsAdded, TailLost, TopicCompacted
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.counts import counted
 from replicator.model.table import TableId
 from replicator.sources.archive.origin import is_import
 from replicator.sources.change_log import Offsets
@@ -62,7 +63,7 @@ def check_progress(task: TableTask, stats: BatchStats, marker: CommitMarker | No
         known = None if marker is None else marker.next_offset(r.topic, r.partition)
         if known is None or known < r.end:
             raise NoProgress(
-                f"{stats.changes:,} changes of {task.table} were applied, and no commit contains them: {r.topic} "
+                f"{counted(stats.changes, 'change')} of {task.table} applied, and no commit contains them: {r.topic} "
                 f"partition {r.partition} was read to offset {r.end}, the lake has it to {known or 0}",
                 f"report this with the log of the mirror; read the table again: replicator heal {task.table}",
             )

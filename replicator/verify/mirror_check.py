@@ -21,6 +21,7 @@ from replicator.errors import (
 )
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.model.clock import now_ms
+from replicator.model.counts import counted
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VerifiedTable, check_records, verified_in
 from replicator.reread.stop_signal import StopSignal
@@ -323,8 +324,8 @@ class _Check:
             return replace(
                 result,
                 verdict=Verdict.UNDECIDED,
-                reason=f"it has no changelog, and {unknown} events arrived meanwhile, which cannot be undone; "
-                "check again when it changes less",
+                reason=f"it has no changelog, and {counted(unknown, 'event')} arrived meanwhile, which cannot be "
+                "undone; check again when it changes less",
                 passing=True,
             )
         return result

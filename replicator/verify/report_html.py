@@ -6,6 +6,7 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
+from replicator.model.counts import counted
 from replicator.verify.results import (
     ChunkResult,
     Kind,
@@ -64,8 +65,8 @@ def to_html(report: Report) -> str:
 
 def _head(report: Report) -> Iterator[str]:
     yield f"<h1>Mirror {escape(report.mirror)}: {_verdict(report.verdict)}</h1>"
-    counted = {v: sum(t.verdict is v for t in report.tables) for v in Verdict}
-    yield f"<p>{_summary(report)} {', '.join(f'{n} {v}' for v, n in counted.items() if n)}.</p>"
+    numbers = {v: sum(t.verdict is v for t in report.tables) for v in Verdict}
+    yield f"<p>{_summary(report)} {', '.join(f'{n} {v}' for v, n in numbers.items() if n)}.</p>"
     facts = {
         "Compared at": report.position,
         "GTIDs": report.gtids or "none",
@@ -82,7 +83,7 @@ def _head(report: Report) -> Iterator[str]:
 
 def _summary(report: Report) -> str:
     rows = sum(t.source_rows for t in report.tables)
-    return f"{len(report.tables):,} tables, {rows:,} rows of the source:"
+    return f"{counted(len(report.tables), 'table')}, {counted(rows, 'row')} of the source:"
 
 
 def _overview(tables: Sequence[TableResult]) -> Iterator[str]:
@@ -132,17 +133,17 @@ def _table(table: TableResult) -> Iterator[str]:
 def _notes(table: TableResult) -> Iterator[str]:
     """Yield what a reader should know of how a table was checked."""
     if table.fetched:
-        yield f"{table.fetched:,} rows were fetched from the source"
+        yield f"{counted(table.fetched, 'row was', 'rows were')} fetched from the source"
     if table.later:
-        yield f"{table.later:,} images of later changes were undone"
+        yield f"{counted(table.later, 'image of a later change was', 'images of later changes were')} undone"
     if table.repaired is not None:
-        yield f"{table.repaired:,} rows were corrected before this check"
+        yield f"{counted(table.repaired, 'row was', 'rows were')} corrected before this check"
     if table.is_sampled:
         yield "only a part of the rows was checked"
     if table.since is not None:
         yield f"only keys that changed since {table.since} were checked"
     if table.earlier:
-        yield f"{table.earlier:,} rows were compared earlier, by a check that was interrupted"
+        yield f"{counted(table.earlier, 'row was', 'rows were')} compared earlier, by a check that was interrupted"
     for label, names in (("excluded", table.excluded), ("masked", table.masked)):
         if names:
             yield f"not compared because {label}: {', '.join(names)}"
@@ -173,7 +174,7 @@ def _bar(number: int, group: Sequence[ChunkResult], most: int) -> str:
     equal = all(chunk.equal for chunk in group)
     height = max(3, round(_BAR_HEIGHT * _size(group) / most))
     rows = sum(chunk.source_rows for chunk in group)
-    text = f"{group[0].first or 'first key'} to {group[-1].last or 'last key'}: {rows:,} rows"
+    text = f"{group[0].first or 'first key'} to {group[-1].last or 'last key'}: {counted(rows, 'row')}"
     # A reader who does not see colours must see that a part differs.
     mark = "" if equal else _rect("off", number, _BAR_HEIGHT + 1, _MARK_HEIGHT)
     return mark + (
@@ -196,7 +197,7 @@ def _rows(table: TableResult) -> Iterator[str]:
             yield from _row(row)
         yield "</table></div></details>"
     if len(table.rows) > _ROWS:
-        yield f"<p>{len(table.rows) - _ROWS:,} more rows are in the JSON report.</p>"
+        yield f"<p>{counted(len(table.rows) - _ROWS, 'more row is', 'more rows are')} in the JSON report.</p>"
 
 
 def _row(row: RowDifference) -> Iterator[str]:

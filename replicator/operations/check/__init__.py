@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ArchiveError, CheckFailed, LogUnavailable, ReplicatorError
+from replicator.model.counts import counted
 from replicator.operations.check.archive import check_archive
 from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
 from replicator.operations.check.log_facts import TopicFacts, read_connector, read_live_topics, read_topics
@@ -117,7 +118,7 @@ def _log(config: Config) -> list[CheckResult]:
             *_archive(config, config.log),
         ]
     manifest = ArchiveReader(open_storage(config.log.path, config.lake.catalog_options)).manifest
-    return [ok("log: reachable", f"{manifest.events:,} events in {config.log.path}")]
+    return [ok("log: reachable", f"{counted(manifest.events, 'event')} in {config.log.path}")]
 
 
 def _archive(config: Config, log: KafkaLog) -> list[CheckResult]:

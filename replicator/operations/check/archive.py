@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from replicator.config import Config
+from replicator.model.counts import counted
 from replicator.operations.check.connector import mirrored_topics
 from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
 from replicator.sources.archive import Manifest
@@ -32,7 +33,7 @@ def check_archive(
     ours = {topic: live for topic, live in topics.items() if topic == prefix or is_mirrored(topic)}
     found = joined(ours, manifest)
     if not found.problems:
-        return [ok(_NAME, f"{manifest.events:,} events in {location}; Kafka continues it")]
+        return [ok(_NAME, f"{counted(manifest.events, 'event')} in {location}; Kafka continues it")]
     return [
         warn(
             _NAME,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from replicator.config import ColumnRuleBook, Config
 from replicator.config.unmatched import unmatched_columns
 from replicator.model.column_rules import ColumnRules, KeyedHash
+from replicator.model.counts import counted
 from replicator.model.table import SourceName
 from replicator.operations.check.result import CheckResult, fail, listing, ok
 from replicator.operations.check.source_facts import SourceFacts, TableFacts
@@ -35,7 +36,7 @@ def check_columns(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
             "correct the names (a renamed column: its current name), or remove the rules; only * and ? are wildcards",
         )
     elif ruled and not lost and not unlisted:
-        yield ok("columns: rules", f"match {len(ruled)} tables")
+        yield ok("columns: rules", f"match {counted(len(ruled), 'table')}")
 
 
 def _lost_keys(table: TableFacts, rules: ColumnRules, config: Config) -> list[str]:

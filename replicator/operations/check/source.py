@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from replicator.config import Config, KafkaLog
 from replicator.config.unmatched import unmatched_exclusions, unmatched_sections, unmatched_tables
+from replicator.model.counts import counted
 from replicator.model.table import topic_name
 from replicator.operations.check.log_facts import TopicFacts
 from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
@@ -209,7 +210,7 @@ def _privileges(facts: SourceFacts) -> Iterator[CheckResult]:
         step = "; ".join(f"GRANT SELECT ON `{database}`.* TO {_account(facts)}" for database in databases)
         yield fail("source: SELECT", f"missing on {listing(map(str, unreadable))}", step)
     elif facts.tables:
-        yield ok("source: SELECT", f"granted on {len(facts.tables)} tables")
+        yield ok("source: SELECT", f"granted on {counted(len(facts.tables), 'table')}")
 
 
 def _privilege(facts: SourceFacts, name: str, granted: bool, required: bool, grant: str) -> CheckResult:

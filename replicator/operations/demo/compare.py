@@ -14,6 +14,7 @@ from replicator.config import Config
 from replicator.errors import SchemaError
 from replicator.lake.reader import newest_marker, open_catalog, tables_in
 from replicator.model.changelog import change_column
+from replicator.model.counts import counted
 from replicator.operations.verify.checksum import TableChecksum, checksum
 from replicator.operations.verify.recording import RecordedSource, RecordedTable
 
@@ -137,7 +138,7 @@ def _compare(
 
 def _difference(found: TableChecksum, wanted: TableChecksum) -> str:
     if found.rows != wanted.rows:
-        return f"{found.rows} rows instead of {wanted.rows}"
+        return f"{counted(found.rows, 'row')} instead of {wanted.rows:,}"
     return "the same number of rows, with other values"
 
 

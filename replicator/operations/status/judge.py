@@ -9,6 +9,7 @@ from replicator.config import Config
 from replicator.lake.row_counts import row_count, total
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.counts import counted
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.operations.status.lake_state import LakeState
 from replicator.operations.status.mirror_status import TableState, TableStatus
@@ -106,7 +107,8 @@ class Judge:
         return self._connector_behind()
 
     def _log_behind(self, behind: int) -> tuple[str, str]:
-        found, seen = f"{behind:,} events of the log are not in the lake yet", self._view.connector
+        found = counted(behind, "event of the log is", "events of the log are") + " not in the lake yet"
+        seen = self._view.connector
         step = seen.next_step() if seen else None
         return (f"{found}; {seen.describe()}", f"{step}; {_WAIT}") if seen and step else (found, _WAIT)
 
@@ -128,7 +130,7 @@ class Judge:
             at = "the initial snapshot is not complete"
         else:
             count = view.offset.transactions_behind(view.end) if view.end else None
-            later = f", {count:,} transactions later" if count else ""
+            later = f", {counted(count, 'transaction')} later" if count else ""
             at = f"the connector has confirmed {view.offset}, the source is at {view.end}{later}"
         step = seen.next_step() if seen else None
         state = f"{seen.describe()}; " if seen and seen.state != "RUNNING" else ""

@@ -14,6 +14,7 @@ from replicator.lake.properties import PAUSED_KEY
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.lake.tag_reader import TagStatus, read_tag_records, tag_status
 from replicator.model.clock import now_ms
+from replicator.model.counts import counted
 from replicator.model.tags import TagRecord, TagState, name_problem
 
 ShowProgress = Callable[[str, int, int], None]
@@ -49,7 +50,7 @@ def request_tag(config: Config, name: str, *, skip_paused: bool = False) -> None
         paused = _paused(config, catalog)
         if paused and not skip_paused:
             table, reason = paused[0]
-            others = f" (and {len(paused) - 1} more tables)" if len(paused) > 1 else ""
+            others = f" (and {counted(len(paused) - 1, 'more table')})" if len(paused) > 1 else ""
             raise CheckFailed(
                 f"{table} is paused{others}: {reason}",
                 "fix the cause and run: replicator reload; or leave paused tables out with --skip-paused",

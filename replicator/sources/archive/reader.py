@@ -15,6 +15,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from replicator.errors import ArchiveError
+from replicator.model.counts import counted
 from replicator.sources.archive.documents import parse_manifest, parse_page
 from replicator.sources.archive.format import (
     MANIFEST_NAME,
@@ -68,7 +69,7 @@ class ArchiveReader:
         files = [entry for page in reversed(pages) for entry in page]
         if self.manifest.pages is not None and len(files) != self.manifest.pages.files:
             raise ArchiveError(
-                f"{self.storage.location}: the index has {len(files)} files, the manifest says "
+                f"{self.storage.location}: the index has {counted(len(files), 'file')}, the manifest says "
                 f"{self.manifest.pages.files}",
                 _COPY_AGAIN,
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator.errors import BinlogError
+from replicator.model.counts import counted
 from replicator.model.table import TableId
 from replicator.sources.binlog.events import (
     IN_USE,
@@ -274,7 +275,7 @@ def _gap(file: BinlogFile, following: BinlogFile) -> Iterator[BinlogError]:
         lost = following.earlier_gtids - file.earlier_gtids - file.gtids
         if lost:
             yield BinlogError(
-                f"{file.name} lacks {lost} transactions that precede {following.name}"
+                f"{following.name} follows {counted(lost, 'transaction')} that {file.name} lacks"
                 if lost > 0
                 else f"{following.name} does not follow {file.name}: it was begun before {-lost} of its transactions",
                 "copy both files again, from one server",

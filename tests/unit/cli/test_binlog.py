@@ -68,7 +68,7 @@ def test_an_import_reports_files_and_events(cli: Any, config: Path, monkeypatch:
     ran = cli("record", "--to", "archive", "--binlog", path.name, "--definitions", "x.sql", "--mysql", "8.0")
     assert ran.code == 0
     assert asked == [ImportRequest("archive", (Path(path.name),), definitions=Path("x.sql"), mysql="8.0")]
-    assert "1 transactions), recorded 1,234 events into archive." in ran.out
+    assert "1 transaction), recorded 1,234 events into archive." in ran.out
     assert "incomplete from offset" in ran.out
     shown = json.loads(cli("record", "--to", "archive", "--binlog", path.name, "--json").out)
     assert (shown["events"], shown["complete"], shown["files"][0]["name"]) == (1_234, True, path.name)

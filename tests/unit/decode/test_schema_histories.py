@@ -165,7 +165,11 @@ def test_partitions_of_another_letter_case_are_not_followed_but_forgotten() -> N
         histories.apply([created])
         histories.apply([statement(50, table, unlogged=DROPPED, partitions=drop)])
         history = histories.history(TABLE)
-        removed[table] = history.versions[-1].unlogged, history.versions[-1].removed is None, history.partitions
+        removed[table] = (
+            history.versions[-1].unlogged,
+            history.versions[-1].removed is None,
+            history.partitions,
+        )
     assert removed[TABLE][:2] == (DROPPED, False)
     assert removed[SPELT] == (DROPPED, True, None)
 

@@ -103,7 +103,7 @@ def test_scheduler_pauses_a_table_whose_batches_apply_changes_and_advance_no_mar
         harness.mirror.advance(ENDS)
         assert bool(harness.mirror.failing) is (tries < 3)
     (reason,) = harness.mirror.summary().paused.values()
-    assert "1 changes of shop.orders were applied, and no commit contains them" in reason
+    assert "1 change of shop.orders applied, and no commit contains them" in reason
     assert "was read to offset 5, the lake has it to 0" in reason
     ((_, _, hint), _) = harness.ledger.pause.call_args
     assert "replicator heal shop.orders" in hint

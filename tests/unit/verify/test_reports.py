@@ -160,7 +160,7 @@ def test_recorded_checks_are_read_back() -> None:
     properties = {VERIFIED_KEY + str(check.table): check.to_json() for check in checks}
     assert verified_in({**properties, VERIFIED_KEY + "shop.d": '{"version": 2}', "other": "x"}) == checks
     lines = [line.plain for line in verified_lines(checks)]
-    assert lines[0].startswith("1 tables equal to the source, checked in the last ")
+    assert lines[0].startswith("1 table equal to the source, checked in the last ")
     assert lines[1].endswith("ago: 2 rows differ")
     assert lines[2].endswith("ago: late")
 

@@ -34,7 +34,7 @@ def test_check_columns_passes_when_rules_match(monkeypatch: pytest.MonkeyPatch) 
     assert checked(monkeypatch, {}) == []
     assert checked(monkeypatch, {"hash": ["EMAIL", "i?"]}) == [("columns: rules", "ok", "match 2 tables")]
     assert checked(monkeypatch, {}, columns={"exclude": ["note"]}) == [
-        ("columns: rules", "ok", "match 1 tables")
+        ("columns: rules", "ok", "match 1 table")
     ]
 
 
