@@ -44,7 +44,14 @@ from replicator.model.seen_transactions import SeenTransactions
 
 
 class Binlog(Protocol):
-    """What the source's binlog has at the positions of events; it may ask the source."""
+    """What the source's binlog has at the positions of events; it may ask the source.
+
+    Attributes:
+        must_answer: whether it must be known of events that may have been sent again from which server's binlog they
+            are. Otherwise, unless the source tells, they are taken to be from one.
+    """
+
+    must_answer: bool
 
     def may_be_compressed(self, position: SourcePosition) -> bool | None:
         """Return whether a compressed transaction is, or may be, at a position.
@@ -53,7 +60,11 @@ class Binlog(Protocol):
         """
 
     def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
-        """Return whether `later` is in the transaction of `event`; None if that is not known."""
+        """Return whether `later` is in the transaction of `event`; None if the source does not have `event`.
+
+        Raises:
+            SourceError: the source does not answer, and it `must_answer`. Otherwise, that is None too.
+        """
 
 
 MAX_ROW_HASHES: Final = 32
@@ -126,7 +137,6 @@ class RedeliveryDetector:
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
     resumed: EventPosition | None = None
     _is_own_replay: bool = False
-    _is_of_source: bool | None = None
 
     @classmethod
     def starting_at(cls, event: EventPosition, binlog: Binlog) -> "RedeliveryDetector":
@@ -193,7 +203,9 @@ class RedeliveryDetector:
 
         Raises:
             TransactionsNotNumbered: nothing tells whether it was.
-            TransactionInterrupted: the binlogs of two servers have the transaction at nearly the same positions.
+            SourceError: the source does not answer.
+            TransactionInterrupted: the binlogs of two servers have the transaction at nearly the same positions, or
+                nothing tells which transaction was interrupted when another server became the source.
         """
         if self._is_later(event):
             self._advance_to(event)
@@ -242,6 +254,10 @@ class RedeliveryDetector:
 
         No transaction is in two files. If positions go back within one, the connector has restarted, and the source
         tells whether it continues in the same binlog.
+
+        Raises:
+            SourceError: the source does not answer.
+            TransactionInterrupted: the source has neither event, so nothing tells it.
         """
         last = self.last
         if event.packed.file_number != last.packed.file_number:
@@ -251,7 +267,10 @@ class RedeliveryDetector:
         if self._is_own_replay:
             return False
         at = event.packed.unpack(self.file, event.server_id, event.gtid)
-        self._is_own_replay = self.binlog.has_both(at, self._position()) is not False
+        has_both = self.binlog.has_both(at, self._position())
+        if has_both is None and self.binlog.must_answer:
+            raise interrupted(at)
+        self._is_own_replay = has_both is not False
         return not self._is_own_replay
 
     def _may_be_interrupted(self, event: EventPosition) -> bool:
@@ -336,7 +355,7 @@ class RedeliveryDetector:
             if event.packed.file_number != last.packed.file_number:
                 self.file = None
         self._remember_transaction(event)
-        self.replayed_count, self._is_own_replay, self._is_of_source = None, False, None
+        self.replayed_count, self._is_own_replay = None, False
         self.latest_ms = max(self.latest_ms, event.ts_ms)
         self.last = event
 
@@ -357,15 +376,20 @@ class RedeliveryDetector:
         """Note that the connector reads another server, which may send the rest of the furthest transaction later.
 
         In another file, that is known when the transaction continues. In a file with the same number, the furthest
-        event may be in this server's binlog itself.
+        event may be in this server's binlog itself: then its server does not preserve the order of commits, and `event`
+        may be of the transaction that was interrupted.
+
+        Raises:
+            TransactionInterrupted: that is so.
         """
         last = self.last
-        if event.packed.file_number != last.packed.file_number or self._may_be_interrupted(last):
+        if last.gtid is None or self._may_be_interrupted(last):
             return
-        if self._is_of_source is None:
-            self._is_of_source = self.binlog.has_both(self._position(), self._position()) is True
-        if not self._is_of_source:
-            self._note_interrupted()
+        if event.packed.file_number != last.packed.file_number:
+            return
+        if self.binlog.has_both(self._position(), self._position()) is True:
+            raise interrupted(event.packed.unpack(self.file, event.server_id, event.gtid))
+        self._note_interrupted()
 
     def _count(self, event: EventPosition) -> None:
         """Count one more event at the last position, and keep its hash."""

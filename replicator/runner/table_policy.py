@@ -16,6 +16,7 @@ from replicator.errors import (
     LogError,
     MissingSchema,
     SchemaError,
+    SourceError,
     TablePaused,
 )
 from replicator.jvm.spark import first_line
@@ -66,7 +67,7 @@ def verdict(error: Exception, *, log_grows: bool) -> Verdict:
             return Verdict.RETRY
         case SchemaError() | DecodeError() | TablePaused():
             return Verdict.PAUSE
-        case CommitConflict():
+        case CommitConflict() | SourceError():
             return Verdict.RETRY
         case FencedError() | ConfigError():
             return Verdict.RAISE

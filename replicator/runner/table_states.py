@@ -19,6 +19,7 @@ from replicator.errors import (
     ReplicatorError,
     SharedTopic,
     SourceError,
+    SourceUnavailable,
     UnknownPast,
 )
 from replicator.jvm.spark import first_line, is_explained
@@ -302,7 +303,7 @@ class TableStates:
         return resumed
 
     def failed(self, table: TableId, error: Exception) -> None:
-        """Count a table's failure: it is retried some times, and then paused. After conflicts it is never paused.
+        """Count a table's failure: it is retried some times, and then paused. What ends by itself never pauses it.
 
         Raises:
             LakeUnavailable: the pause cannot be recorded.
@@ -311,8 +312,9 @@ class TableStates:
         if isinstance(error, LateDefinition) and self._waits_too_long(table):
             self.pause(table, error)
             return
-        # The other writer, such as a compaction, ends by itself.
-        delay = self.retries.failed(table, gives_up=not isinstance(error, (CommitConflict, LateDefinition)))
+        # Another writer, such as a compaction, and an outage of the source end by themselves.
+        gives_up = not isinstance(error, (CommitConflict, LateDefinition, SourceUnavailable))
+        delay = self.retries.failed(table, gives_up=gives_up)
         if delay is not None:
             if not is_explained(error):
                 _LOG.error("unexpected error of a table", table=str(table), exc_info=error)

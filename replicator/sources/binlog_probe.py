@@ -25,7 +25,7 @@ _SILENCE_S: Final = 60.0
 
 
 class SourceBinlog(Protocol):
-    """What a server tells of its binlog. Both methods raise a ReplicatorError if it does not answer."""
+    """What a server tells of its binlog. Both methods raise a SourceError if it does not answer."""
 
     def is_compressed(self, position: SourcePosition) -> bool | None:
         """Return whether a compressed transaction is at a position; None if the server has no such event."""
@@ -42,18 +42,22 @@ class BinlogProbe:
         compresses: whether transactions may be compressed according to the configuration, which applies if the source
             cannot tell.
         binlog: the source's; None if the mirror has no access.
+        must_answer: whether `has_both` fails if the source does not answer. An archive may be older than the source.
     """
 
     compresses: bool
     binlog: SourceBinlog | None = None
+    must_answer: bool = False
     _silent_until: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, config: Config) -> "BinlogProbe":
         """Return the probe of a mirror."""
-        compresses = isinstance(config.log, KafkaLog) and config.log.transactions
-        return cls(compresses, None if config.source.url is None else _MySqlBinlog(config.source))
+        binlog = None if config.source.url is None else _MySqlBinlog(config.source)
+        if not isinstance(config.log, KafkaLog):
+            return cls(compresses=False, binlog=binlog)
+        return cls(config.log.transactions, binlog, must_answer=binlog is not None)
 
     def may_be_compressed(self, position: SourcePosition) -> bool | None:
         """Return whether the event at a position is, or may be, one of a compressed transaction.
@@ -66,9 +70,14 @@ class BinlogProbe:
     def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
         """Return whether `later` is in the transaction of `event` in the source's binlog.
 
-        False means that `later`, which has the same GTID, is a position of another server. None if the source cannot
-        tell.
+        False means that `later`, which has the same GTID, is a position of another server. None if the source does not
+        have `event`, or cannot be asked.
+
+        Raises:
+            SourceError: the source does not answer, and it `must_answer`.
         """
+        if self.binlog is not None and self.must_answer:
+            return self.binlog.has_both(event, later)
         return self._answer(event, lambda binlog: binlog.has_both(event, later))
 
     def _answer(self, position: SourcePosition, ask: Callable[[SourceBinlog], bool | None]) -> bool | None:

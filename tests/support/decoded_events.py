@@ -62,6 +62,7 @@ class KnownBinlog:
     """A binlog of which the same is known at each position, and which knows no transactions."""
 
     compressed: bool | None = False
+    must_answer: bool = False
 
     def may_be_compressed(self, _: SourcePosition) -> bool | None:
         return self.compressed

@@ -259,7 +259,8 @@ class StoryPlayer:
         """Let the mirror ask the present server what its binlog has."""
         if self._replicated:
             records = [self._replicated.get(i, r) for i, r in enumerate(self.source.records)]
-            self.mirror.context.binlog.binlog = ReplicaBinlog.of(records[self._floor :])
+            probe = self.mirror.context.binlog
+            probe.binlog, probe.must_answer = ReplicaBinlog.of(records[self._floor :]), True
 
     def _recreate(self, table: SourceTable, *, with_snapshot: bool) -> None:
         fate, first = self.fates[table.name], len(self.source.records)

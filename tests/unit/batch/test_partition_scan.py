@@ -21,6 +21,8 @@ FIELDS = ("position_key", "row_key", "ts_ms", "server_id")
 class Source:
     """A source that does not compress its transactions, and counts how often it is asked."""
 
+    must_answer = False
+
     def __init__(self) -> None:
         self.asked = 0
 

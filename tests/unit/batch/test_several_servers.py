@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from replicator.errors import TransactionInterrupted
+from replicator.errors import SourceUnavailable, TransactionInterrupted
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.position import SourcePosition, binlog_number
 from tests.support.decoded_events import DecodedEvent, again, run
@@ -84,6 +84,41 @@ def test_transactions_of_two_files_are_redelivered_by_the_same_server() -> None:
             assert sum(kept([batch for batch in batches if batch])) == len(sent), (first, second)
 
 
+@dataclass(frozen=True)
+class Answers:
+    """A binlog that gives one answer, or none."""
+
+    answer: bool | None | SourceUnavailable
+    must_answer: bool = True
+
+    def may_be_compressed(self, _: SourcePosition) -> bool:
+        return False
+
+    def has_both(self, _event: SourcePosition, _later: SourcePosition) -> bool | None:
+        if isinstance(self.answer, SourceUnavailable):
+            raise self.answer
+        return self.answer
+
+
+def test_table_waits_for_the_source_if_a_transaction_goes_back() -> None:
+    log = [event("a:1", 9, 100), event("a:1", 9, 120), event("a:1", 9, 110)]
+    with pytest.raises(SourceUnavailable):
+        run(log, binlog=Answers(SourceUnavailable("cannot reach MySQL")))
+    with pytest.raises(TransactionInterrupted):
+        run(log, binlog=Answers(None))
+    assert sum(run(log, binlog=Answers(None, must_answer=False)).events.values()) == 2
+    assert sum(run(log, binlog=Answers(True)).events.values()) == 2
+    assert sum(run(log, binlog=Answers(False)).events.values()) == 3
+
+
+def test_table_pauses_if_another_server_sends_new_transactions_before_the_rest_of_an_older_one() -> None:
+    """It does not preserve the order of commits; a:2 may have been interrupted."""
+    log = [*SENT[:2], event("a:3", 9, 1000), event("a:2", 9, 1100)]
+    with pytest.raises(TransactionInterrupted):
+        run(log, binlog=Answers(True))
+    assert sum(run(log, binlog=Answers(False)).events.values()) == 3
+
+
 @dataclass
 class Cluster:
     """Servers that replicate each other, and a connector that reads one of them at a time.
@@ -94,6 +129,7 @@ class Cluster:
         touched: the transactions that change the table.
         sent: the transactions that the connector sent, in their order, as far as it remembers.
         begun: a transaction within which it was interrupted, and how many of its events it had sent.
+        must_answer: whether a table waits for the source's answer.
         answers: whether the source tells what its binlog has.
     """
 
@@ -101,6 +137,7 @@ class Cluster:
     logs: list[list[Gtid]]
     files: list[int]
     touched: set[Gtid]
+    must_answer: bool
     answers: bool
     server: int = 0
     sent: list[Gtid] = field(default_factory=list)
@@ -119,13 +156,14 @@ class Cluster:
         # Some replicas do not preserve the order of commits.
         files = r.choices(range(1, 5), k=3)
         shared = {i for i in range(3) if files.count(files[i]) > 1}
-        ways = [0 if i in shared else r.choice((0, 0, 3)) for i in range(3)]
+        ways = r.choices((0, 0, 3), k=3)
         logs = [
             [g for _, g in sorted((i + r.uniform(0, way) * (i > 2), g) for i, g in enumerate(commits))]
             for way in ways
         ]
         touched = {g for g in commits if g[1] == 1 or r.random() < 0.7}
-        return cls(r, logs, files, touched, answers=bool(shared) or r.random() < 0.5)
+        must_answer = bool(shared) or r.random() < 0.5
+        return cls(r, logs, files, touched, must_answer, answers=r.random() < 0.7)
 
     def read(self, most: int) -> list[DecodedEvent]:
         """Send transactions that the connector has not, in the order of the server's binlog."""
@@ -161,6 +199,8 @@ class Cluster:
 
     def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
         """Return whether the server that is read has both positions in one transaction."""
+        if not self.answers and self.must_answer:
+            raise SourceUnavailable("cannot reach MySQL")
         if not self.answers or binlog_number(event.file) != self.files[self.server]:
             return None
         for gtid in self.touched:
@@ -180,7 +220,7 @@ class Cluster:
 
 @dataclass
 class Mirror:
-    """Counts the events of each transaction that were not delivered before, until it pauses."""
+    """Counts the events of each transaction that were not delivered before, until it pauses or waits."""
 
     cluster: Cluster
     found: Counter[tuple[Gtid, int]] = field(default_factory=Counter)
@@ -199,7 +239,7 @@ class Mirror:
         start = self.progress[0].next_offset if self.progress else 0
         try:
             stats = run(batch, self.progress, tail=self.cluster.random.choice((1, 16)), binlog=self.cluster)
-        except TransactionInterrupted:
+        except (TransactionInterrupted, SourceUnavailable):
             self.paused = True
             return
         self.progress = {p: PartitionProgress(s.next_offset, again(s)) for p, s in stats.progress.items()}

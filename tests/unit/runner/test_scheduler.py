@@ -17,6 +17,7 @@ from replicator.errors import (
     LakeUnavailable,
     LogUnavailable,
     MissingSchema,
+    SourceUnavailable,
     TablePaused,
     UnsupportedChange,
 )
@@ -313,8 +314,11 @@ def test_unexpected_errors_of_a_table_stop_that_table_only(
     assert harness.done == ["shop.users"]
 
 
-def test_table_with_commit_conflicts_is_tried_until_there_is_none(harness: SchedulerHarness) -> None:
-    harness.broken["shop.orders"] = CommitConflict("another commit")
+@pytest.mark.parametrize("error", [CommitConflict("another commit"), SourceUnavailable("cannot reach MySQL")])
+def test_table_is_tried_until_what_ends_by_itself_has_ended(
+    harness: SchedulerHarness, error: Exception
+) -> None:
+    harness.broken["shop.orders"] = error
     for _ in range(9):
         harness.mirror.advance(ENDS)
     assert harness.mirror.summary().paused == {}

@@ -15,6 +15,7 @@ from replicator.errors import (
     LogUnavailable,
     MissingSchema,
     RegistryRefused,
+    SourceUnavailable,
     TablePaused,
     UnsupportedChange,
 )
@@ -40,6 +41,7 @@ ORDERS, USERS = TableId("shop", "orders"), TableId("shop", "users")
         # `check_log`, which follows, finds which topic lacks events.
         (DataLossError("x"), Verdict.PROBE),
         (CommitConflict("x"), Verdict.RETRY),
+        (SourceUnavailable("x"), Verdict.RETRY),
         (KeyError("x"), Verdict.PROBE),
         (OverflowError("x"), Verdict.PROBE),
         (MemoryError(), Verdict.PROBE),

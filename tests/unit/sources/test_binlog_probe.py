@@ -69,12 +69,23 @@ def test_source_that_does_not_answer_is_not_asked_again_at_once() -> None:
     assert binlog.asked == [AT]
 
 
+def test_source_that_must_answer_is_asked_each_time() -> None:
+    binlog = Silent()
+    probe = BinlogProbe(False, binlog, must_answer=True)
+    for _ in range(2):
+        with pytest.raises(SourceUnavailable):
+            probe.has_both(AT, AT)
+    assert binlog.asked == [AT, AT]
+
+
 def test_probe_follows_the_configuration() -> None:
     source = {"url": "mysql://u@h/shop", "tables": ["shop.*"]}
     for transactions in (True, False):
         probe = BinlogProbe.of(minimal_config(source=source, log={**KAFKA, "transactions": transactions}))
         assert probe.compresses is transactions
         assert probe.binlog is not None
+        assert probe.must_answer
+    assert not BinlogProbe.of(minimal_config(source=source)).must_answer
     archive = BinlogProbe.of(minimal_config())
     assert archive.binlog is None
     assert archive.may_be_compressed(AT) is None
