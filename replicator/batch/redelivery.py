@@ -44,14 +44,14 @@ from replicator.model.seen_transactions import SeenTransactions
 
 
 class Binlog(Protocol):
-    """What the source's binlog has at the positions of events; it may ask the source.
+    """What the source's binlog has at the positions of events; it may ask the source."""
 
-    Attributes:
-        must_answer: whether it must be known of events that may have been sent again from which server's binlog they
-            are. Otherwise, unless the source tells, they are taken to be from one.
-    """
+    @property
+    def must_answer(self) -> bool:
+        """Whether it must be known of events that may have been sent again from which server's binlog they are.
 
-    must_answer: bool
+        Otherwise, unless the source tells, they are taken to be from one.
+        """
 
     def may_be_compressed(self, position: SourcePosition) -> bool | None:
         """Return whether a compressed transaction is, or may be, at a position.

@@ -1,7 +1,5 @@
 """The law of whole stories, against the oracle: whatever happens to source, log, process and lake, and in any order,
 each table equals the source's at its marker and has each change once, or is paused for a reason that the story tells.
-
-Left out are partitions that are added before everything was read.
 """
 
 import random
@@ -70,6 +68,7 @@ def random_story(seed: int) -> Story:
         seed=seed,
         shapes=chance.choice(TABLES),
         partitions=chance.choice((1, 1, 2)),
+        lists_partitions=chance.random() < 0.7,
         with_schemas=chance.random() < 0.5,
         strategy=chance.choice(strategies),
         format_version=format_version,

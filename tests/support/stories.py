@@ -2,9 +2,8 @@
 
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
@@ -13,11 +12,9 @@ from pyiceberg.exceptions import NoSuchTableError
 from replicator.lake.catalog import Lake
 from replicator.lake.reader import newest_marker
 from replicator.maintenance.table_reader import Target
-from replicator.model.records import RawRecord
 from replicator.operations.maintain import maintain_tables
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
-from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.oracle.compare import (
     assert_changes_equal,
     assert_changes_once,
@@ -31,6 +28,7 @@ from tests.oracle.model import DATABASE, Record, SourceTable
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.replicated_log import ReplicaBinlog, binlog_place, replicate
+from tests.support.story_log import StoryLog
 from tests.support.story_steps import (
     AddPartition,
     Change,
@@ -59,27 +57,6 @@ REWRITE: Final = (
     "CALL lake.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
 )
 ROLL_BACK: Final = "CALL lake.system.rollback_to_snapshot('{table}', {snapshot})"
-
-
-class StoryLog(ArchiveChangeLog):
-    """An archive that grows while a mirror follows it, with topics that have ids."""
-
-    grows = True
-
-    def __init__(self, path: Path, ids: Mapping[str, str]) -> None:
-        super().__init__(path)
-        self._ids = ids
-        self._read: dict[int, int] = {}
-
-    def topic_id(self, topic: str) -> str:
-        return self._ids.get(topic, "first")
-
-    def schema_changes(self) -> Iterator[RawRecord]:
-        topic = self.topic_prefix
-        for partition in self.reader.partitions(topic):
-            for e in self.reader.events(topic, partition, self._read.get(partition, 0)):
-                self._read[partition] = e.offset + 1
-                yield RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
 
 
 @dataclass
@@ -134,7 +111,9 @@ class StoryPlayer:
         self._delivered = 0
         self._floor = len(self.source.records)
         """A connector writes no earlier record again."""
-        lake.open_log = lambda path: StoryLog(path, self._ids)
+        lake.open_log = lambda path: StoryLog(
+            path, self._ids, self.source.partitions if story.lists_partitions else None
+        )
         lake.driver_max_events = story.driver_max_events
         lake.format_version = story.format_version
         self.config = lake.config(
@@ -186,9 +165,7 @@ class StoryPlayer:
             case RecreateTopic():
                 self._recreate(self._table(step.table), with_snapshot=step.snapshot)
             case AddPartition():
-                self._commit(Commit(end=True))
-                self.source.partitions += 1
-                self._floor = self._delivered
+                self._add_partition()
 
     def _table(self, number: int) -> SourceTable:
         return self.source.tables[number % len(self.source.tables)]
@@ -205,6 +182,19 @@ class StoryPlayer:
         self._log += new
         self._delivered = end
         self._answer_of_source()
+
+    def _add_partition(self) -> None:
+        if not self.story.lists_partitions:
+            # An archive does not tell the number of partitions.
+            self._commit(Commit(end=True))
+        self.source.partitions += 1
+        self._floor = self._delivered
+        if self.story.lists_partitions:
+            log: Any = self.mirror.context.log
+            log.list_partitions(self.source.partitions)
+            for fate in self.fates.values():
+                fate.pauses.add("changes of one row may be in two of them")
+                fate.must_pause = True
 
     def _fail_over(self, step: FailOver) -> None:
         if self._has_switched:

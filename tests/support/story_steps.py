@@ -69,7 +69,7 @@ class RecreateTopic:
 
 @dataclass(frozen=True)
 class AddPartition:
-    """All topics get another partition, once the mirror has read everything."""
+    """All topics get another partition. If the log does not list partitions, the mirror has read everything before."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,15 @@ Step = (
 
 @dataclass(frozen=True)
 class Story:
-    """A source with some tables, and what happens then; `seed` chooses what the steps leave open."""
+    """A source with some tables, and what happens then; `seed` chooses what the steps leave open.
+
+    If it `lists_partitions`, the log tells how many partitions a topic has, as Kafka does; an archive does not.
+    """
 
     seed: int
     shapes: tuple[str, ...]
     partitions: int
+    lists_partitions: bool
     with_schemas: bool
     strategy: str
     format_version: int
@@ -116,7 +120,8 @@ class Story:
         """Return the story as a list."""
         encoding = "JSON with schemas" if self.with_schemas else "JSON without schemas"
         head = (
-            f"story with seed {self.seed}: tables {', '.join(self.shapes)}; partitions {self.partitions}; {encoding}; "
+            f"story with seed {self.seed}: tables {', '.join(self.shapes)}; partitions {self.partitions}"
+            f"{' (listed)' if self.lists_partitions else ''}; {encoding}; "
             f"strategy {self.strategy}, format version {self.format_version}; driver_max_events "
             f"{self.driver_max_events}"
         )

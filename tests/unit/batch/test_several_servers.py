@@ -88,7 +88,7 @@ def test_transactions_of_two_files_are_redelivered_by_the_same_server() -> None:
 class Answers:
     """A binlog that gives one answer, or none."""
 
-    answer: bool | None | SourceUnavailable
+    answer: bool | SourceUnavailable | None
     must_answer: bool = True
 
     def may_be_compressed(self, _: SourcePosition) -> bool:
