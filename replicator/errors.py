@@ -47,7 +47,7 @@
     │   ├── TransactionsNotNumbered          an event that may be a repeated one or a second equal change
     │   ├── TransactionInterrupted           a transaction of which events may have been sent twice after a fail-over
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
-    │   ├── EventsWrong                      events of a table that do not tell its rows
+    │   ├── EventsWrong                      events of a table that do not show its rows
     │   ├── SnapshotLacksTable               a repeated snapshot without rows of a table that has rows in the lake
     │   ├── LateDefinition                   events with other columns than the definition of their table has
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
@@ -294,7 +294,7 @@ class PartitionsAdded(SchemaError):
 
 
 class EventsWrong(SchemaError):
-    """The events of a table do not tell its rows: an XA transaction was rolled back, or a statement or a foreign key
+    """The events of a table do not show its rows: an XA transaction was rolled back, or a statement or a foreign key
     changed rows without events.
 
     The binlog tells that only once.

@@ -71,7 +71,7 @@ class SourceConfig(Section):
     """`[source]`: the MySQL server, and the tables to mirror.
 
     `ssl_mode` is "preferred" to encrypt connections if the server can, or "disabled". With `watch_binlog`, the mirror
-    of a Kafka log reads the server's binlog too, and looks for changes that the events do not tell. `cascades` is
+    of a Kafka log reads the server's binlog too, and looks for changes that the events do not show. `cascades` is
     what it does with tables whose rows foreign keys may have changed without events.
     """
 

@@ -1,4 +1,4 @@
-"""Watch the source's binlog beside the stream, for changes that the events do not tell as they are.
+"""Watch the source's binlog beside the stream, for changes that the events do not show as they are.
 
 A thread reads the binlog; see `sources.binlog.deviations`. The scheduler's thread pauses the tables of what it finds,
 and they are healed as others are. A table is not paused before the connector has read past the transaction: a re-read
@@ -224,7 +224,7 @@ class BinlogWatch:
             if table not in self._warned:
                 self._warned.add(table)
                 _LOG.warning(
-                    "rows may have changed by a foreign key, and events do not tell",
+                    "a foreign key may have changed rows without events",
                     table=str(table),
                     at=str(deviation),
                     next=f'run: replicator verify --repair {table}; or set cascades = "reread" in [source]',
@@ -259,6 +259,6 @@ def _is_same_cascade(one: _Suspected, other: _Suspected) -> bool:
 
 def _error(table: TableId, deviation: Deviation) -> EventsWrong:
     return EventsWrong(
-        f"the events of {table} do not tell its rows: {deviation.kind}, at {deviation}",
+        f"the events of {table} do not show its rows: {deviation.kind}, at {deviation}",
         f"read the table again: replicator heal {table}",
     )

@@ -69,7 +69,7 @@ class Rereads:
     Attributes:
         ended: the requests that this process has carried out.
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
-        watch: finds what the events do not tell; None if the binlog is not watched.
+        watch: finds changes that the events do not show; None if the binlog is not watched.
         snapshots: finds the tables that were empty at a repeated snapshot; None if nothing checks that.
         rewinds: the lost events that the connector sends again, so that their tables need no re-read.
     """

@@ -1,4 +1,4 @@
-"""Find the transactions in a binlog whose rows the change events do not tell. Pure: from listed events to deviations.
+"""Find the transactions in a binlog whose rows the change events do not show. Pure: from listed events to deviations.
 
 - MySQL writes the row events of an XA transaction when it is prepared, and Debezium emits them as if they were
   committed. `XA COMMIT` or `XA ROLLBACK` follows as an event of its own, perhaps much later.
@@ -42,7 +42,7 @@ class ListedEvent(NamedTuple):
 
 
 class DeviationKind(StrEnum):
-    """Why the change events do not tell the rows."""
+    """Why the change events do not show the rows."""
 
     ROLLED_BACK = "a prepared XA transaction was rolled back"
     STATEMENT = "a statement was logged without its rows"
@@ -67,7 +67,7 @@ class BinlogPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A transaction whose rows the change events do not tell.
+    """A transaction whose rows the change events do not show.
 
     Attributes:
         kind: why.
@@ -110,7 +110,7 @@ class _Transaction:
 
     Attributes:
         by_id: the tables of its row events, by the number that these have.
-        deleted: the tables of which it deleted rows, if the events do not tell what foreign keys did then.
+        deleted: the tables of which it deleted rows, if the events do not show what foreign keys did then.
         updated: the same of updated rows.
     """
 

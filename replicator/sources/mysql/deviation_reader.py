@@ -1,4 +1,4 @@
-"""Read the source's binlog bit by bit, and find the transactions whose rows the change events do not tell.
+"""Read the source's binlog bit by bit, and find the transactions whose rows the change events do not show.
 
 `SHOW BINLOG EVENTS` needs REPLICATION SLAVE, as the connector does, and the end of the binlog REPLICATION CLIENT.
 """
