@@ -33,7 +33,7 @@ TABLES = (
     "INSERT INTO places VALUES (1, NULL), (2, 1), (3, 2), (4, NULL)",
     "INSERT INTO pets VALUES (1, 5)",
 )
-TOLD = "rows may have changed by a foreign key, and events do not tell"
+TOLD = "a foreign key may have changed rows without events"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Changes that the events of a real source do not tell: rolled back XA transactions, and statements without rows."""
+"""Changes that the events of a real source do not show: rolled back XA transactions, and statements without rows."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
