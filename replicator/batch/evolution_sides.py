@@ -14,6 +14,7 @@ from replicator.schema.changes import (
     DeleteRows,
     KeepRows,
     MoveColumn,
+    NarrowType,
     SchemaState,
 )
 from replicator.schema.evolution import LakeSide, Plan, SourceSide
@@ -39,7 +40,8 @@ def lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> Lake
     if history.versions[0].at > known.at:
         return LakeSide(columns, retired, key, users=users)
     version = history.versions[history.index_at(known.at)]
-    return LakeSide(columns, retired, version.schema.key or key, version.source_types, users)
+    nullable = frozenset(c.name for c in version.schema.columns if c.nullable)
+    return LakeSide(columns, retired, version.schema.key or key, version.source_types, users, nullable)
 
 
 def source_side(
@@ -73,7 +75,8 @@ def next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaSt
     version = schema.version
     at = max(known.at, version.at)
     converted = {c.name for c in found.changes if isinstance(c, ChangeType)}
-    made = [c for c in found.changes if not (isinstance(c, MoveColumn) and c.name in converted)]
+    made = [c for c in found.changes if not isinstance(c, NarrowType)]
+    made = [c for c in made if not (isinstance(c, MoveColumn) and c.name in converted)]
     lines = [str(c) for c in made] + [f"ignored: {c}" for c in found.ignored if known.at < version.at]
     if not lines:
         return SchemaState(at, found.retired, notes=known.notes)

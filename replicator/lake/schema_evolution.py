@@ -23,6 +23,7 @@ from replicator.schema.changes import (
     ChangeType,
     DeleteRows,
     DropColumn,
+    NarrowType,
     Recreate,
     RenameColumn,
     RetireColumn,
@@ -44,12 +45,15 @@ def evolve(
     """Apply `changes`; see `alter` for the arguments.
 
     Raises:
-        UnknownValues: a value cannot be converted; nothing was changed.
+        UnknownValues: a value cannot be converted, or does not fit; nothing was changed.
         CommitConflict: the table was changed since it was loaded.
     """
+    rows_stay = not table.is_empty and not any(isinstance(c, Recreate) for c in changes)
+    if rows_stay:
+        _check_fit(lake, table, [c for c in changes if isinstance(c, NarrowType)])
+    changes = [c for c in changes if not isinstance(c, NarrowType)]
     _apply_deletes(lake, table, changes)
     conversions = [c for c in changes if isinstance(c, ChangeType)]
-    rows_stay = not table.is_empty and not any(isinstance(c, Recreate) for c in changes)
     deletes = _needed_deletes(lake, table, changes) if rows_stay else []
     if not (conversions or deletes) or not rows_stay:
         alter(lake, table, changes, properties, key=key, fill=fill)
@@ -142,6 +146,27 @@ def _needed_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange
         return []
     rows = lake.spark.read.table(table.sql_name)
     return [condition for condition in conditions if not rows.where(condition).isEmpty()]
+
+
+def _check_fit(lake: Lake, table: LakeTable, narrowed: Sequence[NarrowType]) -> None:
+    """Check that all values in the lake fit the types of the source, unless the lake still lacks the source's values.
+
+    Raises:
+        UnknownValues: a value does not fit.
+    """
+    lacking = {*table.pending_fills(), *table.unfilled()}
+    checks = [c for c in narrowed if c.was not in lacking]
+    if not checks:
+        return
+    conditions = [c.unfit.format(quoted(c.was)) for c in checks]
+    (found,) = lake.spark.sql(sql.count_rows(table.sql_name, conditions)).collect()
+    for change, count in zip(checks, found, strict=True):
+        if count:
+            raise UnknownValues(
+                f"type of column {change.was} changed from {change.declared}, and {count} of its values in the lake "
+                "do not fit: the source has changed them",
+                "read the table again: replicator heal DATABASE.TABLE",
+            )
 
 
 def _check(lake: Lake, table: LakeTable, conversions: Sequence[ChangeType]) -> None:

@@ -44,6 +44,11 @@ def delete(target: str, condition: str) -> str:
     return f"DELETE FROM {target} WHERE {condition}"
 
 
+def count_rows(source: str, conditions: Sequence[str]) -> str:
+    """Build a query that counts the rows of `source` (already quoted) for which each condition is true."""
+    return f"SELECT {', '.join(f'COUNT_IF({condition})' for condition in conditions)} FROM {source}"
+
+
 def lost_values(source: str, values: Sequence[tuple[str, str]]) -> str:
     """Build a query that counts, for each (quoted column, expression), the rows where only the expression is null."""
     counts = ", ".join(f"COUNT_IF({old} IS NOT NULL AND ({new}) IS NULL)" for old, new in values)

@@ -105,6 +105,25 @@ class ChangeType:
 
 
 @dataclass(frozen=True, slots=True)
+class NarrowType:
+    """Check that all values of a column fit a narrower type of the source; otherwise the source has changed them.
+
+    Attributes:
+        name, was, declared: see `ChangeType`.
+        unfit: Spark SQL that is true for values which do not fit; ``{0}`` is the value.
+    """
+
+    kind: ClassVar[ChangeKind] = "type"
+    name: str
+    was: str
+    unfit: str
+    declared: str
+
+    def __str__(self) -> str:
+        return f"narrow type of column {self.name} from {self.declared}"
+
+
+@dataclass(frozen=True, slots=True)
 class MoveColumn:
     """Move a column after the column `after`, or to the front if that is None."""
 
@@ -183,6 +202,7 @@ SchemaChange = (
     | RenameColumn
     | WidenType
     | ChangeType
+    | NarrowType
     | MoveColumn
     | ChangeKey
     | Recreate

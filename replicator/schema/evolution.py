@@ -16,6 +16,7 @@ from replicator.schema.changes import (
     DropColumn,
     KeepRows,
     MoveColumn,
+    NarrowType,
     Policy,
     Recreate,
     RenameColumn,
@@ -24,7 +25,7 @@ from replicator.schema.changes import (
     UnloggedPolicy,
     WidenType,
 )
-from replicator.schema.conversions import needs_rewrite, rewriting
+from replicator.schema.conversions import needs_rewrite, rewriting, unfit_values
 
 Policies = Mapping[ChangeKind, Policy | UnloggedPolicy]
 
@@ -44,6 +45,7 @@ class LakeSide:
         key: the key of the schema version that the table has.
         source_types: column → source type in that version, if known.
         users: columns that others added, which are not among `columns`.
+        nullable: columns that may be NULL in that version, if known.
     """
 
     columns: Mapping[str, LakeType]
@@ -51,6 +53,7 @@ class LakeSide:
     key: tuple[str, ...] = ()
     source_types: Mapping[str, str] = field(default_factory=dict)
     users: frozenset[str] = frozenset()
+    nullable: frozenset[str] = frozenset()
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -293,6 +296,7 @@ class _Planner:
             was = self.origin.get(column.name)
             if was is None:
                 continue
+            found += self._narrowed(was, column)
             change = self._type_change(was, column)
             if change is None:
                 continue
@@ -330,6 +334,20 @@ class _Planner:
                 _READ_AGAIN,
             )
         return ChangeType(column.name, was, old, column.type, using, declared)
+
+    def _narrowed(self, was: str, column: Column) -> list[SchemaChange]:
+        """Return the checks of a column that cannot have all values of the type that it had."""
+        if self.additive or self.rows_known or self.source.recreated:
+            return []
+        native, now = self.lake.source_types.get(was), self.source.source_types.get(column.name)
+        if native is None or now is None:
+            return []
+        found: list[SchemaChange] = []
+        if (unfit := unfit_values(native, now)) is not None:
+            found.append(NarrowType(column.name, was, unfit, f"{native} to {now}"))
+        if was in self.lake.nullable and not column.nullable:
+            found.append(NarrowType(column.name, was, "{0} IS NULL", f"{native} NULL to {now} NOT NULL"))
+        return found
 
     def _adds(self) -> list[SchemaChange]:
         found: list[SchemaChange] = []

@@ -12,7 +12,7 @@ from typing import Final
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.schema.binlog_order import Boundary, VersionStart, binlog_key
-from replicator.schema.conversions import needs_rewrite
+from replicator.schema.conversions import needs_rewrite, unfit_values
 from replicator.schema.partition_layout import PartitionChange, PartitionLayout
 from replicator.schema.row_conditions import PartitionCondition
 from replicator.schema.table_keys import KeyChange, TableKeys
@@ -282,7 +282,7 @@ class SchemaHistory:
         called = [*self._last_names(since, index)]
         if len(set(called)) < len(called):
             return True
-        return has_conversion(old, version)
+        return has_conversion(old, version) or _is_narrowed(old, version)
 
 
 def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | None]:
@@ -293,6 +293,17 @@ def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | Non
 def has_conversion(old: SchemaVersion, new: SchemaVersion) -> bool:
     """Return whether the source converted the values of any column; see `_converted`."""
     return any(_converted(old, was, new, now) for was, now in new.carried.items() if was in old.schema.names)
+
+
+def _is_narrowed(old: SchemaVersion, new: SchemaVersion) -> bool:
+    """Return whether any column cannot have all values that it could have before."""
+    for was, now in new.carried.items():
+        before, after = old.schema.column(was), new.schema.column(now)
+        if before is not None and after is not None and before.nullable and not after.nullable:
+            return True
+        if unfit_values(old.source_types.get(was), new.source_types.get(now)) is not None:
+            return True
+    return False
 
 
 def _converted(old: SchemaVersion, was: str, new: SchemaVersion, now: str) -> bool:

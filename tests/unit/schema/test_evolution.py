@@ -174,9 +174,9 @@ def test_evolution_moves_as_few_columns_as_possible() -> None:
 
 def test_evolution_of_a_changelog_retires_columns() -> None:
     a = Column("a", STRING)
-    source_types = ({"a": "INT"}, {"a": "VARCHAR(9)"})
+    source_types = ({"a": "INT"}, {"a": "VARCHAR(11)"})
     converted = planned({"id": LONG, "a": INT}, schema(ID, a), source_types=source_types, changelog=True)
-    change = ChangeType("a", "a", INT, STRING, "CAST({0} AS STRING)", "INT to VARCHAR(9)")
+    change = ChangeType("a", "a", INT, STRING, "CAST({0} AS STRING)", "INT to VARCHAR(11)")
     changes = (RetireColumn("a", "a__was_int"), AddColumn(a, "id"))
     assert converted == Plan(changes, (), ("a__was_int",), (change,))
     dropped = planned({"id": LONG, "a": INT}, schema(ID), changelog=True)
