@@ -1,4 +1,4 @@
-"""A column becomes narrower: without strict `sql_mode`, MySQL changes values that do not fit, and no event tells that."""
+"""A column becomes narrower. Without strict `sql_mode`, MySQL changes values that do not fit, without an event."""
 
 from typing import Any
 
