@@ -30,8 +30,10 @@ from replicator.model.batch_stats import (
     UNKNOWN_SCHEMA_CODE,
     BatchStats,
     DuplicateRange,
+    EarliestEvent,
 )
 from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
+from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead
@@ -39,6 +41,8 @@ from replicator.model.truncate import Truncate
 
 _SNAPSHOT_CODES: Final = (OP_CODES["r"], FIRST_READ_CODE, LAST_READ_CODE)
 """Codes of rows from a snapshot of the whole table."""
+_COMPARED: Final = ("position_key", "ts_ms", "gtid_origin", "gtid_number")
+"""What events and schema versions are compared by."""
 
 
 def collect_stats(
@@ -91,6 +95,7 @@ def collect_stats(
             for r, p in zip(ranges, partitions, strict=True)
             if p.last_change is not None
         },
+        earliest=_earliest({name: numbers[name][good] for name in _COMPARED}, details),
     )
 
 
@@ -174,6 +179,28 @@ def _are_later(
     """Return which events are of a later transaction than another one; they are new, whatever their position is."""
     found = details.fetched(partition, offsets)
     return np.array([is_later_transaction(event.gtid, than) for event in found], dtype=bool)
+
+
+def _earliest(numbers: Mapping[str, Longs], details: EventDetails) -> EarliestEvent | None:
+    """Return the earliest of the events with these numbers; see `BatchStats`.
+
+    The beginning of a schema version is compared by one rule with all of them; see `schema.binlog_order`.
+    """
+    origins, times = numbers["gtid_origin"], numbers["ts_ms"]
+    if not len(origins) or (origins != origins[0]).any() or (not times.min() and times.any()):
+        return None
+    gtid = None
+    if origins[0]:
+        lowest, highest, origin = (
+            int(numbers["gtid_number"].min()),
+            int(numbers["gtid_number"].max()),
+            details.origin(int(origins[0])),
+        )
+        if origin is None or Transaction(origin, lowest).line != Transaction(origin, highest).line:
+            return None
+        gtid = str(Transaction(origin, lowest))
+    packed = PackedPosition(int(numbers["position_key"].min()), 0)
+    return EarliestEvent(packed.unpack(gtid=gtid), int(times.min()))
 
 
 def _events_by_op(codes: Longs) -> dict[str, int]:

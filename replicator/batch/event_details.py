@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
 
 Longs = npt.NDArray[np.int64]
@@ -46,6 +47,12 @@ class EventDetails:
         """Return the GTID of an event; None if it has none, or if it is not near the end of a range."""
         found: str | None = self._row(partition, offset)["gtid"]
         return found
+
+    def origin(self, gtid_origin: int) -> str | None:
+        """Return the origin of transactions by its hash; None if no event near the end of a range has it."""
+        same = self._known.filter(pc.equal(self._known.column("gtid_origin"), gtid_origin))
+        found = Transaction.parse(same.column("gtid")[0].as_py()) if same.num_rows else None
+        return None if found is None else found.origin
 
     def tx_order(self, partition: int, offset: int) -> int | None:
         """Return the number of an event in its transaction; None if it is unknown."""

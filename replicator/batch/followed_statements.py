@@ -8,8 +8,6 @@ records the decision; the mirror does what is recorded there, so that both agree
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pyspark.sql import functions as F
-
 from replicator.batch.context import MirrorContext
 from replicator.batch.partition_counts import number_of
 from replicator.batch.table_batch import BatchSchema, TableBatch
@@ -88,8 +86,10 @@ def refuse_late_events(batch: TableBatch) -> None:
     at, history = int(text), batch.schema.history
     found = next((v for v in history.versions if v.at == at), None)
     start = VersionStart(at & ((1 << GENERATION_SHIFT) - 1)) if found is None else found.start
-    key, gtid, ts_ms = _earliest(batch)
-    if key is None or start.is_before(replace(PackedPosition(key, 0).unpack(), gtid=gtid), ts_ms or 0):
+    earliest = batch.stats.earliest
+    if earliest is not None and start.is_before(earliest.position, earliest.ts_ms):
+        return
+    if not _has_events_before(batch, start):
         return
     kind = UnloggedChange if heals_rows(batch.options.schema_changes) else UnsupportedChange
     raise kind(
@@ -98,15 +98,18 @@ def refuse_late_events(batch: TableBatch) -> None:
     )
 
 
-def _earliest(batch: TableBatch) -> tuple[int | None, str | None, int | None]:
-    """Return position key, GTID and source time of the event with the lowest position."""
+def _has_events_before(batch: TableBatch, start: VersionStart) -> bool:
+    """Return whether an event of a batch is from before a schema version; each event is compared."""
     fields = ["position_key", "gtid", "ts_ms"]
     if batch.task.executor.locates_rows:
-        rows = batch.events.arrow().select(fields).sort_by("position_key").slice(0, 1).to_pylist()
+        events = batch.events.arrow().select(fields)
     else:
-        first = F.min_by(F.struct(*fields), "position_key").alias("first")
-        rows = [row.first.asDict() for row in batch.events.frame.agg(first).collect() if row.first]
-    return tuple(rows[0][name] for name in fields) if rows else (None, None, None)
+        events = batch.events.frame.select(*fields).toArrow()
+    keys, gtids, times = (events.column(name).to_pylist() for name in fields)
+    return any(
+        key is not None and not start.is_before(PackedPosition(key, 0).unpack(gtid=gtid), time or 0)
+        for key, gtid, time in zip(keys, gtids, times, strict=True)
+    )
 
 
 def _recorded(changelog: LakeTable | None) -> Mapping[int, RowCondition]:

@@ -48,6 +48,17 @@ class DuplicateRange:
 
 
 @dataclass(frozen=True, slots=True)
+class EarliestEvent:
+    """The lowest position, the lowest GTID and the earliest source time (milliseconds; 0 if unknown) of some events.
+
+    They may be those of several events. Compared with the beginning of a schema version, no event is earlier.
+    """
+
+    position: SourcePosition
+    ts_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchStats:
     """Statistics of a decoded batch of one table.
 
@@ -67,6 +78,7 @@ class BatchStats:
         resumed: position of the first event of a transaction that a fail-over may have interrupted: events from there
             on may have been delivered before, from another server. None if there is none.
         begins_with_snapshot: whether the first event of any partition is a row of one of `snapshots`.
+        earliest: the earliest of `events`; None if there are none, or if they cannot be compared with each other.
     """
 
     events: Mapping[str, int]
@@ -83,6 +95,7 @@ class BatchStats:
     begins_with_snapshot: bool = False
     resumed: SourcePosition | None = None
     last_changes: Mapping[int, int] = field(default_factory=dict)
+    earliest: EarliestEvent | None = None
 
     @property
     def all_to_apply(self) -> bool:
