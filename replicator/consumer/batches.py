@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -12,6 +12,9 @@ from pyiceberg.table import Table
 
 from replicator.consumer.cursor import Cursor
 from replicator.schema.steps import STEPS_KEY
+
+_TOLD: Final = {"at", "unlogged", "known_from"}
+"""Parts of a step whose outcome a re-read adds to the changes."""
 
 
 class BatchKind(StrEnum):
@@ -80,17 +83,21 @@ def schema_notice(table: Table, schema: Schema, change: str, since: int) -> tupl
         for field in schema.fields
         if field.name != change
     )
-    steps = _steps(table)
-    newest = max((int(step["at"]) for step in steps), default=since)
-    return SchemaNotice(columns, tuple(step for step in steps if int(step["at"]) > since)), max(newest, since)
+    steps = steps_after(table, since)
+    return SchemaNotice(columns, steps), max((int(step["at"]) for step in steps), default=since)
 
 
-def removes_rows(table: Table, since: int) -> bool:
-    """Return whether a schema step of a loaded changelog after binlog key `since` tells of rows that were removed.
+def untold_steps(table: Table, since: int) -> Sequence[Mapping[str, Any]]:
+    """Return the schema steps of a loaded changelog after binlog key `since` that changes do not tell.
 
-    No change tells of them, and the columns may be the same as before.
+    The columns may be the same after such a step, for instance if it only removed rows.
     """
-    return any("removed" in step and int(step["at"]) > since for step in _steps(table))
+    return [step for step in _steps(table) if int(step["at"]) > since and step.keys() - _TOLD]
+
+
+def steps_after(table: Table, since: int) -> tuple[Mapping[str, Any], ...]:
+    """Return the schema steps of a loaded changelog after binlog key `since`."""
+    return tuple(step for step in _steps(table) if int(step["at"]) > since)
 
 
 def _steps(table: Table) -> Sequence[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from replicator.config import Config, load
-from replicator.consumer.batches import Batch, BatchKind, removes_rows, schema_notice
+from replicator.consumer.batches import Batch, BatchKind, schema_notice, untold_steps
 from replicator.consumer.cursor import Cursor, Point, Within, advanced
 from replicator.consumer.files import (
     Coordinate,
@@ -194,7 +194,7 @@ class Feed:
         head = changelog_head(table)
         parts = next_parts(cursor, head)
         reading = Reading(table, head, self.options)
-        if cursor.schema_id != head.schema.schema_id or removes_rows(table, cursor.steps_at):
+        if cursor.schema_id != head.schema.schema_id or untold_steps(table, cursor.steps_at):
             notice = reading.notice(cursor)
             cursor = notice.cursor
             yield notice

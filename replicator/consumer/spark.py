@@ -1,11 +1,14 @@
 """Give a Spark job the history of a table as a DataFrame, and its live changes from exactly that point as a stream."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from replicator.config import CATALOG_NAME, load
+from replicator.consumer.batches import steps_after
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import FROM_CHANGELOG, FROM_MIRROR, Feed
 from replicator.consumer.spark_source import SOURCE, ChangesSource
@@ -24,11 +27,14 @@ class SparkFeed:
         changes: a streaming DataFrame of the changes after the history: the columns of the changelog, in no particular
             order within a micro-batch.
         cursor: where `changes` starts, unless the query's checkpoint says more.
+        steps: what statements did to rows without changes, after `cursor.steps_at`; see `SchemaNotice.steps`. If another
+            one is executed, the query fails, so that it is not missed.
     """
 
     history: DataFrame | None
     changes: DataFrame
     cursor: Cursor
+    steps: tuple[Mapping[str, Any], ...] = ()
 
 
 def spark_changes(
@@ -42,7 +48,8 @@ def spark_changes(
     """Return the history of a table, and a stream of its changes from exactly that point.
 
     Nothing is missing and nothing comes twice. The checkpoint of the query keeps how far it has come: to continue it,
-    start it again with the same checkpoint and the `cursor` of the first time, or any.
+    start it again with the same checkpoint and the `cursor` of the first time. The query fails if the columns of the
+    changelog change, or if a statement changes rows without changes: start it again then, and apply `SparkFeed.steps`.
 
     Args:
         config: the configuration file of the mirror; the driver reads it for each batch.
@@ -60,7 +67,8 @@ def spark_changes(
     with open_catalog(settings.lake) as opened:
         feed = Feed(opened, settings, table)
         cursor = start if isinstance(start, Cursor) else feed.start(start)
-        name = feed.tables.changelog(cursor.changelog).name()[-1]
+        changelog = feed.tables.changelog(cursor.changelog)
+        name, steps = changelog.name()[-1], steps_after(changelog, cursor.steps_at)
     history, lake = None, settings.lake
     if cursor.image is not None:
         history = _snapshot(spark, quoted(catalog, lake.namespace, name), cursor.image.snapshot_id)
@@ -69,10 +77,11 @@ def spark_changes(
         history = _snapshot(spark, quoted(catalog, lake.changes_namespace, name), cursor.scan.snapshot_id)
         cursor = cursor.at_end_of(cursor.scan)
     spark.dataSource.register(ChangesSource)
+    told = max((int(step["at"]) for step in steps), default=cursor.steps_at)
     stream = spark.readStream.format(SOURCE).options(
-        config=str(Path(config).resolve()), table=table, cursor=cursor.to_json()
+        config=str(Path(config).resolve()), table=table, cursor=cursor.to_json(), steps_at=str(told)
     )
-    return SparkFeed(history, stream.load(), cursor)
+    return SparkFeed(history, stream.load(), cursor, steps)
 
 
 def _check(cursor: Cursor) -> None:

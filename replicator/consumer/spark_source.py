@@ -4,13 +4,13 @@ Iceberg's own stream begins with the oldest snapshot that still exists, and leav
 see docs/adr/0036-consumers-continue-by-snapshot-or-offset.md. Here, the offset of a batch is a `Cursor`, so Spark's
 checkpoint continues as exactly as any other consumer. The driver plans files, the executors read them.
 
-Options: `config` (a file), `table`, and `cursor` (where a new query starts). The package must be installed on the
-executors.
+Options: `config` (a file), `table`, `cursor` (where a new query starts), and `steps_at` (binlog key of the newest schema
+step that the program knows; by default that of the cursor). The package must be installed on the executors.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from replicator.config import load
+from replicator.consumer.batches import untold_steps
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.files import FileReader, LogFile, appended_files, change_column_of, live_files
 from replicator.consumer.heads import changelog_head
@@ -84,25 +85,33 @@ class FilePart(InputPartition):
 
 
 class ChangesReader(DataSourceStreamReader):
-    """Plans the batches of a query, and reads them. Its offsets are cursors."""
+    """Plans the batches of a query, and reads them. Its offsets are cursors, with the newest step that it was told."""
 
     def __init__(self, options: Mapping[str, str], schema: T.StructType) -> None:
         self._options, self._schema = options, schema
+        cursor = Cursor.from_json(options["cursor"])
+        self._known_from = cursor.steps_at
+        self._start = replace(cursor, steps_at=int(options.get("steps_at", cursor.steps_at)))
         self._latest: Cursor | None = None
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         """Return where a new query starts."""
-        return {"cursor": self._options["cursor"]}
+        return {"cursor": self._start.to_json()}
 
     def latestOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """Return the newest state of the changelog."""
-        start = Cursor.from_json(self._options["cursor"])
+        """Return the newest state of the changelog.
+
+        Raises:
+            UnsupportedChange: a statement changed rows without changes, and the query was not told of it.
+        """
+        start = self._start
         with _opened(self._options, start.changelog) as table:
+            self._refuse_untold_steps(table)
             point = changelog_head(table).point
         # A commit without rows is no reason for a batch.
         known = self._latest or (start if start.scan is None else None)
         if known is None or known.at.snapshot_id != point.snapshot_id:
-            known = Cursor(start.table, start.changelog, point)
+            known = Cursor(start.table, start.changelog, point, steps_at=start.steps_at)
         self._latest = known
         return {"cursor": known.to_json()}
 
@@ -111,7 +120,7 @@ class ChangesReader(DataSourceStreamReader):
 
         Raises:
             CursorExpired, ForeignChange: as `changes`.
-            UnsupportedChange: the changelog has other columns than the query.
+            UnsupportedChange: the changelog has other columns than the query, or see `latestOffset`.
         """
         since, until = Cursor.from_json(start["cursor"]), Cursor.from_json(end["cursor"]).at
         with _opened(self._options, since.changelog) as table:
@@ -120,6 +129,7 @@ class ChangesReader(DataSourceStreamReader):
                     f"the changelog of {since.table} has other columns than the query that reads it",
                     "start the query again: it continues with the new columns",
                 )
+            self._refuse_untold_steps(table, since.steps_at)
             metadata, properties = _without_snapshots(table.metadata), dict(table.io.properties)
             found: list[FilePart] = []
             for part in parts_between(since, until, changelog_head(table)):
@@ -132,6 +142,23 @@ class ChangesReader(DataSourceStreamReader):
                     window, files = Window(), appended_files(table, part.snapshot.snapshot_id)
                 found += _file_parts(metadata, properties, files, window)
             return found
+
+    def _refuse_untold_steps(self, table: Table, told: int | None = None) -> None:
+        """Raise UnsupportedChange if a statement changed rows, no change tells it, and the query was not told of it.
+
+        `told` is the newest step that it was told when it stored its offset.
+        """
+        if untold_steps(table, self._start.steps_at):
+            raise UnsupportedChange(
+                f"a statement changed rows of {self._start.table}, and no change tells which",
+                "load the query again with its first cursor, and apply the steps of the feed to the rows that it has",
+            )
+        if told is not None and any(s["at"] <= self._known_from for s in untold_steps(table, told)):
+            raise UnsupportedChange(
+                f"the cursor is from after a statement that changed rows of {self._start.table}, and the checkpoint is "
+                "from before it, so the query was not told of it",
+                "load the query again with the cursor with which it started",
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a file, on an executor."""

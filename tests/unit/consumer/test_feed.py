@@ -15,7 +15,7 @@ from replicator.consumer.feed import FeedOptions
 from replicator.errors import CursorExpired, Unsettled, UsageError
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.restatement import RESTATED_KEY, Restatement
-from replicator.schema.changes import PENDING_FILLS_KEY
+from replicator.schema.changes import PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
 from replicator.schema.row_conditions import RowCondition
 from replicator.schema.steps import STEPS_KEY, SchemaStep, SchemaSteps
 from tests.support.small_changelog import TOPIC, Event, SmallChangelog, events_in, small_changelog
@@ -80,12 +80,22 @@ def test_columns_are_announced_once(log: SmallChangelog) -> None:
     assert [(c.name, c.type) for c in third[0].schema.columns] == [("id", "long"), ("name", "string")]
 
 
+REMOVED = SchemaStep(7, unlogged="DROP PARTITION p0", removed=RowCondition(("id",), "({0} < 5)"))
+
+
+def record(log: SmallChangelog, *steps: SchemaStep) -> None:
+    set_property(log, "shop_changes", STEPS_KEY, SchemaSteps(("id",), steps).to_json())
+
+
+def announced(batches: list[Batch]) -> list[int]:
+    """Return the steps that were announced."""
+    return [step["at"] for b in batches if b.schema is not None for step in b.schema.steps]
+
+
 def test_removed_rows_are_announced_although_the_columns_stay(log: SmallChangelog) -> None:
     log.commit(Event(1, 0))
     first = read(log, "changelog")
-    removed = SchemaStep(7, unlogged="DROP PARTITION p0", removed=RowCondition(("id",), "({0} < 5)"))
-    with log.table().transaction() as transaction:
-        transaction.set_properties({STEPS_KEY: SchemaSteps(("id",), (removed,)).to_json()})
+    record(log, REMOVED)
     second = read(log, end(first))
     assert [b.kind for b in second] == [BatchKind.SCHEMA]
     assert second[0].schema is not None
@@ -93,6 +103,65 @@ def test_removed_rows_are_announced_although_the_columns_stay(log: SmallChangelo
     assert (step["at"], step["removed"]) == (7, {"columns": ["id"], "where": "({0} < 5)"})
     log.commit(Event(2, 1))
     assert [b.kind for b in read(log, end(second))] == [BatchKind.CHANGES]
+
+
+@pytest.mark.parametrize(
+    ("step", "is_told"),
+    [
+        (SchemaStep(7, recreated=True), True),
+        (SchemaStep(7, key_before=("name",)), True),
+        (SchemaStep(7, unlogged="EXCHANGE PARTITION p0", known_from=9), False),
+    ],
+)
+def test_what_no_change_tells_is_announced_although_the_columns_stay(
+    log: SmallChangelog, step: SchemaStep, is_told: bool
+) -> None:
+    log.commit(Event(1, 0))
+    first = read(log, "changelog")
+    record(log, step)
+    assert announced(read(log, end(first))) == [7] * is_told
+
+
+def test_follower_is_told_of_removed_rows_before_the_next_change(log: SmallChangelog) -> None:
+    log.commit(Event(1, 0))
+    feed = log.feed(FeedOptions(poll_seconds=0.01))
+    found = []
+    for batch in feed.batches(feed.start("changelog"), follow=True):
+        found.append(batch)
+        if got([batch]):
+            record(log, REMOVED)
+        elif announced([batch]):
+            feed.stop.set()
+    assert [b.kind for b in found] == [BatchKind.SCHEMA, BatchKind.CHANGES, BatchKind.SCHEMA]
+
+
+def test_removed_rows_are_announced_after_snapshots_were_deleted(log: SmallChangelog) -> None:
+    log.commit(Event(1, 0))
+    first = read(log, "changelog")
+    record(log, REMOVED)
+    log.commit(Event(2, 1))
+    log.expire()
+    second = read(log, end(first))
+    assert (announced(second), got(second)) == ([7], [Event(2, 1)])
+    fresh = read(log, "changelog")
+    assert (announced(fresh), got(fresh)) == ([7], [Event(1, 0), Event(2, 1)])
+
+
+@pytest.mark.parametrize(("at", "steps"), [(6, [7]), (7, [])])
+def test_rows_of_a_mirror_that_has_not_passed_a_statement_are_followed_by_it(
+    log: SmallChangelog, at: int, steps: list[int]
+) -> None:
+    """The changelog records the statement first. A consumer of the mirror's rows before it gets the step."""
+    log.commit(Event(1, 0), Event(2, 1))
+    log.mirror(1, 2)
+    set_property(log, "shop", SCHEMA_KEY, SchemaState(at).to_json())
+    record(log, REMOVED)
+    batches = read(log, "mirror", FeedOptions(batch_rows=1))
+    assert [b.kind for b in batches] == [BatchKind.ROWS, BatchKind.ROWS, BatchKind.SCHEMA]
+    assert announced(batches) == steps
+    # The mirror follows it while its rows are read.
+    set_property(log, "shop", SCHEMA_KEY, SchemaState(7).to_json())
+    assert announced(read(log, batches[0].cursor)) == steps
 
 
 def test_history_is_in_the_order_of_the_log(log: SmallChangelog) -> None:

@@ -15,6 +15,8 @@ from replicator.consumer.spark import spark_changes
 from replicator.consumer.spark_source import ChangesReader, ChangesSource
 from replicator.errors import UnsupportedChange, UsageError
 from replicator.lake.reader import open_catalog
+from replicator.schema.row_conditions import RowCondition
+from replicator.schema.steps import STEPS_KEY, SchemaStep, SchemaSteps
 from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.golden import FOLDER
 from tests.support.packed_lake import unpack
@@ -22,7 +24,16 @@ from tests.support.packed_lake import unpack
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("golden")
+    return unpacked(tmp_path_factory.mktemp("golden"))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A lake that the test may change."""
+    return unpacked(tmp_path)
+
+
+def unpacked(folder: Path) -> Path:
     unpack(FOLDER / "lakes" / "0.1.0.tar.xz", folder)
     file = Path(folder / "shop.toml")
     file.write_text(ARCHIVE_MIRROR, encoding="utf-8")
@@ -35,8 +46,9 @@ def start(config: Path, table: str, where: str = "changelog") -> Cursor:
         return Feed(catalog, settings, table).start(where)
 
 
-def reader(config: Path, cursor: Cursor) -> ChangesReader:
-    source = ChangesSource({"config": str(config), "table": cursor.table, "cursor": cursor.to_json()})
+def reader(config: Path, cursor: Cursor, **options: str) -> ChangesReader:
+    known = {"config": str(config), "table": cursor.table, "cursor": cursor.to_json()}
+    source = ChangesSource(known | options)
     return cloudpickle.loads(cloudpickle.dumps(source.streamReader(source.schema())))
 
 
@@ -82,6 +94,41 @@ def test_query_with_other_columns_is_refused(config: Path) -> None:
     found = ChangesReader(options, orders.schema())
     with pytest.raises(UnsupportedChange, match="other columns"):
         found.partitions(found.initialOffset(), found.latestOffset())
+
+
+REMOVED = SchemaStep(7, unlogged="DROP PARTITION p0", removed=RowCondition(("id",), "({0} < 5)"))
+
+
+def record(config: Path, table: str, *steps: SchemaStep) -> None:
+    with open_catalog(load(config).lake) as catalog:
+        with catalog.load_table(("shop_changes", table)).transaction() as transaction:
+            transaction.set_properties({STEPS_KEY: SchemaSteps(("id",), steps).to_json()})
+
+
+def test_query_is_refused_until_it_is_told_of_removed_rows(own: Path) -> None:
+    """The columns stay the same, and no change tells which rows are gone."""
+    first = replace(start(own, "shop.numbers"), steps_at=-1)
+    running = reader(own, first)
+    offset = running.latestOffset()
+    record(own, "numbers", REMOVED)
+    with pytest.raises(UnsupportedChange, match="no change tells"):
+        running.latestOffset()
+    with pytest.raises(UnsupportedChange, match="no change tells"):
+        running.partitions(running.initialOffset(), offset)
+    again = reader(own, first, steps_at="7")
+    assert again.partitions(offset, again.latestOffset()) == []
+    assert len(rows(again, again.initialOffset(), again.latestOffset())) == 3
+    # A cursor from after the statement does not tell it to a query whose checkpoint is from before it.
+    later = reader(own, replace(first, steps_at=7), steps_at="7")
+    with pytest.raises(UnsupportedChange, match="the checkpoint is from before it"):
+        later.partitions(offset, later.latestOffset())
+    assert later.partitions(again.latestOffset(), later.latestOffset()) == []
+
+
+def test_query_is_not_refused_for_a_statement_that_a_reread_tells(own: Path) -> None:
+    found = reader(own, start(own, "shop.visits"))
+    record(own, "visits", SchemaStep(7, unlogged="EXCHANGE PARTITION p0", known_from=9))
+    assert len(rows(found, found.initialOffset(), found.latestOffset())) == 5
 
 
 @pytest.mark.parametrize("part", [{"within": Within(1, 2)}, {"image": Within(1, 2)}])
