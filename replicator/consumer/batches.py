@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from replicator.consumer.cursor import Cursor
+from replicator.errors import CursorExpired
 from replicator.schema.steps import STEPS_KEY
 
 _TOLD: Final = {"at", "unlogged", "known_from"}
@@ -92,14 +93,22 @@ def untold_steps(table: Table, since: int) -> Sequence[Mapping[str, Any]]:
 
     The columns may be the same after such a step, for instance if it only removed rows.
     """
-    return [step for step in _steps(table) if int(step["at"]) > since and step.keys() - _TOLD]
+    return [step for step in steps_after(table, since) if step.keys() - _TOLD]
 
 
 def steps_after(table: Table, since: int) -> tuple[Mapping[str, Any], ...]:
-    """Return the schema steps of a loaded changelog after binlog key `since`."""
-    return tuple(step for step in _steps(table) if int(step["at"]) > since)
+    """Return the schema steps of a loaded changelog after binlog key `since`.
 
-
-def _steps(table: Table) -> Sequence[Mapping[str, Any]]:
+    Raises:
+        CursorExpired: the changelog has only the newer ones of them.
+    """
     text = table.properties.get(STEPS_KEY)
-    return () if text is None else json.loads(text)["steps"]
+    if text is None:
+        return ()
+    recorded = json.loads(text)
+    if recorded.get("forgotten", since) > since:
+        raise CursorExpired(
+            f"{'.'.join(table.name())} had so many statements that it does not tell what each of them did to rows",
+            "start again, with the rows of the mirror: --from mirror",
+        )
+    return tuple(step for step in recorded["steps"] if int(step["at"]) > since)

@@ -27,8 +27,8 @@ class SparkFeed:
         changes: a streaming DataFrame of the changes after the history: the columns of the changelog, in no particular
             order within a micro-batch.
         cursor: where `changes` starts, unless the query's checkpoint says more.
-        steps: what statements did to rows without changes, after `cursor.steps_at`; see `SchemaNotice.steps`. If another
-            one is executed, the query fails, so that it is not missed.
+        steps: what statements did to rows without changes, after `cursor.steps_at`; see `SchemaNotice.steps`. If there
+            is another one, the query fails, so that it is not missed.
     """
 
     history: DataFrame | None

@@ -4,8 +4,8 @@ Iceberg's own stream begins with the oldest snapshot that still exists, and leav
 see docs/adr/0036-consumers-continue-by-snapshot-or-offset.md. Here, the offset of a batch is a `Cursor`, so Spark's
 checkpoint continues as exactly as any other consumer. The driver plans files, the executors read them.
 
-Options: `config` (a file), `table`, `cursor` (where a new query starts), and `steps_at` (binlog key of the newest schema
-step that the program knows; by default that of the cursor). The package must be installed on the executors.
+Options: `config` (a file), `table`, `cursor` (where a new query starts), and `steps_at` (binlog key of the newest
+schema step that the program knows; by default that of the cursor). The package must be installed on the executors.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

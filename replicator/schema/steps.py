@@ -108,11 +108,18 @@ class SchemaSteps:
     Attributes:
         key: the key of the source table now.
         complete: whether no earlier step is missing, except harmless ones.
+        forgotten: the newest step that is missing because there were too many; None for none.
     """
 
     key: tuple[str, ...]
     steps: tuple[SchemaStep, ...] = ()
     complete: bool = True
+    forgotten: int | None = None
+
+    @property
+    def followed(self) -> int | None:
+        """The newest statement that the mirror follows by deleting rows; None if there is none."""
+        return max((step.at for step in self.steps if step.removed is not None), default=None)
 
     def followed_by(self, new: Sequence[SchemaStep], key: tuple[str, ...]) -> "SchemaSteps":
         """Return the steps after further ones, with which the key may have changed: with the first one then."""
@@ -122,7 +129,9 @@ class SchemaSteps:
         if set(carried) != set(key):
             new = [replace(new[0], key_before=self.key), *new[1:]]
         steps = (*self.steps, *filter(None, new))
-        return SchemaSteps(key, steps[-_REMEMBERED:], self.complete and len(steps) <= _REMEMBERED)
+        if len(steps) <= _REMEMBERED:
+            return SchemaSteps(key, steps, self.complete, self.forgotten)
+        return SchemaSteps(key, steps[-_REMEMBERED:], False, steps[-_REMEMBERED - 1].at)
 
     def read_again(self, at: int) -> "SchemaSteps":
         """Return the steps after the table was read again at the binlog key `at`."""
@@ -135,15 +144,15 @@ class SchemaSteps:
         return replace(self, steps=tuple(steps))
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "version": _VERSION,
-                "complete": self.complete,
-                "key": list(self.key),
-                "steps": [_step_to_json(step) for step in self.steps],
-            },
-            separators=(",", ":"),
-        )
+        value = {
+            "version": _VERSION,
+            "complete": self.complete,
+            "key": list(self.key),
+            "steps": [_step_to_json(step) for step in self.steps],
+        }
+        if self.forgotten is not None:
+            value["forgotten"] = self.forgotten
+        return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "SchemaSteps":
@@ -157,7 +166,8 @@ class SchemaSteps:
             raise ValueError(
                 f"schema steps have version {value.get('version')!r}, this engine reads {_VERSION}"
             )
-        return cls(tuple(value["key"]), tuple(map(_step_from_json, value["steps"])), value["complete"])
+        steps = tuple(map(_step_from_json, value["steps"]))
+        return cls(tuple(value["key"]), steps, value["complete"], value.get("forgotten"))
 
 
 def steps_before(state: SchemaState | None, key: tuple[str, ...]) -> SchemaSteps:

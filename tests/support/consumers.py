@@ -25,6 +25,7 @@ class StoredConsumer:
         cursor: the stored cursor, as text.
         image: the rows of the mirror that it got.
         names: id of a column → its newest name.
+        steps: the schema steps that were announced.
     """
 
     table: str
@@ -33,6 +34,7 @@ class StoredConsumer:
     cursor: str | None = None
     image: list[dict[str, Any]] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
+    steps: list[Mapping[str, Any]] = field(default_factory=list)
     _changes: list[dict[Any, Any]] = field(default_factory=list)
 
     @property
@@ -76,6 +78,7 @@ class StoredConsumer:
             case BatchKind.SCHEMA:
                 assert batch.schema is not None
                 self.names = {column.id: column.name for column in batch.schema.columns}
+                self.steps += batch.schema.steps
         self.cursor = batch.cursor.to_json()
         validate(json.loads(self.cursor), "consumer-cursor-v1.json")
 

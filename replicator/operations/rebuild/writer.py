@@ -24,7 +24,7 @@ from replicator.model.restatement import RESTATED_KEY
 from replicator.model.table import SOURCE_KEY, Column, TableSchema
 from replicator.operations.rebuild.planning import PlannedRebuild, SourceTables
 from replicator.operations.rebuild.report import RebuildReport
-from replicator.schema.changes import SCHEMA_KEY, SchemaState
+from replicator.schema.changes import FOLLOWED_KEY, SCHEMA_KEY, SchemaState
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,8 @@ class RebuildWriter:
         }
         if (rules := tables.changelog.property(RULES_KEY)) is not None:
             properties[RULES_KEY] = rules
+        if (followed := tables.steps().followed) is not None:
+            properties[FOLLOWED_KEY] = str(followed)
         return self._create(planned, self.config.lake.namespace, properties)
 
     def _created(self, planned: PlannedRebuild, namespace: str) -> LakeTable:

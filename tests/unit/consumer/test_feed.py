@@ -147,6 +147,17 @@ def test_removed_rows_are_announced_after_snapshots_were_deleted(log: SmallChang
     assert (announced(fresh), got(fresh)) == ([7], [Event(1, 0), Event(2, 1)])
 
 
+def test_consumer_that_lacks_a_forgotten_step_is_refused(log: SmallChangelog) -> None:
+    log.commit(Event(1, 0))
+    first = read(log, "changelog")
+    text = SchemaSteps(("id",), (replace(REMOVED, at=9),), complete=False, forgotten=7).to_json()
+    set_property(log, "shop_changes", STEPS_KEY, text)
+    for start in (end(first), "changelog"):
+        with pytest.raises(CursorExpired, match="so many statements"):
+            read(log, start)
+    assert announced(read(log, replace(end(first), steps_at=7))) == [9]
+
+
 @pytest.mark.parametrize(("at", "steps"), [(6, [7]), (7, [])])
 def test_rows_of_a_mirror_that_has_not_passed_a_statement_are_followed_by_it(
     log: SmallChangelog, at: int, steps: list[int]

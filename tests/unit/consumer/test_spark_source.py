@@ -100,9 +100,11 @@ REMOVED = SchemaStep(7, unlogged="DROP PARTITION p0", removed=RowCondition(("id"
 
 
 def record(config: Path, table: str, *steps: SchemaStep) -> None:
+    text = SchemaSteps(("id",), steps).to_json()
     with open_catalog(load(config).lake) as catalog:
-        with catalog.load_table(("shop_changes", table)).transaction() as transaction:
-            transaction.set_properties({STEPS_KEY: SchemaSteps(("id",), steps).to_json()})
+        changelog = catalog.load_table(("shop_changes", table))
+        with changelog.transaction() as transaction:
+            transaction.set_properties({STEPS_KEY: text})
 
 
 def test_query_is_refused_until_it_is_told_of_removed_rows(own: Path) -> None:

@@ -136,3 +136,15 @@ def test_changelogs_of_earlier_versions_are_complete_without_changes_of_rows(
     state = SchemaState(5, notes=(ChangeNote("p", 1, 2, (line,)),))
     assert steps_before(state, ("id",)) == SchemaSteps(("id",), complete=complete)
     assert steps_before(None, ()).complete
+
+
+def test_only_the_newest_steps_are_remembered() -> None:
+    steps = SchemaSteps(("id",))
+    for at in range(1, 1001):
+        steps = steps.followed_by([SchemaStep(at, recreated=True)], ("id",))
+    assert (steps.complete, steps.forgotten) == (True, None)
+    steps = steps.followed_by([SchemaStep(at, recreated=True) for at in (1001, 1002)], ("id",))
+    assert (steps.complete, steps.forgotten, steps.steps[0].at) == (False, 2, 3)
+    validate(json.loads(steps.to_json()), "schema-steps-v1.json")
+    steps = SchemaSteps.from_json(steps.to_json()).followed_by([], ("id",))
+    assert (steps.complete, steps.forgotten) == (False, 2)

@@ -1,0 +1,133 @@
+"""Events from before a followed statement that come after it do not bring back the rows that it removed."""
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from replicator.batch import followed_statements
+from replicator.operations.rebuild.rebuild import rebuild_tables
+from tests.oracle.events import ColumnSpec
+from tests.oracle.model import Record
+from tests.spark.test_followed_partitions import AFTER, DROP, N, applied, configured, pairs, partitioned
+from tests.spark.test_quarantine import LARGE, replayed
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import ORDERS
+from tests.support.scenario import ID, Scenario
+
+WIDE = ColumnSpec("n", "bigint")
+
+
+def with_quarantined_row(lake: LakeHarness) -> Scenario:
+    """Return a table with rows in each partition; one of p1 is in quarantine, because its definition is late."""
+    scenario = partitioned()
+    for number in (1, 10, 19, 20, 30):
+        scenario.insert(id=number, n=number)
+    scenario.insert(id=15, n=LARGE)
+    scenario.insert(id=11, n=11)
+    assert applied(lake, scenario, "once").summary().paused == {}
+    assert pairs(lake).keys() == {1, 10, 11, 19, 20, 30}
+    now, scenario.pos = scenario.pos, 250
+    scenario.define("ALTER TABLE orders MODIFY n BIGINT", [ID, WIDE])
+    scenario.pos = now
+    return scenario
+
+
+def dropped(scenario: Scenario) -> Scenario:
+    scenario.define(DROP, [ID, WIDE])
+    scenario.insert(id=12, n=12)
+    scenario.change("u", before={"id": 20, "n": 20}, after={"id": 20, "n": 21})
+    return scenario
+
+
+def assert_refused(done: ReplayResult) -> None:
+    ((_, reason),) = done.refused
+    assert "from before its partitions were dropped or truncated" in reason
+    assert done.taken == []
+
+
+@pytest.mark.parametrize("rebuilds", [False, True])
+def test_replayed_event_of_a_dropped_partition_is_refused(lake: LakeHarness, rebuilds: bool) -> None:
+    scenario = dropped(with_quarantined_row(lake))
+    mirror = applied(lake, scenario, "once")
+    assert mirror.summary().paused == {}
+    assert pairs(lake) == AFTER
+    if rebuilds:
+        mirror.context.lake.drop("shop", "orders")
+        rebuild_tables(configured(lake), mirror.context.lake)
+    assert_refused(replayed(lake, configured(lake)))
+    assert pairs(lake) == AFTER
+    assert len(lake.rows("orders", "shop_changes")) == 6 + 3
+
+
+def test_events_are_not_replayed_before_the_mirror_has_passed_a_statement(lake: LakeHarness) -> None:
+    """Otherwise the mirror would delete rows before it has all of them."""
+    scenario = with_quarantined_row(lake)
+    scenario.insert(id=16, n=16)
+    lake.write(dropped(scenario).records)
+    scenario.records.clear()
+    ((_, reason),) = replayed(lake, configured(lake)).refused
+    assert "changed since the mirror ran last" in reason
+    assert pairs(lake).keys() == {1, 10, 11, 19, 20, 30}
+    assert lake.catch_up(configured(lake)).summary().paused == {}
+    assert pairs(lake) == AFTER
+    assert_refused(replayed(lake, configured(lake)))
+
+
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_events_that_are_delivered_again_after_the_statement_are_left_out(
+    lake: LakeHarness, driver_max_events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statistics of a batch tell that it has no late events; they are not looked for in a job of its own."""
+    monkeypatch.setattr(followed_statements, "_has_events_before", Mock(side_effect=AssertionError))
+    lake = LakeHarness(lake.base, lake.folder, driver_max_events)
+    scenario = partitioned()
+    for number in (1, 10, 15, 19, 20, 30):
+        scenario.insert(id=number, n=number)
+    again: list[Record] = list(scenario.records)
+    scenario.define(DROP, [ID, N])
+    scenario.insert(id=12, n=12)
+    again += scenario.records[-2:]
+    scenario.records += again
+    scenario.change("u", before={"id": 20, "n": 20}, after={"id": 20, "n": 21})
+    assert applied(lake, scenario, "once").summary().paused == {}
+    assert pairs(lake) == AFTER
+
+
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_event_that_the_mirror_never_had_pauses_the_table(lake: LakeHarness, driver_max_events: int) -> None:
+    lake = LakeHarness(lake.base, lake.folder, driver_max_events)
+    scenario = partitioned()
+    scenario.insert(id=1, n=1)
+    scenario.insert(id=15, n=15)
+    late = scenario.records.pop()
+    scenario.define(DROP, [ID, N])
+    assert applied(lake, scenario, "once").summary().paused == {}
+    scenario.records.append(late)
+    scenario.insert(id=12, n=12)
+    (reason,) = applied(lake, scenario, "once").summary().paused.values()
+    assert "from before its partitions were dropped or truncated" in reason
+    assert pairs(lake) == {1: 1}
+
+
+def in_partition(number: int, *records: Record) -> list[Record]:
+    return [Record(r.topic, number, r.key, r.value) if r.topic == ORDERS else r for r in records]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_rows_do_not_come_back_with_another_partition_of_the_topic(lake: LakeHarness, before: bool) -> None:
+    """Whether the partition exists at the statement already, or is added later."""
+    scenario = partitioned()
+    scenario.insert(id=1, n=1)
+    scenario.insert(id=15, n=15)
+    records: list[Any] = list(scenario.records)
+    late, scenario.records = in_partition(1, records.pop()), []
+    scenario.define(DROP, [ID, N])
+    records += late + scenario.records if before else scenario.records
+    lake.write(records)
+    paused = lake.catch_up(configured(lake)).summary().paused
+    assert bool(paused) == before
+    if not before:
+        lake.write(late)
+        assert lake.catch_up(configured(lake)).summary().paused.keys() == {"shop.orders"}
+        assert pairs(lake) == {1: 1}
