@@ -6,6 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from replicator.batch import followed_statements
+from replicator.model.quarantine import ReplayResult
 from replicator.operations.rebuild.rebuild import rebuild_tables
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Record
