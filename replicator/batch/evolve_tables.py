@@ -45,6 +45,7 @@ from replicator.schema.changes import (
     PENDING_CLEAR_KEY,
     SCHEMA_KEY,
     ChangeNote,
+    DeleteRows,
     RenameColumn,
     SchemaState,
 )
@@ -83,12 +84,18 @@ def evolve_tables(batch: TableBatch) -> TableBatch:
 
 @dataclass(frozen=True, slots=True)
 class TableKeeper:
-    """Keeps the lake tables of one source table at a schema."""
+    """Keeps the lake tables of one source table at a schema.
+
+    Attributes:
+        follows: whether a statement that removed rows without events may be followed, unless that was decided before. A
+            re-read has its outcome instead.
+    """
 
     context: MirrorContext
     table: TableId
     options: TableOptions
     schema: BatchSchema
+    follows: bool = True
 
     def keep(self, role: LakeRole) -> LakeTable | None:
         """Return the lake table, created or evolved; None if it has a newer schema."""
@@ -174,7 +181,24 @@ class TableKeeper:
 
     def rows_to_delete(self, known: SchemaState) -> Mapping[int, RowCondition]:
         """Return `at` of each version after `known` whose statement is followed → the rows that it removed."""
-        return rows_to_delete(self.context, self.table, self.options, self.schema, known)
+        return rows_to_delete(
+            self.context, self.table, self.options, self.schema, known, follows=self.follows
+        )
+
+    def delete_as_recorded(self, present: LakeTable) -> None:
+        """Delete the rows of a mirror that its changelog says to be removed, if it has not passed the statement.
+
+        What a re-read adds to the changelog are then the differences from what it says.
+        """
+        known = self.context.ledger.progress(self.table).schema(LakeRole.MIRROR)
+        removed = {} if known is None else self.rows_to_delete(known)
+        if known is None or not removed:
+            return
+        lake = lake_side(present, known, self.schema)
+        names = in_lake_columns(removed, self.schema.history, known, lake)
+        statements = source_side(lake, known, self.schema, names).unlogged
+        evolve(self.context.lake, present, [s for s in statements if isinstance(s, DeleteRows)], {})
+        self.context.row_locations.forget(present)
 
     @contextmanager
     def _healing_as_configured(self) -> Iterator[None]:

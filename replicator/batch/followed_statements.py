@@ -27,11 +27,18 @@ from replicator.schema.steps import STEPS_KEY, SchemaSteps
 
 
 def rows_to_delete(
-    context: MirrorContext, table: TableId, options: TableOptions, schema: BatchSchema, known: SchemaState
+    context: MirrorContext,
+    table: TableId,
+    options: TableOptions,
+    schema: BatchSchema,
+    known: SchemaState,
+    *,
+    follows: bool = True,
 ) -> dict[int, RowCondition]:
     """Return `at` of each version after `known` whose statement is followed → the rows that it removed.
 
-    The columns of a condition have their names in that version.
+    The columns of a condition have their names in that version. Without `follows`, only statements of which that was
+    decided before are followed.
     """
     news = [
         (index, version)
@@ -48,7 +55,7 @@ def rows_to_delete(
     for index, version in news:
         if version.at <= decided_at:
             rows = decided.get(version.at)
-        elif follows_rows(options.schema_changes) and mirror is not None:
+        elif follows and follows_rows(options.schema_changes) and mirror is not None:
             rows = _Followed(context, mirror, options, schema.history, index).rows()
         else:
             rows = None

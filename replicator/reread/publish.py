@@ -150,6 +150,8 @@ class Publication:
     def _reconcile(self, mirror: LakeTable, source: LakeTable, marker: CommitMarker) -> int:
         """Give the mirror the columns of the source, and write the differences to changelog and mirror."""
         keeper = self._keeper()
+        if self.request.narrowed is None:
+            keeper.delete_as_recorded(mirror)
         plan = keeper.plan_restated(mirror)
         compared = compare(mirror, source, plan.changes, self.schema)
         spark = self.context.lake.spark
@@ -287,7 +289,7 @@ class Publication:
 
     def _keeper(self) -> TableKeeper:
         options = self.context.config.table(str(self.table))
-        return TableKeeper(self.context, self.table, options, self.schema)
+        return TableKeeper(self.context, self.table, options, self.schema, follows=False)
 
     def _write_changelog(self, images: DataFrame, marker: CommitMarker, op: str) -> None:
         """Append `images` (columns before and after) to the changelog, unless it has them."""

@@ -1,20 +1,36 @@
 """Events from before a followed statement that come after it do not bring back the rows that it removed."""
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from replicator.batch import followed_statements
+from replicator.batch import evolve_tables, followed_statements
 from replicator.model.quarantine import ReplayResult
+from replicator.model.reread import new_request
+from replicator.model.table import TableId
 from replicator.operations.rebuild.rebuild import rebuild_tables
 from tests.oracle.events import ColumnSpec
-from tests.oracle.model import Record
-from tests.spark.test_followed_partitions import AFTER, DROP, N, applied, configured, pairs, partitioned
+from tests.oracle.model import Record, SourceTable
+from tests.spark.test_consumer_followed import copied
+from tests.spark.test_followed_partitions import (
+    AFTER,
+    DROP,
+    N,
+    applied,
+    configured,
+    pairs,
+    partitioned,
+    rebuilt,
+)
 from tests.spark.test_quarantine import LARGE, replayed
+from tests.support.consumers import StoredConsumer
+from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import ORDERS
-from tests.support.scenario import ID, Scenario
+from tests.support.reread_lake import LakeReread
+from tests.support.scenario import ID, Scenario, rows
 
 WIDE = ColumnSpec("n", "bigint")
 
@@ -47,6 +63,12 @@ def assert_refused(done: ReplayResult) -> None:
     assert done.taken == []
 
 
+@pytest.mark.fault(
+    "An event in quarantine is replayed after its partition was dropped, followed as configured",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the replay refuses it, and the row does not come back, also in a mirror that was rebuilt meanwhile",
+)
 @pytest.mark.parametrize("rebuilds", [False, True])
 def test_replayed_event_of_a_dropped_partition_is_refused(lake: LakeHarness, rebuilds: bool) -> None:
     scenario = dropped(with_quarantined_row(lake))
@@ -132,3 +154,39 @@ def test_rows_do_not_come_back_with_another_partition_of_the_topic(lake: LakeHar
         lake.write(late)
         assert lake.catch_up(configured(lake)).summary().paused.keys() == {"shop.orders"}
         assert pairs(lake) == {1: 1}
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_reread_of_a_mirror_that_has_not_passed_a_statement_is_exact(
+    lake: LakeHarness, decided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a row that is in the partition again with the same values, and if the changelog follows the statement.
+
+    The process was killed then, before the mirror followed it.
+    """
+    scenario, config = partitioned(), configured(lake)
+    for number in (1, 11, 15):
+        scenario.insert(id=number, n=number)
+    applied(lake, scenario, "once")
+    scenario.define("ALTER TABLE orders TRUNCATE PARTITION p1", [ID, N])
+    scenario.insert(id=15, n=15)
+    lake.write(scenario.records)
+    if decided:
+        with monkeypatch.context() as patch, pytest.raises(PowerCut):
+            patch.setattr(evolve_tables._MirrorSide, "apply", Mock(side_effect=PowerCut))
+            lake.catch_up(config)
+    live = StoredConsumer("shop.orders", "changelog")
+    live.read(config)
+    source = SourceTable("orders", ("id",), [ID, N], {(i,): {"id": i, "n": i} for i in (1, 15)})
+    request = replace(new_request(TableId("shop", "orders"), "heal"), held=True)
+    began = ("mysql-bin.000001", scenario.pos + 1, 1_800_000_000_000)
+    read = LakeReread(lake.mirror(config), source, request, began)
+    read.read([source])
+    read.complete()
+    assert read.publish() == 1
+    assert lake.catch_up(config).summary().paused == {}
+    assert pairs(lake) == {1: 1, 15: 15}
+    assert rebuilt(lake) == rows(lake)
+    live.read(config)
+    assert ["removed" in step for step in live.steps] == [decided]
+    assert copied(lake.session(config), live.image, live.changes, live.steps) == pairs(lake)
