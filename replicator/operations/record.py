@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import ConfigError, DataLossError, DecodeError, ReplicatorError
+from replicator.errors import ArchiveError, ConfigError, DataLossError, DecodeError, ReplicatorError
 from replicator.model.document import parse_json
 from replicator.sources.archive.format import Encoding, Event, Manifest, PartitionKey
 from replicator.sources.archive.reader import find_manifest
@@ -50,6 +50,19 @@ _TIMES: Final = RecordTimes()
 
 
 @dataclass(frozen=True, slots=True)
+class RewrittenTopics:
+    """Topics that are written again for each recording, with the same events at the same offsets.
+
+    Attributes:
+        check: called with each event in the order of its partition before it is archived; raises if it refuses it.
+        from_beginning: whether events that the archive has are read too, for `check`.
+    """
+
+    check: Callable[[Event], None]
+    from_beginning: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RecordProgress:
     """Progress of a recording: events archived by this run, their bytes, and events known to remain."""
 
@@ -67,7 +80,7 @@ def record(
     stop: threading.Event | None = None,
     times: RecordTimes = _TIMES,
     segment_bytes: int = MAX_BYTES,
-    same_topics: bool = True,
+    rewritten: RewrittenTopics | None = None,
 ) -> RecordProgress:
     """Append the events of the mirror's topics to the archive at `to`, a folder or a URL, from the archive's end.
 
@@ -75,19 +88,19 @@ def record(
     them, and topics that appear later, until `stop` is set. It reads committed events only, joins no
     consumer group and commits no offsets. A segment is completed when its keys and values have `segment_bytes` in all
     or after `times.segment` seconds. If the process is killed, the next one reads the events of incomplete segments
-    again. With `same_topics`, the archive has the ids of the topics, which must not have been recreated; otherwise
-    topics that were made again must have the same events at the same offsets.
+    again. The archive has the ids of the topics, which must not have been recreated, unless they are `rewritten`.
 
     Raises:
         ConfigError: the configuration names an archive as its log, or no topic has the prefix.
         LogUnavailable: the broker or the schema registry cannot be reached or refuses the request.
         DataLossError: the broker no longer has the events after the archive's end, or a topic was recreated.
-        ArchiveError: the archive cannot be written, or another process is writing it.
+        ArchiveError: the archive cannot be written, another process is writing it, or it has events that `rewritten`
+            topics lack.
     """
     if not isinstance(config.log, KafkaLog):
         raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
     storage = open_storage(to, config.lake.catalog_options)
-    with _Source(config.log, find_manifest(storage), times, same_topics=same_topics) as source:
+    with _Source(config.log, find_manifest(storage), times, rewritten) as source:
         if until_caught_up and not source.targets:
             raise ConfigError(
                 f"no topic of {config.log.bootstrap_servers} starts with {config.log.topic_prefix!r}",
@@ -126,19 +139,24 @@ def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
 class _Source:
     """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks.
 
-    `topic_ids` are those of all topics that were found; empty if they may change.
+    The archive had events before the offsets `archived` at the start. `topic_ids` are those of all topics that were found; empty if they may change.
     """
 
     def __init__(
-        self, log: KafkaLog, manifest: Manifest | None, times: RecordTimes, *, same_topics: bool
+        self,
+        log: KafkaLog,
+        manifest: Manifest | None,
+        times: RecordTimes,
+        rewritten: RewrittenTopics | None,
     ) -> None:
-        self._same_topics = same_topics
+        self.rewritten = rewritten
         self._prefix = log.topic_prefix
         self._servers = log.bootstrap_servers
         self._manifest = manifest
         self._outage = times.outage
         self._last_error: KafkaError | None = None
         self._moved = time.monotonic()
+        self.archived: dict[PartitionKey, int] = {}
         self.ends: dict[PartitionKey, int] = {}
         self.targets: dict[PartitionKey, int] = {}
         self.topic_ids: dict[str, str] = {} if manifest is None else dict(manifest.topic_ids)
@@ -194,7 +212,7 @@ class _Source:
         """
         found = self._admin.partitions()
         topics = {name: found[name] for name in recorded_topics(found, self._prefix)}
-        ids = self._admin.topic_ids(topics) if self._same_topics else {}
+        ids = self._admin.topic_ids(topics) if self.rewritten is None else {}
         for name, topic_id in ids.items():
             if self.topic_ids.setdefault(name, topic_id) != topic_id:
                 raise DataLossError(
@@ -207,13 +225,19 @@ class _Source:
         topic, partition = key
         held = self._manifest.end_offset(topic, partition) if self._manifest is not None else None
         if held is not None and not low <= held <= high:
+            if self.rewritten is not None:
+                raise _too_few(key, held, high)
             raise DataLossError(
                 f"{topic}-{partition}: the archive ends at offset {held}, the broker has {low} to {high}",
                 "The next events were deleted, or the topic was recreated; record into another directory.",
             )
         self.targets[key] = high
-        self.ends[key] = low if held is None else held
-        return TopicPartition(topic, partition, OFFSET_BEGINNING if held is None else held)
+        self.archived[key] = low if held is None else held
+        if held is None or (self.rewritten is not None and self.rewritten.from_beginning):
+            self.ends[key] = low
+            return TopicPartition(topic, partition, OFFSET_BEGINNING)
+        self.ends[key] = held
+        return TopicPartition(topic, partition, held)
 
     def poll(self) -> list[Any]:
         """Return at most `BATCH` messages; an empty list after half a second without any. Advances `ends`."""
@@ -314,6 +338,10 @@ class _Recorder:
             if until_caught_up and message.offset() >= self._source.targets[key]:
                 continue
             event = _event(message)
+            if self._source.rewritten is not None:
+                self._source.rewritten.check(event)
+            if event.offset < self._source.archived[key]:
+                continue
             self._keep_schemas(writer, event)
             writer.append(event)
             self._events += 1
@@ -340,7 +368,8 @@ class _Recorder:
     def _flush(self, writer: ArchiveWriter, until_caught_up: bool) -> None:
         for key, end in self._source.ends.items():
             target = self._source.targets[key]
-            writer.advance(*key, min(end, target) if until_caught_up else end)
+            read = min(end, target) if until_caught_up else end
+            writer.advance(*key, max(read, self._source.archived[key]))
         writer.flush()
 
     def _progress(self) -> RecordProgress:
@@ -356,6 +385,14 @@ def _event(message: Any) -> Event:
         key=message.key(),
         value=message.value(),
         headers=tuple(message.headers() or ()),
+    )
+
+
+def _too_few(key: PartitionKey, archived: int, end: int) -> ArchiveError:
+    topic, partition = key
+    return ArchiveError(
+        f"{topic}-{partition}: the archive has events up to offset {archived}, but its source gives only {end}",
+        "Give all of what was recorded before, or record into another directory.",
     )
 
 

@@ -18,9 +18,10 @@ from replicator.model.patterns import has_wildcard, matches
 from replicator.model.table import TableId
 from replicator.operations.binlog import definitions as found
 from replicator.operations.binlog.definitions import Definitions
+from replicator.operations.binlog.event_order import EventOrder
 from replicator.operations.binlog.request import ImportRequest
 from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
-from replicator.operations.record import RecordProgress, RecordTimes, record
+from replicator.operations.record import RecordProgress, RecordTimes, RewrittenTopics, record
 from replicator.sources.archive.origin import Origin, save_origin
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import open_storage
@@ -132,13 +133,16 @@ class _Import:
             scratch.define(definitions)
             own = scratch_config(self._config, scratch.endpoints)
             scratch.start_connector(own)
-            complete = self._read(scratch, own, scanned.files, record_meanwhile=is_new)
+            order = EventOrder(scanned.files, topic_prefix(self._config))
+            # Debezium writes the same events again, from the first file on, into the topics of another broker.
+            topics = RewrittenTopics(order.check, from_beginning=not is_new)
+            complete = self._read(scratch, own, scanned.files, topics)
             if complete:
-                self._record(own)
+                self._record(own, topics)
         return Imported(scanned.files, self._events, complete=complete and not self._stop.is_set())
 
     def _read(
-        self, scratch: Scratch, own: Config, files: Sequence[BinlogFile], *, record_meanwhile: bool
+        self, scratch: Scratch, own: Config, files: Sequence[BinlogFile], topics: RewrittenTopics
     ) -> bool:
         """Wait until Debezium has read all files. Return false if the import was stopped before."""
         report = self._reading(files)
@@ -150,12 +154,12 @@ class _Import:
                 continue
             report(at.file, at.pos)
             # An archive that is continued has events that this broker does not have yet.
-            if record_meanwhile and time.monotonic() - recorded > _RECORD_S:
-                self._record(own)
+            if not topics.from_beginning and time.monotonic() - recorded > _RECORD_S:
+                self._record(own, topics)
                 recorded = time.monotonic()
         return True
 
-    def _record(self, own: Config) -> None:
+    def _record(self, own: Config, topics: RewrittenTopics) -> None:
         """Append the events that the broker has and the archive lacks."""
         done = record(
             own,
@@ -165,8 +169,7 @@ class _Import:
             stop=self._stop,
             times=RecordTimes(segment=self._request.segment_seconds),
             segment_bytes=self._request.segment_bytes,
-            # Debezium writes the same events again, from the first file on, into the topics of another broker.
-            same_topics=False,
+            rewritten=topics,
         )
         self._events += done.events
 

@@ -288,6 +288,12 @@ def connector_settings(config: Config, endpoints: Endpoints) -> dict[str, str]:
         "snapshot.mode": "recovery",
         # A connector that restarts by itself may write events twice.
         "errors.max.retries": "0",
-        # The server's heartbeats tell that the end was reached.
+        # So may one that connects again, from the beginning of the transaction. The binlog client would do that as soon
+        # as it has processed one event for longer than the interval. A lost connection fails the connector, or
+        # ends its progress.
+        "connect.keep.alive": "false",
+        # The server's heartbeats, of 0.8 times this interval, tell that the end was reached.
         "connect.keep.alive.interval.ms": "1000",
+        # A producer that sends a request again must not write its events twice.
+        "producer.override.enable.idempotence": "true",
     }

@@ -55,6 +55,7 @@ class BinlogFile:
         is_open: whether the server was still writing the file when it was copied.
         cut_at: offset of an incomplete event at its end; None if its last event is complete.
         collation: id of the server's collation; None if no statement shows it.
+        compressed: whether it has compressed transactions.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class BinlogFile:
     is_open: bool
     cut_at: int | None
     collation: int | None
+    compressed: bool
 
     @property
     def name(self) -> str:
@@ -112,6 +114,7 @@ class _FileScan:
         self._earlier: int | None = None
         self._next: str | None = None
         self._collation: int | None = None
+        self._compressed = False
 
     def run(self) -> BinlogFile:
         try:
@@ -169,6 +172,7 @@ class _FileScan:
             is_open=bool(first.flags & IN_USE),
             cut_at=cut,
             collation=self._collation,
+            compressed=self._compressed,
         )
 
     def _look_at(self, event: Event) -> None:
@@ -182,6 +186,7 @@ class _FileScan:
             case Kind.QUERY:
                 self._statement(event)
             case Kind.PAYLOAD:
+                self._compressed = True
                 for inner in read_payload(event.body):
                     if inner.kind in (Kind.TABLE_MAP, Kind.QUERY):
                         self._look_at(inner)
