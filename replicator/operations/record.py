@@ -139,7 +139,8 @@ def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
 class _Source:
     """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks.
 
-    The archive had events before the offsets `archived` at the start. `topic_ids` are those of all topics that were found; empty if they may change.
+    `archived` are the archive's ends at the start.
+    `topic_ids` are those of all topics that were found; empty if they may change.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Check that the topics of an import have each event once.
 
-Kafka Connect and Debezium deliver at least once: a connector that connects again, or whose task is started again, begins
-at an earlier event. The events after that would have other offsets each time the files are imported.
+Kafka Connect and Debezium deliver at least once: a connector that connects again, or whose task is started again,
+begins at an earlier event. Events that come twice move all later ones to offsets that another import would not give.
 """
 
 from collections.abc import Collection, Iterable

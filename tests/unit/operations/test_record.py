@@ -3,15 +3,23 @@
 import socket
 import threading
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from replicator.config import Config
-from replicator.errors import ConfigError, DataLossError, LogUnavailable
-from replicator.operations.record import RecordProgress, RecordTimes, encoding_of, record, recorded_topics
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, open_storage
+from replicator.errors import ArchiveError, BinlogError, ConfigError, DataLossError, LogUnavailable
+from replicator.operations.record import (
+    RecordProgress,
+    RecordTimes,
+    RewrittenTopics,
+    encoding_of,
+    record,
+    recorded_topics,
+)
+from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, open_storage
 from replicator.sources.kafka_admin import KafkaAdmin
 from tests.support.config import minimal_config
 from tests.support.mirror import until
@@ -134,6 +142,48 @@ def test_record_archives_nothing_of_a_topic_that_is_recreated_meanwhile(
     with pytest.raises(DataLossError, match="recreated"):
         record(config(tmp_path, log), tmp_path / "to", until_caught_up=True, on_progress=recreate)
     assert not (tmp_path / "to" / "manifest.json").exists()
+
+
+def test_record_refuses_rewritten_topics_with_fewer_events_than_the_archive(tmp_path: Path) -> None:
+    topics = RewrittenTopics(lambda _: None, from_beginning=True)
+    for events in (2, 1):
+        broker = MockBroker()
+        log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+        broker.send("shop.shop.t", *[b'{"a":1}'] * events)
+        settings = config(tmp_path, log)
+        if events == 2:
+            record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
+    with pytest.raises(ArchiveError, match=r"the archive has events up to offset 2, .* only 1") as caught:
+        record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
+    assert "Give all" in str(caught.value.hint)
+
+
+def test_record_checks_all_events_of_rewritten_topics_and_appends_the_new_ones(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def check(event: Event) -> None:
+        seen.append(event.offset)
+        if event.value == b"bad":
+            raise BinlogError("refused", "repeat")
+
+    topics = RewrittenTopics(check, from_beginning=True)
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    settings = config(tmp_path, log)
+    broker.send("shop.shop.t", b'{"a":1}', b'{"a":2}')
+    assert record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics).events == 2
+    broker.send("shop.shop.t", b'{"a":3}')
+    assert record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics).events == 1
+    assert seen == [0, 1, 0, 1, 2]
+    broker.send("shop.shop.t", b"bad")
+    with pytest.raises(BinlogError, match="refused"):
+        record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
+    later = replace(topics, from_beginning=False)
+    with pytest.raises(BinlogError, match="refused"):
+        record(settings, tmp_path / "to", until_caught_up=True, rewritten=later)
+    assert seen[5:] == [0, 1, 2, 3, 3]
+    found = ArchiveReader(tmp_path / "to")
+    assert [event.value for event in found.events("shop.shop.t", 0)] == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
 
 
 def test_record_completes_segments_by_size(tmp_path: Path) -> None:

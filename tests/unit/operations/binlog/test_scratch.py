@@ -82,6 +82,13 @@ def test_the_connector_has_the_settings_of_the_mirror(tmp_path: Path) -> None:
     assert settings["schema.history.internal.kafka.bootstrap.servers"] == "127.0.0.1:2"
 
 
+def test_the_connector_neither_restarts_nor_connects_again(tmp_path: Path) -> None:
+    settings = connector_settings(scratch_config(minimal_config(tmp_path), ENDPOINTS), ENDPOINTS)
+    assert settings["errors.max.retries"] == "0"
+    assert settings["connect.keep.alive"] == "false"
+    assert settings["producer.override.enable.idempotence"] == "true"
+
+
 def test_a_mirror_of_an_archive_has_topics_of_its_name(tmp_path: Path) -> None:
     settings = connector_settings(scratch_config(minimal_config(tmp_path), ENDPOINTS), ENDPOINTS)
     assert settings["topic.prefix"] == "shop"
