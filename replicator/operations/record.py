@@ -392,8 +392,8 @@ def _event(message: Any) -> Event:
 def _too_few(key: PartitionKey, archived: int, end: int) -> ArchiveError:
     topic, partition = key
     return ArchiveError(
-        f"{topic}-{partition}: the archive has events up to offset {archived}, but its source gives only {end}",
-        "Give all of what was recorded before, or record into another directory.",
+        f"{topic}-{partition}: the archive ends at offset {archived}, but the import ends at offset {end}",
+        "Import all files again that were imported before, or import into another directory.",
     )
 
 

@@ -22,7 +22,7 @@ from replicator.operations.stack.mysql_program import series
 from replicator.sources.binlog.row_metadata import Collation, quoted
 from replicator.sources.binlog.scan import BinlogFile
 from replicator.sources.connector_settings import connector_config, secrets_in
-from replicator.sources.kafka_connect import KafkaConnect, failure_hint
+from replicator.sources.kafka_connect import KafkaConnect, failure_hint, lost_binlog
 
 CONNECTOR: Final = "binlog-import"
 STUCK_S: Final = 300.0
@@ -238,7 +238,11 @@ def _hint(reason: str) -> str:
         return "a definition does not fit the rows: give --definitions as of the first file"
     if "statement" in lower and "format" in lower:
         return "only changes that were logged as rows can be imported (binlog_format = ROW)"
-    return failure_hint(reason)
+    if lost_binlog(reason):
+        # The server has all files, but not the GTID at which the connector begins. Debezium looks for it when it is
+        # started a second time.
+        return "Kafka Connect started the connector a second time: repeat the command"
+    return failure_hint(reason, restart="repeat the command")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -153,9 +153,11 @@ def test_record_refuses_rewritten_topics_with_fewer_events_than_the_archive(tmp_
         settings = config(tmp_path, log)
         if events == 2:
             record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
-    with pytest.raises(ArchiveError, match=r"the archive has events up to offset 2, .* only 1") as caught:
+    with pytest.raises(
+        ArchiveError, match="archive ends at offset 2, but the import ends at offset 1"
+    ) as caught:
         record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
-    assert "Give all" in str(caught.value.hint)
+    assert "Import all files" in str(caught.value.hint)
 
 
 def test_record_checks_all_events_of_rewritten_topics_and_appends_the_new_ones(tmp_path: Path) -> None:
