@@ -45,12 +45,12 @@ class Replica:
 
     def execute(self, *statements: str) -> None:
         """Run statements as root on the replica."""
-        _execute(self.server, *statements)
+        execute(self.server, *statements)
 
     def catch_up(self) -> None:
         """Wait until the replica has everything that the source has now."""
-        (gtids,) = _execute(self.source, "SELECT @@GLOBAL.gtid_executed")[0]
-        waited = _execute(self.server, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{gtids}', {_CATCH_UP_S})")
+        (gtids,) = execute(self.source, "SELECT @@GLOBAL.gtid_executed")[0]
+        waited = execute(self.server, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{gtids}', {_CATCH_UP_S})")
         assert waited[0][0] == 0, "the replica has not caught up"
 
     def restore(self) -> None:
@@ -68,7 +68,7 @@ def replica_of(source: Endpoints, folder: Path) -> Iterator[Replica]:
     try:
         server = stack.up(ONLY_MYSQL)
         replica = Replica(source, server, stack)
-        (gtids,) = _execute(source, "SELECT @@GLOBAL.gtid_executed")[0]
+        (gtids,) = execute(source, "SELECT @@GLOBAL.gtid_executed")[0]
         replica.execute(
             f"SET GLOBAL gtid_purged = '{gtids}'",
             "CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, "
@@ -81,8 +81,8 @@ def replica_of(source: Endpoints, folder: Path) -> Iterator[Replica]:
         stack.remove()
 
 
-def _execute(server: Endpoints, *statements: str) -> list[tuple[Any, ...]]:
-    """Run statements as root, and return the rows of the last one."""
+def execute(server: Endpoints, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements as root on a server, and return the rows of the last one."""
     connection = pymysql.connect(
         host=server.mysql_host,
         port=server.mysql_port,
