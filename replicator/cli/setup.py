@@ -127,7 +127,8 @@ def connect(config: ConfigFile = DEFAULT_CONFIG) -> None:
     """Register or update the Debezium connector of this source.
 
     Needs log.connect_url, the address of a Kafka Connect worker with the Debezium MySQL connector. It can be
-    repeated: an existing connector is updated in place and continues from its position.
+    repeated: an existing connector is updated in place and continues from its position, also if it is stopped. A
+    paused connector is not changed: the command fails, and says how to resume it.
 
     \b
     Example:
@@ -140,4 +141,5 @@ def connect(config: ConfigFile = DEFAULT_CONFIG) -> None:
 
     done = register(settings)
     tasks = ", ".join(f"task {number} {state}" for number, state in sorted(done.tasks.items()))
-    typer.echo(f"{'Updated' if done.existed else 'Created'} the connector {done.name}: {tasks}.")
+    verb = "Updated and resumed" if done.resumed else "Updated" if done.existed else "Created"
+    typer.echo(f"{verb} the connector {done.name}: {tasks}.")

@@ -6,27 +6,38 @@ from dataclasses import dataclass
 
 from replicator.config import Config
 from replicator.errors import ConfigError, ConnectError
+from replicator.sources.connector_policy import LIMITS, Observation
 from replicator.sources.connector_settings import connector_config, kafka_log, secrets_in
 from replicator.sources.kafka_connect import ConnectorState, KafkaConnect, failure_hint
 
 _WAITING = ("driver.autoReconnect",)
 """Options that make the connector wait for a MySQL server that does not respond."""
 
+_HALTED = ("PAUSED", "STOPPED")
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A running connector: its name, whether it existed before, and its tasks' states by id."""
+    """A running connector.
+
+    Attributes:
+        existed: whether it existed before.
+        tasks: its tasks' states by id.
+        resumed: whether it was stopped before.
+    """
 
     name: str
     existed: bool
     tasks: Mapping[int, str]
+    resumed: bool = False
 
 
 def register(config: Config, *, seconds: float = 90) -> Registered:
     """Create or update the connector and wait until its task runs; safe to repeat.
 
     Raises ConfigError if settings are missing, and ConnectError if Kafka Connect cannot be reached or refuses the
-    settings, or if the task fails.
+    settings, or if the connector is paused, or its task fails. A connector that was stopped is resumed, since an
+    interrupted call leaves it stopped.
     """
     log = kafka_log(config)
     if log.connect_url is None:
@@ -35,6 +46,9 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
     worker = KafkaConnect(log.connect_url, secrets_in(settings))
     name = config.mirror.name
     before = worker.state(name)
+    if before is not None and before.state == "PAUSED":
+        # Its settings could be changed only by ending the pause, which somebody wanted.
+        raise _not_running(before, "; nothing was changed")
     # With the options to wait for MySQL, a wrong address or password would be reported only after half a minute.
     worker.check(name, {option: value for option, value in settings.items() if option not in _WAITING})
     if before is None:
@@ -44,7 +58,14 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
     if before and before.failures:
         # New settings alone do not restart a failed task, and its cause may have been fixed elsewhere.
         worker.restart(name)
-    return Registered(name, before is not None, _wait(worker, name, seconds))
+    resumed = before is not None and before.state == "STOPPED"
+    return Registered(name, before is not None, _wait(worker, name, seconds), resumed)
+
+
+def _not_running(state: ConnectorState, more: str = "") -> ConnectError:
+    """Return the error for a connector that somebody paused or stopped."""
+    seen = Observation.of(state)
+    return ConnectError(seen.describe() + more, seen.next_step())
 
 
 def _update(worker: KafkaConnect, before: ConnectorState, settings: Mapping[str, str]) -> None:
@@ -71,6 +92,7 @@ def _wait(worker: KafkaConnect, name: str, seconds: float) -> Mapping[int, str]:
     deadline = time.monotonic() + seconds
     seen_running = 0
     failed_since: float | None = None
+    halted_since: float | None = None
     while True:
         state = worker.state(name)
         failures = state.failures if state else ()
@@ -80,6 +102,11 @@ def _wait(worker: KafkaConnect, name: str, seconds: float) -> Mapping[int, str]:
         # A failure from before a restart is reported for a moment.
         if failures and failed_since is not None and now - failed_since > 2:
             raise ConnectError(f"the connector {name} failed: {failures[0]}", failure_hint(failures[0]))
+        # It is still stopped for a moment after it was resumed.
+        is_halted = state is not None and state.state in _HALTED
+        halted_since = (halted_since or now) if is_halted else None
+        if state is not None and halted_since is not None and now - halted_since > LIMITS.settled:
+            raise _not_running(state)
         seen_running = seen_running + 1 if tasks and set(tasks.values()) == {"RUNNING"} else 0
         if seen_running >= 2:
             return tasks

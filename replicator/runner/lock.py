@@ -9,8 +9,10 @@ from replicator.locks import FileLock, LockHeld
 
 
 @contextlib.contextmanager
-def only_one(config: Config) -> Iterator[None]:
+def only_one(config: Config, next_step: str = "stop that process first") -> Iterator[None]:
     """Hold the mirror's lock on this machine while the block runs.
+
+    `next_step` is what the operator is told if another process holds it.
 
     Raises:
         MirrorRuns: another process holds it.
@@ -22,7 +24,7 @@ def only_one(config: Config) -> Iterator[None]:
     except LockHeld as held:
         raise MirrorRuns(
             f"mirror {config.mirror.name!r} is already running, as process {held.holder or '?'}",
-            "stop that process first, or give this mirror another name and namespace",
+            next_step,
         ) from None
     with lock:
         yield

@@ -38,6 +38,7 @@ from replicator.runner.rewind_plan import LostTable, RewindPlan, lost_table, pla
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
 from replicator.sources.connector_history import first_known_file
+from replicator.sources.connector_policy import Observation
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_connect import Connector, KafkaConnect
 from replicator.telemetry import get_logger
@@ -442,9 +443,9 @@ def _obstacle(source: _Source) -> str | None:
     Raises:
         ConnectError: Kafka Connect does not answer, or the connector was stopped, and must not be resumed by this.
     """
-    if (state := source.connector.state.state) in ("STOPPED", "PAUSED"):
-        hint = f"resume it in Kafka Connect: PUT /connectors/{source.name}/resume"
-        raise ConnectError(f"the connector {source.name} is {state}", hint)
+    if source.connector.state.state in ("STOPPED", "PAUSED"):
+        seen = Observation.of(source.connector.state)
+        raise ConnectError(seen.describe(), seen.next_step())
     if source.connector.options.get(_SIGNALS):
         return "signals in the binlog would take effect again"
     if len(source.client.source_partitions(source.name)) != 1:

@@ -43,7 +43,7 @@ def sole_process(config: Config, log: ChangeLog) -> Iterator[SparkSession]:
         ConfigError: the key for hashing is missing.
     """
     ColumnRuleBook(config)  # Report a missing key before the JVM starts.
-    with only_one(config):
+    with only_one(config, "stop that process first, or give this mirror another name and namespace"):
         log.offsets()  # Report a log that cannot be reached before the JVM starts.
         with running_session(config) as spark:
             yield spark

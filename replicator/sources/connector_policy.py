@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from replicator.sources.kafka_connect import ConnectorState, failure_hint, lost_connection
+from replicator.sources.kafka_connect import ConnectorState, failure_hint, lost_connection, resume_hint
 
 MISSING: Final = "MISSING"
 """No connector has the mirror's topic prefix."""
@@ -49,16 +49,18 @@ class Observation:
         state: as `ConnectorState.summary`, or `MISSING` or `UNREACHABLE`.
         reason: the cause, if it failed or cannot be reached.
         name: the connector's name; None if it is not known.
+        address: the URL of the connector in Kafka Connect; None if it is not known.
     """
 
     state: str
     reason: str | None = None
     name: str | None = None
+    address: str | None = None
 
     @classmethod
     def of(cls, state: ConnectorState) -> "Observation":
         """Return the worst state of a connector and its tasks."""
-        return cls(state.summary, "; ".join(state.failures) or None, state.name)
+        return cls(state.summary, "; ".join(state.failures) or None, state.name, state.address)
 
     def describe(self) -> str:
         """Describe the state as a clause for a message."""
@@ -78,7 +80,7 @@ class Observation:
             case "UNREACHABLE":
                 return "start the Kafka Connect worker, or correct log.connect_url"
             case "PAUSED" | "STOPPED":
-                return "resume it in Kafka Connect: PUT /connectors/NAME/resume"
+                return resume_hint(self.address or f"/connectors/{self.name}")
             case "FAILED":
                 return failure_hint(self.reason or "")
         return None

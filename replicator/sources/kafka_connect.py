@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 import requests
 from tenacity import (
@@ -42,12 +43,14 @@ class ConnectorState:
         state: RUNNING, FAILED, PAUSED, STOPPED, UNASSIGNED or RESTARTING, of the connector itself.
         tasks: the state of each task, by its number.
         failures: why the connector or its tasks failed, one line each with the innermost cause.
+        address: the URL of the connector in Kafka Connect; None if it is not known.
     """
 
     name: str
     state: str
     tasks: Mapping[int, str]
     failures: tuple[str, ...] = ()
+    address: str | None = None
 
     @property
     def summary(self) -> str:
@@ -243,6 +246,7 @@ class KafkaConnect:
             str(connector.get("state", "UNASSIGNED")),
             {int(task["id"]): str(task["state"]) for task in tasks},
             tuple(reasons),
+            f"{self.url}/connectors/{quote(name, safe='')}",
         )
 
     def _ask(
@@ -349,6 +353,11 @@ def lost_binlog(cause: str) -> bool:
     return "no longer available on the server" in lower or (
         ("binlog" in lower or "binary log" in lower) and "purged" in lower
     )
+
+
+def resume_hint(address: str) -> str:
+    """Return the next step for a connector that is paused or stopped, by its URL in Kafka Connect."""
+    return f"resume it in Kafka Connect: PUT {address}/resume"
 
 
 def failure_hint(cause: str, restart: str = "run: replicator connect") -> str:

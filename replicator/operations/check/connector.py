@@ -8,6 +8,7 @@ from replicator.config import Config
 from replicator.model.debezium import ADD_FIELDS
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
+from replicator.sources.connector_policy import Observation
 from replicator.sources.connector_settings import differing_selection
 from replicator.sources.kafka_connect import failure_hint
 from replicator.sources.topic_patterns import topic_pattern
@@ -247,7 +248,10 @@ def _running(connector: ConnectorFacts, mirror: str) -> CheckResult:
         cause = connector.failed_tasks[0]
         return fail(name, f"{connector.name} failed: {cause}", _step_after_failure(connector, cause, mirror))
     if connector.state != "RUNNING":
-        return warn(name, f"{connector.name} is {connector.state}", "resume or restart it in Kafka Connect")
+        seen = Observation(connector.state, name=connector.name, address=connector.address)
+        return warn(
+            name, f"{connector.name} is {connector.state}", seen.next_step() or "restart it in Kafka Connect"
+        )
     return ok(name, f"{connector.name} is {connector.state}")
 
 

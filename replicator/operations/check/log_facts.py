@@ -44,6 +44,8 @@ class ConnectorFacts:
     failed_tasks: tuple[str, ...]
     """Why the connector or its tasks failed, each in one line with the innermost cause."""
     options: Mapping[str, str]
+    address: str | None = None
+    """The URL of the connector in Kafka Connect."""
 
 
 def read_topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
@@ -91,4 +93,5 @@ def read_connector(log: KafkaLog) -> ConnectorFacts | None:
     connector = KafkaConnect(str(log.connect_url)).find(log.topic_prefix)
     if connector is None:
         return None
-    return ConnectorFacts(connector.name, connector.state.state, connector.state.failures, connector.options)
+    state = connector.state
+    return ConnectorFacts(connector.name, state.state, state.failures, connector.options, state.address)

@@ -12,6 +12,7 @@ from replicator.config import Config, SourceConfig, parse
 from replicator.errors import ConfigError, ConnectError
 from replicator.model.debezium import SOURCE
 from replicator.operations.connector import register
+from replicator.sources.connector_policy import WaitLimits
 from replicator.sources.connector_settings import connector_config, table_patterns
 from tests.support.kafka_connect import Connect, serving
 
@@ -292,8 +293,32 @@ def test_register_resumes_a_connector_that_an_interrupted_call_has_stopped(conne
     connect.reply(STATUS, 200, state("RUNNING"))
     connect.reply(PUT, 200, {})
     connect.reply(RESUME, 202)
-    register(there(connect))
+    assert register(there(connect)).resumed
     assert order(connect, STOP, PUT, RESUME) == [PUT, RESUME]
+
+
+def test_register_changes_nothing_and_fails_at_once_when_the_connector_is_paused(connect: Connect) -> None:
+    connect.reply(CONFIG, 200, {"name": "shop"})
+    connect.reply(STATUS, 200, {"connector": {"state": "PAUSED"}, "tasks": []})
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect))
+    assert (caught.value.message, caught.value.hint) == (
+        "the connector shop is PAUSED; nothing was changed",
+        f"resume it in Kafka Connect: PUT {connect.url}/connectors/shop/resume",
+    )
+    assert [request for request, _ in connect.asked] == [STATUS]
+
+
+def test_register_does_not_wait_long_for_a_connector_that_is_stopped_meanwhile(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replicator.operations.connector.LIMITS", WaitLimits(settled=0))
+    connect.reply(STATUS, 404)
+    connect.reply(STATUS, 200, STOPPED)
+    connect.reply(PUT, 201, {})
+    with pytest.raises(ConnectError, match="the connector shop is STOPPED") as caught:
+        register(there(connect))
+    assert f"PUT {connect.url}/connectors/shop/resume" in (caught.value.hint or "")
 
 
 def test_register_restarts_a_task_that_failed_before(connect: Connect) -> None:

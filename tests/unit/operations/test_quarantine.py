@@ -79,6 +79,8 @@ def test_replay_and_drop_are_refused_while_the_mirror_runs(tmp_path: Path) -> No
             lambda: drop_quarantined(config, []),
             lambda: replay_quarantined(config, QuarantineFilter()),
         ):
-            with pytest.raises(UsageError, match="already running"):
+            with pytest.raises(UsageError, match="already running") as caught:
                 call()
+            # Another name would be another mirror, without these events.
+            assert caught.value.hint == "stop that process first"
     assert replay_quarantined(config, QuarantineFilter()) == ReplayResult()

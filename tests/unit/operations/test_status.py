@@ -255,10 +255,16 @@ def test_status_is_behind_when_the_connector_is_behind(config: Config, lake: Sql
         ),
         ({"ends": {(TOPIC, 0): 12}}, "behind", "2 events of the log", "replicator run"),
         (
-            {"ends": {(TOPIC, 0): 12}, "end": END, "connector": Observation("STOPPED", name="shop")},
+            {
+                "ends": {(TOPIC, 0): 12},
+                "end": END,
+                "connector": Observation(
+                    "STOPPED", name="shop", address="http://connect:8083/connectors/shop"
+                ),
+            },
             "behind",
             "not in the lake yet; the connector shop is STOPPED",
-            "PUT /connectors/NAME/resume; replicator run applies them",
+            "PUT http://connect:8083/connectors/shop/resume; replicator run applies them",
         ),
     ],
 )

@@ -64,7 +64,7 @@ def trouble(results: list[CheckResult]) -> dict[str, CheckResult]:
 def connector(
     options: dict[str, str], state: str = "RUNNING", failed: tuple[str, ...] = ()
 ) -> ConnectorFacts:
-    return ConnectorFacts("shop", state, failed, options)
+    return ConnectorFacts("shop", state, failed, options, "http://connect:8083/connectors/shop")
 
 
 def test_check_topics_counts_only_topics_of_included_tables(config: Config) -> None:
@@ -118,7 +118,13 @@ def test_check_selection_warns_when_the_tables_have_changed_since_connect(config
 
 def test_check_connector_reports_a_missing_paused_or_failed_connector() -> None:
     assert trouble(check_connector(None))["connector: registered"].status == "warn"
-    assert trouble(check_connector(connector(SAFE, "PAUSED")))["connector: state"].status == "warn"
+    paused = trouble(check_connector(connector(SAFE, "PAUSED")))["connector: state"]
+    assert (paused.status, paused.next_step) == (
+        "warn",
+        "resume it in Kafka Connect: PUT http://connect:8083/connectors/shop/resume",
+    )
+    starting = trouble(check_connector(connector(SAFE, "UNASSIGNED")))["connector: state"]
+    assert (starting.status, starting.next_step) == ("warn", "restart it in Kafka Connect")
     broken = connector(SAFE, failed=("java.lang.X: boom",))
     failed = trouble(check_connector(broken, mirror="shop"))["connector: state"]
     assert (failed.status, failed.found) == ("fail", "shop failed: java.lang.X: boom")
