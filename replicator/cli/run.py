@@ -105,6 +105,8 @@ def finish(summary: "RunSummary", *, complete: bool) -> None:
         f"{counted(summary.events, 'event')} in {counted(summary.batches, 'batch', 'batches')},"
         f" {counted(rows, 'row change')}, {counted(len(summary.tables), 'table')}, {summary.seconds:,.1f} s"
     )
+    for table, read in summary.reread.items():
+        typer.echo(f"{table}: {counted(read, 'row')} read from the source")
     if summary.quarantined:
         said = f"{counted(summary.quarantined, 'event')} quarantined."
         typer.secho(said, fg=typer.colors.YELLOW, err=True)

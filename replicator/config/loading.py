@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from replicator.config.models import Config
+from replicator.config.table_sections import TableSectionError
 from replicator.config.toml_lines import Location, line_of
 from replicator.errors import ConfigError
 
@@ -81,7 +82,8 @@ def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
 
 
 def _problem(detail: ErrorDetails, values: Mapping[str, Any], name: str, text: str) -> tuple[int, str]:
-    raw = detail["loc"]
+    cause = detail.get("ctx", {}).get("error")
+    raw = cause.location if isinstance(cause, TableSectionError) else detail["loc"]
     # The kind of log is a step in pydantic's path, but not in the file.
     location = raw[:1] + raw[2:] if raw[:1] == ("log",) and len(raw) > 1 and raw[1] in _LOG_KINDS else raw
     if detail["type"].startswith("union_tag"):

@@ -14,6 +14,7 @@ from replicator.config.kafka_options import java_client_options
 from replicator.config.maintenance import MaintenanceConfig, TableMaintenanceConfig
 from replicator.config.paths import CatalogUri, LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
+from replicator.config.table_sections import check_sections
 from replicator.config.tags import TagsConfig
 from replicator.config.values import (
     STRICT,
@@ -425,13 +426,8 @@ class Config(Section):
                 'source.cascades = "reread" needs source.watch_binlog: the binlog shows which tables to read again'
             )
         names = [table.name for table in self.tables]
+        check_sections(names, self.source)
         for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f'[[table]] "{name}" appears twice; keep one')
-            if not self.source.includes(name):
-                raise ValueError(
-                    f'[[table]] "{name}" does not match source.tables, so it would have no effect'
-                )
             options = self.table(name)
             if options.keyless == "changelog" and not options.changelog:
                 raise ValueError(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator.config import ArchiveLog, Config
-from replicator.errors import CheckFailed, UsageError
+from replicator.errors import CheckFailed, ConfigError, UsageError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.patterns import matches
 from replicator.model.replay_range import OffsetMoment, ReplayRange
@@ -31,15 +31,23 @@ def open_archive(config: Config, location: str | Path | None = None) -> ArchiveC
 
     Raises:
         ArchiveError: there is no archive, or it is damaged.
+        ConfigError: its topics have another prefix than the configuration.
         UsageError: without `location`, the configured log is not an archive.
     """
     if location is None:
         if not isinstance(config.log, ArchiveLog):
             raise UsageError("the configured log is not an archive", "name an archive")
         location = config.log.path
-    return ArchiveChangeLog(
+    log = ArchiveChangeLog(
         open_storage(location, config.lake.catalog_options), config.log.topic_prefix, staging_folder(config)
     )
+    recorded = log.reader.manifest.topic_prefix
+    if log.topic_prefix != recorded:
+        raise ConfigError(
+            f'the topics of the archive {location} have the prefix "{recorded}", not "{log.topic_prefix}"',
+            f'set topic_prefix = "{recorded}" in [log]',
+        )
+    return log
 
 
 def staging_folder(config: Config) -> Path | None:
@@ -152,6 +160,8 @@ def apply_archive(scheduler: Scheduler, on_progress: OnProgress | None = None) -
     """
     _, ends = scheduler.check_log()
     chunks = scheduler.unread_chunks(ends)
+    if not chunks:
+        _say_why_nothing_is_left(scheduler, ends)
     on_events = None if on_progress is None else _event_counter(on_progress, chunks)
     for goal in chunk_goals(chunks, ends):
         if scheduler.stopping.is_set():
@@ -160,6 +170,17 @@ def apply_archive(scheduler: Scheduler, on_progress: OnProgress | None = None) -
     while scheduler.failing and not scheduler.stopping.is_set():
         scheduler.await_retry()
         scheduler.advance(ends, on_events)
+
+
+def _say_why_nothing_is_left(scheduler: Scheduler, ends: Offsets) -> None:
+    """Log why no event is applied, except if tables are paused or wait for a retry, which is shown anyway."""
+    if not scheduler.tables.mirrored(ends):
+        _LOG.warning(
+            "the archive has no event of a mirrored table",
+            next="compare source.tables with the topics that replicator archive lists",
+        )
+    elif not scheduler.tables.paused and not scheduler.failing:
+        _LOG.info("nothing to apply: the lake has all these events already")
 
 
 def chunk_goals(chunks: Sequence[Sequence[OffsetRange]], ends: Offsets) -> Iterator[Offsets]:

@@ -316,7 +316,7 @@ class Scheduler:
 
     def summary(self) -> RunSummary:
         """Return what was done so far."""
-        return self.totals.summary(self.tables.paused)
+        return self.totals.summary(self.tables.paused, self.rereads.requests() if self.rereads else ())
 
     def close(self) -> None:
         """Stop reading tables again, and end all threads. No batch may be running."""

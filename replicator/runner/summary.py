@@ -1,11 +1,13 @@
 """Add up what a run does."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from replicator.batch import TableTask
 from replicator.model.batch_stats import BatchStats
+from replicator.model.clock import now_ms
+from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
 from replicator.telemetry import BatchReport, Stopwatch
 
@@ -16,7 +18,8 @@ class RunSummary:
 
     Attributes:
         rows: changes by kind.
-        tables: the tables with a commit.
+        tables: the tables with a commit of events.
+        reread: number of rows, by table that was read from the source.
         paused: the reason, by table.
         quarantined: number of events.
     """
@@ -28,6 +31,7 @@ class RunSummary:
     paused: Mapping[str, str]
     quarantined: int
     seconds: float
+    reread: Mapping[str, int]
 
 
 class RunTotals:
@@ -45,6 +49,7 @@ class RunTotals:
         self.quarantined = 0
         self._with_before = with_before
         self._started = time.monotonic()
+        self._started_ms = now_ms()
         self.events = 0
         self._rows: dict[str, int] = {}
         self._tables: set[str] = set()
@@ -75,8 +80,9 @@ class RunTotals:
             paused=tuple(map(str, paused)),
         )
 
-    def summary(self, paused: Mapping[TableId, str]) -> RunSummary:
-        """Return the totals so far."""
+    def summary(self, paused: Mapping[TableId, str], rereads: Iterable[Request] = ()) -> RunSummary:
+        """Return the totals so far; of `rereads`, those count that were done since the start of the run."""
+        done = [r for r in rereads if r.phase is Phase.DONE and (r.ended_ms or 0) >= self._started_ms]
         return RunSummary(
             self.batches,
             self.events,
@@ -85,6 +91,7 @@ class RunTotals:
             {str(table): reason for table, reason in sorted(paused.items())},
             self.quarantined,
             time.monotonic() - self._started,
+            {str(request.table): request.rows for request in sorted(done, key=lambda r: str(r.table))},
         )
 
 

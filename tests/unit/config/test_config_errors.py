@@ -148,10 +148,26 @@ def test_config_errors_are_reported_together_in_the_order_of_the_file(file: Path
 
 def test_load_refuses_a_table_section_that_has_no_effect_or_is_repeated(file: Path) -> None:
     assert mistakes_in(file, GOOD.replace('"shop.items"', '"crm.items"')) == [
-        '[[table]] "crm.items" does not match source.tables, so it would have no effect'
+        '30: table[1].name: "crm.items" does not match source.tables, so its section would have no effect'
     ]
     assert mistakes_in(file, GOOD.replace('"shop.items"', '"shop.orders"')) == [
-        '[[table]] "shop.orders" appears twice; keep one'
+        '30: table[1].name: "shop.orders" appears twice; keep one'
+    ]
+
+
+def test_load_names_the_exclusion_that_takes_the_effect_of_a_table_section(file: Path) -> None:
+    assert mistakes_in(file, GOOD.replace('"shop.items"', '"shop.tmp_meters"')) == [
+        (
+            '30: table[1].name: "shop.tmp_meters" is left out by source.exclude "shop.tmp_*", so its section '
+            "would have no effect; remove the section, or the pattern"
+        )
+    ]
+    signals = GOOD.replace("exclude =", 'signal_table = "shop.items"\nexclude =')
+    assert mistakes_in(file, signals) == [
+        (
+            '31: table[1].name: "shop.items" is the signal table or a helper table, which are not mirrored; '
+            "remove its section"
+        )
     ]
 
 

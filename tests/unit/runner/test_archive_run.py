@@ -2,11 +2,18 @@
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+from structlog.testing import capture_logs
+
+from replicator.errors import ConfigError
 from replicator.model.commit_marker import OffsetRange
-from replicator.runner.archive_run import apply_archive, chunk_goals
+from replicator.runner.archive_run import apply_archive, chunk_goals, open_archive
+from replicator.sources.archive import ArchiveWriter
+from tests.support.config import minimal_config
 
 
 def archive_scheduler(chunks: Sequence[tuple[OffsetRange, ...]], ends: Any) -> Any:
@@ -45,6 +52,33 @@ def test_apply_archive_stops_between_two_chunks() -> None:
     scheduler.advance.side_effect = lambda *_: scheduler.stopping.set()
     apply_archive(scheduler)
     assert scheduler.advance.call_count == 1
+
+
+@pytest.mark.parametrize(
+    ("mirrored", "paused", "said"),
+    [
+        ({}, {}, ["the archive has no event of a mirrored table"]),
+        ({"t": {0: 9}}, {}, ["nothing to apply: the lake has all these events already"]),
+        ({"t": {0: 9}}, {"shop.t": "why"}, []),
+    ],
+)
+def test_apply_archive_says_why_nothing_is_applied(
+    mirrored: Any, paused: dict[str, str], said: list[str]
+) -> None:
+    scheduler = archive_scheduler([], {"t": {0: 9}})
+    scheduler.tables.mirrored.return_value, scheduler.tables.paused = mirrored, paused
+    with capture_logs() as logs:
+        apply_archive(scheduler)
+    assert [line["event"] for line in logs] == said
+
+
+def test_open_archive_refuses_topics_with_another_prefix(tmp_path: Path) -> None:
+    ArchiveWriter(tmp_path / "recorded", topic_prefix="shop", encoding="json").close()
+    config = minimal_config(tmp_path, log={"kind": "archive", "path": "recorded", "topic_prefix": "history"})
+    with pytest.raises(ConfigError) as caught:
+        open_archive(config, tmp_path / "recorded")
+    assert caught.value.hint == 'set topic_prefix = "shop" in [log]'
+    assert 'have the prefix "shop", not "history"' in caught.value.message
 
 
 def test_chunk_goals_end_with_the_end_offsets_of_all_topics() -> None:
