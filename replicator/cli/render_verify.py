@@ -1,5 +1,6 @@
 """Print the report of a check, and the newest checks."""
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -64,7 +65,7 @@ def print_plan(report: "Report") -> None:
         more = "" if result.complete else "at least "
         missing, unexpected, different = (result.counts.get(kind, 0) for kind in Kind)
         part = repaired_part(result)
-        read = "the whole table" if part is None else f"rows with {part.condition(part.column)}"
+        read = "the whole table" if part is None or part.is_everything else f"rows with {part.describe()}"
         text = (
             f"{result.table}: a repair would read {read}, insert {more}{counted(missing, 'row')}, "
             f"update {different:,} and delete {unexpected:,}"
@@ -113,6 +114,8 @@ def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
         if check.verdict != "equal":
             found = check.reason or counted(check.differing, "row differs", "rows differ")
             text = f"{check.table}: {check.verdict}, checked {_ago(now, check.ended_ms)} ago: {found}"
+            if check.verdict == "different":
+                text += f"; next: replicator verify --table {shlex.quote(str(check.table))} --repair"
             yield Text(text, style="red" if check.verdict == "different" else "yellow")
 
 

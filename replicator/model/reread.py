@@ -23,6 +23,8 @@ _MOST_SPANS: Final = 5
 """Number of spans of a key in a request at most; see `_TEXT`."""
 _PREFIX: Final = 8
 """Number of bytes of a BINARY key that count in a span."""
+_LEAST, _MOST, _MOST_UNSIGNED = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
+"""Ends of spans beyond which no integer key is."""
 _TEXT: Final = 190
 """Maximum length of a text in a request."""
 _LONGEST: Final = 1_000
@@ -71,6 +73,26 @@ class Narrowed:
             f"{column} BETWEEN {self._literal(span.low, 0)} AND {self._literal(span.high, 0xFF)}"
             for span in self.spans
         )
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether a span has all values that the column can have."""
+        return any(
+            span.high >= _MOST_UNSIGNED or (span.low <= _LEAST and span.high >= _MOST)
+            for span in self.spans
+            if span.low <= 0
+        )
+
+    def describe(self) -> str:
+        """Return the condition for people, without bounds that no value is beyond."""
+        return " OR ".join(self._described(span) for span in self.spans)
+
+    def _described(self, span: KeySpan) -> str:
+        if self.width is None and span.low <= _LEAST:
+            return f"{self.column} <= {span.high}"
+        if self.width is None and span.high in (_MOST, _MOST_UNSIGNED):
+            return f"{self.column} >= {span.low}"
+        return Narrowed(self.column, (span,), self.width).condition(self.column)
 
     def _literal(self, end: int, rest: int) -> str:
         """Return an end of a span in SQL; bytes behind the first eight are `rest`."""

@@ -13,11 +13,14 @@ from pyiceberg.table import Table
 from replicator.consumer.files import FileReader, FilesGone, change_column_of, live_files
 from replicator.errors import Unsettled, UsageError
 from replicator.model.binlog import BinlogEnd
+from replicator.model.counts import counted
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
+from replicator.model.verified import VerifiedTable
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import hash_rows
 from replicator.verify.later_changes import Flags, each
+from replicator.verify.results import Verdict
 
 _MOST_KEYS: Final = 1_000_000
 """If more keys changed, a check of all rows is faster."""
@@ -115,19 +118,49 @@ class ChangedKeys:
         return int(self.rows.num_rows)
 
 
-def changed_keys(table: ComparedTable, changelog: Table, since: Since) -> ChangedKeys | None:
-    """Return the keys that changed; None if that is not known, or if there are too many.
+@dataclass(frozen=True, slots=True)
+class AllRows:
+    """The reason why all rows are checked: it is not known which keys changed, or there are too many."""
 
-    It is not known if MySQL cannot be asked for keys of such types, or if the rows of the table were replaced: by a
+    reason: str
+
+
+def since_last(checked: VerifiedTable | None, topic_id: str | None) -> Since | AllRows:
+    """Return which changes count that came after the last check, `checked`, of a table whose topic has this id."""
+    if checked is None:
+        return AllRows("the table was not checked before")
+    if checked.verdict == Verdict.DIFFERENT:
+        return AllRows("the last check found it different")
+    if checked.verdict != Verdict.EQUAL:
+        return AllRows("the last check did not find it equal")
+    if checked.sampled:
+        return AllRows("the last check compared only a part of its rows")
+    if not checked.offsets:
+        return AllRows("it is not recorded where in its topic the last check was")
+    if checked.topic_id != topic_id:
+        return AllRows("its topic was recreated after the last check")
+    return SinceOffsets(checked.offsets)
+
+
+def changed_keys(table: ComparedTable, changelog: Table | None, since: Since) -> ChangedKeys | AllRows:
+    """Return the keys that changed.
+
+    That is not known if MySQL cannot be asked for keys of such types, or if the rows of the table were replaced: by a
     TRUNCATE, a snapshot or a re-read.
 
     Raises:
         Unsettled: files of the changelog were deleted meanwhile.
     """
+    if not table.key:
+        return AllRows("it has no key")
+    if changelog is None:
+        return AllRows("it has no changelog")
     schema = changelog.schema()
     change, names = change_column_of(schema), {field.name for field in schema.fields}
-    if not table.key or not all(c.has_literals and c.lake in names for c in table.key):
-        return None
+    if not all(c.has_literals for c in table.key):
+        return AllRows("its key has a type by which single rows cannot be read")
+    if not all(c.lake in names for c in table.key):
+        return AllRows("its changelog lacks a column of the key")
     wanted = [c.lake for c in table.key]
     reader, snapshot = FileReader.of(changelog, schema.select(*wanted, change)), changelog.current_snapshot()
     found = _Found(table, reader.arrow_schema.empty_table().drop_columns([change]))
@@ -137,10 +170,12 @@ def changed_keys(table: ComparedTable, changelog: Table, since: Since) -> Change
                 at = part.column(change).combine_chunks()
                 inside = pa.array(since.mask(at))
                 if set(pc.unique(at.field("op").filter(inside)).to_pylist()) - _ROW_CHANGES:
-                    return None
+                    return AllRows(
+                        "its rows were replaced since then, by a TRUNCATE, a snapshot or a re-read"
+                    )
                 found.add(part.filter(inside).drop_columns([change]))
                 if len(found.hashes) > _MOST_KEYS:
-                    return None
+                    return AllRows(f"more than {counted(_MOST_KEYS, 'key')} changed")
     except FilesGone as error:
         raise Unsettled(
             f"files of the changelog of {table.name} were deleted meanwhile", "check again"

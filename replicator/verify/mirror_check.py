@@ -31,11 +31,12 @@ from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
 from replicator.sources.mysql.tables import included_tables, selected_tables
 from replicator.verify.changed_keys import (
+    AllRows,
     ChangedKeys,
     Since,
-    SinceOffsets,
     changed_keys,
     parse_since,
+    since_last,
 )
 from replicator.verify.chunks import KeyRange, keys_between
 from replicator.verify.compared_table import ComparedTable, compared_table
@@ -98,20 +99,11 @@ class Wanted:
         """Whether only some keys are checked."""
         return (self.first, self.last) != (None, None)
 
-    def since_of(self, checked: VerifiedTable | None, topic_id: str | None) -> Since | None:
-        """Return which changes count, for a table with its last check; None if all its rows must be checked."""
+    def since_of(self, checked: VerifiedTable | None, topic_id: str | None) -> Since | AllRows | None:
+        """Return which changes count, for a table with its last check; None if all rows are wanted."""
         if self.since is None:
             return None
-        if self.since != _LAST:
-            return parse_since(self.since)
-        is_usable = (
-            checked is not None
-            and checked.verdict == Verdict.EQUAL
-            and not checked.sampled
-            and bool(checked.offsets)
-            and checked.topic_id == topic_id
-        )
-        return SinceOffsets(checked.offsets) if checked is not None and is_usable else None
+        return since_last(checked, topic_id) if self.since == _LAST else parse_since(self.since)
 
 
 def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: None) -> Report:
@@ -306,12 +298,13 @@ class _Check:
         later, unknown = self._later(compared, before.offsets, lake)
         since = self.wanted.since_of(checked, before.marker.topic_ids.get(before.topic))
         changed = (
-            None if since is None or lake.changelog is None else changed_keys(compared, lake.changelog, since)
+            since
+            if since is None or isinstance(since, AllRows)
+            else changed_keys(compared, lake.changelog, since)
         )
-        if self.wanted.since is not None and changed is None:
-            schema.append(
-                _note("all rows were checked: it is not known which keys changed, or they are too many")
-            )
+        if isinstance(changed, AllRows):
+            schema.append(_note(f"all rows were checked: {changed.reason}"))
+            changed = None
         try:
             result = self._compare(compared, lake, later, schema, changed)
         except SchemaError as error:

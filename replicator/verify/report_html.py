@@ -75,10 +75,19 @@ def _head(report: Report) -> Iterator[str]:
         "Source": f"MySQL {report.server_version}",
         "Engine": f"replicator {report.version}",
         **{
-            name.replace("_", " ").capitalize(): str(v) for name, v in report.options.items() if v is not None
+            name.replace("_", " ").capitalize(): _option(name, v)
+            for name, v in report.options.items()
+            if v is not None
         },
     }
     yield f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in facts.items())}</dl>"
+
+
+def _option(name: str, value: str | float) -> str:
+    if name == "sample":
+        # A share, which the command line has in percent.
+        return f"{100 * float(value):g} %"
+    return str(value)
 
 
 def _summary(report: Report) -> str:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,27 @@ def test_a_part_of_bytes_has_all_values_of_its_spans(values: list[bytes]) -> Non
         assert (least, greatest) == (low, high)
     request = new_request(TableId("shop", "t"), "verify", narrowed=part)
     assert Request.from_json(request.to_json()).narrowed == part
+
+
+@pytest.mark.parametrize(
+    ("spans", "width", "described", "is_everything"),
+    [
+        ([(1, 5), (9, 9)], None, "id BETWEEN 1 AND 5 OR id BETWEEN 9 AND 9", False),
+        ([(-(2**63), 5), (9, 2**63 - 1)], None, "id <= 5 OR id >= 9", False),
+        ([(7, 2**64 - 1)], None, "id >= 7", False),
+        ([(-(2**63), 2**63 - 1)], None, None, True),
+        ([(0, 2**64 - 1)], None, None, True),
+        ([(0, 2**63 - 1)], None, "id >= 0", False),
+        ([(0, 2**64 - 1)], 4, None, True),
+        ([(0, 2**56)], 1, "id BETWEEN X'00' AND X'01'", False),
+    ],
+)
+def test_a_part_is_described_without_bounds_that_no_value_is_beyond(
+    spans: list[tuple[int, int]], width: int | None, described: str | None, is_everything: bool
+) -> None:
+    part = Narrowed.to("id", [KeySpan(low, high, 1) for low, high in spans], width)
+    assert part.is_everything is is_everything
+    assert described is None or part.describe() == described
 
 
 @given(SPANS, st.sampled_from("pä"))

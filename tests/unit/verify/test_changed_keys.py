@@ -1,5 +1,6 @@
 """A check of the keys that changed finds exactly the differences among them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -9,13 +10,17 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.errors import UsageError
+from replicator.model.table import TableId
+from replicator.model.verified import VerifiedTable
 from replicator.verify.changed_keys import (
+    AllRows,
     ChangedKeys,
     SinceGtids,
     SinceOffsets,
     SincePosition,
     changed_keys,
     parse_since,
+    since_last,
 )
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.table_check import TableCheck
@@ -74,7 +79,7 @@ CHANGES: tuple[tuple[int, str | None, str, str, int, str | None], ...] = (
 )
 def test_keys_since_a_position(catalog: SqlCatalog, since: str, wanted: set[int]) -> None:
     found = changed_keys(TABLE, changelog_of(catalog, *CHANGES), parse_since(since))
-    assert found is not None
+    assert isinstance(found, ChangedKeys)
     assert (set(found.rows.column("id").to_pylist()), found.count) == (wanted, len(wanted))
 
 
@@ -82,14 +87,43 @@ def test_keys_since_an_offset(catalog: SqlCatalog) -> None:
     changelog = changelog_of(catalog, *CHANGES)
     # An UPDATE has one offset.
     found = changed_keys(TABLE, changelog, SinceOffsets({0: 13}))
-    assert found is not None
+    assert isinstance(found, ChangedKeys)
     assert set(found.rows.column("id").to_pylist()) == {3, 4}
 
 
 def test_a_truncation_makes_the_keys_unknown(catalog: SqlCatalog) -> None:
     changelog = changelog_of(catalog, *CHANGES, (1, None, "TRUNCATE", "t", 100, "9"))
-    assert changed_keys(TABLE, changelog, parse_since("b.000001:80")) is None
-    assert changed_keys(TABLE, changelog, parse_since("b.000001:101")) is not None
+    found = changed_keys(TABLE, changelog, parse_since("b.000001:80"))
+    assert isinstance(found, AllRows)
+    assert "TRUNCATE" in found.reason
+    assert isinstance(changed_keys(TABLE, changelog, parse_since("b.000001:101")), ChangedKeys)
+
+
+def test_too_many_keys_and_tables_without_key_or_changelog_have_a_reason(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changelog, since = changelog_of(catalog, *CHANGES), parse_since("a.000000:4")
+    monkeypatch.setattr("replicator.verify.changed_keys._MOST_KEYS", 3)
+    assert changed_keys(TABLE, changelog, since) == AllRows("more than 3 keys changed")
+    assert changed_keys(TABLE, None, since) == AllRows("it has no changelog")
+    assert changed_keys(replace(TABLE, key=()), changelog, since) == AllRows("it has no key")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"verdict": "different"}, "the last check found it different"),
+        ({"verdict": "undecided"}, "the last check did not find it equal"),
+        ({"sampled": True}, "the last check compared only a part of its rows"),
+        ({"offsets": {}}, "it is not recorded where in its topic the last check was"),
+        ({"topic_id": "other"}, "its topic was recreated after the last check"),
+    ],
+)
+def test_a_last_check_that_does_not_count_has_a_reason(change: dict[str, Any], reason: str) -> None:
+    last = VerifiedTable(TableId("shop", "t"), "equal", "b.1:4", 5, 10, 0, offsets={0: 13}, topic_id="id")
+    assert since_last(last, "id") == SinceOffsets({0: 13})
+    assert since_last(replace(last, **change), "id") == AllRows(reason)
+    assert since_last(None, "id") == AllRows("the table was not checked before")
 
 
 def test_positions_are_read() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from replicator.cli.render import StatusParts, print_status
-from replicator.cli.render_verify import print_report, verified_lines
+from replicator.cli.render_verify import print_plan, print_report, verified_lines
 from replicator.model.table import TableId
 from replicator.model.verified import (
     CHECKS_KEY,
@@ -111,8 +111,17 @@ def test_html_is_whole_and_loads_nothing(report: Report) -> None:
     assert "<script" not in page
     assert "<b>x</b>" in tags.texts
     assert "shop.<late>" in tags.texts
+    assert tags.texts[tags.texts.index("Sample") + 1] == "100 %"
     chunks = [chunk for table in report.tables for chunk in table.chunks]
     assert page.count("<rect") == len(chunks) + sum(not chunk.equal for chunk in chunks)
+
+
+def test_plan_says_if_a_repair_reads_the_whole_table(
+    report: Report, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_plan(report)
+    # One chunk has all keys.
+    assert "shop.orders: a repair would read the whole table, insert 1 row" in capsys.readouterr().out
 
 
 def test_text_names_each_difference(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +170,7 @@ def test_recorded_checks_are_read_back() -> None:
     assert verified_in({**properties, VERIFIED_KEY + "shop.d": '{"version": 2}', "other": "x"}) == checks
     lines = [line.plain for line in verified_lines(checks)]
     assert lines[0].startswith("1 table equal to the source, checked in the last ")
-    assert lines[1].endswith("ago: 2 rows differ")
+    assert lines[1].endswith("ago: 2 rows differ; next: replicator verify --table shop.b --repair")
     assert lines[2].endswith("ago: late")
 
 
