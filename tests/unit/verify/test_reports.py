@@ -121,7 +121,7 @@ def test_plan_says_if_a_repair_reads_the_whole_table(
 ) -> None:
     print_plan(report)
     # One chunk has all keys.
-    assert "shop.orders: a repair would read the whole table, insert 1 row" in capsys.readouterr().out
+    assert "shop.t: a repair would read the whole table, insert 1 row" in capsys.readouterr().out
 
 
 def test_text_names_each_difference(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
