@@ -1,0 +1,39 @@
+"""The page of `status` names every field of its JSON."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from replicator.operations.status.mirror_status import (
+    ConnectorStatus,
+    MirrorStatus,
+    TableMaintenance,
+    TableStatus,
+)
+from replicator.schema.changes import ChangeNote, KeepRows
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "status.md"
+
+
+@pytest.fixture(scope="module")
+def names() -> set[str]:
+    """Return the words in code on the page."""
+    return set(re.findall(r"`([a-z_]+)`", PAGE.read_text(encoding="utf-8")))
+
+
+def test_page_names_every_field(names: set[str]) -> None:
+    status = MirrorStatus("shop", "shop", (), (), {}, 0, None)
+    assert set(status.to_json()) - names == set()
+
+
+@pytest.mark.parametrize("kind", [TableStatus, TableMaintenance, ConnectorStatus, KeepRows])
+def test_page_names_every_field_of_an_entry(names: set[str], kind: type[TableStatus]) -> None:
+    assert {field.name for field in fields(kind)} - names == set()
+
+
+def test_page_names_the_fields_of_a_schema_change(names: set[str]) -> None:
+    # Programs get this one under another name.
+    wanted = {field.name for field in fields(ChangeNote)} - {"declared"} | {"told"}
+    assert wanted - names == set()
