@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from replicator.config import Config
 from replicator.errors import ConfigError, ConnectError
-from replicator.sources.connector_policy import LIMITS, Observation
+from replicator.sources.connector_policy import Observation
 from replicator.sources.connector_settings import connector_config, kafka_log, secrets_in
 from replicator.sources.kafka_connect import ConnectorState, KafkaConnect, failure_hint
 
@@ -14,6 +14,8 @@ _WAITING = ("driver.autoReconnect",)
 """Options that make the connector wait for a MySQL server that does not respond."""
 
 _HALTED = ("PAUSED", "STOPPED")
+_HALTED_S = 30.0
+"""How long a connector may be shown as stopped after it was resumed: a busy worker takes seconds to start it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
 
 def _not_running(state: ConnectorState, more: str = "") -> ConnectError:
     """Return the error for a connector that somebody paused or stopped."""
-    seen = Observation.of(state)
+    # Not the worst state, which is that of a task that failed before.
+    seen = Observation(state.state, name=state.name, address=state.address)
     return ConnectError(seen.describe() + more, seen.next_step())
 
 
@@ -105,7 +108,7 @@ def _wait(worker: KafkaConnect, name: str, seconds: float) -> Mapping[int, str]:
         # It is still stopped for a moment after it was resumed.
         is_halted = state is not None and state.state in _HALTED
         halted_since = (halted_since or now) if is_halted else None
-        if state is not None and halted_since is not None and now - halted_since > LIMITS.settled:
+        if state is not None and halted_since is not None and now - halted_since > _HALTED_S:
             raise _not_running(state)
         seen_running = seen_running + 1 if tasks and set(tasks.values()) == {"RUNNING"} else 0
         if seen_running >= 2:

@@ -443,8 +443,8 @@ def _obstacle(source: _Source) -> str | None:
     Raises:
         ConnectError: Kafka Connect does not answer, or the connector was stopped, and must not be resumed by this.
     """
-    if source.connector.state.state in ("STOPPED", "PAUSED"):
-        seen = Observation.of(source.connector.state)
+    if (state := source.connector.state).state in ("STOPPED", "PAUSED"):
+        seen = Observation(state.state, name=state.name, address=state.address)
         raise ConnectError(seen.describe(), seen.next_step())
     if source.connector.options.get(_SIGNALS):
         return "signals in the binlog would take effect again"

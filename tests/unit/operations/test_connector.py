@@ -12,7 +12,6 @@ from replicator.config import Config, SourceConfig, parse
 from replicator.errors import ConfigError, ConnectError
 from replicator.model.debezium import SOURCE
 from replicator.operations.connector import register
-from replicator.sources.connector_policy import WaitLimits
 from replicator.sources.connector_settings import connector_config, table_patterns
 from tests.support.kafka_connect import Connect, serving
 
@@ -299,7 +298,8 @@ def test_register_resumes_a_connector_that_an_interrupted_call_has_stopped(conne
 
 def test_register_changes_nothing_and_fails_at_once_when_the_connector_is_paused(connect: Connect) -> None:
     connect.reply(CONFIG, 200, {"name": "shop"})
-    connect.reply(STATUS, 200, {"connector": {"state": "PAUSED"}, "tasks": []})
+    failed = {"id": 0, "state": "FAILED", "trace": "org.apache.X: gone"}
+    connect.reply(STATUS, 200, {"connector": {"state": "PAUSED"}, "tasks": [failed]})
     with pytest.raises(ConnectError) as caught:
         register(there(connect))
     assert (caught.value.message, caught.value.hint) == (
@@ -312,7 +312,7 @@ def test_register_changes_nothing_and_fails_at_once_when_the_connector_is_paused
 def test_register_does_not_wait_long_for_a_connector_that_is_stopped_meanwhile(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replicator.operations.connector.LIMITS", WaitLimits(settled=0))
+    monkeypatch.setattr("replicator.operations.connector._HALTED_S", 0)
     connect.reply(STATUS, 404)
     connect.reply(STATUS, 200, STOPPED)
     connect.reply(PUT, 201, {})
