@@ -49,6 +49,7 @@ def summary(paused: dict[str, str] | None = None) -> Any:
         tables=("shop.orders",),
         paused=paused or {},
         quarantined=0,
+        reread={},
         seconds=3.0,
     )
 
@@ -193,7 +194,7 @@ def test_connect_passes_the_configuration_to_register(
 
     def register(settings: Config) -> Any:
         calls.append(settings)
-        return SimpleNamespace(name="shop", existed=False, tasks={0: "RUNNING"})
+        return SimpleNamespace(name="shop", existed=False, resumed=False, tasks={0: "RUNNING"})
 
     replace_module(monkeypatch, "replicator.operations.connector", register=register)
     ran = cli("connect")
