@@ -101,7 +101,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         driver_limits=DriverLimits.of(config.apply),
         sizes=RecordSizes(),
         rules=rules,
-        binlog=BinlogProbe.of(config),
+        binlog=BinlogProbe.of(config, log_grows=log.grows),
     )
 
 

@@ -52,12 +52,11 @@ class BinlogProbe:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, config: Config) -> "BinlogProbe":
-        """Return the probe of a mirror."""
+    def of(cls, config: Config, *, log_grows: bool) -> "BinlogProbe":
+        """Return the probe of a mirror; one that replays an archive, which does not grow, does not wait for the source."""
         binlog = None if config.source.url is None else _MySqlBinlog(config.source)
-        if not isinstance(config.log, KafkaLog):
-            return cls(compresses=False, binlog=binlog)
-        return cls(config.log.transactions, binlog, must_answer=binlog is not None)
+        compresses = isinstance(config.log, KafkaLog) and config.log.transactions
+        return cls(compresses, binlog, must_answer=log_grows and binlog is not None)
 
     def may_be_compressed(self, position: SourcePosition) -> bool | None:
         """Return whether the event at a position is, or may be, one of a compressed transaction.

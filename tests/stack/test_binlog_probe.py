@@ -35,7 +35,7 @@ def test_source_tells_which_transactions_are_compressed(
     events = source_database.rows(f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.pos}")
     positions = {str(row[2]): SourcePosition(start.file, int(row[1]), 0, int(row[3])) for row in events}
     compressed, plain = positions["Transaction_payload"], positions["Write_rows"]
-    probe = BinlogProbe.of(config)
+    probe = BinlogProbe.of(config, log_grows=True)
     assert (probe.may_be_compressed(compressed), probe.may_be_compressed(plain)) == (True, False)
     # The server has no such file, no such event, or one of another server.
     others = (
@@ -61,7 +61,7 @@ def test_source_tells_which_positions_are_in_one_transaction(
     events = source_database.rows(f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.pos}")
     rows = [SourcePosition(start.file, int(e[1]), 0, int(e[3])) for e in events if str(e[2]) == "Write_rows"]
     first, last, other = rows[0], rows[699], rows[700]
-    probe = BinlogProbe.of(config)
+    probe = BinlogProbe.of(config, log_grows=True)
     assert [probe.has_both(first, later) for later in (first, rows[1], last)] == [True, True, True]
     # No event begins there, it is one of the next transaction, or behind the end of the binlog.
     beyond = SourcePosition(start.file, other.pos + 10**6, 0, other.server_id)

@@ -81,12 +81,14 @@ def test_source_that_must_answer_is_asked_each_time() -> None:
 def test_probe_follows_the_configuration() -> None:
     source = {"url": "mysql://u@h/shop", "tables": ["shop.*"]}
     for transactions in (True, False):
-        probe = BinlogProbe.of(minimal_config(source=source, log={**KAFKA, "transactions": transactions}))
+        config = minimal_config(source=source, log={**KAFKA, "transactions": transactions})
+        assert not BinlogProbe.of(config, log_grows=False).must_answer
+        probe = BinlogProbe.of(config, log_grows=True)
         assert probe.compresses is transactions
         assert probe.binlog is not None
         assert probe.must_answer
-    assert not BinlogProbe.of(minimal_config(source=source)).must_answer
-    archive = BinlogProbe.of(minimal_config())
+    archive = BinlogProbe.of(minimal_config(), log_grows=True)
+    assert not archive.must_answer
     assert archive.binlog is None
     assert archive.may_be_compressed(AT) is None
     assert archive.has_both(AT, AT) is None
