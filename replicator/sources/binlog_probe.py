@@ -53,7 +53,7 @@ class BinlogProbe:
 
     @classmethod
     def of(cls, config: Config, *, log_grows: bool) -> "BinlogProbe":
-        """Return the probe of a mirror; one that replays an archive, which does not grow, does not wait for the source."""
+        """Return the probe of a mirror. If its log does not grow, it replays an archive, and does not wait."""
         binlog = None if config.source.url is None else _MySqlBinlog(config.source)
         compresses = isinstance(config.log, KafkaLog) and config.log.transactions
         return cls(compresses, binlog, must_answer=log_grows and binlog is not None)
