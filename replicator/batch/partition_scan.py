@@ -84,10 +84,12 @@ class PartitionScan:
         )
 
     def _has_new_transactions(self) -> bool:
-        """Return whether all transactions are of one origin, and none was seen before the previous event."""
+        """Return whether all transactions are of one origin, each in one file, and none was seen before."""
         origins, numbers = self.events["gtid_origin"], self._transaction_numbers()
         if not numbers.any():
             return True
+        if self._has_transaction_in_two_files():
+            return False
         last = self._last_transaction()
         if last is None or (origins != origins[0]).any() or len(np.unique(numbers)) < len(numbers):
             return False
@@ -101,6 +103,11 @@ class PartitionScan:
                 below = begun[in_block & (begun <= seen.last)]
                 older += [Transaction(origin, number) for number in below.tolist()]
         return not any(known.has(transaction) or transaction in known.interrupted for transaction in older)
+
+    def _has_transaction_in_two_files(self) -> bool:
+        """Return whether a transaction continues in another file, as it does on another server only."""
+        files, numbers = self.events["position_key"] >> FILE_SHIFT, self.events["gtid_number"]
+        return bool(((files[1:] != files[:-1]) & (numbers[1:] == numbers[:-1]) & (numbers[1:] != 0)).any())
 
     def _may_resume(self, known: SeenTransactions, first: Transaction) -> bool:
         """Return whether the events may continue the transaction of `before` on another server."""

@@ -46,6 +46,17 @@ def test_transactions_are_redelivered_in_a_log_of_two_origins() -> None:
     assert kept([[e] for e in sent] + [[e] for e in sent]) == [1] * 6 + [0] * 6
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_transaction_that_continues_in_another_file_is_one_that_was_interrupted(batches: int) -> None:
+    """Its events may be recorded twice, so a table without a key must not go on."""
+    log, progress = [*SENT, event("a:4", 10, 100)], dict[int, PartitionProgress]()
+    if batches == 2:
+        progress = {p: PartitionProgress(s.next_offset, again(s)) for p, s in run(SENT).progress.items()}
+        log = log[3:]
+    assert run(log, progress).resumed is not None
+    assert run(SENT).resumed is None
+
+
 def test_transaction_that_a_replica_wrote_late_is_new_on_another_one() -> None:
     """The first replica had a:4 before a:3, and ended within a:4; the second one has a:3 at a lower position."""
     assert kept([SENT, [event("a:3", 3, 100), event("a:4", 3, 200), event("a:5", 3, 300)]]) == [3, 3]
