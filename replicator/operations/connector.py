@@ -67,7 +67,7 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
 def _not_running(state: ConnectorState, more: str = "") -> ConnectError:
     """Return the error for a connector that somebody paused or stopped."""
     # Not the worst state, which is that of a task that failed before.
-    seen = Observation(state.state, name=state.name, address=state.address)
+    seen = Observation.of_connector(state)
     return ConnectError(seen.describe() + more, seen.next_step())
 
 

@@ -444,7 +444,7 @@ def _obstacle(source: _Source) -> str | None:
         ConnectError: Kafka Connect does not answer, or the connector was stopped, and must not be resumed by this.
     """
     if (state := source.connector.state).state in ("STOPPED", "PAUSED"):
-        seen = Observation(state.state, name=state.name, address=state.address)
+        seen = Observation.of_connector(state)
         raise ConnectError(seen.describe(), seen.next_step())
     if source.connector.options.get(_SIGNALS):
         return "signals in the binlog would take effect again"

@@ -98,8 +98,7 @@ class _Native:
     @property
     def is_cast_exactly(self) -> bool:
         """Whether the lake's type has the same range, so that a cast fails if a value does not fit."""
-        integer = self.base in ("INT", "INTEGER", "BIGINT") and not self.unsigned
-        return integer or self.family == "decimal"
+        return not self.unsigned and (self.base in ("INT", "INTEGER", "BIGINT") or self.family == "decimal")
 
     @property
     def longest_text(self) -> int | None:
@@ -154,15 +153,17 @@ def needs_rewrite(old: LakeType, new: LakeType, was: str | None, now: str | None
     return "TIME" in (before.base, after.base) or after.base in ("YEAR", "BIT") or before.base == "BIT"
 
 
-def unfit_values(was: str | None, now: str | None) -> str | None:
-    """Return Spark SQL that is true for values ``{0}`` of a type of the same family that a column cannot have any more.
+def unfit_values(was: str | None, now: str | None, *, nulls_end: bool = False) -> list[str]:
+    """Return Spark SQL that is true for values ``{0}`` which a column cannot have any more; empty if all values fit.
 
-    None if all values fit, or if the types are not known.
+    Only types of one family, which are known, are compared: other values are converted. `nulls_end` is whether the
+    column could be NULL before, and cannot any more.
     """
     if was is None or now is None:
-        return None
+        return []
     before, after = _Native.parse(was), _Native.parse(now)
-    return None if before.family != after.family or after.holds(before) else after.unfit()
+    unfit = None if before.family != after.family or after.holds(before) else after.unfit()
+    return [*([] if unfit is None else [unfit]), *(["{0} IS NULL"] if nulls_end else [])]
 
 
 def rewriting(old: LakeType, new: LakeType, was: str | None, now: str | None) -> str | None:

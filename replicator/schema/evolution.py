@@ -340,14 +340,10 @@ class _Planner:
         if self.additive or self.rows_known or self.source.recreated:
             return []
         native, now = self.lake.source_types.get(was), self.source.source_types.get(column.name)
-        if native is None or now is None:
-            return []
-        found: list[SchemaChange] = []
-        if (unfit := unfit_values(native, now)) is not None:
-            found.append(NarrowType(column.name, was, unfit, f"{native} to {now}"))
-        if was in self.lake.nullable and not column.nullable:
-            found.append(NarrowType(column.name, was, "{0} IS NULL", f"{native} NULL to {now} NOT NULL"))
-        return found
+        nulls_end = was in self.lake.nullable and not column.nullable
+        declared = f"{native} to {now}{' NOT NULL' if nulls_end else ''}"
+        unfit = unfit_values(native, now, nulls_end=nulls_end)
+        return [NarrowType(column.name, was, condition, declared) for condition in unfit]
 
     def _adds(self) -> list[SchemaChange]:
         found: list[SchemaChange] = []

@@ -297,13 +297,15 @@ def has_conversion(old: SchemaVersion, new: SchemaVersion) -> bool:
 
 def _is_narrowed(old: SchemaVersion, new: SchemaVersion) -> bool:
     """Return whether any column cannot have all values that it could have before."""
-    for was, now in new.carried.items():
-        before, after = old.schema.column(was), new.schema.column(now)
-        if before is not None and after is not None and before.nullable and not after.nullable:
-            return True
-        if unfit_values(old.source_types.get(was), new.source_types.get(now)) is not None:
-            return True
-    return False
+    nullable, now_nullable = ({c.name for c in v.schema.columns if c.nullable} for v in (old, new))
+    return any(
+        unfit_values(
+            old.source_types.get(was),
+            new.source_types.get(now),
+            nulls_end=was in nullable and now not in now_nullable,
+        )
+        for was, now in new.carried.items()
+    )
 
 
 def _converted(old: SchemaVersion, was: str, new: SchemaVersion, now: str) -> bool:

@@ -62,6 +62,11 @@ class Observation:
         """Return the worst state of a connector and its tasks."""
         return cls(state.summary, "; ".join(state.failures) or None, state.name, state.address)
 
+    @classmethod
+    def of_connector(cls, state: ConnectorState) -> "Observation":
+        """Return the state of a connector itself, whatever those of its tasks are."""
+        return cls(state.state, name=state.name, address=state.address)
+
     def describe(self) -> str:
         """Describe the state as a clause for a message."""
         match self.state:

@@ -16,6 +16,7 @@ from replicator.config import load
 from replicator.lake.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
+from replicator.schema.steps import STEPS_KEY
 from tests.support import topics
 from tests.support.conformance import ConformancePage
 from tests.support.mirror import FAST_MIRROR, START_S, running, until
@@ -134,6 +135,12 @@ def lake_rows(mirrored: MirroredDatabase, table: str, *, changes: bool = False) 
         return (
             list(catalog.load_table(name).scan().to_arrow().to_pylist()) if catalog.table_exists(name) else []
         )
+
+
+def recorded_steps(mirrored: MirroredDatabase, table: str) -> str:
+    lake = load(mirrored.config).lake
+    with open_catalog(lake) as catalog:
+        return catalog.load_table((lake.changes_namespace, table)).properties.get(STEPS_KEY, "")
 
 
 def tables(mirrored: MirroredDatabase, *, changes: bool = False) -> set[str]:
@@ -277,6 +284,7 @@ def test_mirror_equals_the_source_after_events_of_every_kind(
         signal(mirrored, 3, "blocking")
         database.execute("UPDATE asked SET v = v + 1 WHERE id = 3")
         await_reads(mirrored, "blocking, after a restart of the connector", 22)
+        assert "recreated" not in recorded_steps(mirrored, "asked")
         mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
     assert tables(mirrored) == MIRRORED

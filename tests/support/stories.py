@@ -46,6 +46,7 @@ from tests.support.story_steps import (
 )
 
 NEVER: Final = 10**9
+ROLLED_BACK: Final = "was rolled back or replaced"
 INTERRUPTED: Final = "interrupted when another server became the source"
 MIRROR: Final = "shop"
 CHANGELOG: Final = "shop_changes"
@@ -232,7 +233,7 @@ class StoryPlayer:
         for table in self.source.tables:
             fate = self.fates[table.name]
             # After a rollback, the mirror reads events that the present server may not have.
-            if not table.key or "was rolled back or replaced" in fate.pauses:
+            if not table.key or ROLLED_BACK in fate.pauses:
                 fate.pauses.add(INTERRUPTED)
             for partition in range(self.source.partitions):
                 events = [
@@ -317,7 +318,7 @@ class StoryPlayer:
                 self._sql(ROLL_BACK.format(table=f"{namespace}.{quoted(table.name)}", snapshot=snapshot))
                 fate = self.fates[table.name]
                 fate.unsettled = True
-                fate.pauses.add("was rolled back or replaced")
+                fate.pauses.add(ROLLED_BACK)
                 if self._replicated:
                     fate.pauses.add(INTERRUPTED)
 

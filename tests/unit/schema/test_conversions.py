@@ -24,7 +24,7 @@ from replicator.schema.conversions import rewriting, unfit_values
     ],
 )
 def test_values_that_a_narrower_type_cannot_hold(was: str, now: str, unfit: str) -> None:
-    assert unfit_values(was, now) == unfit
+    assert unfit_values(was, now) == [unfit]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,13 @@ def test_values_that_a_narrower_type_cannot_hold(was: str, now: str, unfit: str)
     ],
 )
 def test_type_that_holds_all_values_needs_no_check(was: str | None, now: str | None) -> None:
-    assert unfit_values(was, now) is None
+    assert unfit_values(was, now) == []
+
+
+def test_column_that_becomes_not_null_cannot_have_nulls_any_more() -> None:
+    assert unfit_values("INT", "INT", nulls_end=True) == ["{0} IS NULL"]
+    assert unfit_values("INT", "TINYINT", nulls_end=True) == ["{0} NOT BETWEEN -128 AND 127", "{0} IS NULL"]
+    assert unfit_values(None, "INT", nulls_end=True) == []
 
 
 def test_converted_value_must_fit_too() -> None:
@@ -56,6 +62,11 @@ def test_converted_value_must_fit_too() -> None:
     assert (
         rewriting(INT, STRING, "INT", "VARCHAR(5)")
         == f"CASE WHEN NOT CHAR_LENGTH(({text})) > 5 THEN {text} END"
+    )
+    unsigned = "TRY_CAST({0} AS decimal(6, 2))"
+    assert (
+        rewriting(INT, decimal(6, 2), "INT", "DECIMAL(6, 2) UNSIGNED")
+        == f"CASE WHEN NOT ({unsigned}) NOT BETWEEN 0 AND 9999.99 THEN {unsigned} END"
     )
     number = "TRY_CAST(ROUND({0}) AS int)"
     assert (
