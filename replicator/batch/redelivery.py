@@ -319,7 +319,8 @@ class RedeliveryDetector:
         return TransactionsNotNumbered(
             f"changes at {event.packed.unpack(self.file, event.server_id, event.gtid)} may be equal ones of one"
             " transaction, or may have been sent again",
-            "set log.transactions = true, run: replicator connect, and read the table again: replicator heal TABLE",
+            "set log.transactions = true, and run: replicator connect; then read the table again: replicator heal"
+            " DATABASE.TABLE",
         )
 
     def _has_new_content(self, event: EventPosition) -> bool:
@@ -409,7 +410,7 @@ def interrupted(position: SourcePosition) -> TransactionInterrupted:
     return TransactionInterrupted(
         f"the transaction at {position} was interrupted when another server became the source: its events may have been"
         " sent twice, or not at all",
-        "read the table again: replicator heal TABLE",
+        "read the table again: replicator heal DATABASE.TABLE",
     )
 
 

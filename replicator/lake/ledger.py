@@ -344,6 +344,15 @@ class Ledger:
             self._config.lake.ops_namespace, PAUSED_KEY + str(table), json.dumps(record)
         )
 
+    def note_heal(self, table: TableId, at_ms: int) -> None:
+        """Record in the lake, for `status`, when the mirror reads a paused table again by itself."""
+        namespace, key = self._config.lake.ops_namespace, PAUSED_KEY + str(table)
+        text = self._lake.namespace_properties(namespace).get(key)
+        if text is not None:
+            self._lake.set_namespace_property(
+                namespace, key, json.dumps(json.loads(text) | {"heal_ms": at_ms})
+            )
+
     def note_failure(self, table: TableId, reason: str, hint: str | None, retry_in: float) -> None:
         """Record in the lake, for `status`, that a table failed and is retried in `retry_in` seconds."""
         text = json.dumps(

@@ -140,7 +140,8 @@ class _Source:
     """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks.
 
     `archived` are the archive's ends at the start.
-    `topic_ids` are those of all topics that were found; empty if they may change.
+    `topic_ids` are those of all topics that were found; empty if they may change. `partition_counts` are the numbers
+    of their partitions when they were found.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class _Source:
         self.ends: dict[PartitionKey, int] = {}
         self.targets: dict[PartitionKey, int] = {}
         self.topic_ids: dict[str, str] = {} if manifest is None else dict(manifest.topic_ids)
+        self.partition_counts: dict[str, int] = {}
         settings = {
             **log.client_options(),
             # The client requires a group id; nothing joins the group or commits to it.
@@ -213,6 +215,8 @@ class _Source:
         """
         found = self._admin.partitions()
         topics = {name: found[name] for name in recorded_topics(found, self._prefix)}
+        for name, partitions in topics.items():
+            self.partition_counts.setdefault(name, len(partitions))
         ids = self._admin.topic_ids(topics) if self.rewritten is None else {}
         for name, topic_id in ids.items():
             if self.topic_ids.setdefault(name, topic_id) != topic_id:
@@ -327,8 +331,9 @@ class _Recorder:
         self._source.check_topics()
 
     def _add_topics(self, writer: ArchiveWriter) -> None:
-        for topic, topic_id in self._source.topic_ids.items():
-            writer.add_topic(topic, topic_id)
+        source = self._source
+        for topic, count in source.partition_counts.items():
+            writer.add_topic(topic, source.topic_ids.get(topic), partitions=count)
 
     def _finished(self, until_caught_up: bool, stop: threading.Event) -> bool:
         return stop.is_set() or (until_caught_up and self._source.remaining() == 0)

@@ -4,6 +4,7 @@ Pure: `Rereads` makes the requests.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from replicator.config import HealConfig
@@ -22,7 +23,7 @@ from replicator.errors import (
     UnloggedChange,
 )
 from replicator.jvm.spark import first_line
-from replicator.model.reread import Request
+from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
 
 HEALED: Final = (
@@ -42,6 +43,19 @@ HEALED: Final = (
 """The errors whose cause is gone once the table was read again."""
 
 
+@dataclass(frozen=True, slots=True)
+class HealPlan:
+    """Which tables are read again without a command.
+
+    Attributes:
+        due: those to read again now → the reason.
+        later: paused tables to read again later → when, in milliseconds since the epoch; each time is told once.
+    """
+
+    due: Mapping[TableId, str]
+    later: Mapping[TableId, int]
+
+
 class Healing:
     """What a mirror knows of the tables that it should read again."""
 
@@ -50,6 +64,7 @@ class Healing:
         self._config = config
         self._active = possible and config.mode == "auto"
         self._paused: dict[TableId, str] = {}
+        self._told: dict[TableId, int] = {}
 
     @property
     def max_rows(self) -> int | None:
@@ -58,34 +73,43 @@ class Healing:
 
     def note(self, table: TableId, cause: Exception) -> None:
         """Note that a table was paused."""
+        self._told.pop(table, None)
         if isinstance(cause, HEALED):
             self._paused[table] = first_line(cause)
         else:
             self._paused.pop(table, None)
 
-    def due(
+    def plan(
         self,
         paused: Collection[TableId],
         incomplete: Mapping[TableId, Collection[str]],
         newest: Callable[[TableId], Request | None],
         now_ms: int,
-    ) -> dict[TableId, str]:
-        """Return the tables to read again now, each with the reason.
+    ) -> HealPlan:
+        """Return the tables to read again now, and those to read again later.
 
         `incomplete` are tables with columns whose older values no event has; `newest` returns a table's newest
         request.
         """
         if not self._active:
-            return {}
+            return HealPlan({}, {})
         wanted = {table: reason for table, reason in self._paused.items() if table in paused}
         wanted |= {
             table: f"no event has the older values of the new column {', '.join(columns)}"
             for table, columns in incomplete.items()
             if table not in paused
         }
-        return {t: reason for t, reason in wanted.items() if self._may_request(newest(t), now_ms)}
+        starts = {t: at for t in wanted if (at := self._earliest(newest(t))) is not None}
+        later = {t: at for t, at in starts.items() if at > now_ms and t in paused and self._told.get(t) != at}
+        self._told |= later
+        return HealPlan({t: wanted[t] for t, at in starts.items() if at <= now_ms}, later)
 
-    def _may_request(self, request: Request | None, now_ms: int) -> bool:
-        if request is None:
-            return True
-        return request.ended_ms is not None and now_ms >= request.ended_ms + self._config.min_interval * 1000
+    def _earliest(self, newest: Request | None) -> int | None:
+        """Return when a table may be read again; None while a request of it has not ended."""
+        if newest is None:
+            return 0
+        if newest.ended_ms is None:
+            return None
+        # The first copy of a table is not a repetition.
+        was_new = newest.phase is Phase.DONE and newest.changed is None
+        return 0 if was_new else newest.ended_ms + round(self._config.min_interval * 1000)

@@ -304,10 +304,12 @@ class Rereads:
         if self._newest is None:
             self.load()
         newest = self._newest or {}
-        due = self._healing.due(self._tables.paused, incomplete, newest.get, now_ms())
+        plan = self._healing.plan(self._tables.paused, incomplete, newest.get, now_ms())
         if first is not None:
-            self.rewinds.decide(due, first)
-        for table, reason in due.items():
+            self.rewinds.decide(plan.due, first)
+        for table in plan.later.keys() - self._failed:
+            self._context.ledger.note_heal(table, plan.later[table])
+        for table, reason in plan.due.items():
             if table not in self._failed and not self.rewinds.wants(table):
                 self.request([table], reason, self._healing.max_rows)
                 self.rewinds.replaced(table)

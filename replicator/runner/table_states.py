@@ -171,9 +171,12 @@ class TableStates:
 
     def note_partitions(self, topics: Collection[str], ends: Offsets) -> None:
         """Note how many partitions `topics` have now, also those of paused tables: it matters since when."""
-        if self._context.log.lists_partitions:
-            for topic in ends.keys() & topics:
-                self._context.partition_counts.note(topic, number_of(ends[topic]))
+        log, counts = self._context.log, self._context.partition_counts
+        for topic in ends.keys() & topics:
+            if (first := log.first_partitions(topic)) is not None:
+                counts.note(topic, first)
+            if log.lists_partitions:
+                counts.note(topic, number_of(ends[topic]))
 
     def check_topic(
         self, topic: str, table: TableId, first: Mapping[int, int], ends: Mapping[int, int]
@@ -214,6 +217,8 @@ class TableStates:
         self.note_partitions({topic}, {topic: ends})
         progress = self._context.ledger.progress(table)
         known = progress.known_partitions(topic)
+        if known is None:
+            known = self._context.log.first_partitions(topic)
         if known is None and topic in progress.topics:
             # Markers of older versions of the engine lack the number until the next commit.
             known = self._context.partition_counts.first(topic)
@@ -276,6 +281,7 @@ class TableStates:
     def _pause(
         self, table: TableId, cause: Exception, reason: str, hint: str | None, *, stays: bool = False
     ) -> None:
+        hint = _named(hint, table)
         self._context.ledger.pause(table, reason, hint, stays=stays)
         self._kept.pop(table, None)
         if not isinstance(cause, LateDefinition):
@@ -356,7 +362,7 @@ class TableStates:
         self._forget_recorded_failure(table)
 
     def _record_failure(self, table: TableId, reason: str, error: Exception, delay: float) -> None:
-        hint = error.hint if isinstance(error, ReplicatorError) else None
+        hint = _named(error.hint, table) if isinstance(error, ReplicatorError) else None
         self._recorded_failures.add(table)
         try:
             self._context.ledger.note_failure(table, reason, hint, delay)
@@ -428,3 +434,8 @@ class TableStates:
         found = {self.table_of(topic) for topic in topics if data_topic(topic, prefix)}
         known = {table} | self._context.schemas.earlier_names(table)
         return table if not found or found & known else min(found)
+
+
+def _named(hint: str | None, table: TableId) -> str | None:
+    """Return a next step whose commands name the table, so that they can be copied."""
+    return None if hint is None else hint.replace("DATABASE.TABLE", str(table))

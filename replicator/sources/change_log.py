@@ -64,6 +64,10 @@ class ChangeLog(Protocol):
         """Return the topic id from the last call of `offsets`, which identifies a recreated topic; None if unknown."""
         ...
 
+    def first_partitions(self, topic: str) -> int | None:
+        """Return how many partitions a topic had at the first event that `offsets` found; None if that is unknown."""
+        ...
+
     def compacted(self, topics: Collection[str]) -> frozenset[str]:
         """Return those of `topics` whose records may be removed if a later one has the same key.
 

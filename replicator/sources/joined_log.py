@@ -72,6 +72,11 @@ class JoinedLog:
     def topic_id(self, topic: str) -> str | None:
         return self._live.topic_id(topic)
 
+    def first_partitions(self, topic: str) -> int | None:
+        """Return what the archive tells of a topic that begins in it."""
+        is_joined = any(name == topic for name, _ in self._joints)
+        return self._past.first_partitions(topic) if is_joined else self._live.first_partitions(topic)
+
     def compacted(self, topics: Collection[str]) -> frozenset[str]:
         return self._live.compacted(topics)
 

@@ -91,6 +91,9 @@ class KafkaChangeLog:
     def topic_id(self, topic: str) -> str | None:
         return self._topic_ids.get(topic)
 
+    def first_partitions(self, _topic: str) -> None:
+        """Return None: Kafka does not tell since when a topic has its partitions."""
+
     def compacted(self, topics: Collection[str]) -> frozenset[str]:
         return self._admin.compacted(topics)
 

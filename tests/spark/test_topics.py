@@ -194,6 +194,27 @@ def test_table_whose_topic_got_partitions_pauses_before_older_changes_win(
 
 
 @pytest.mark.fault(
+    "A topic got partitions while its archive was recorded",
+    area="Log",
+    on="Iceberg; events by hand",
+    outcome="the table pauses",
+)
+def test_replay_pauses_a_table_whose_topic_got_partitions_while_it_was_recorded(lake: LakeHarness) -> None:
+    row, older, newer = ({"id": 1, "name": name} for name in ("first", "older", "newer"))
+    counts = {ORDERS: 2}
+    lake.write([DEFINITION, created(2), event("c", 200, after=row, partition=1)], partitions=counts)
+    assert lake.catch_up().summary().paused == {}
+    lake.write([event("u", 300, before=row, after=older, partition=1)], partitions=counts)
+    assert lake.catch_up().summary().paused == {}
+    lake.write([event("u", 310, before=older, after=newer, partition=2)], partitions={ORDERS: 3})
+    lake.write([event("u", 320, before=newer, after=older)], partitions={ORDERS: 3})
+    for _ in range(2):
+        (reason,) = lake.catch_up().summary().paused.values()
+        assert reason.startswith(f"the topic {ORDERS} has 3 partitions and had 2 before")
+        assert {r["id"]: r["name"] for r in lake.rows("orders")} == {1: "older", 2: "new"}
+
+
+@pytest.mark.fault(
     "A compressed transaction is divided between batches, and its end is written again",
     area="Events",
     on="Iceberg; events by hand",

@@ -72,7 +72,7 @@ def record_log(source: Path, to: Path, *, with_ids: bool = True, leave: int = 0)
     with ArchiveWriter(to, topic_prefix=reader.manifest.topic_prefix, encoding="json") as writer:
         for (topic, partition), end in reader.end_offsets().items():
             if with_ids:
-                writer.add_topic(topic, id_of(topic))
+                writer.add_topic(topic, id_of(topic), partitions=1)
             for event in reader.events(
                 topic, partition, writer.end_offset(topic, partition) or 0, end - leave
             ):

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,17 @@ class LakeHarness:
         return session
 
     def write(
-        self, records: Sequence[Record], *, gaps: int | None = None, avro: AvroTopics | None = None
+        self,
+        records: Sequence[Record],
+        *,
+        gaps: int | None = None,
+        avro: AvroTopics | None = None,
+        partitions: Mapping[str, int] | None = None,
     ) -> None:
         """Append records to the archive in order; with `gaps` (a seed), some offsets are skipped.
 
-        With `avro`, records of JSON with schemas are written in Avro.
+        With `avro`, records of JSON with schemas are written in Avro. `partitions` are the numbers of partitions of
+        topics, as `replicator record` notes them.
         """
         chance = None if gaps is None else random.Random(gaps)
         encoding: Encoding = "json" if avro is None else "avro"
@@ -103,6 +109,8 @@ class LakeHarness:
                 records = [avro.encoded(r) for r in records]
                 for number, schema in avro.schemas.items():
                     writer.add_schema(number, schema)
+            for topic, count in (partitions or {}).items():
+                writer.add_topic(topic, partitions=count)
             for r in records:
                 offset = writer.end_offset(r.topic, r.partition) or 0
                 if chance is not None and chance.random() < 0.05:

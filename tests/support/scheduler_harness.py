@@ -49,6 +49,7 @@ class SchedulerHarness:
         self.log.offsets.return_value = ({topic: {0: 0} for topic in ENDS}, ENDS)
         self.log.fetch.return_value = {}
         self.log.compacted.return_value = frozenset()
+        self.log.first_partitions.return_value = None
         self.lake = Mock()
         self.lake.namespace_properties.return_value = {}
         context: Any = SimpleNamespace(

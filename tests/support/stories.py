@@ -106,6 +106,8 @@ class StoryPlayer:
         self._ids: dict[str, str] = {}
         self._log: list[tuple[int, Record]] = []
         """The records of the log, of topics that were not deleted, and the number of each in the source."""
+        self._first_counts: dict[str, int] = {}
+        """The number of partitions that each topic had at its first record."""
         self._replicated: dict[int, Record] = {}
         """The records that have another position in the binlog of the present server."""
         self._server_floor = 0
@@ -182,23 +184,34 @@ class StoryPlayer:
 
     def _deliver_up_to(self, end: int) -> None:
         new = [(i, self._replicated.get(i, self.source.records[i])) for i in range(self._delivered, end)]
-        self.lake.write([record for _, record in new])
+        self._write(new)
         self._log += new
         self._delivered = end
         self._answer_of_source()
 
+    def _write(self, new: Sequence[tuple[int, Record]]) -> None:
+        for _, record in new:
+            self._first_counts.setdefault(record.topic, self.source.partitions)
+        # Kafka does not tell these numbers.
+        counts = None if self.story.lists_partitions else self._first_counts
+        self.lake.write([record for _, record in new], partitions=counts)
+
     def _add_partition(self) -> None:
-        if not self.story.lists_partitions:
-            # An archive does not tell the number of partitions.
-            self._commit(Commit(end=True))
         self.source.partitions += 1
         self._floor = self._delivered
+        for fate in self.fates.values():
+            fate.pauses.add("changes of one row may be in two of them")
         if self.story.lists_partitions:
             log: Any = self.mirror.context.log
             log.list_partitions(self.source.partitions)
             for fate in self.fates.values():
-                fate.pauses.add("changes of one row may be in two of them")
                 fate.must_pause = True
+
+    def _has_added_partition(self, table: SourceTable) -> bool:
+        """Whether a topic has a record in a partition that was added after its first record."""
+        return any(
+            r.topic == table.topic and r.partition >= self._first_counts[r.topic] for _, r in self._log
+        )
 
     def _fail_over(self, step: FailOver) -> None:
         if self._has_switched:
@@ -271,7 +284,8 @@ class StoryPlayer:
         # The other topics keep their records and offsets.
         self._log = [(i, record) for i, record in self._log if record.topic != table.topic]
         shutil.rmtree(self.lake.folder / "archive")
-        self.lake.write([record for _, record in self._log])
+        self._first_counts.pop(table.topic, None)
+        self._write(self._log)
         self._deliver()
         self._floor = self._delivered
         self._start()
@@ -439,7 +453,8 @@ class StoryPlayer:
                 fate = self.fates[table.name]
                 if table.name in paused:
                     continue
-                assert not fate.must_pause, f"{table.name} did not pause: {fate.pauses}"
+                must_pause = fate.must_pause or self._has_added_partition(table)
+                assert not must_pause, f"{table.name} did not pause: {fate.pauses}"
                 assert_mirror_equals(catalog, MIRROR, table)
                 rows = self._changelog(catalog, table)
                 if fate.lost:

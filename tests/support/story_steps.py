@@ -102,7 +102,8 @@ Step = (
 class Story:
     """A source with some tables, and what happens then; `seed` chooses what the steps leave open.
 
-    If it `lists_partitions`, the log tells how many partitions a topic has, as Kafka does; an archive does not.
+    If it `lists_partitions`, the log tells how many partitions a topic has now, as Kafka does; otherwise how many it
+    had at its first event, as an archive does.
     """
 
     seed: int

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection
+from datetime import UTC, datetime
 
 from pyiceberg.table import Table
 
@@ -11,7 +12,7 @@ from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.counts import counted
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
-from replicator.operations.status.lake_state import LakeState
+from replicator.operations.status.lake_state import LakeState, Trouble
 from replicator.operations.status.mirror_status import TableState, TableStatus
 from replicator.schema.changes import KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaState, kept_from_json
 from replicator.sources.source_view import Ends, SourceView
@@ -96,8 +97,7 @@ class Judge:
         ):
             for source in sources:
                 if trouble := troubles.get(source):
-                    step = trouble.hint or "fix the cause, then restart replicator run"
-                    return said.format(trouble.reason), step
+                    return said.format(trouble.reason), self._step(trouble)
         if state == "unknown":
             return self._unknown()
         if state != "behind":
@@ -105,6 +105,14 @@ class Judge:
         if behind:
             return self._log_behind(behind)
         return self._connector_behind()
+
+    def _step(self, trouble: Trouble) -> str:
+        step = trouble.hint or "fix the cause, then restart replicator run"
+        if trouble.heal_ms is None:
+            return step
+        at = datetime.fromtimestamp(trouble.heal_ms / 1000, UTC)
+        when = "when it runs" if trouble.heal_ms <= self._now_ms else f"at {at:%Y-%m-%dT%H:%M:%SZ}"
+        return f"{step}; or wait: the mirror reads the table again {when}"
 
     def _log_behind(self, behind: int) -> tuple[str, str]:
         found = counted(behind, "event of the log is", "events of the log are") + " not in the lake yet"

@@ -27,10 +27,15 @@ from replicator.operations.status.mirror_status import TableMaintenance
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a table is paused or being retried, and what to do."""
+    """Why a table is paused or being retried, and what to do.
+
+    `heal_ms` is when the mirror reads the table again by itself, in milliseconds since the epoch; None if it will not,
+    or if it does that now.
+    """
 
     reason: str
     hint: str | None
+    heal_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ def _quarantined(table: Table | None) -> Counter[str | None]:
 def _troubles(properties: Mapping[str, str], prefix: str) -> dict[str, Trouble]:
     """Return the contents of the properties with this prefix, by source table."""
     return {
-        key.removeprefix(prefix): Trouble(found["reason"], found.get("hint"))
+        key.removeprefix(prefix): Trouble(found["reason"], found.get("hint"), found.get("heal_ms"))
         for key, value in sorted(properties.items())
         if key.startswith(prefix) and (found := json.loads(value))
     }

@@ -86,6 +86,7 @@ class ArchiveChangeLog:
         starts = {
             key: min(max(first, self._starts.get(key, first)), ends[key])
             for key, first in self.reader.start_offsets().items()
+            if key in ends
         }
         return self._grouped(starts), self._grouped(ends)
 
@@ -93,11 +94,22 @@ class ArchiveChangeLog:
         return self._grouped(self._limited_ends())
 
     def _limited_ends(self) -> dict[PartitionKey, int]:
-        return {key: min(end, self._ends.get(key, end)) for key, end in self.reader.end_offsets().items()}
+        ends = {key: min(end, self._ends.get(key, end)) for key, end in self.reader.end_offsets().items()}
+        first = self.reader.start_offsets()
+        return {key: end for key, end in ends.items() if end > first[key] or not self._is_added(key)}
+
+    def _is_added(self, key: PartitionKey) -> bool:
+        """Return whether a partition was added after the first events of its topic had been recorded."""
+        topic, partition = key
+        known = self.reader.manifest.partition_counts.get(topic)
+        return known is not None and partition >= known
 
     def topic_id(self, topic: str) -> str | None:
         """Return None for topics that were recorded: the archive has each of them once."""
         return None if self._origin is None else self._origin.topic_id(topic)
+
+    def first_partitions(self, topic: str) -> int | None:
+        return self.reader.manifest.partition_counts.get(topic)
 
     def compacted(self, _topics: Collection[str]) -> frozenset[str]:
         return frozenset()

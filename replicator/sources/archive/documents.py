@@ -64,6 +64,8 @@ def manifest_json(manifest: Manifest) -> str:
     }
     if manifest.topic_ids:
         document["topic_ids"] = dict(sorted(manifest.topic_ids.items()))
+    if manifest.partition_counts:
+        document["partition_counts"] = dict(sorted(manifest.partition_counts.items()))
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -133,6 +135,9 @@ def _manifest(document: dict[str, Any]) -> Manifest:
         },
         schemas={int(writer): _ref(ref) for writer, ref in document["schemas"].items()},
         topic_ids={topic: _text(given) for topic, given in document.get("topic_ids", {}).items()},
+        partition_counts={
+            topic: _number(count) for topic, count in document.get("partition_counts", {}).items()
+        },
     )
     for entry in found.files:
         for segment in entry.segments:

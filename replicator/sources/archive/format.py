@@ -161,6 +161,8 @@ class Manifest:
         schemas: writer schemas of events in Avro, by the id in the headers of events.
         topic_ids: topic → Kafka's id of the topic that all of its events are of; without topics of which that is
             unknown, because an earlier version recorded their first events, or because they are not from Kafka.
+        partition_counts: topic → how many partitions it had when its first events were recorded; without topics of
+            which that is unknown.
     """
 
     topic_prefix: str
@@ -171,6 +173,7 @@ class Manifest:
     partitions: Mapping[PartitionKey, PartitionEntry] = field(default_factory=dict)
     schemas: Mapping[int, FileRef] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def events(self) -> int:

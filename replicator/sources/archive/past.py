@@ -68,6 +68,10 @@ class RecordedPast:
         self._report({} if found is None else found.problems, lost)
         return {} if found is None else found.partitions
 
+    def first_partitions(self, topic: str) -> int | None:
+        """Return how many partitions a topic had at its first event in the archive; None if that is unknown."""
+        return None if self._manifest is None else self._manifest.partition_counts.get(topic)
+
     def _joined(self, topics: Mapping[str, LiveTopic]) -> Joints | None:
         """Return the joints as far as the archive is known; None if it is not."""
         return None if self._manifest is None else joined(topics, self._manifest)

@@ -68,6 +68,7 @@ class ArchiveWriter:
         self._ends: dict[PartitionKey, int] = {}
         self._schemas: dict[int, str] = {}
         self._topic_ids: dict[str, str] = {}
+        self._partition_counts: dict[str, int] = {}
         self._positions = PositionReader(self._schema)
         self._text: str | None = None
         """The manifest as it is in the archive; None if there is none."""
@@ -126,12 +127,16 @@ class ArchiveWriter:
         """Return whether the schema is in the archive or pending."""
         return writer in self.manifest.schemas or writer in self._schemas
 
-    def add_topic(self, topic: str, topic_id: str) -> None:
-        """Note the id of a topic before its events are appended.
+    def add_topic(self, topic: str, topic_id: str | None = None, *, partitions: int | None = None) -> None:
+        """Note the id of a topic, and the number of its partitions, before its events are appended.
 
-        If the archive has events of the topic without an id, it stays unknown which topic these are of.
+        If the archive has events of the topic without them, it stays unknown which topic these are of, or how many
+        partitions it had.
         """
-        self._topic_ids[topic] = topic_id
+        if topic_id is not None:
+            self._topic_ids[topic] = topic_id
+        if partitions is not None:
+            self._partition_counts[topic] = partitions
 
     def advance(self, topic: str, partition: int, end: int) -> None:
         """Record that the log has no event of this partition between the last appended one and `end`."""
@@ -141,7 +146,7 @@ class ArchiveWriter:
         """Make everything appended so far durable: events and schemas first, the manifest last."""
         if self._pending:
             self._before_flush()
-        manifest = self._with_topic_ids(self._write_schemas(self.manifest))
+        manifest = self._with_topics(self._write_schemas(self.manifest))
         for keys in self._groups():
             manifest = self._write_file(manifest, keys)
         for (topic, partition), end in self._ends.items():
@@ -170,15 +175,18 @@ class ArchiveWriter:
             groups.setdefault(key[0] if sizes[key[0]] >= OWN_FILE_BYTES else "", []).append(key)
         return list(groups.values())
 
-    def _with_topic_ids(self, manifest: Manifest) -> Manifest:
-        """Return the manifest plus the ids of the topics of which it gets the first events."""
-        held = {topic for topic, _ in manifest.partitions}
-        new = {
-            topic: self._topic_ids[topic]
-            for topic, _ in self._pending
-            if topic in self._topic_ids and topic not in held
-        }
-        return replace(manifest, topic_ids={**manifest.topic_ids, **new}) if new else manifest
+    def _with_topics(self, manifest: Manifest) -> Manifest:
+        """Return the manifest plus what was noted of the topics of which it gets the first events."""
+        new = {topic for topic, _ in self._pending} - {topic for topic, _ in manifest.partitions}
+        ids = {topic: self._topic_ids[topic] for topic in new & self._topic_ids.keys()}
+        counts = {topic: self._partition_counts[topic] for topic in new & self._partition_counts.keys()}
+        if not ids and not counts:
+            return manifest
+        return replace(
+            manifest,
+            topic_ids={**manifest.topic_ids, **ids},
+            partition_counts={**manifest.partition_counts, **counts},
+        )
 
     def _write_schemas(self, manifest: Manifest) -> Manifest:
         if not self._schemas:

@@ -129,6 +129,18 @@ def test_record_notes_the_ids_of_topics_and_refuses_recreated_ones(
     assert ArchiveReader(tmp_path / "to").manifest.events == 1
 
 
+def test_record_notes_how_many_partitions_a_topic_had_at_first(tmp_path: Path) -> None:
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    broker.send("shop.shop.t", b'{"a":1}')
+    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+    first = ArchiveReader(tmp_path / "to").manifest.partition_counts
+    assert first["shop.shop.t"] > 1
+    broker.send("shop.shop.t", b'{"a":2}')
+    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+    assert ArchiveReader(tmp_path / "to").manifest.partition_counts == first
+
+
 def test_record_archives_nothing_of_a_topic_that_is_recreated_meanwhile(
     tmp_path: Path, topic_ids: dict[str, str]
 ) -> None:

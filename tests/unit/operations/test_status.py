@@ -298,6 +298,20 @@ def test_status_has_the_hint_of_a_paused_table(config: Config, lake: SqlCatalog)
     assert (table.state, table.reason, table.next_step) == ("paused", "no key", "give it one")
 
 
+@pytest.mark.parametrize(
+    ("heal_ms", "when"), [(1_000, "when it runs"), (4_102_444_800_000, "at 2100-01-01T00:00:00Z")]
+)
+def test_status_says_when_the_mirror_reads_a_paused_table_again(
+    config: Config, lake: SqlCatalog, heal_ms: int, when: str
+) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    pause = {"reason": "lost", "hint": "run: replicator heal shop.orders", "since_ms": 1, "heal_ms": heal_ms}
+    lake.update_namespace_properties("shop_ops", updates={f"{PAUSED_KEY}shop.orders": json.dumps(pause)})
+    (table,) = read_status(config).tables
+    step = "run: replicator heal shop.orders; or wait: the mirror reads the table again"
+    assert table.next_step == f"{step} {when}"
+
+
 def test_status_has_the_connector_and_the_source_tables_without_events(config: Config) -> None:
     gtids = GtidSet.parse("248dac7f-e706-11f1-ad3e-02fc00000001:1-9")
     some = GtidSet.parse("248dac7f-e706-11f1-ad3e-02fc00000001:1-4")

@@ -266,6 +266,13 @@ def test_manifest_text_with_topic_ids_is_unchanged() -> None:
     assert parse_manifest(text, "manifest.json") == manifest
 
 
+def test_manifest_text_with_partition_counts_is_unchanged() -> None:
+    manifest = replace(MANIFEST, partition_counts={"shop.shop.orders": 2})
+    text = MANIFEST_V3.removesuffix("\n}\n") + ',\n "partition_counts": {\n  "shop.shop.orders": 2\n }\n}\n'
+    assert manifest_json(manifest) == text
+    assert parse_manifest(text, "manifest.json") == manifest
+
+
 def test_index_page_text_is_unchanged() -> None:
     page = Page((FILE,), FileRef("index/000001.json", 700, SUM))
     assert page_json(page) == PAGE_V1

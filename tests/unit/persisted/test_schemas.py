@@ -127,7 +127,7 @@ def test_every_property_is_described() -> None:
     assert {name for name in properties if name.startswith("replicator.")} == {
         name for name in names if name.startswith("replicator.")
     }
-    pause = {"reason": "no key", "hint": None, "since_ms": 1}
+    pause = {"reason": "no key", "hint": None, "since_ms": 1, "heal_ms": 2}
     retry = {"reason": "no room", "hint": "free some", "retry_ms": 1}
     validate_properties(
         "namespace",

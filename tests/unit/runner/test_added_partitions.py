@@ -61,7 +61,36 @@ def test_recreated_topic_may_have_more_partitions(harness: SchedulerHarness) -> 
     assert harness.mirror.context.partition_counts.first("shop.shop.orders") == 2
 
 
-def test_archive_does_not_show_how_many_partitions_a_topic_has(harness: SchedulerHarness) -> None:
+@pytest.mark.parametrize("known", [{}, None])
+def test_scheduler_pauses_a_table_of_an_archive_that_was_recorded_while_partitions_were_added(
+    harness: SchedulerHarness, known: dict[str, int] | None
+) -> None:
+    """It does so for tables that the lake lacks, and for those whose marker has no number."""
+    harness.log.lists_partitions = False
+    harness.log.first_partitions.side_effect = {"shop.shop.orders": 1, "shop.shop.users": 2}.get
+    harness.markers = {} if known is None else recorded(known)
+    more = {"shop.shop.orders": {0: 6, 1: 3}, "shop.shop.users": {0: 6, 1: 1}}
+    harness.log.offsets.return_value = ({topic: dict.fromkeys(more[topic], 0) for topic in more}, more)
+    harness.mirror.check_log()
+    harness.mirror.advance(more)
+    assert harness.done == ["shop.users"]
+    (reason,) = harness.mirror.summary().paused.values()
+    assert reason.startswith("the topic shop.shop.orders has 2 partitions and had 1 before")
+    assert harness.mirror.context.partition_counts.first("shop.shop.orders") == 1
+
+
+def test_table_that_was_read_again_continues_with_the_archive_of_its_topic(harness: SchedulerHarness) -> None:
+    harness.log.lists_partitions = False
+    harness.log.first_partitions.return_value = 1
+    harness.markers = recorded({"shop.shop.orders": 2})
+    harness.mirror.check_log()
+    harness.mirror.advance({"shop.shop.orders": {0: 6, 1: 3}})
+    assert harness.done == ["shop.orders"]
+
+
+def test_archive_of_an_earlier_release_does_not_show_how_many_partitions_a_topic_has(
+    harness: SchedulerHarness,
+) -> None:
     harness.log.lists_partitions = False
     harness.markers = recorded({})
     harness.mirror.check_log()

@@ -13,7 +13,7 @@ from replicator.errors import (
     UnknownValues,
     UnloggedChange,
 )
-from replicator.model.reread import Request, new_request
+from replicator.model.reread import Phase, Request, new_request
 from replicator.model.table import TableId
 from replicator.runner.healing import Healing
 
@@ -31,6 +31,10 @@ def paused(cause: Exception, **config: object) -> Healing:
     return healing
 
 
+def ended(at_ms: int, phase: Phase = Phase.DONE, changed: int | None = None) -> Request:
+    return replace(new_request(ORDERS, "lost"), phase=phase, ended_ms=at_ms, changed=changed)
+
+
 @pytest.mark.parametrize(
     ("cause", "wanted"),
     [
@@ -43,7 +47,7 @@ def paused(cause: Exception, **config: object) -> Healing:
     ],
 )
 def test_only_causes_that_a_reread_removes_are_healed(cause: Exception, wanted: dict[TableId, str]) -> None:
-    assert paused(cause).due({ORDERS}, {}, no_request, 0) == wanted
+    assert paused(cause).plan({ORDERS}, {}, no_request, 0).due == wanted
 
 
 def test_nothing_is_requested_if_the_operator_is_to_be_asked_or_the_source_cannot_be_read() -> None:
@@ -51,31 +55,50 @@ def test_nothing_is_requested_if_the_operator_is_to_be_asked_or_the_source_canno
     impossible = Healing(HealConfig(), possible=False)
     impossible.note(ORDERS, EventsLost("lost"))
     for healing in (asks, impossible):
-        assert healing.due({ORDERS}, {BILLS: ["total"]}, no_request, 0) == {}
+        assert healing.plan({ORDERS}, {BILLS: ["total"]}, no_request, 0).due == {}
 
 
 def test_a_table_that_continues_is_not_read_again() -> None:
-    assert paused(EventsLost("lost")).due(set(), {}, no_request, 0) == {}
+    assert paused(EventsLost("lost")).plan(set(), {}, no_request, 0).due == {}
 
 
 def test_another_cause_replaces_the_former_one() -> None:
     healing = paused(EventsLost("lost"))
     healing.note(ORDERS, MissingKey("no key"))
-    assert healing.due({ORDERS}, {}, no_request, 0) == {}
+    assert healing.plan({ORDERS}, {}, no_request, 0).due == {}
 
 
 def test_a_table_whose_new_columns_lack_values_is_read_again_unless_it_is_paused() -> None:
     healing = Healing(HealConfig(), possible=True)
-    found = healing.due({ORDERS}, {ORDERS: ["a"], BILLS: ["b", "c"]}, no_request, 0)
+    found = healing.plan({ORDERS}, {ORDERS: ["a"], BILLS: ["b", "c"]}, no_request, 0).due
     assert found == {BILLS: "no event has the older values of the new column b, c"}
 
 
-def test_rereads_of_a_table_have_a_least_interval() -> None:
-    healing = paused(EventsLost("lost"))
-    request = new_request(ORDERS, "lost")
-    for newest, now, due in (
-        (request, HOUR_MS * 9, False),
-        (replace(request, ended_ms=1_000), HOUR_MS, False),
-        (replace(request, ended_ms=1_000), HOUR_MS + 1_000, True),
-    ):
-        assert bool(healing.due({ORDERS}, {}, lambda _, n=newest: n, now)) is due  # type: ignore[misc]
+@pytest.mark.parametrize(
+    ("newest", "now_ms", "due_ms"),
+    [
+        (new_request(ORDERS, "lost"), HOUR_MS * 9, None),
+        (ended(1_000, changed=2), HOUR_MS, HOUR_MS + 1_000),
+        (ended(1_000, changed=2), HOUR_MS + 1_000, 0),
+        (ended(1_000, changed=0), HOUR_MS, HOUR_MS + 1_000),
+        (ended(1_000, Phase.FAILED), HOUR_MS, HOUR_MS + 1_000),
+        (ended(1_000), HOUR_MS, 0),
+    ],
+    ids=["under way", "too early", "late enough", "nothing differed", "failed", "was a new table"],
+)
+def test_rereads_of_a_table_have_a_least_interval_and_its_first_copy_does_not_count(
+    newest: Request, now_ms: int, due_ms: int | None
+) -> None:
+    plan = paused(EventsLost("lost")).plan({ORDERS}, {}, lambda _: newest, now_ms)
+    assert plan.due == ({ORDERS: "lost"} if due_ms == 0 else {})
+    assert plan.later == ({ORDERS: due_ms} if due_ms else {})
+
+
+def test_the_time_of_a_later_reread_is_told_once_per_pause() -> None:
+    healing, newest = paused(EventsLost("lost")), ended(1_000, changed=1)
+    told = []
+    for cause in (None, None, EventsLost("lost again")):
+        if cause is not None:
+            healing.note(ORDERS, cause)
+        told.append(healing.plan({ORDERS}, {BILLS: ["a"]}, lambda _: newest, 2_000).later)
+    assert told == [{ORDERS: HOUR_MS + 1_000}, {}, {ORDERS: HOUR_MS + 1_000}]

@@ -73,6 +73,15 @@ def test_log_begins_where_the_archive_does(world: World) -> None:
     assert (log.topic_id(T), log.readable_ends()) == (id_of(T), {T: {0: 10}, U: {0: 4}})
 
 
+def test_archive_tells_how_many_partitions_a_topic_had_whose_beginning_it_has(world: World) -> None:
+    world.record()
+    world.kept[T, 0] = 6
+    log = world.log()
+    log.offsets()
+    assert log.first_partitions(T) == 1
+    assert log.first_partitions(U) is None
+
+
 def test_archive_is_not_touched_while_kafka_has_everything(world: World) -> None:
     log = JoinedLog(KeptLog(world.source, world.kept), RecordedPast(Mock(spec=[]), "shop"))
     assert log.offsets()[0] == {T: {0: 0}, U: {0: 0}}
