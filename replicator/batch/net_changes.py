@@ -55,6 +55,15 @@ def since_snapshot(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
     return events.where(since)
 
 
+def read_by_snapshots(events: DataFrame, snapshots: Sequence[SnapshotRead]) -> DataFrame:
+    """Return the rows that one of `snapshots` read; offsets are not compared."""
+    read = F.lit(False)
+    for snapshot in snapshots:
+        position_key = PackedPosition.pack(snapshot.position).position_key
+        read |= (F.col("position_key") == position_key) & (F.col("ts_ms") >= snapshot.ts_ms)
+    return events.where((F.col("op") == "r") & read)
+
+
 def _undone(t: Truncate) -> SparkColumn:
     """Return whether a change in another partition happened before `t`; the Spark form of `Truncate.undoes`."""
     position_key, row_key, ts_ms = (

@@ -15,6 +15,7 @@ from replicator.batch.net_changes import (
     keyed_events,
     last_changes_of_keys,
     net_rows,
+    read_by_snapshots,
     rows_except,
     surviving_rows,
 )
@@ -41,6 +42,7 @@ from replicator.lake.write_strategies import (
     stage_located,
 )
 from replicator.model.changelog import change_column
+from replicator.model.restatement import RESTATED_KEY, restated
 from replicator.schema.changes import KEPT_KEY
 from replicator.telemetry import get_logger
 
@@ -220,7 +222,7 @@ def _with_surviving_rows(
     its end. The rows of a mirror do not say when they changed, so the changelog must.
 
     Raises:
-        UnknownSurvivors: there may be such rows, and there is no changelog.
+        UnknownSurvivors: there may be such rows, and there is no changelog, or its offsets do not tell their order.
     """
     context, task, schema, base = batch.context, batch.task, batch.schema.mirror, target.base
     late = base is not None and any(base.may_reach_beyond(task.topic, t) for t in reset.truncates)
@@ -239,5 +241,20 @@ def _with_surviving_rows(
     offsets = {n: p.next_offset for n, p in base.progress.get(task.topic, {}).items()}
     recorded = recorded_changes(context.lake, changelog, change_column(schema.names), schema.key, offsets)
     columns = target.table.columns()
+    if _has_repeated_offsets(changelog):
+        if late or not batch.is_in_log_order:
+            raise UnknownSurvivors(
+                f"a TRUNCATE of {task.table} arrived behind later changes from other partitions, and its topic was "
+                "recreated before, so the offsets in the changelog do not tell which rows survive",
+                "read the table again: replicator heal DATABASE.TABLE",
+            )
+        # Later changes would have shown that the snapshot is over.
+        recorded = read_by_snapshots(recorded, reset.snapshots)
     survivors = surviving_table_rows(context.lake, target.table, schema.key, reset.survivors(recorded), keys)
     return cast_to_table(rows, columns).unionByName(cast_to_table(survivors, columns))
+
+
+def _has_repeated_offsets(changelog: LakeTable) -> bool:
+    """Return whether a topic was recreated, so that the changelog may have two changes with the same offset."""
+    found = restated(changelog.property(RESTATED_KEY))
+    return found is not None and found.topics > 0

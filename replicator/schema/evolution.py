@@ -26,6 +26,7 @@ from replicator.schema.changes import (
     WidenType,
 )
 from replicator.schema.conversions import needs_rewrite, rewriting, unfit_values
+from replicator.schema.native_types import shown
 
 Policies = Mapping[ChangeKind, Policy | UnloggedPolicy]
 
@@ -323,7 +324,7 @@ class _Planner:
             )
         if not needs_rewrite(old, column.type, native, now):
             return WidenType(column.name, old, column.type) if not old.holds(column.type) else None
-        declared = f"{native or old} to {now or column.type}"
+        declared = f"{shown(native, now) if native else old} to {shown(now, native) if now else column.type}"
         using = rewriting(old, column.type, native, now)
         if self.additive or self.rows_known:
             return ChangeType(column.name, was, old, column.type, using or "NULL", declared)
@@ -341,7 +342,9 @@ class _Planner:
             return []
         native, now = self.lake.source_types.get(was), self.source.source_types.get(column.name)
         nulls_end = was in self.lake.nullable and not column.nullable
-        declared = f"{native} to {now}{' NOT NULL' if nulls_end else ''}"
+        if native is None or now is None:
+            return []
+        declared = f"{shown(native, now)} to {shown(now, native)}{' NOT NULL' if nulls_end else ''}"
         unfit = unfit_values(native, now, nulls_end=nulls_end)
         return [NarrowType(column.name, was, condition, declared) for condition in unfit]
 

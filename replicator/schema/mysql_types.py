@@ -140,11 +140,12 @@ def _text(t: Declared) -> str:
     return "binary text" if t.charset == "binary" else "string"
 
 
-_TEXTS: Final = (
+TEXTS: Final = (
     *("CHAR", "NCHAR", "CHARACTER", "NATIONAL CHAR", "NATIONAL CHARACTER"),
     *("VARCHAR", "NVARCHAR", "CHARACTER VARYING", "NATIONAL VARCHAR", "CHAR VARYING"),
     *("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "LONG", "LONG VARCHAR"),
 )
+"""MySQL's names of the types of text."""
 _GEOMETRIES: Final = (
     *("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"),
     *("GEOMETRYCOLLECTION", "GEOMCOLLECTION"),
@@ -165,7 +166,7 @@ _DECLARED: Final[Mapping[str, _Form]] = {
     "TIMESTAMP": "io.debezium.time.ZonedTimestamp",
     "TIME": "io.debezium.time.MicroTime",
     "YEAR": "io.debezium.time.Year",
-    **dict.fromkeys(_TEXTS, _text),
+    **dict.fromkeys(TEXTS, _text),
     **dict.fromkeys(("BINARY", "VARBINARY", "CHAR BYTE", "LONG VARBINARY"), "bytes"),
     **dict.fromkeys(("TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"), "bytes"),
     "ENUM": ENUM,
@@ -280,8 +281,13 @@ def respelt_labels(raw: Iterable[str]) -> tuple[tuple[str, str], ...]:
     `raw` are the labels between the quotes of the DDL. Streamed events have them in this form, with a backslash before
     each comma; snapshots have them as the source shows them.
     """
-    pairs = ((label.replace(",", "\\,"), unescaped(label).rstrip(" ")) for label in raw)
+    pairs = ((label.replace(",", "\\,"), label_meant(label)) for label in raw)
     return tuple(dict.fromkeys((written, meant) for written, meant in pairs if written != meant))
+
+
+def label_meant(raw: str) -> str:
+    """Return a label of an ENUM or SET as the source shows it; `raw` is the text between the quotes of the DDL."""
+    return unescaped(raw).rstrip(" ")
 
 
 _ESCAPES: Final[Mapping[str, str]] = {

@@ -26,6 +26,7 @@ from replicator.schema.mysql_ddl import (
     renamed_from,
     renamed_tables,
 )
+from replicator.schema.native_types import with_labels
 from replicator.schema.partition_ddl import partition_change, partition_statements
 from replicator.schema.unlogged_ddl import generated_columns, unlogged_changes
 
@@ -212,11 +213,23 @@ def _key(declared: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _native(column: Document) -> str:
-    """Return the source type as one text, such as ``DECIMAL(12, 2)``."""
+    """Return the source type as one text, such as ``DECIMAL(12, 2)``; see `NativeType`."""
+    labels = _labels(column)
+    if labels:
+        return with_labels(_type_name(column), map(mysql_types.label_meant, labels))
     numbers = [str(n) for n in (column.get("length"), column.get("scale")) if n is not None]
     name, *attributes = _type_name(column).split(" UNSIGNED")
     size = f"({', '.join(numbers)})" if numbers else ""
-    return f"{name}{size}{' UNSIGNED' + ' '.join(attributes) if attributes else ''}"
+    charset = column.get("charsetName") if name in mysql_types.TEXTS else None
+    return (
+        f"{name}{size}{' UNSIGNED' + ' '.join(attributes) if attributes else ''}"
+        f"{f' CHARACTER SET {charset}' if charset else ''}"
+    )
+
+
+def _labels(column: Document) -> list[str]:
+    """Return the labels of an ENUM or SET, without their quotes; backslashes are kept as in the DDL."""
+    return [_unquoted(label) for label in column.texts("enumValues", mysql_types.MOST_LABELS)]
 
 
 def table_id(text: str) -> TableId:
@@ -260,7 +273,7 @@ def _column(column: Document, computed: Collection[str]) -> Column:
     charset = column.optional_text("charsetName", mysql_types.LONGEST_NAME)
     kind = mysql_types.declared(_type_name(column), length, scale, charset)
     lake_type, encoding = mysql_types.stored(kind)
-    labels = [_unquoted(label) for label in column.texts("enumValues", mysql_types.MOST_LABELS)]
+    labels = _labels(column)
     fill, unknown = _fill(column, kind, lake_type.name, labels, computed)
     return Column(
         column.text("name", mysql_types.LONGEST_NAME),
@@ -311,7 +324,7 @@ def _fill(
 def _implicit(kind: mysql_types.Declared, lake: str, labels: Sequence[str]) -> str | None:
     """Return the value that MySQL writes to a NOT NULL column without a default; None if unknown."""
     if kind.name == "ENUM":
-        return mysql_types.unescaped(labels[0]).rstrip(" ") if labels else None
+        return mysql_types.label_meant(labels[0]) if labels else None
     match lake:
         case "string" if kind.name == "JSON":
             return None

@@ -51,6 +51,27 @@ def test_recreated_topic_that_begins_with_a_snapshot_replaces_the_rows(
     assert ids(lake) == [1, 4]
 
 
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_rows_that_a_snapshot_in_a_new_topic_lacks_are_deleted_wherever_it_is_cut(
+    lake: LakeHarness, topic_id: list[str], first: int
+) -> None:
+    """The changelog has changes of the earlier topic at the offsets of the snapshot's rows."""
+    lake.write([DEFINITION, *(created(n) for n in (1, 2, 3, 6, 7))])
+    lake.catch_up()
+    recreate_topic(lake, topic_id)
+    rows = [snapshot_read(n, 200, "last" if n == 9 else "true") for n in (1, 4, 5, 8, 9)]
+    lake.write([DEFINITION, *rows, event("d", 300, before={"id": 8, "name": "read"})])
+    lake.mirror().advance({ORDERS: {0: first}})
+    lake.catch_up()
+    assert ids(lake) == [1, 4, 5, 9]
+    # So are those that a later snapshot of the same topic lacks.
+    rows = [snapshot_read(n, 400, "last" if n == 5 else "true") for n in (1, 5)]
+    lake.write([event("d", 310, before={"id": 9, "name": "read"}), *rows])
+    lake.mirror().advance({ORDERS: {0: 8}})
+    lake.catch_up()
+    assert ids(lake) == [1, 5]
+
+
 @pytest.mark.fault(
     "A topic is recreated, and begins with changes",
     area="Log",
