@@ -240,6 +240,7 @@ class RedeliveryDetector:
             if self._may_be_interrupted(event):
                 if event.position_key < last.position_key:
                     return False
+                self._check_resumes(event)
                 self.resumed = self.resumed or event
                 return True
         # Positions of two servers cannot be compared: after a failover, no event counts as redelivered.
@@ -276,6 +277,22 @@ class RedeliveryDetector:
     def _may_be_interrupted(self, event: EventPosition) -> bool:
         """Return whether a fail-over may have interrupted the connector within the event's transaction."""
         return Transaction.parse(event.gtid) in self.transactions.interrupted
+
+    def _check_resumes(self, event: EventPosition) -> None:
+        """Check that `event`, behind the furthest one, is of the transaction that the last fail-over interrupted.
+
+        Then transactions between them were sent by this server alone, in another order. Otherwise, the transaction was
+        the last one in an earlier file. If it was sent as a whole, its changes must not be applied after later ones.
+
+        Raises:
+            TransactionInterrupted: it is another transaction.
+        """
+        newest = self.transactions.interrupted[-1]
+        if (
+            event.packed.file_number != self.last.packed.file_number
+            or Transaction.parse(event.gtid) != newest
+        ):
+            raise interrupted(event.packed.unpack(self.file, event.server_id, event.gtid))
 
     def _was_seen(self, event: EventPosition) -> bool | None:
         transaction = Transaction.parse(event.gtid)

@@ -104,8 +104,12 @@ class TableWriter:
         self.ledger.forget(source)
         return done
 
-    def reset_topic(self, source: TableId, topic: str, topic_id: str | None) -> None:
+    def reset_topic(
+        self, source: TableId, topic: str, topic_id: str | None, partitions: int | None = None
+    ) -> None:
         """Remove the offsets of `topic` from the markers of a source table, because the topic was recreated.
+
+        `partitions` is the number of its partitions, if known.
 
         Raises:
             FencedError: another process writes this mirror.
@@ -119,14 +123,14 @@ class TableWriter:
         logged, known = (None if t is None else t.property(RESTATED_KEY) for t in (changelog, mirror))
         # The changelog comes first, as in every batch: if the mirror is behind, nothing is lost.
         if changelog is not None and progress.changelog is not None:
-            marker = progress.changelog.with_new_topic(topic, topic_id)
+            marker = progress.changelog.with_new_topic(topic, topic_id, partitions)
             logged = next_restatement(logged, known, RECREATED_TOPIC, marker.sequence, recreates_topic=True)
             target = WriteTarget(source, LakeRole.CHANGELOG, changelog, progress.changelog)
             self.commit(target, Staged(properties={RESTATED_KEY: logged}), marker)
         if mirror is not None and progress.mirror is not None:
             target = WriteTarget(source, LakeRole.MIRROR, mirror, progress.mirror)
             staged = Staged(properties={RESTATED_KEY: followed_by_mirror(logged, known)})
-            self.commit(target, staged, progress.mirror.with_new_topic(topic, topic_id))
+            self.commit(target, staged, progress.mirror.with_new_topic(topic, topic_id, partitions))
 
     def skip_events(self, source: TableId, topic: str, ends: Mapping[int, int]) -> None:
         """Commit to the lake tables of a source table that they need no event of `topic` before `ends`.

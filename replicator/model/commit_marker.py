@@ -173,8 +173,14 @@ class CommitMarker:
         """Return whether `topic` was recreated, so that only a snapshot has the changes in between."""
         return topic in self.topic_ids and topic not in self.progress
 
-    def with_new_topic(self, topic: str, topic_id: str | None) -> "CommitMarker":
-        """Return the marker of a commit that resets the progress in `topic`, which was recreated."""
+    def with_new_topic(
+        self, topic: str, topic_id: str | None, partitions: int | None = None
+    ) -> "CommitMarker":
+        """Return the marker of a commit that resets the progress in `topic`, which was recreated.
+
+        `partitions` is the number of its partitions, if known.
+        """
+        counts = {t: count for t, count in self.partition_counts.items() if t != topic}
         ids = {t: known for t, known in self.topic_ids.items() if t != topic}
         return replace(
             self,
@@ -184,7 +190,7 @@ class CommitMarker:
             truncate=None,
             snapshot=None,
             topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
-            partition_counts={t: count for t, count in self.partition_counts.items() if t != topic},
+            partition_counts=counts if partitions is None else {**counts, topic: partitions},
         )
 
     def with_skipped(self, topic: str, ends: Mapping[int, int]) -> "CommitMarker":

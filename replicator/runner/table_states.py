@@ -192,9 +192,10 @@ class TableStates:
         ledger, log = self._context.ledger, self._context.log
         if log.grows and ledger.is_another_topic(table, topic, log.topic_id(topic)):
             _LOG.warning("the topic was deleted and recreated", topic=topic, table=str(table))
-            self._context.partition_counts.forget(topic)
+            counts = self._context.partition_counts
+            counts.forget(topic)
             self.note_partitions({topic}, {topic: ends})
-            self._context.writer.reset_topic(table, topic, log.topic_id(topic))
+            self._context.writer.reset_topic(table, topic, log.topic_id(topic), counts.first(topic))
         marker = ledger.progress(table).resume_marker
         if marker is not None:
             lost = lost_events(topic, marker, first, ends, log.topic_id(topic), log_grows=log.grows)

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from replicator.model.types import BINARY
+from replicator.schema.conversions import rewriting, unfit_values
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
 from tests.support.scenario import ID, Scenario, play, rows, ways
@@ -63,3 +66,31 @@ def test_values_that_the_mirror_still_has_to_fill_in_fit(lake: LakeHarness) -> N
     scenario.insert(id=2, v=2)
     play(lake, scenario, "once")
     assert rows(lake) == [{"id": 1, "v": 5}, {"id": 2, "v": 2}]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "fits", "unfit"),
+    [
+        ("ENUM('a', 'b')", "ENUM('a')", ["a", ""], ["b"]),
+        # MySQL ignores letter case and trailing spaces, and writes the label.
+        ("ENUM('a', 'b')", "ENUM('A', 'b')", ["b"], ["a"]),
+        ("VARCHAR(9)", "ENUM('it''s', '{x}')", ["it's", "{x}"], ["IT'S", "x"]),
+        ("SET('a', 'b', 'c')", "SET('c', 'a')", ["a", "c", "c,a", ""], ["a,c", "b", "a,b"]),
+        ("VARCHAR(9)", "SET('a', 'b')", ["a,b", ""], ["b,a", "a,a", "A", "a,x"]),
+        ("TEXT CHARACTER SET utf8mb4", "TEXT CHARACTER SET utf8mb3", ["é", "漢"], ["a🦊"]),
+    ],
+)
+def test_labels_and_characters_that_another_type_lacks(
+    spark: SparkSession, was: str, now: str, fits: list[str], unfit: list[str]
+) -> None:
+    (condition,) = unfit_values(was, now)
+    values = spark.createDataFrame([(value,) for value in [*fits, *unfit]], "v string")
+    found = values.where(condition.format("`v`")).collect()
+    assert [row.v for row in found] == unfit
+
+
+def test_bits_beyond_a_narrower_type_do_not_fit(spark: SparkSession) -> None:
+    using = rewriting(BINARY, BINARY, "BIT(8)", "BIT(4)")
+    assert using is not None
+    values = spark.createDataFrame([(bytearray([n]),) for n in (0, 15, 16, 255)], "v binary")
+    assert [r[0] for r in values.selectExpr(using.format("`v`")).collect()] == [b"\x00", b"\x0f", None, None]

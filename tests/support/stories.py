@@ -164,7 +164,10 @@ class StoryPlayer:
     def _change_log(self, step: Redeliver | FailOver | RecreateTopic | AddPartition) -> None:
         match step:
             case Redeliver():
-                self._delivered = max(self._floor, self._delivered - step.records)
+                start = max(self._floor, self._delivered - step.records)
+                if self._replicated:
+                    self._note_again(range(start, self._delivered))
+                self._delivered = start
                 self._deliver()
             case FailOver():
                 self._fail_over(step)
@@ -261,8 +264,23 @@ class StoryPlayer:
                 present = [binlog_place(before.get(i, self.source.records[i])) for i in events]
                 for places in (committed, present):
                     fate.ended |= set({p.file: p.gtid for p in places}.values())
-                found = (binlog_place(self._replicated[i]) for i in events if i in again)
-                fate.repeated |= {(*new.key, new.op) for new in found if new.gtid in fate.ended}
+        self._note_again(again)
+
+    def _note_again(self, again: range) -> None:
+        """Note the changes that the changelog may have twice because the present server sends them again."""
+        for table in self.source.tables:
+            fate = self.fates[table.name]
+            records = ((i, self.source.records[i]) for i in again if i in self._replicated)
+            found = (
+                binlog_place(self._replicated[i])
+                for i, record in records
+                if record.topic == table.topic and record.value is not None
+            )
+            repeated = {(*new.key, new.op) for new in found if new.gtid in fate.ended}
+            fate.repeated |= repeated
+            if repeated:
+                # Nothing tells whether a transaction that ended an earlier file was sent as a whole.
+                fate.pauses.add(INTERRUPTED)
 
     def _answer_of_source(self) -> None:
         """Let the mirror ask the present server what its binlog has."""

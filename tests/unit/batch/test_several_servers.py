@@ -130,6 +130,23 @@ def test_table_pauses_if_another_server_sends_new_transactions_before_the_rest_o
     assert sum(run(log, binlog=Answers(False)).events.values()) == 3
 
 
+@pytest.mark.parametrize("cut", [3, 4, 5])
+@pytest.mark.parametrize("answer", [True, None])
+def test_table_pauses_if_another_server_sends_a_transaction_again_that_ended_an_earlier_file(
+    cut: int, answer: bool | None
+) -> None:
+    """Nothing tells whether a:2 was interrupted, or sent as a whole: then it must not be applied after a:3."""
+    sent = [event("a:1", 8, 100), event("a:2", 8, 200), event("a:3", 9, 100), event("a:4", 9, 200)]
+    log = [*sent, *(event(f"a:{n}", 10, 100 * n) for n in (1, 2, 3, 4, 5))]
+    binlog = Answers(answer, must_answer=False)
+    first = run(log[:cut], binlog=binlog)
+    progress = {p: PartitionProgress(s.next_offset, again(s)) for p, s in first.progress.items()}
+    with pytest.raises(TransactionInterrupted, match="a:2"):
+        run(log[cut:], progress, binlog=binlog)
+    with pytest.raises(TransactionInterrupted, match="a:2"):
+        run(log, binlog=binlog)
+
+
 @dataclass
 class Cluster:
     """Servers that replicate each other, and a connector that reads one of them at a time.

@@ -111,6 +111,7 @@ def test_next_marker_records_the_partitions_of_a_topic_once() -> None:
     other = next_marker("shop", 2, "other", None, first, stats({0: 6}), 3)
     assert other.partition_counts == {TOPIC: 2, "other": 3}
     assert other.with_new_topic(TOPIC, "id").partition_counts == {"other": 3}
+    assert other.with_new_topic(TOPIC, "id", 2).partition_counts == {"other": 3, TOPIC: 2}
 
 
 def test_known_partitions_are_those_of_the_table_that_knows_fewer() -> None:

@@ -1,6 +1,7 @@
 """The scheduler if a topic gets partitions."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,10 +49,9 @@ def test_recreated_topic_may_have_more_partitions(harness: SchedulerHarness) -> 
     harness.markers = recorded({"shop.shop.orders": 1})
     harness.mirror.check_log()
     harness.ledger.is_another_topic.side_effect = lambda _table, topic, _id: topic == "shop.shop.orders"
-    harness.mirror.context.writer.reset_topic.side_effect = (  # type: ignore[attr-defined]  # a mock
-        lambda table, topic, topic_id: harness.markers.update(
-            {table.name: harness.markers[table.name].with_new_topic(topic, topic_id)}
-        )
+    reset_topic: Any = harness.mirror.context.writer.reset_topic
+    reset_topic.side_effect = lambda table, *new: harness.markers.update(
+        {table.name: harness.markers[table.name].with_new_topic(*new)}
     )
     more = {"shop.shop.orders": {0: 5, 1: 3}, "shop.shop.users": {0: 5}}
     harness.log.offsets.return_value = ({topic: dict.fromkeys(more[topic], 0) for topic in more}, more)
@@ -59,6 +59,8 @@ def test_recreated_topic_may_have_more_partitions(harness: SchedulerHarness) -> 
     assert harness.mirror.summary().paused == {}
     assert harness.done == ["shop.orders"]
     assert harness.mirror.context.partition_counts.first("shop.shop.orders") == 2
+    # It is recorded before the first event of the new topic.
+    assert reset_topic.call_args.args[1:] == ("shop.shop.orders", harness.log.topic_id.return_value, 2)
 
 
 @pytest.mark.parametrize("known", [{}, None])

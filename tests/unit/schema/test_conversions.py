@@ -1,9 +1,10 @@
-"""Which values a narrower type of the source cannot hold."""
+"""Which values another type of the source cannot hold."""
 
 import pytest
 
 from replicator.model.types import INT, STRING, decimal
 from replicator.schema.conversions import rewriting, unfit_values
+from replicator.schema.native_types import shown
 
 
 @pytest.mark.parametrize(
@@ -17,10 +18,19 @@ from replicator.schema.conversions import rewriting, unfit_values
         ("DECIMAL(38, 0)", "DECIMAL(38, 0) UNSIGNED", "{0} NOT BETWEEN 0 AND " + 38 * "9"),
         ("VARCHAR(20)", "VARCHAR(5)", "CHAR_LENGTH({0}) > 5"),
         ("TEXT", "VARCHAR(300)", "CHAR_LENGTH({0}) > 300"),
-        ("JSON", "CHAR(9)", "CHAR_LENGTH({0}) > 9"),
+        ("VARCHAR(20)", "CHAR(9)", "CHAR_LENGTH({0}) > 9"),
         ("VARCHAR(64)", "TINYTEXT", "OCTET_LENGTH({0}) > 255"),
         ("MEDIUMTEXT", "TEXT", "OCTET_LENGTH({0}) > 65535"),
         ("BLOB", "VARBINARY(16)", "OCTET_LENGTH({0}) > 16"),
+        ("DOUBLE", "DOUBLE(8, 2)", "{0} IS NOT NULL"),
+        ("FLOAT(8, 3)", "FLOAT(8, 2)", "{0} IS NOT NULL"),
+        # Not all character sets have the others' characters.
+        (
+            "VARCHAR(9) CHARACTER SET utf8mb4",
+            "VARCHAR(9) CHARACTER SET latin1",
+            "OCTET_LENGTH({0}) > CHAR_LENGTH({0})",
+        ),
+        ("TEXT CHARACTER SET latin1", "TEXT CHARACTER SET gbk", "OCTET_LENGTH({0}) > CHAR_LENGTH({0})"),
     ],
 )
 def test_values_that_a_narrower_type_cannot_hold(was: str, now: str, unfit: str) -> None:
@@ -40,6 +50,18 @@ def test_values_that_a_narrower_type_cannot_hold(was: str, now: str, unfit: str)
         ("VARBINARY(16)", "BLOB"),
         ("DATETIME(3)", "DATETIME(6)"),
         ("ENUM", "ENUM"),
+        ("ENUM('a', 'b')", "ENUM('c', 'b', 'a')"),
+        ("ENUM('a', 'b')", "SET('b', 'a')"),
+        ("ENUM('a', 'bc')", "VARCHAR(2)"),
+        ("SET('a', 'b')", "SET('a', 'c', 'b')"),
+        ("SET('a', 'b')", "VARCHAR(3)"),
+        ("VARCHAR(9)", "JSON"),
+        ("FLOAT(8, 2)", "FLOAT(9, 3)"),
+        ("DOUBLE(8, 2)", "DOUBLE"),
+        ("TEXT CHARACTER SET utf8mb3", "TEXT CHARACTER SET utf8mb4"),
+        ("TEXT CHARACTER SET latin1", "TEXT CHARACTER SET utf8mb3"),
+        ("TEXT CHARACTER SET ascii", "TEXT CHARACTER SET gbk"),
+        ("TEXT CHARACTER SET latin1", "TEXT"),
         # Other values of these are converted.
         ("INT", "VARCHAR(2)"),
         (None, "TINYINT"),
@@ -48,6 +70,10 @@ def test_values_that_a_narrower_type_cannot_hold(was: str, now: str, unfit: str)
 )
 def test_type_that_holds_all_values_needs_no_check(was: str | None, now: str | None) -> None:
     assert unfit_values(was, now) == []
+
+
+def test_documents_that_become_text_do_not_fit_because_mysql_writes_them_in_its_own_form() -> None:
+    assert "{0} IS NOT NULL" in unfit_values("JSON", "TEXT")
 
 
 def test_column_that_becomes_not_null_cannot_have_nulls_any_more() -> None:
@@ -73,3 +99,9 @@ def test_converted_value_must_fit_too() -> None:
         rewriting(decimal(10, 2), INT, "DECIMAL(10, 2)", "TINYINT")
         == f"CASE WHEN NOT ({number}) NOT BETWEEN -128 AND 127 THEN {number} END"
     )
+
+
+def test_types_in_messages_are_short() -> None:
+    assert shown("TEXT CHARACTER SET utf8mb4", "CHAR(2) CHARACTER SET utf8mb4") == "TEXT"
+    assert shown("TEXT CHARACTER SET latin1", "TEXT CHARACTER SET utf8mb4") == "TEXT CHARACTER SET latin1"
+    assert len(shown(f"ENUM({', '.join(repr(str(n)) for n in range(999))})", "TEXT")) == 101
