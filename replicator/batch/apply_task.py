@@ -9,6 +9,7 @@ only the changes that it lacks.
 
 from collections import deque
 from dataclasses import replace
+from typing import Final
 
 from replicator import failpoints
 from replicator.batch.awaiting import TableAwaits
@@ -40,11 +41,14 @@ from replicator.batch.write_changelog import write_changelog
 from replicator.batch.write_mirror import write_mirror
 from replicator.config import TableOptions
 from replicator.errors import UnknownPast, UnsupportedChange
+from replicator.lake.changelog_reader import has_repeated_offsets
 from replicator.lake.ledger import LakeRole
 from replicator.lake.write_strategies import stage_pending
 from replicator.model.batch_stats import BatchStats, joined
 from replicator.model.table import TableId, TableSchema
 from replicator.telemetry import Stopwatch
+
+_RESOLVE: Final = "read the table again, which resolves these events: replicator heal {table}"
 
 
 def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
@@ -166,6 +170,12 @@ def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> di
     options = context.config.table(str(task.table))
     if not options.changelog:
         raise _cannot_replay(task, "changelog")
+    changelog = context.lake.load(context.config.lake.changes_namespace, task.table.name)
+    if changelog is not None and has_repeated_offsets(changelog):
+        raise UnsupportedChange(
+            f"the topic of {task.table} was recreated, so later changes of the rows of these events are not known",
+            _RESOLVE.format(table=task.table),
+        )
     decoded = None
     while decoded is None:
         # Events may show an unknown schema version, which is then the newest one.
@@ -325,5 +335,5 @@ def _table_kind(
 def _cannot_replay(task: TableTask, lacks: str) -> UnsupportedChange:
     return UnsupportedChange(
         f"{task.table} has no {lacks}, so later changes of the rows of these events are not known",
-        f"read the table again, which resolves these events: replicator heal {task.table}",
+        _RESOLVE.format(table=task.table),
     )

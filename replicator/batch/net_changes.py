@@ -7,7 +7,8 @@ partition and offset as one number, which fits a hash join.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Final
 
 import pyarrow as pa
@@ -49,19 +50,30 @@ def since_snapshot(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
 
     In partitions with rows of the snapshot, offsets decide; in others, positions of the source.
     """
-    since = F.col("position_key") >= PackedPosition.pack(snapshot.position).position_key
-    for partition, offset in snapshot.starts.items():
-        since = F.when(F.col("partition") == partition, F.col("offset") >= offset).otherwise(since)
-    return events.where(since)
+    return events.where(_is_since(snapshot))
 
 
 def read_by_snapshots(events: DataFrame, snapshots: Sequence[SnapshotRead]) -> DataFrame:
     """Return the rows that one of `snapshots` read; offsets are not compared."""
-    read = F.lit(False)
-    for snapshot in snapshots:
-        position_key = PackedPosition.pack(snapshot.position).position_key
-        read |= (F.col("position_key") == position_key) & (F.col("ts_ms") >= snapshot.ts_ms)
-    return events.where((F.col("op") == "r") & read)
+    return events.where(reduce(or_, map(_is_read_by, snapshots), F.lit(False)))
+
+
+def not_replaced(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
+    """Remove the changes from before `snapshot`; its own rows are kept, also those before the first good one."""
+    return events.where(_is_since(snapshot) | _is_read_by(snapshot))
+
+
+def _is_since(snapshot: SnapshotRead) -> SparkColumn:
+    since = F.col("position_key") >= PackedPosition.pack(snapshot.position).position_key
+    for partition, offset in snapshot.starts.items():
+        since = F.when(F.col("partition") == partition, F.col("offset") >= offset).otherwise(since)
+    return since
+
+
+def _is_read_by(snapshot: SnapshotRead) -> SparkColumn:
+    position_key = PackedPosition.pack(snapshot.position).position_key
+    here = (F.col("position_key") == position_key) & (F.col("ts_ms") >= snapshot.ts_ms)
+    return (F.col("op") == "r") & here
 
 
 def _undone(t: Truncate) -> SparkColumn:

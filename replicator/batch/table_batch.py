@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from replicator.batch.changelog_rows import from_offset, good_events
 from replicator.batch.context import MirrorContext, TableTask
 from replicator.batch.executors import MaterializedEvents
-from replicator.batch.net_changes import key_columns, key_names
+from replicator.batch.net_changes import key_columns, key_names, not_replaced
 from replicator.config import TableOptions
 from replicator.decode.schema_resolution import ResolvedSchema
 from replicator.lake.catalog import LakeTable
@@ -189,12 +189,14 @@ class QuarantineReplay(TableBatch):
         return events.join(F.broadcast(known), position, "left_anti")
 
     def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
-        """Return the events whose keys have no later change in the changelog."""
+        """Return the events whose keys have no later change in the changelog, and whose rows no snapshot replaced."""
         lake, schema = self.context.lake, self.schema.mirror
         changelog = lake.load(self.context.config.lake.changes_namespace, self.task.table.name)
         if changelog is None or base is None:
             return self.events
         names, events = key_names(schema), self.events.frame
+        if base.snapshot is not None and base.snapshot.is_initial:
+            events = not_replaced(events, base.snapshot)
         ends = _next_offsets(base, self.task.topic)
         later = recorded_changes(lake, changelog, change_column(schema.names), schema.key, ends)
         keyed = events.where(F.col("op") != "t").select(

@@ -11,7 +11,7 @@ from replicator.errors import UnknownPast
 from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_loss
 from replicator.model.batch_stats import BatchStats
-from replicator.model.commit_marker import CommitMarker
+from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.snapshot import SnapshotRead, follow
 from replicator.model.truncate import Truncate
 
@@ -98,11 +98,19 @@ def _snapshots(
             "drop the lake table (replicator drop), and let the connector take a new snapshot into a new topic; "
             'or mirror only its changes: keyless = "changelog"',
         )
-    # Markers of older engines do not say which snapshot their rows are of.
-    filled = base is not None and (base.position is not None or base.awaits_snapshot(task.topic))
+    if base is None:
+        filled = bool(read) and _has_events_before(read[0], task.ranges)
+    else:
+        # Markers of older engines do not say which snapshot their rows are of.
+        filled = base.position is not None or base.awaits_snapshot(task.topic)
     return follow(
         known, read, filled=filled, is_over=lambda s: _is_over(s, stats, base, written), at_once=at_once
     )
+
+
+def _has_events_before(snapshot: SnapshotRead, ranges: Sequence[OffsetRange]) -> bool:
+    """Return whether `ranges`, the first ones of a table, may have changes from before a snapshot."""
+    return any(r.count and snapshot.starts.get(r.partition) != r.start for r in ranges)
 
 
 def _is_over(

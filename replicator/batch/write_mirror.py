@@ -25,7 +25,7 @@ from replicator.config import Strategy
 from replicator.errors import UnknownSurvivors
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import LakeTable
-from replicator.lake.changelog_reader import recorded_changes, surviving_table_rows
+from replicator.lake.changelog_reader import has_repeated_offsets, recorded_changes, surviving_table_rows
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table
 from replicator.lake.equality import equality_obstacle
@@ -42,7 +42,6 @@ from replicator.lake.write_strategies import (
     stage_located,
 )
 from replicator.model.changelog import change_column
-from replicator.model.restatement import RESTATED_KEY, restated
 from replicator.schema.changes import KEPT_KEY
 from replicator.telemetry import get_logger
 
@@ -241,7 +240,7 @@ def _with_surviving_rows(
     offsets = {n: p.next_offset for n, p in base.progress.get(task.topic, {}).items()}
     recorded = recorded_changes(context.lake, changelog, change_column(schema.names), schema.key, offsets)
     columns = target.table.columns()
-    if _has_repeated_offsets(changelog):
+    if has_repeated_offsets(changelog):
         if late or not batch.is_in_log_order:
             raise UnknownSurvivors(
                 f"a TRUNCATE of {task.table} arrived behind later changes from other partitions, and its topic was "
@@ -252,9 +251,3 @@ def _with_surviving_rows(
         recorded = read_by_snapshots(recorded, reset.snapshots)
     survivors = surviving_table_rows(context.lake, target.table, schema.key, reset.survivors(recorded), keys)
     return cast_to_table(rows, columns).unionByName(cast_to_table(survivors, columns))
-
-
-def _has_repeated_offsets(changelog: LakeTable) -> bool:
-    """Return whether a topic was recreated, so that the changelog may have two changes with the same offset."""
-    found = restated(changelog.property(RESTATED_KEY))
-    return found is not None and found.topics > 0

@@ -10,6 +10,7 @@ from replicator.jvm.position_columns import position_key, row_key
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.model.changelog import RowKind
 from replicator.model.identifiers import quoted
+from replicator.model.restatement import RESTATED_KEY, restated
 from replicator.model.types import spark_sql_name
 
 
@@ -35,6 +36,12 @@ def recorded_changes(
         row_key(at.getField("row"), kind).alias("row_key"),
         F.unix_millis(at.getField("source_ts")).alias("ts_ms"),
     )
+
+
+def has_repeated_offsets(changelog: LakeTable) -> bool:
+    """Return whether a topic was recreated, so that the changelog may have two changes with the same offset."""
+    found = restated(changelog.property(RESTATED_KEY))
+    return found is not None and found.topics > 0
 
 
 def surviving_table_rows(

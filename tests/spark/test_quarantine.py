@@ -19,6 +19,7 @@ from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import ORDERS
+from tests.support.recreated_topic import recreate_topic, with_topic_id
 
 NARROW = (ColumnSpec("id", "bigint", False), ColumnSpec("number", "int"))
 WIDE = (ColumnSpec("id", "bigint", False), ColumnSpec("number", "bigint"))
@@ -63,6 +64,12 @@ def recorded(lake: LakeHarness) -> list[tuple[int, str, Any]]:
     """Return offset, kind and number of every change."""
     rows = lake.rows("orders", "shop_changes")
     return sorted((r["_change"]["offset"], r["_change"]["kind"], r["number"]) for r in rows)
+
+
+def read_row(id_: int, number: int, snapshot: str = "true") -> Record:
+    value = json.loads(change_event("r", Place(1, 200, server_id=0), "orders", after=row(id_, number)))
+    value["source"]["snapshot"] = snapshot
+    return Record(ORDERS, 0, key_of(row(id_, 0), ["id"]), json.dumps(value).encode())
 
 
 EVENTS = [
@@ -213,6 +220,33 @@ def test_paused_table_skips_dropped_events(lake: LakeHarness) -> None:
     assert lake.catch_up(config).advance({ORDERS: {0: 10}}) is None
     lake.write([event("u", 111, before=row(2, 20), after=row(2, LARGE))])
     assert lake.catch_up(config).summary().paused, "another one is not passed over"
+
+
+def test_replay_does_not_restore_rows_that_a_later_snapshot_lacks(lake: LakeHarness) -> None:
+    """The connector lost its offsets, and the deletes of rows 1 and 4 with them; the snapshot begins with a bad row."""
+    reads = [read_row(6, LARGE), read_row(2, 200), read_row(5, 500, "last")]
+    lake.write([CREATED, *EVENTS, *reads, event("u", 301, before=row(5, 500), after=row(5, LARGE))])
+    lake.catch_up()
+    assert mirrored(lake) == {2: 200, 5: 500}
+    lake.write([WIDENED])
+    assert len(replayed(lake).taken) == 7
+    assert mirrored(lake) == {2: 200, 5: LARGE, 6: LARGE}
+    assert {r["id"] for r in lake.rows("orders", "shop_changes")} == {1, 2, 3, 4, 5, 6}
+
+
+def test_replay_is_refused_if_the_topic_was_recreated(lake: LakeHarness) -> None:
+    """The bad event has the offset of another one in the new topic."""
+    topic_id = with_topic_id(lake)
+    lake.write([CREATED, *EVENTS[:5]])
+    lake.catch_up()
+    recreate_topic(lake, topic_id)
+    reads = [read_row(n, n, "last" if n == 6 else "true") for n in (2, 3, 5, 6)]
+    lake.write([CREATED, *reads, *(event("c", 300 + n, after=row(n, n)) for n in (7, 8, 9)), WIDENED])
+    lake.catch_up()
+    found = replayed(lake)
+    assert len(found.refused) == 2
+    assert "was recreated" in found.refused[0][1]
+    assert mirrored(lake) == {n: n for n in (2, 3, 5, 6, 7, 8, 9)}
 
 
 def test_replay_reads_the_log_when_the_quarantine_has_no_payload(lake: LakeHarness) -> None:

@@ -55,6 +55,28 @@ def test_second_snapshot_removes_rows_deleted_before_it(
     assert len(lake.rows("orders", "shop_changes")) == 9
 
 
+@pytest.mark.parametrize("cut", [None, {0: 1, 1: 1}, {0: 2, 1: 1}, {0: 2, 1: 2}, {0: 3, 1: 1}])
+@pytest.mark.parametrize("changelog", [True, False])
+def test_snapshot_removes_rows_deleted_before_it_if_the_topic_begins_with_changes(
+    lake: LakeHarness, cut: dict[int, int] | None, changelog: bool
+) -> None:
+    """The table was created after the connector; then the connector lost its offsets."""
+    created = [
+        event("c", 50, after={"id": 1, "name": "old"}),
+        event("c", 60, after={"id": 4, "name": "old"}, partition=1),
+    ]
+    lake.write([DEFINITION, *created, *ANEW])
+    mirror = lake.mirror(lake.config(apply={"changelog": changelog}))
+    for ends in (cut, {0: 4, 1: 3}):
+        if ends is not None:
+            mirror.advance({ORDERS: ends})
+    assert mirror.summary().paused == {}
+    assert {row["id"]: row["name"] for row in lake.rows("orders")} == {
+        **dict.fromkeys((1, 3, 5), "anew"),
+        **dict.fromkeys((2, 6), "later"),
+    }
+
+
 def test_second_snapshot_removes_no_row_before_its_end(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *BROKEN_OFF, *ANEW])
     mirror = lake.mirror()
