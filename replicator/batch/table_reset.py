@@ -42,12 +42,15 @@ class ResetPlan:
         reset: what removes the rows that the mirror has.
         effective: `reset`, and an earlier TRUNCATE that may have removed rows of this batch's events.
         snapshot: the snapshot that the mirror contains after the batch; part of its marker.
+        begun: the beginnings of snapshots that remove earlier rows at once. Changes from before them may still arrive
+            in other partitions, so the marker has the newest one as a TRUNCATE.
         written: partition → next offset, for the events of this batch that the mirror contains.
     """
 
     reset: TableReset
     effective: TableReset
     snapshot: SnapshotRead | None
+    begun: Sequence[Truncate]
     written: Mapping[int, int]
 
 
@@ -71,12 +74,11 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     _refuse_unordered(batch, base, replacing)
     if replacing:
         refuse_loss(table, f"a repeated snapshot of {batch.task.table}")
-    if at_once:
-        truncates += [s.begins() for s in replacing]
-        replacing = []
-    reset = TableReset(truncates, replacing)
+    begun = [s.begins() for s in replacing] if at_once else []
+    truncates += begun
+    reset = TableReset(truncates, () if at_once else replacing)
     effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
-    return ResetPlan(reset, effective, snapshot, written)
+    return ResetPlan(reset, effective, snapshot, begun, written)
 
 
 def _snapshots(

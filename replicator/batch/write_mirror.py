@@ -42,6 +42,7 @@ from replicator.lake.write_strategies import (
     stage_located,
 )
 from replicator.model.changelog import change_column
+from replicator.model.truncate import newest
 from replicator.schema.changes import KEPT_KEY
 from replicator.telemetry import get_logger
 
@@ -60,7 +61,9 @@ def write_mirror(batch: TableBatch) -> None:
     target = batch.target(LakeRole.MIRROR, batch.mirror)
     events = batch.mirror_events(target.base)
     plan = plan_reset(batch, batch.mirror, target.base)
-    marker = replace(batch.next_marker(target.base), snapshot=plan.snapshot)
+    marker = batch.next_marker(target.base)
+    known = () if marker.truncate is None else (marker.truncate,)
+    marker = replace(marker, snapshot=plan.snapshot, truncate=newest([*known, *plan.begun]))
     staged = _staged(batch, target, plan, events)
     properties = {
         **_without_kept_rows(plan, batch.mirror),

@@ -77,6 +77,21 @@ def test_snapshot_removes_rows_deleted_before_it_if_the_topic_begins_with_change
     }
 
 
+@pytest.mark.parametrize("first", [{0: 2, 1: 2}, {0: 2, 1: 3}, {0: 3, 1: 2}, {0: 3, 1: 3}])
+@pytest.mark.parametrize("changelog", [True, False])
+def test_changes_from_before_a_snapshot_may_follow_its_rows_in_another_partition(
+    lake: LakeHarness, first: dict[int, int], changelog: bool
+) -> None:
+    """Rows 7 and 8 were inserted before it, and deleted in the gap."""
+    late = [event("c", 150, after={"id": 7, "name": "old"}), event("c", 160, after={"id": 8, "name": "old"})]
+    lake.write([DEFINITION, *BROKEN_OFF, *late, *ANEW])
+    mirror = lake.mirror(lake.config(apply={"changelog": changelog}))
+    for ends in (first, {0: 7, 1: 4}):
+        mirror.advance({ORDERS: ends})
+    assert mirror.summary().paused == {}
+    assert ids(lake) == [1, 2, 3, 5, 6]
+
+
 def test_second_snapshot_removes_no_row_before_its_end(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *BROKEN_OFF, *ANEW])
     mirror = lake.mirror()
