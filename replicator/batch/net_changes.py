@@ -22,7 +22,7 @@ from replicator.model.changelog import NET
 from replicator.model.position import PackedPosition
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.table import TableSchema
-from replicator.model.truncate import RESET_MS, Truncate
+from replicator.model.truncate import SKEW_MS, Truncate
 
 _PARTITION_SHIFT: Final = 48
 """Bits of a log key for the offset; the other 15 bits are the partition number."""
@@ -48,7 +48,8 @@ def after_truncates(events: DataFrame, truncates: Sequence[Truncate]) -> DataFra
 def since_snapshot(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
     """Remove the changes from before `snapshot` read the table.
 
-    In partitions with rows of the snapshot, offsets decide; in others, positions of the source.
+    In partitions with rows of the snapshot, offsets decide; in others, positions of the source, unless times show that
+    another server wrote the change later.
     """
     return events.where(_is_since(snapshot))
 
@@ -65,6 +66,7 @@ def not_replaced(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
 
 def _is_since(snapshot: SnapshotRead) -> SparkColumn:
     since = F.col("position_key") >= PackedPosition.pack(snapshot.position).position_key
+    since |= F.coalesce(F.col("ts_ms"), F.lit(0)) > snapshot.ts_ms + SKEW_MS
     for partition, offset in snapshot.starts.items():
         since = F.when(F.col("partition") == partition, F.col("offset") >= offset).otherwise(since)
     return since
@@ -85,7 +87,7 @@ def _undone(t: Truncate) -> SparkColumn:
     )
     before = (position_key < t.position_key) | ((position_key == t.position_key) & (row_key < t.row_key))
     same_log = (F.lit(0) == t.position.server_id) | F.col("server_id").isin(0, t.position.server_id)
-    return F.when(same_log, before & (ts_ms <= t.ts_ms + RESET_MS)).otherwise(ts_ms <= t.ts_ms)
+    return F.when(same_log, before & (ts_ms <= t.last_ms)).otherwise(ts_ms <= t.ts_ms)
 
 
 def key_names(schema: TableSchema) -> list[str]:

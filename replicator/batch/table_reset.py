@@ -101,7 +101,7 @@ def _snapshots(
             'or mirror only its changes: keyless = "changelog"',
         )
     if base is None:
-        filled = bool(read) and _has_events_before(read[0], task.ranges)
+        filled = bool(read) and _has_changes_before(read[0], task.ranges, stats)
     else:
         # Markers of older engines do not say which snapshot their rows are of.
         filled = base.position is not None or base.awaits_snapshot(task.topic)
@@ -110,9 +110,15 @@ def _snapshots(
     )
 
 
-def _has_events_before(snapshot: SnapshotRead, ranges: Sequence[OffsetRange]) -> bool:
-    """Return whether `ranges`, the first ones of a table, may have changes from before a snapshot."""
-    return any(r.count and snapshot.starts.get(r.partition) != r.start for r in ranges)
+def _has_changes_before(snapshot: SnapshotRead, ranges: Sequence[OffsetRange], stats: BatchStats) -> bool:
+    """Return whether `ranges`, the first ones of a table, may have changes from before a snapshot.
+
+    Partitions without rows of the snapshot do not tell it: after a fail-over, later changes may have lower positions.
+    """
+    return any(
+        r.partition in stats.last_changes and snapshot.starts.get(r.partition, r.start) > r.start
+        for r in ranges
+    )
 
 
 def _is_over(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, SchemaError
@@ -29,6 +29,8 @@ from replicator.sources.change_log import Offsets
 
 _LOADERS: Final = 8
 _PROPERTY_TEXT: Final = 400
+_LONGEST: Final = 1_000
+"""Maximum length of a property: catalogs in a database store at most so many characters."""
 
 
 class LakeRole(StrEnum):
@@ -190,9 +192,18 @@ def next_marker(
     )
 
 
-def _short(text: str | None) -> str | None:
-    """Shorten a property's text: catalogs in a database store at most 1,000 characters."""
-    return text if text is None or len(text) <= _PROPERTY_TEXT else text[: _PROPERTY_TEXT - 1] + "…"
+def _to_property(record: Mapping[str, Any]) -> str:
+    """Return the record of a pause or failure as JSON; its texts are shortened so that it fits into a property."""
+    texts = {name: record[name] for name in ("reason", "hint")}
+    for most in range(_PROPERTY_TEXT, 0, -20):
+        text = json.dumps({**record, **{name: _short(text, most) for name, text in texts.items()}})
+        if len(text) <= _LONGEST:
+            break
+    return text
+
+
+def _short(text: str | None, most: int) -> str | None:
+    return text if text is None or len(text) <= most else text[: most - 1] + "…"
 
 
 class Ledger:
@@ -337,11 +348,11 @@ class Ledger:
 
     def pause(self, table: TableId, reason: str, hint: str | None, *, stays: bool = False) -> None:
         """Record in the lake that a table is paused, for `status` and the next start; see `resume_all` for `stays`."""
-        record = {"reason": _short(reason), "hint": _short(hint), "since_ms": now_ms()}
+        record: dict[str, Any] = {"reason": reason, "hint": hint, "since_ms": now_ms()}
         if stays:
             record |= {"stays": True, "database": table.database, "name": table.name}
         self._lake.set_namespace_property(
-            self._config.lake.ops_namespace, PAUSED_KEY + str(table), json.dumps(record)
+            self._config.lake.ops_namespace, PAUSED_KEY + str(table), _to_property(record)
         )
 
     def note_heal(self, table: TableId, at_ms: int) -> None:
@@ -349,15 +360,12 @@ class Ledger:
         namespace, key = self._config.lake.ops_namespace, PAUSED_KEY + str(table)
         text = self._lake.namespace_properties(namespace).get(key)
         if text is not None:
-            self._lake.set_namespace_property(
-                namespace, key, json.dumps(json.loads(text) | {"heal_ms": at_ms})
-            )
+            record = json.loads(text) | {"heal_ms": at_ms}
+            self._lake.set_namespace_property(namespace, key, _to_property(record))
 
     def note_failure(self, table: TableId, reason: str, hint: str | None, retry_in: float) -> None:
         """Record in the lake, for `status`, that a table failed and is retried in `retry_in` seconds."""
-        text = json.dumps(
-            {"reason": _short(reason), "hint": _short(hint), "retry_ms": now_ms() + round(retry_in * 1000)}
-        )
+        text = _to_property({"reason": reason, "hint": hint, "retry_ms": now_ms() + round(retry_in * 1000)})
         self._lake.set_namespace_property(self._config.lake.ops_namespace, RETRYING_KEY + str(table), text)
 
     def forget_failure(self, table: TableId) -> None:

@@ -12,6 +12,8 @@ from replicator.model.position import PackedPosition, SourcePosition
 
 RESET_MS: Final = 3_600_000
 """If a change lies before a truncate in the binlog, but is this much later (ms), the binlog was reset in between."""
+SKEW_MS: Final = 60_000
+"""The same for a snapshot, which has no server id: the change may be in the binlog of another server. Clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,11 @@ class Truncate:
     offset: int
     position: SourcePosition
     ts_ms: int
+
+    @property
+    def last_ms(self) -> int:
+        """The latest source time of a change that lies before it in the binlog."""
+        return self.ts_ms + (RESET_MS if self.position.server_id else SKEW_MS)
 
     @property
     def position_key(self) -> int:
@@ -41,7 +48,7 @@ class Truncate:
         if self.position.server_id and position.server_id not in (0, self.position.server_id):
             return ts_ms <= self.ts_ms
         before = (*position.order, kind) < (*self.position.order, 0)
-        return before and ts_ms <= self.ts_ms + RESET_MS
+        return before and ts_ms <= self.last_ms
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -141,7 +141,7 @@ class _Source:
 
     `archived` are the archive's ends at the start.
     `topic_ids` are those of all topics that were found; empty if they may change. `partition_counts` are the numbers
-    of their partitions when they were found.
+    of their partitions.
     """
 
     def __init__(
@@ -215,8 +215,7 @@ class _Source:
         """
         found = self._admin.partitions()
         topics = {name: found[name] for name in recorded_topics(found, self._prefix)}
-        for name, partitions in topics.items():
-            self.partition_counts.setdefault(name, len(partitions))
+        self.partition_counts = {name: len(partitions) for name, partitions in topics.items()}
         ids = self._admin.topic_ids(topics) if self.rewritten is None else {}
         for name, topic_id in ids.items():
             if self.topic_ids.setdefault(name, topic_id) != topic_id:

@@ -49,7 +49,7 @@ class HealPlan:
 
     Attributes:
         due: those to read again now → the reason.
-        later: paused tables to read again later → when, in milliseconds since the epoch; each time is told once.
+        later: paused tables to read again later → when, in milliseconds since the epoch, unless that was told.
     """
 
     due: Mapping[TableId, str]
@@ -79,6 +79,10 @@ class Healing:
         else:
             self._paused.pop(table, None)
 
+    def note_told(self, table: TableId, at_ms: int) -> None:
+        """Note that it was recorded when a table is read again."""
+        self._told[table] = at_ms
+
     def plan(
         self,
         paused: Collection[TableId],
@@ -101,7 +105,6 @@ class Healing:
         }
         starts = {t: at for t in wanted if (at := self._earliest(newest(t))) is not None}
         later = {t: at for t, at in starts.items() if at > now_ms and t in paused and self._told.get(t) != at}
-        self._told |= later
         return HealPlan({t: wanted[t] for t, at in starts.items() if at <= now_ms}, later)
 
     def _earliest(self, newest: Request | None) -> int | None:

@@ -307,8 +307,10 @@ class Rereads:
         plan = self._healing.plan(self._tables.paused, incomplete, newest.get, now_ms())
         if first is not None:
             self.rewinds.decide(plan.due, first)
-        for table in plan.later.keys() - self._failed:
-            self._context.ledger.note_heal(table, plan.later[table])
+        for table, at_ms in plan.later.items():
+            if table not in self._failed:
+                self._context.ledger.note_heal(table, at_ms)
+                self._healing.note_told(table, at_ms)
         for table, reason in plan.due.items():
             if table not in self._failed and not self.rewinds.wants(table):
                 self.request([table], reason, self._healing.max_rows)

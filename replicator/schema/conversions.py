@@ -99,7 +99,7 @@ def _padded(before: NativeType, after: NativeType) -> str | None:
     if after.base == "BINARY" and before.base in BYTES:
         return f"CASE WHEN LENGTH({{0}}) <= {after.digits} THEN RPAD({{0}}, {after.digits}, X'00') END"
     size = (after.digits + 7) // 8
-    if after.base == before.base == "BIT" and before.digits > 1:
+    if after.base == before.base == "BIT" and min(before.digits, after.digits) > 1:
         fits = f"LENGTH({{0}}) <= {size}"
         if after.digits < before.digits:
             # Without strict `sql_mode`, greater numbers become the greatest one.

@@ -35,6 +35,8 @@ _FOUR_BYTES: Final = frozenset({"UTF8MB4", "UTF16", "UTF16LE", "UTF32", "GB18030
 _THREE_BYTES: Final = frozenset({"UTF8", "UTF8MB3", "UCS2"})
 """Those with all characters that UTF-8 writes with up to three bytes."""
 _FOUR_BYTE_CHARACTER: Final = r"[\x{10000}-\x{10ffff}]"
+_MEMBER: Final = "`_replicator_member`"
+"""A variable in SQL; a column of the same name would be hidden by it."""
 _LONGEST_SHOWN: Final = 100
 
 
@@ -146,8 +148,9 @@ class NativeType:
             if common == before.labels or (before.base == "ENUM" and len(common) == len(kept)):
                 return None
         # The members in the order of the definition, each once.
-        members = f"FILTER(ARRAY({', '.join(map(_literal, self.labels))}), m -> ARRAY_CONTAINS(SPLIT({{0}}, ','), m))"
-        return f"{{0}} <> ARRAY_JOIN({members}, ',')"
+        labels = f"ARRAY({', '.join(map(_literal, self.labels))})"
+        is_member = f"{_MEMBER} -> ARRAY_CONTAINS(SPLIT({{0}}, ','), {_MEMBER})"
+        return f"{{0}} <> ARRAY_JOIN(FILTER({labels}, {is_member}), ',')"
 
     def _unfit_characters(self, before: "NativeType") -> str | None:
         now, was = self.charset, before.charset

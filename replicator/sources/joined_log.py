@@ -53,12 +53,14 @@ class JoinedLog:
         self._past = past
         # Of the data topics, as of the last call of `offsets`.
         self._joints: Mapping[PartitionKey, Joint] = {}
+        self._joined: frozenset[str] = frozenset()
         self._schema_ends: dict[int, int] = {}
 
     def offsets(self) -> tuple[Offsets, Offsets]:
         first, ends = self._live.offsets()
         topics = {t: LiveTopic(self._live.topic_id(t), first[t], ends.get(t, {})) for t in first}
         self._joints = joints = self._past.joints(topics)
+        self._joined = frozenset(topic for topic, _ in joints)
         if not joints:
             return first, ends
         starts = {topic: dict(partitions) for topic, partitions in first.items()}
@@ -74,8 +76,8 @@ class JoinedLog:
 
     def first_partitions(self, topic: str) -> int | None:
         """Return what the archive tells of a topic that begins in it."""
-        is_joined = any(name == topic for name, _ in self._joints)
-        return self._past.first_partitions(topic) if is_joined else self._live.first_partitions(topic)
+        log = self._past if topic in self._joined else self._live
+        return log.first_partitions(topic)
 
     def compacted(self, topics: Collection[str]) -> frozenset[str]:
         return self._live.compacted(topics)

@@ -84,9 +84,10 @@ def test_labels_and_characters_that_another_type_lacks(
     spark: SparkSession, was: str, now: str, fits: list[str], unfit: list[str]
 ) -> None:
     (condition,) = unfit_values(was, now)
-    values = spark.createDataFrame([(value,) for value in [*fits, *unfit]], "v string")
-    found = values.where(condition.format("`v`")).collect()
-    assert [row.v for row in found] == unfit
+    for column in ("v", "m"):
+        values = spark.createDataFrame([(value,) for value in [*fits, *unfit]], f"{column} string")
+        found = values.where(condition.format(f"`{column}`")).collect()
+        assert [row[0] for row in found] == unfit
 
 
 def test_bits_beyond_a_narrower_type_do_not_fit(spark: SparkSession) -> None:

@@ -92,6 +92,39 @@ def test_changes_from_before_a_snapshot_may_follow_its_rows_in_another_partition
     assert ids(lake) == [1, 2, 3, 5, 6]
 
 
+@pytest.mark.parametrize("cut", [None, 1, 2, 3])
+@pytest.mark.parametrize("changelog", [True, False])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_changes_after_a_snapshot_are_kept_if_a_fail_over_leads_to_lower_positions(
+    lake: LakeHarness, cut: int | None, changelog: bool, repeated: bool
+) -> None:
+    """Partition 1 has no row of the snapshot, so only times tell that they are later."""
+    reads = [
+        snapshot_read(1, 200, "first_in_data_collection"),
+        snapshot_read(2, 200, "last_in_data_collection"),
+    ]
+    again = [
+        snapshot_read(1, 300, "first_in_data_collection"),
+        snapshot_read(2, 300, "last_in_data_collection"),
+    ]
+    later = later_event(7, 50, partition=1)
+    lake.write([DEFINITION, *reads, *(again if repeated else []), later])
+    mirror = lake.mirror(lake.config(apply={"changelog": changelog}))
+    end = 4 if repeated else 2
+    if cut is not None:
+        mirror.advance({ORDERS: {0: min(cut, end), 1: 0}})
+    mirror.advance({ORDERS: {0: end, 1: 1}})
+    assert mirror.summary().paused == {}
+    assert ids(lake) == [1, 2, 7]
+
+
+def later_event(number: int, pos: int, partition: int) -> Record:
+    """Return an insert ten minutes later, in the binlog of another server."""
+    row = {"id": number, "name": "later"}
+    place = Place(1, pos, ts_ms=1_700_000_600_000, server_id=2)
+    return Record(ORDERS, partition, key_of(row, ["id"]), change_event("c", place, "orders", after=row))
+
+
 def test_second_snapshot_removes_no_row_before_its_end(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *BROKEN_OFF, *ANEW])
     mirror = lake.mirror()

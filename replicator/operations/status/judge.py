@@ -28,6 +28,7 @@ class Judge:
         self._lake = lake
         self._view = view
         self._now_ms = now_ms()
+        self._requested_ms = {str(request.table): request.requested_ms for request in lake.rereads}
         self._equality_files = {entry.table: entry.equality_delete_files for entry in lake.maintenance}
         read = view.offset.ts_sec * 1000 if view.offset and view.offset.ts_sec else 0
         # Changes are read in order: a table that has a change was given all older changes.
@@ -97,7 +98,7 @@ class Judge:
         ):
             for source in sources:
                 if trouble := troubles.get(source):
-                    return said.format(trouble.reason), self._step(trouble)
+                    return said.format(trouble.reason), self._step(trouble, source)
         if state == "unknown":
             return self._unknown()
         if state != "behind":
@@ -106,9 +107,9 @@ class Judge:
             return self._log_behind(behind)
         return self._connector_behind()
 
-    def _step(self, trouble: Trouble) -> str:
+    def _step(self, trouble: Trouble, source: str) -> str:
         step = trouble.hint or "fix the cause, then restart replicator run"
-        if trouble.heal_ms is None:
+        if trouble.heal_ms is None or self._requested_ms.get(source, 0) >= trouble.heal_ms:
             return step
         at = datetime.fromtimestamp(trouble.heal_ms / 1000, UTC)
         when = "when it runs" if trouble.heal_ms <= self._now_ms else f"at {at:%Y-%m-%dT%H:%M:%SZ}"

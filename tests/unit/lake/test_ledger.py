@@ -1,16 +1,22 @@
 """The offset ranges to read next, their chunks, and the marker of a commit."""
 
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.lake.ledger import Progress, chunks, next_marker, ranges_to_read
+from replicator.lake.ledger import Ledger, Progress, chunks, next_marker, ranges_to_read
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
+from replicator.model.table import TableId
+from tests.support.config import minimal_config
 
 TOPIC = "shop.shop.orders"
 
@@ -129,3 +135,18 @@ def test_resume_marker_is_that_of_the_table_with_less_progress() -> None:
     assert Progress(more, None, changelog_wanted=True).resume_marker is None
     assert Progress(None, more, changelog_wanted=True).resume_marker is None
     assert Progress(more, None, changelog_wanted=False).resume_marker == more
+
+
+@pytest.mark.parametrize("text", ["x", "ж", "🦊"])
+def test_records_of_pauses_and_failures_fit_into_a_property(tmp_path: Path, text: str) -> None:
+    lake, table = Mock(), TableId("d" * 64, "t" * 64)
+    ledger = Ledger(lake, minimal_config(tmp_path))
+    ledger.pause(table, text * 5000, text * 300, stays=True)
+    ((_, key, paused), _) = lake.set_namespace_property.call_args
+    lake.namespace_properties.return_value = {key: paused}
+    ledger.note_heal(table, 2**41)
+    ledger.note_failure(table, text * 5000, None, 3.0)
+    for call in lake.set_namespace_property.call_args_list:
+        assert len(call.args[2]) <= 1000
+        assert json.loads(call.args[2])["reason"].startswith(text * 10)
+    assert json.loads(lake.set_namespace_property.call_args_list[1].args[2])["heal_ms"] == 2**41

@@ -184,3 +184,11 @@ def test_commit_marker_has_no_truncate_when_an_older_version_wrote_it() -> None:
     assert CommitMarker.from_json(json.dumps(document)).truncate == AT
     del document["truncate"]
     assert CommitMarker.from_json(json.dumps(document)).truncate is None
+
+
+def test_snapshot_undoes_no_later_changes_of_another_server() -> None:
+    """It has no server id, so positions are compared; times tell that the change is later."""
+    at = Truncate(0, 5, SourcePosition("b.000100", 4), DAY_MS)
+    lower = SourcePosition("b.000007", 4, server_id=2)
+    assert at.undoes(lower, 1, DAY_MS + 5000)
+    assert not at.undoes(lower, 1, DAY_MS + 600_000)

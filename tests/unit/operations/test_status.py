@@ -1,6 +1,7 @@
 """The status of a mirror. The lake is a real one, written by PyIceberg instead of Spark."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from replicator.lake.reader import open_catalog, sqlalchemy_uri, tables_in
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.gtid import GtidSet
-from replicator.model.table import SOURCE_KEY
+from replicator.model.reread import REREAD_KEY, new_request
+from replicator.model.table import SOURCE_KEY, TableId
 from replicator.operations.check.lake import check_lake
 from replicator.operations.status import read
 from replicator.operations.status.lake_state import read_lake
@@ -310,6 +312,11 @@ def test_status_says_when_the_mirror_reads_a_paused_table_again(
     (table,) = read_status(config).tables
     step = "run: replicator heal shop.orders; or wait: the mirror reads the table again"
     assert table.next_step == f"{step} {when}"
+    # The request was made meanwhile; it may have failed.
+    request = replace(new_request(TableId("shop", "orders"), "lost"), requested_ms=heal_ms)
+    lake.update_namespace_properties("shop_ops", updates={f"{REREAD_KEY}shop.orders": request.to_json()})
+    (table,) = read_status(config).tables
+    assert table.next_step == "run: replicator heal shop.orders"
 
 
 def test_status_has_the_connector_and_the_source_tables_without_events(config: Config) -> None:

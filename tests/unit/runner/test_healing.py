@@ -100,5 +100,8 @@ def test_the_time_of_a_later_reread_is_told_once_per_pause() -> None:
     for cause in (None, None, EventsLost("lost again")):
         if cause is not None:
             healing.note(ORDERS, cause)
-        told.append(healing.plan({ORDERS}, {BILLS: ["a"]}, lambda _: newest, 2_000).later)
+        later = healing.plan({ORDERS}, {BILLS: ["a"]}, lambda _: newest, 2_000).later
+        told.append(dict(later))
+        for table, at_ms in later.items():
+            healing.note_told(table, at_ms)
     assert told == [{ORDERS: HOUR_MS + 1_000}, {}, {ORDERS: HOUR_MS + 1_000}]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.model.types import INT, STRING, decimal
+from replicator.model.types import BINARY, BOOLEAN, INT, STRING, decimal
 from replicator.schema.conversions import rewriting, unfit_values
 from replicator.schema.native_types import shown
 
@@ -99,6 +99,10 @@ def test_converted_value_must_fit_too() -> None:
         rewriting(decimal(10, 2), INT, "DECIMAL(10, 2)", "TINYINT")
         == f"CASE WHEN NOT ({number}) NOT BETWEEN -128 AND 127 THEN {number} END"
     )
+
+
+def test_bits_that_become_a_boolean_are_not_computed() -> None:
+    assert rewriting(BINARY, BOOLEAN, "BIT(8)", "BIT(1)") is None
 
 
 def test_types_in_messages_are_short() -> None:
