@@ -1,5 +1,6 @@
 """A log that deletes its oldest records as Kafka does, on an archive's files instead of a broker, and its recorder."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -69,10 +70,12 @@ class KeptLog(ArchiveChangeLog):
 def record_log(source: Path, to: Path, *, with_ids: bool = True, leave: int = 0) -> None:
     """Continue the archive `to` with the records at `source`, except the `leave` newest ones of each partition."""
     reader = ArchiveReader(source)
+    ends = reader.end_offsets()
+    counts = Counter(topic for topic, _ in ends)
     with ArchiveWriter(to, topic_prefix=reader.manifest.topic_prefix, encoding="json") as writer:
-        for (topic, partition), end in reader.end_offsets().items():
+        for (topic, partition), end in ends.items():
             if with_ids:
-                writer.add_topic(topic, id_of(topic), partitions=1)
+                writer.add_topic(topic, id_of(topic), partitions=counts[topic])
             for event in reader.events(
                 topic, partition, writer.end_offset(topic, partition) or 0, end - leave
             ):
