@@ -9,7 +9,6 @@ only the changes that it lacks.
 
 from collections import deque
 from dataclasses import replace
-from typing import Final
 
 from replicator import failpoints
 from replicator.batch.awaiting import TableAwaits
@@ -47,8 +46,6 @@ from replicator.lake.write_strategies import stage_pending
 from replicator.model.batch_stats import BatchStats, joined
 from replicator.model.table import TableId, TableSchema
 from replicator.telemetry import Stopwatch
-
-_RESOLVE: Final = "read the table again, which resolves these events: replicator heal {table}"
 
 
 def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats:
@@ -169,13 +166,10 @@ def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> di
     """
     options = context.config.table(str(task.table))
     if not options.changelog:
-        raise _cannot_replay(task, "changelog")
+        raise _cannot_replay(task, f"{task.table} has no changelog")
     changelog = context.lake.load(context.config.lake.changes_namespace, task.table.name)
     if changelog is not None and has_repeated_offsets(changelog):
-        raise UnsupportedChange(
-            f"the topic of {task.table} was recreated, so later changes of the rows of these events are not known",
-            _RESOLVE.format(table=task.table),
-        )
+        raise _cannot_replay(task, f"the topic of {task.table} was recreated")
     decoded = None
     while decoded is None:
         # Events may show an unknown schema version, which is then the newest one.
@@ -186,7 +180,7 @@ def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> di
         bad = decoded.bad_events()
         if decoded.stats.changes and decoded.schema is not None:
             if not decoded.schema.source.key:
-                raise _cannot_replay(task, "key")
+                raise _cannot_replay(task, f"{task.table} has no key")
             events = decoded.good_events()
             _write(QuarantineReplay(context, task, options, decoded.schema, events, decoded.stats), watch)
         return bad
@@ -332,8 +326,8 @@ def _table_kind(
     return TableKind.CHANGELOG_ONLY if alone else TableKind.MIRRORED
 
 
-def _cannot_replay(task: TableTask, lacks: str) -> UnsupportedChange:
+def _cannot_replay(task: TableTask, why: str) -> UnsupportedChange:
     return UnsupportedChange(
-        f"{task.table} has no {lacks}, so later changes of the rows of these events are not known",
-        _RESOLVE.format(table=task.table),
+        f"{why}, so later changes of the rows of these events are not known",
+        f"read the table again, which resolves these events: replicator heal {task.table}",
     )

@@ -20,6 +20,7 @@ from replicator.lake.rollback import rolled_back
 from replicator.model.batch_stats import BatchStats
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
+from replicator.model.property_json import fitted_json
 from replicator.model.table import TableId
 from replicator.model.truncate import newest
 from replicator.schema.binlog_order import binlog_key
@@ -29,8 +30,6 @@ from replicator.sources.change_log import Offsets
 
 _LOADERS: Final = 8
 _PROPERTY_TEXT: Final = 400
-_LONGEST: Final = 1_000
-"""Maximum length of a property: catalogs in a database store at most so many characters."""
 
 
 class LakeRole(StrEnum):
@@ -193,17 +192,8 @@ def next_marker(
 
 
 def _to_property(record: Mapping[str, Any]) -> str:
-    """Return the record of a pause or failure as JSON; its texts are shortened so that it fits into a property."""
-    texts = {name: record[name] for name in ("reason", "hint")}
-    for most in range(_PROPERTY_TEXT, 0, -20):
-        text = json.dumps({**record, **{name: _short(text, most) for name, text in texts.items()}})
-        if len(text) <= _LONGEST:
-            break
-    return text
-
-
-def _short(text: str | None, most: int) -> str | None:
-    return text if text is None or len(text) <= most else text[: most - 1] + "…"
+    """Return the record of a pause or failure as JSON."""
+    return fitted_json(record, ("reason", "hint"), most=_PROPERTY_TEXT, ending="…")
 
 
 class Ledger:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from replicator.model.clock import now_ms
+from replicator.model.property_json import fitted_json
 from replicator.model.table import TableId
 
 REREAD_KEY: Final = "replicator.reread."
@@ -27,8 +28,6 @@ _LEAST, _MOST, _MOST_UNSIGNED = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 """Ends of spans beyond which no integer key is."""
 _TEXT: Final = 190
 """Maximum length of a text in a request."""
-_LONGEST: Final = 1_000
-"""Maximum length of a request: catalogs in a database store at most so many characters of a property."""
 
 
 class Phase(StrEnum):
@@ -193,13 +192,7 @@ class Request:
 
     def to_json(self) -> str:
         """Return the request as one line of JSON; texts are cut so that it fits into a property."""
-        values = self.values()
-        for most in range(_TEXT, 0, -10):
-            problem = None if self.problem is None else self.problem[:most]
-            text = json.dumps(values | {"reason": self.reason[:most], "problem": problem})
-            if len(text) <= _LONGEST:
-                break
-        return text
+        return fitted_json(self.values(), ("reason", "problem"), most=_TEXT)
 
     @classmethod
     def from_json(cls, text: str) -> "Request":

@@ -324,7 +324,7 @@ class _Planner:
             )
         if not needs_rewrite(old, column.type, native, now):
             return WidenType(column.name, old, column.type) if not old.holds(column.type) else None
-        declared = f"{shown(native, now) if native else old} to {shown(now, native) if now else column.type}"
+        declared = f"{shown(native, now) or old} to {shown(now, native) or column.type}"
         using = rewriting(old, column.type, native, now)
         if self.additive or self.rows_known:
             return ChangeType(column.name, was, old, column.type, using or "NULL", declared)
@@ -342,8 +342,6 @@ class _Planner:
             return []
         native, now = self.lake.source_types.get(was), self.source.source_types.get(column.name)
         nulls_end = was in self.lake.nullable and not column.nullable
-        if native is None or now is None:
-            return []
         declared = f"{shown(native, now)} to {shown(now, native)}{' NOT NULL' if nulls_end else ''}"
         unfit = unfit_values(native, now, nulls_end=nulls_end)
         return [NarrowType(column.name, was, condition, declared) for condition in unfit]

@@ -202,8 +202,13 @@ def with_labels(base: str, labels: Iterable[str]) -> str:
     return f"{base}({', '.join(_quoted(label) for label in labels)})"
 
 
-def shown(native: str, other: str | None) -> str:
-    """Return a type for a message that also shows `other`: without the character set if that is the same."""
+def shown(native: str | None, other: str | None) -> str | None:
+    """Return a type for a message that also shows `other`: without the character set if that is the same.
+
+    A type that is unknown is None.
+    """
+    if native is None:
+        return None
     charset = NativeType.parse(native).charset
     if charset is not None and other is not None and NativeType.parse(other).charset == charset:
         native = re.sub(r" CHARACTER SET \w+$", "", native)

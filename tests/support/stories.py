@@ -9,10 +9,7 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from replicator.lake.catalog import Lake
 from replicator.lake.reader import newest_marker
-from replicator.maintenance.table_reader import Target
-from replicator.operations.maintain import maintain_tables
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.compare import (
@@ -22,12 +19,12 @@ from tests.oracle.compare import (
     assert_rows_equal,
     lake_rows,
 )
-from tests.oracle.events import quoted
 from tests.oracle.history import RecordedTables, Version
 from tests.oracle.model import DATABASE, Record, SourceTable
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.replicated_log import ReplicaBinlog, binlog_place, replicate
+from tests.support.story_lake import CHANGELOG, MIRROR, OtherWriters
 from tests.support.story_log import StoryLog
 from tests.support.story_steps import (
     AddPartition,
@@ -42,23 +39,11 @@ from tests.support.story_steps import (
     Step,
     Story,
     UserDdl,
-    Where,
 )
 
 NEVER: Final = 10**9
 ROLLED_BACK: Final = "was rolled back or replaced"
 INTERRUPTED: Final = "interrupted when another server became the source"
-MIRROR: Final = "shop"
-CHANGELOG: Final = "shop_changes"
-NAMESPACES: Final[Mapping[Where, tuple[str, ...]]] = {
-    "mirror": (MIRROR,),
-    "changelog": (CHANGELOG,),
-    "both": (MIRROR, CHANGELOG),
-}
-REWRITE: Final = (
-    "CALL lake.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
-)
-ROLL_BACK: Final = "CALL lake.system.rollback_to_snapshot('{table}', {snapshot})"
 
 
 @dataclass
@@ -154,12 +139,8 @@ class StoryPlayer:
                 self._start()
             case Redeliver() | FailOver() | RecreateTopic() | AddPartition():
                 self._change_log(step)
-            case RollBack():
-                self._roll_back(self._table(step.table), step)
-            case Compact():
-                self._compact(self._table(step.table), step)
-            case UserDdl():
-                self._change_layout(self._table(step.table), step)
+            case RollBack() | Compact() | UserDdl():
+                self._change_lake(step)
 
     def _change_log(self, step: Redeliver | FailOver | RecreateTopic | AddPartition) -> None:
         match step:
@@ -338,50 +319,20 @@ class StoryPlayer:
 
     # The lake
 
-    def _sql(self, statement: str) -> None:
-        self.mirror.context.spark.sql(statement).collect()
-
-    def _roll_back(self, table: SourceTable, step: RollBack) -> None:
-        for namespace in NAMESPACES[step.where]:
-            with self.lake.catalog() as catalog:
-                line = _line(catalog, (namespace, table.name))
-            if len(line) > 1:
-                snapshot = line[min(step.snapshots, len(line) - 1)]
-                self._sql(ROLL_BACK.format(table=f"{namespace}.{quoted(table.name)}", snapshot=snapshot))
-                fate = self.fates[table.name]
-                fate.unsettled = True
-                fate.pauses.add(ROLLED_BACK)
-                if self._replicated:
-                    fate.pauses.add(INTERRUPTED)
-
-    def _compact(self, table: SourceTable, step: Compact) -> None:
-        if step.by == "maintain":
-            targets = [Target(ns, table.name, f"{DATABASE}.{table.name}") for ns in (MIRROR, CHANGELOG)]
-            maintain_tables(self.config, Lake(self.lake.session(self.config)), targets)
-            return
-        for namespace in self._existing(table, "both"):
-            self._sql(REWRITE.format(table=f"{namespace}.{quoted(table.name)}"))
-
-    def _change_layout(self, table: SourceTable, step: UserDdl) -> None:
-        for namespace in self._existing(table, step.where):
-            with self.lake.catalog() as catalog:
-                found = catalog.load_table((namespace, table.name))
-            alter = f"ALTER TABLE lake.{namespace}.{quoted(table.name)}"
-            match step.what:
-                case "partition" if table.key:
-                    verb = "DROP" if found.spec().fields else "ADD"
-                    self._sql(f"{alter} {verb} PARTITION FIELD bucket(2, {quoted(table.key[0])})")
-                case "order" if table.key:
-                    ordered = bool(found.sort_order().fields)
-                    self._sql(
-                        f"{alter} WRITE {'UNORDERED' if ordered else f'ORDERED BY {quoted(table.key[0])}'}"
-                    )
-                case _:
-                    self._sql(f"{alter} SET TBLPROPERTIES ('team' = 'somebody')")
-
-    def _existing(self, table: SourceTable, where: Where) -> list[str]:
-        with self.lake.catalog() as catalog:
-            return [ns for ns in NAMESPACES[where] if catalog.table_exists((ns, table.name))]
+    def _change_lake(self, step: RollBack | Compact | UserDdl) -> None:
+        table, others = self._table(step.table), OtherWriters(self.lake, self.config)
+        match step:
+            case RollBack():
+                if others.roll_back(table, step):
+                    fate = self.fates[table.name]
+                    fate.unsettled = True
+                    fate.pauses.add(ROLLED_BACK)
+                    if self._replicated:
+                        fate.pauses.add(INTERRUPTED)
+            case Compact():
+                others.compact(table, step)
+            case UserDdl():
+                others.change_layout(table, step)
 
     # The law
 
@@ -490,17 +441,3 @@ class StoryPlayer:
             for row in lake_rows(catalog, CHANGELOG, table.name)
             if tuple(row["_change"][name] for name in ("file", "pos", "row", "op")) not in repeated
         ]
-
-
-def _line(catalog: Catalog, name: tuple[str, str]) -> Sequence[int]:
-    """Return the snapshots that led to the current one, from it on; empty if the table has none."""
-    try:
-        metadata = catalog.load_table(name).metadata
-    except NoSuchTableError:
-        return []
-    known = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
-    found, at = list[int](), metadata.current_snapshot_id
-    while at is not None and at in known:
-        found.append(at)
-        at = known[at]
-    return found

@@ -135,7 +135,7 @@ class ArchiveWriter:
         """
         if topic_id is not None:
             self._topic_ids[topic] = topic_id
-        if partitions is not None and all(topic != pending for pending, _ in self._pending):
+        if partitions is not None and not any((topic, p) in self._pending for p in range(partitions)):
             self._partition_counts[topic] = partitions
 
     def advance(self, topic: str, partition: int, end: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
+from replicator.sources.change_log import Offsets
 from tests.support.scheduler_harness import ENDS, SchedulerHarness
 
 
@@ -24,6 +25,16 @@ def recorded(partitions: dict[str, int]) -> dict[str, CommitMarker]:
     }
 
 
+def list_offsets(harness: SchedulerHarness, ends: Offsets) -> None:
+    """Let the log have all offsets before `ends`."""
+    harness.log.offsets.return_value = ({topic: dict.fromkeys(ends[topic], 0) for topic in ends}, ends)
+
+
+def paused_reason(harness: SchedulerHarness) -> str:
+    (reason,) = harness.mirror.summary().paused.values()
+    return reason
+
+
 @pytest.mark.parametrize("noticed", ["at the start", "in a batch"])
 @pytest.mark.parametrize("known", [{"shop.shop.orders": 1}, {}])
 def test_scheduler_pauses_a_table_whose_topic_got_partitions_before_it_reads_them(
@@ -36,12 +47,11 @@ def test_scheduler_pauses_a_table_whose_topic_got_partitions_before_it_reads_the
     assert harness.mirror.summary().paused == {}
     more = {"shop.shop.orders": {0: 5, 1: 3}, "shop.shop.users": {0: 6}}
     if noticed == "at the start":
-        harness.log.offsets.return_value = ({topic: dict.fromkeys(more[topic], 0) for topic in more}, more)
+        list_offsets(harness, more)
         harness.mirror.check_log()
     harness.mirror.advance(more)
     assert harness.done == ["shop.users"]
-    (reason,) = harness.mirror.summary().paused.values()
-    assert reason.startswith("the topic shop.shop.orders has 2 partitions and had 1 before")
+    assert paused_reason(harness).startswith("the topic shop.shop.orders has 2 partitions and had 1 before")
     assert harness.ledger.pause.call_args.kwargs == {"stays": True}
 
 
@@ -54,7 +64,7 @@ def test_recreated_topic_may_have_more_partitions(harness: SchedulerHarness) -> 
         {table.name: harness.markers[table.name].with_new_topic(*new)}
     )
     more = {"shop.shop.orders": {0: 5, 1: 3}, "shop.shop.users": {0: 5}}
-    harness.log.offsets.return_value = ({topic: dict.fromkeys(more[topic], 0) for topic in more}, more)
+    list_offsets(harness, more)
     harness.mirror.advance(more)
     assert harness.mirror.summary().paused == {}
     assert harness.done == ["shop.orders"]
@@ -72,12 +82,11 @@ def test_scheduler_pauses_a_table_of_an_archive_that_was_recorded_while_partitio
     harness.log.first_partitions.side_effect = {"shop.shop.orders": 1, "shop.shop.users": 2}.get
     harness.markers = {} if known is None else recorded(known)
     more = {"shop.shop.orders": {0: 6, 1: 3}, "shop.shop.users": {0: 6, 1: 1}}
-    harness.log.offsets.return_value = ({topic: dict.fromkeys(more[topic], 0) for topic in more}, more)
+    list_offsets(harness, more)
     harness.mirror.check_log()
     harness.mirror.advance(more)
     assert harness.done == ["shop.users"]
-    (reason,) = harness.mirror.summary().paused.values()
-    assert reason.startswith("the topic shop.shop.orders has 2 partitions and had 1 before")
+    assert paused_reason(harness).startswith("the topic shop.shop.orders has 2 partitions and had 1 before")
     assert harness.mirror.context.partition_counts.first("shop.shop.orders") == 1
 
 
