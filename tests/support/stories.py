@@ -233,13 +233,7 @@ class StoryPlayer:
             if not table.key or ROLLED_BACK in fate.pauses:
                 fate.pauses.add(INTERRUPTED)
             for partition in range(self.source.partitions):
-                events = [
-                    i
-                    for i in range(self._floor, self._delivered)
-                    if (r := self.source.records[i]).topic == table.topic
-                    and r.partition == partition
-                    and r.value is not None
-                ]
+                events = self._delivered_changes(table, partition)
                 # The mirror may know a transaction from this server, or from the one on which it was committed.
                 committed = [binlog_place(self.source.records[i]) for i in events]
                 present = [binlog_place(before.get(i, self.source.records[i])) for i in events]
@@ -247,21 +241,30 @@ class StoryPlayer:
                     fate.ended |= set({p.file: p.gtid for p in places}.values())
         self._note_again(again)
 
+    def _delivered_changes(self, table: SourceTable, partition: int) -> list[int]:
+        """Return the changes of a table in one partition that the connector may write again, and that it wrote."""
+        return [
+            i
+            for i in range(self._floor, self._delivered)
+            if (r := self.source.records[i]).topic == table.topic
+            and r.partition == partition
+            and r.value is not None
+        ]
+
     def _note_again(self, again: range) -> None:
         """Note the changes that the changelog may have twice because the present server sends them again."""
         for table in self.source.tables:
             fate = self.fates[table.name]
-            records = ((i, self.source.records[i]) for i in again if i in self._replicated)
-            found = (
-                binlog_place(self._replicated[i])
-                for i, record in records
-                if record.topic == table.topic and record.value is not None
-            )
-            repeated = {(*new.key, new.op) for new in found if new.gtid in fate.ended}
-            fate.repeated |= repeated
-            if repeated:
-                # Nothing tells whether a transaction that ended an earlier file was sent as a whole.
-                fate.pauses.add(INTERRUPTED)
+            for partition in range(self.source.partitions):
+                events = self._delivered_changes(table, partition)
+                moved = [binlog_place(self._replicated[i]) for i in events]
+                repeated = [
+                    m for i, m in zip(events, moved, strict=True) if i in again and m.gtid in fate.ended
+                ]
+                fate.repeated |= {(*new.key, new.op) for new in repeated}
+                if any(new.gtid != moved[-1].gtid for new in repeated):
+                    # Nothing tells whether a transaction that ended an earlier file was sent as a whole.
+                    fate.pauses.add(INTERRUPTED)
 
     def _answer_of_source(self) -> None:
         """Let the mirror ask the present server what its binlog has."""
