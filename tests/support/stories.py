@@ -257,7 +257,7 @@ class StoryPlayer:
             fate = self.fates[table.name]
             for partition in range(self.source.partitions):
                 events = self._delivered_changes(table, partition)
-                moved = [binlog_place(self._replicated[i]) for i in events]
+                moved = [binlog_place(self._replicated.get(i, self.source.records[i])) for i in events]
                 repeated = [
                     m for i, m in zip(events, moved, strict=True) if i in again and m.gtid in fate.ended
                 ]
