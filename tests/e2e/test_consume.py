@@ -102,6 +102,7 @@ def mirror_rows(mirrored: MirroredDatabase, table: str) -> dict[Any, dict[str, A
     on="MySQL, Debezium, Kafka",
     outcome="it continues with its cursor",
 )
+@pytest.mark.long
 def test_consumers_that_are_killed_have_the_rows_of_the_source(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

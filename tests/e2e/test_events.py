@@ -343,6 +343,7 @@ def topics_recreated(mirrored: MirroredDatabase) -> None:
     on="MySQL, Debezium, Kafka",
     outcome="the snapshot removes these rows",
 )
+@pytest.mark.long
 def test_repeated_snapshot_removes_rows_deleted_before_it(
     mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage
 ) -> None:

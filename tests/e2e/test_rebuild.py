@@ -4,6 +4,8 @@ import json
 import subprocess
 from typing import Any
 
+import pytest
+
 from replicator.config import load
 from replicator.lake.reader import open_catalog
 from tests.oracle.compare import lake_rows
@@ -30,6 +32,7 @@ def rows(mirrored: MirroredDatabase, namespace: str, table: str) -> list[dict[st
         return lake_rows(catalog, namespace, table)
 
 
+@pytest.mark.long
 def test_mirrors_are_rebuilt_in_place_and_restored_at_a_transaction(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -53,6 +53,7 @@ def assert_one_state(mirrored: MirroredDatabase, name: str, before: GtidSet) -> 
     on="MySQL, Debezium, Kafka",
     outcome="the next process completes the tag",
 )
+@pytest.mark.long
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_tags_show_one_state_of_the_database_under_load_and_after_kills(
     mirror_database: MirroredDatabaseBuilder, partitions: int

@@ -73,7 +73,7 @@ def history(
     return source
 
 
-@law(4)
+@law(3)
 @given(
     seed=st.integers(0, 2**32),
     restarts=st.integers(0, 2),

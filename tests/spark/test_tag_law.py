@@ -24,7 +24,7 @@ from tests.support.tagged_lake import GivenPositions, recorded, request, with_po
 
 NAME = "noon"
 
-EXAMPLES = 3
+EXAMPLES = 2
 
 
 @dataclass(frozen=True)

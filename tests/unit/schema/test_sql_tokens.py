@@ -225,7 +225,7 @@ def assert_linear(small: str, large: str) -> None:
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_alter_table_is_read_in_linear_time(kind: str) -> None:
-    assert_linear(*("ALTER TABLE t " + HOSTILE[kind](size) for size in (100_000, 1_000_000)))
+    assert_linear(*("ALTER TABLE t " + HOSTILE[kind](size) for size in (30_000, 300_000)))
 
 
 @pytest.mark.parametrize("kind", ["nested parentheses", "commas", "expressions"])
