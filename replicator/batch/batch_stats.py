@@ -216,8 +216,17 @@ def _truncates(numbers: Mapping[str, Longs], rows: Rows, details: EventDetails) 
         partition, offset = event["partition"], event["offset"]
         packed = PackedPosition(event["position_key"], event["row_key"])
         position = details.position(partition, offset, packed, event["server_id"])
+        if position.gtid is None and event["gtid_origin"]:
+            position = replace(position, gtid=_gtid(event, details))
         truncates.append(Truncate(partition, offset, position, event["ts_ms"]))
     return tuple(truncates)
+
+
+def _gtid(event: Mapping[str, int], details: EventDetails) -> str | None:
+    """Return the GTID of an event that has one; it is fetched if no event near the end of a range has its origin."""
+    if (origin := details.origin(event["gtid_origin"])) is not None:
+        return str(Transaction(origin, event["gtid_number"]))
+    return details.fetched(event["partition"], np.array([event["offset"]]))[0].gtid
 
 
 def _snapshots(numbers: Mapping[str, Longs], details: EventDetails) -> tuple[SnapshotRead, ...]:

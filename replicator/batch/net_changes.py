@@ -17,8 +17,10 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from replicator.jvm.position_columns import origin_hash
 from replicator.model.batch_stats import OP_CODES
 from replicator.model.changelog import NET
+from replicator.model.gtid import BLOCK, Transaction
 from replicator.model.position import PackedPosition
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.table import TableSchema
@@ -36,12 +38,18 @@ def log_key() -> SparkColumn:
     return F.shiftleft(F.col("partition").cast("long"), _PARTITION_SHIFT) + F.col("offset")
 
 
-def after_truncates(events: DataFrame, truncates: Sequence[Truncate]) -> DataFrame:
-    """Remove the changes that one of `truncates` undid, and the truncates themselves; see `Truncate.undoes`."""
+def after_truncates(
+    events: DataFrame, truncates: Sequence[Truncate], reads: Sequence[SnapshotRead] = ()
+) -> DataFrame:
+    """Remove the changes that one of `truncates` undid, and the truncates themselves; see `Truncate.undoes`.
+
+    `reads` are the snapshots whose rows may be among the events, as far as they are known.
+    """
     events = events.where(F.col("op") != "t")
     for t in truncates:
-        own = F.col("partition") == t.partition
-        events = events.where(F.when(own, F.col("offset") > t.offset).otherwise(~_undone(t)))
+        own, is_read = F.col("partition") == t.partition, F.col("op") == "r"
+        undone = F.when(is_read, _read_before(t, reads)).otherwise(_undone(t))
+        events = events.where(F.when(own, F.col("offset") > t.offset).otherwise(~undone))
     return events
 
 
@@ -78,6 +86,21 @@ def _is_read_by(snapshot: SnapshotRead) -> SparkColumn:
     return (F.col("op") == "r") & here
 
 
+def _read_before(t: Truncate, reads: Sequence[SnapshotRead]) -> SparkColumn:
+    """Return whether a row in another partition was read before `t`.
+
+    The rows of a snapshot have no GTID, and after a fail-over their position does not tell it. A connector sends all of
+    them before or after the truncate, so its offset tells it if its partition has some. Otherwise, times do if they
+    differ by more than the clocks may.
+    """
+    ts_ms = F.coalesce(F.col("ts_ms"), F.lit(0))
+    before = (_undone(t) & (ts_ms <= t.ts_ms + SKEW_MS)) | (ts_ms < t.ts_ms - SKEW_MS)
+    for snapshot in reads:
+        if (start := snapshot.starts.get(t.partition)) is not None:
+            before = F.when(_is_read_by(snapshot), F.lit(start < t.offset)).otherwise(before)
+    return before
+
+
 def _undone(t: Truncate) -> SparkColumn:
     """Return whether a change in another partition happened before `t`; the Spark form of `Truncate.undoes`."""
     position_key, row_key, ts_ms = (
@@ -87,7 +110,14 @@ def _undone(t: Truncate) -> SparkColumn:
     )
     before = (position_key < t.position_key) | ((position_key == t.position_key) & (row_key < t.row_key))
     same_log = (F.lit(0) == t.position.server_id) | F.col("server_id").isin(0, t.position.server_id)
-    return F.when(same_log, before & (ts_ms <= t.last_ms)).otherwise(ts_ms <= t.ts_ms)
+    undone = F.when(same_log, before & (ts_ms <= t.last_ms)).otherwise(ts_ms <= t.ts_ms)
+    own = Transaction.parse(t.position.gtid)
+    if own is None:
+        return undone
+    number, (_, block) = F.col("gtid_number"), own.line
+    is_numbered = F.col("gtid_origin") == origin_hash(F.lit(f"{own.origin}:"))
+    is_numbered &= number.between(block * BLOCK + 1, (block + 1) * BLOCK) & (number != own.number)
+    return F.when(is_numbered, (number < own.number) & (ts_ms <= t.last_ms)).otherwise(undone)
 
 
 def key_names(schema: TableSchema) -> list[str]:

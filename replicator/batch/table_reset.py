@@ -18,17 +18,22 @@ from replicator.model.truncate import Truncate
 
 @dataclass(frozen=True, slots=True)
 class TableReset:
-    """The events of a batch that remove all earlier rows; falsy if there are none."""
+    """The events of a batch that remove all earlier rows; falsy if there are none.
+
+    Attributes:
+        reads: all known snapshots that may have rows among the changes, whether or not they remove earlier ones.
+    """
 
     truncates: Sequence[Truncate] = ()
     snapshots: Sequence[SnapshotRead] = ()
+    reads: Sequence[SnapshotRead] = ()
 
     def __bool__(self) -> bool:
         return bool(self.truncates or self.snapshots)
 
     def survivors(self, changes: DataFrame) -> DataFrame:
         """Return those of `changes` (decoded events or changelog rows) that happened after all of these events."""
-        changes = after_truncates(changes, self.truncates)
+        changes = after_truncates(changes, self.truncates, self.reads)
         for snapshot in self.snapshots:
             changes = since_snapshot(changes, snapshot)
         return changes
@@ -76,7 +81,9 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
         refuse_loss(table, f"a repeated snapshot of {batch.task.table}")
     begun = [s.begins() for s in replacing] if at_once else []
     truncates += begun
-    reset = TableReset(truncates, () if at_once else replacing)
+    # The marker knows where the parts of a snapshot in earlier batches begin.
+    reads = [*batch.stats.snapshots, *([] if base is None or base.snapshot is None else [base.snapshot])]
+    reset = TableReset(truncates, () if at_once else replacing, reads)
     effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
     return ResetPlan(reset, effective, snapshot, begun, written)
 

@@ -14,7 +14,7 @@ server_id     long     server that wrote the event
 gtid_origin   long     hash of the GTID's server and tag; 0 if there is no GTID
 gtid_number   long     number of the transaction in its GTID; 0 if there is none
 file          string   binlog file; without a changelog only if `in_range_end`
-gtid          string   GTID of the transaction; without a changelog only if `in_range_end`
+gtid          string   GTID of the transaction
 in_range_end  boolean  whether the event is one of the last of its offset range
 row_hash      long     hash of op and both rows as the event has them, which distinguishes it from its neighbours
 tx_order      long     number of the event in its transaction, if the connector counts events
@@ -35,7 +35,7 @@ from typing import Final
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
-from replicator.jvm.position_columns import position_key, row_key
+from replicator.jvm.position_columns import position_key, row_key, transaction
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,
@@ -158,9 +158,10 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         row_key(F.coalesce(source.getField("row"), F.lit(0)), kind).alias("row_key"),
         source.getField("ts_ms").alias("ts_ms"),
         F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
-        *_transaction(source.getField("gtid")),
+        *transaction(source.getField("gtid")),
         F.when(named, source.getField("file")).alias("file"),
-        F.when(named, source.getField("gtid")).alias("gtid"),
+        # Without a changelog, too: it tells which events were sent again.
+        source.getField("gtid").alias("gtid"),
         F.col("in_range_end"),
         F.col("row_hash"),
         F.col("tx_order"),
@@ -170,15 +171,6 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         F.when(keep, F.col("key")).alias("raw_key"),
         F.when(keep, F.col("value")).alias("raw_value"),
         F.when(keep, F.col("timestamp")).alias("timestamp"),
-    )
-
-
-def _transaction(gtid: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
-    number = F.substring_index(gtid, ":", -1)
-    origin = gtid.substr(F.lit(1), F.length(gtid) - F.length(number))
-    return (
-        F.when(gtid.isNotNull(), F.xxhash64(origin)).otherwise(F.lit(0)).alias("gtid_origin"),
-        F.coalesce(number.cast("long"), F.lit(0)).alias("gtid_number"),
     )
 
 

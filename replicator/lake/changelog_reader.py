@@ -6,7 +6,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.jvm.position_columns import position_key, row_key
+from replicator.jvm.position_columns import position_key, row_key, transaction
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.model.changelog import RowKind
 from replicator.model.identifiers import quoted
@@ -20,7 +20,7 @@ def recorded_changes(
     """Read changes in the changelog before `next_offsets` (partition → offset), with positions as in decoded events.
 
     `change` is the changelog's struct column. Columns of the result: k0, k1, … (the key), partition, offset, op,
-    position_key, row_key, ts_ms, server_id.
+    position_key, row_key, ts_ms, server_id, gtid_origin, gtid_number.
     """
     rows = lake.spark.read.table(changelog.sql_name)
     at = F.col(quoted(change))
@@ -32,6 +32,7 @@ def recorded_changes(
     return rows.where(wanted & (at.getField("kind") != str(RowKind.UPDATE_BEFORE))).select(
         *[F.col(quoted(column)).alias(f"k{i}") for i, column in enumerate(key)],
         *[at.getField(name).alias(name) for name in ("partition", "offset", "op", "server_id")],
+        *transaction(at.getField("gtid")),
         position_key(number, at.getField("pos")).alias("position_key"),
         row_key(at.getField("row"), kind).alias("row_key"),
         F.unix_millis(at.getField("source_ts")).alias("ts_ms"),

@@ -1,13 +1,14 @@
 """TRUNCATE TABLE, and the changes that it undoes.
 
 The event has no key, so it is in only one partition of the table's topic. In that partition, offsets order it against
-changes; in the others, only positions and times of the source do. If the topic has several partitions, changes from
-before a truncate may thus arrive after it, and later ones before it.
+in the others, only GTIDs, positions and times of the source do. With several partitions, changes from before a truncate
+may thus arrive after it, and later ones before it.
 """
 
 from dataclasses import dataclass
 from typing import Any, Final
 
+from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
 
 RESET_MS: Final = 3_600_000
@@ -43,8 +44,12 @@ class Truncate:
     def undoes(self, position: SourcePosition, kind: int, ts_ms: int) -> bool:
         """Return whether a change in another partition (`kind` as in `HighWater`) happened before it.
 
-        Positions of two servers cannot be compared, so times are; snapshot rows have server id 0.
+        Transactions of one origin are compared by their numbers: after a fail-over, their positions may be those of two
+        servers. Positions of two servers cannot be compared, so times are; snapshot rows have server id 0.
         """
+        own, other = Transaction.parse(self.position.gtid), Transaction.parse(position.gtid)
+        if own is not None and other is not None and own.line == other.line and own != other:
+            return other.number < own.number and ts_ms <= self.last_ms
         if self.position.server_id and position.server_id not in (0, self.position.server_id):
             return ts_ms <= self.ts_ms
         before = (*position.order, kind) < (*self.position.order, 0)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from replicator.batch.table_reset import TableReset
 from replicator.errors import UnsupportedChange
-from replicator.jvm.position_columns import position_key, row_key
+from replicator.jvm.position_columns import position_key, row_key, transaction
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.model.as_of import Bound
 from replicator.model.changelog import CHANGE_FIELDS
@@ -55,7 +55,7 @@ class Changes:
     def since_reset(self) -> DataFrame:
         """Return the changes that no TRUNCATE, snapshot or recreation of the table undid."""
         if not self.by_position:
-            flat = self.frame.select("*", f"{AT}.*")
+            flat = self.frame.select("*", f"{AT}.*", *transaction(F.col(AT).getField("gtid")))
             return self.reset.survivors(flat).select(*self.frame.columns)
         at, undone = F.col(AT), [_key_of(t.position) for t in self.reset.truncates]
         rows = self.frame.where(at.getField("op") != "t")
@@ -190,11 +190,12 @@ def _resets(rows: DataFrame, pending: SnapshotRead | None) -> TableReset:
             F.max(at.getField("ts_ms")).alias("ts_ms"),
             F.max(at.getField("server_id")).alias("server_id"),
             F.max(at.getField("file")).alias("file"),
+            F.max(at.getField("gtid")).alias("gtid"),
         )
         .collect()
     )
     truncates = [
-        Truncate(r.partition, r.last, _position(r.position_key, r.file, r.server_id), r.ts_ms or 0)
+        Truncate(r.partition, r.last, _position(r.position_key, r.file, r.server_id, r.gtid), r.ts_ms or 0)
         for r in found
         if r.op == "t"
     ]
@@ -205,7 +206,7 @@ def _resets(rows: DataFrame, pending: SnapshotRead | None) -> TableReset:
         known = snapshots.get(r.position_key)
         snapshots[r.position_key] = one if known is None else known.continued_by(one)
     replacing = [s for s in snapshots.values() if pending is None or not s.is_of(pending)]
-    return TableReset(truncates, sorted(replacing, key=lambda s: s.position))
+    return TableReset(truncates, sorted(replacing, key=lambda s: s.position), tuple(snapshots.values()))
 
 
 def _check_snapshots(reads: Sequence[Row]) -> None:
@@ -222,8 +223,8 @@ def _check_snapshots(reads: Sequence[Row]) -> None:
         last[place] = max(row.last, last.get(place, row.last))
 
 
-def _position(key: int, file: str | None, server_id: int | None) -> SourcePosition:
-    return PackedPosition(key, 0).unpack(file, server_id or 0)
+def _position(key: int, file: str | None, server_id: int | None, gtid: str | None = None) -> SourcePosition:
+    return PackedPosition(key, 0).unpack(file, server_id or 0, gtid)
 
 
 def _key_of(position: SourcePosition) -> int:

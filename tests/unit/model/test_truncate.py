@@ -155,6 +155,21 @@ def test_truncate_is_ordered_by_time_only_when_positions_are_not_comparable() ->
     assert not AT.undoes(SourcePosition("b.000001", 4, 0, 8), 1, DAY_MS + 1)
 
 
+def test_transactions_of_one_origin_are_ordered_by_their_numbers_after_a_fail_over() -> None:
+    def at(file: int, gtid: str) -> SourcePosition:
+        return SourcePosition(f"b.{file:06d}", 4, 0, 7, gtid)
+
+    truncate = Truncate(0, 5, at(9, "a:20"), DAY_MS)
+    assert truncate.undoes(at(20, "a:19"), 1, DAY_MS)
+    assert not truncate.undoes(at(3, "a:21"), 1, DAY_MS)
+    # Other origins, another tag, and another block of a replication group.
+    for gtid in ("b:19", "a:t:19", "a:1000019"):
+        assert not truncate.undoes(at(20, gtid), 1, DAY_MS)
+        assert truncate.undoes(at(3, gtid), 1, DAY_MS)
+    # The server has begun to count again.
+    assert not truncate.undoes(at(1, "a:1"), 1, DAY_MS + RESET_MS + 1)
+
+
 def test_newest_returns_the_truncate_that_undoes_the_others() -> None:
     older = Truncate(2, 90, SourcePosition("b.000009", 400, 0, 7), DAY_MS - 10)
     assert newest([]) is None
