@@ -7,6 +7,7 @@ log, and a change contains the whole row.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
@@ -30,7 +31,7 @@ from replicator.reread.prepared_rows import PreparedRows
 from replicator.reread.source_rows import matched_columns
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
-from replicator.reread.throttle import Throttle
+from replicator.reread.throttle import OnWait, Throttle
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
@@ -45,6 +46,7 @@ _WAVES: Final = 4
 _POLL_S: Final = 0.5
 _SETTLE_S: Final = 10.0
 """How long to wait for commits under way if the account may not rotate the binlog."""
+_NO_POSITION: Final = "it has no known position in the binlog yet, or takes a snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class TableReader:
     Attributes:
         columns: the columns of the staging table.
         on_rows: called with the number of rows read so far and the estimated number.
+        on_wait: called with the reason when waiting for the connector's position begins, and with None when it ends.
         throttle: decides when the next part is read.
         new_partitions: decides when the first part is read, if the topic has more partitions than before.
         prepared: decides when the first part is read, if prepared transactions have changed the table.
@@ -89,6 +92,7 @@ class TableReader:
     columns: TableSchema
     key: tuple[str, ...]
     on_rows: Callable[[int, int], None]
+    on_wait: OnWait
     throttle: Throttle
     new_partitions: NewPartitions
     prepared: PreparedRows
@@ -104,7 +108,7 @@ class TableReader:
             ReplicatorError: MySQL, Kafka, Kafka Connect or the lake failed; continue later.
         """
         state = self._state()
-        if state is None and not self._await_new_partitions():
+        if state is None and not (self._await_new_partitions() and self._await_position()):
             return False
         if state is None or not state.complete:
             with connect(self.config.source) as connection:
@@ -127,6 +131,26 @@ class TableReader:
             end = read_binlog_end(connection)
         # Events that the connector made before it knew the new partitions may still be on their way to the log.
         return self._await_connector(end)
+
+    def _await_position(self) -> bool:
+        """Wait until the connector reads the binlog from a known position. Return False if reading was stopped.
+
+        Changes from before that position never arrive, so the rows must be read later. While the connector takes a
+        snapshot, the topic ends in the middle of its rows.
+        """
+        waits, read_offset = False, self._offset_reader()
+        while (offset := read_offset()) is None or offset.in_snapshot:
+            if not waits:
+                _LOG.info(
+                    "reading waits for the connector", table=str(self.request.table), reason=_NO_POSITION
+                )
+                self.on_wait(_NO_POSITION)
+                waits = True
+            if self.stopping.wait(_POLL_S):
+                return False
+        if waits:
+            self.on_wait(None)
+        return True
 
     def _read(self, connection: Connection, state: StagingState | None) -> StagingState | None:
         connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -308,16 +332,25 @@ class TableReader:
 
     def _await_connector(self, end: BinlogEnd) -> bool:
         """Wait until the log has all changes before `end`. Return False if reading was stopped."""
+        read_offset = self._offset_reader()
+        while (offset := read_offset()) is None or not offset.covers(end):
+            if self.stopping.wait(_POLL_S):
+                return False
+        return True
+
+    def _offset_reader(self) -> Callable[[], ConnectorOffset | None]:
+        """Return what reads the connector's offset; it returns None while that is not known.
+
+        Raises:
+            UsageError: Kafka Connect cannot be asked.
+        """
         client = connect_client(self.config)
         if client is None or not isinstance(self.config.log, KafkaLog):
             raise UsageError(
                 "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
                 'add connect_url = "http://…" to [log]',
             )
-        while not _has_read(client, self.config.log.topic_prefix, end):
-            if self.stopping.wait(_POLL_S):
-                return False
-        return True
+        return partial(_offset, client, self.config.log.topic_prefix)
 
     def _begun_at(self) -> Mapping[int, int]:
         """Return the end of the topic when reading began."""
@@ -351,12 +384,6 @@ def _completed(connection: Connection, state: StagingState) -> StagingState:
         gtids=None if end.gtids is None else str(end.gtids),
         watermark_ms=_time_ms(connection),
     )
-
-
-def _has_read(client: KafkaConnect, topic_prefix: str, end: BinlogEnd) -> bool:
-    """Return whether the connector has written all changes before `end` to the log."""
-    offset = _offset(client, topic_prefix)
-    return offset is not None and offset.covers(end)
 
 
 def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:

@@ -96,6 +96,7 @@ class TableReread:
             schema.source,
             schema.mirror.key,
             self._on_rows,
+            self._on_wait,
             Throttle.of(self._context.config, table, self._on_wait),
             NewPartitions(counts, table, self._topic, known, self._on_wait),
             PreparedRows(self._context.prepared, table, self._on_wait),

@@ -229,7 +229,9 @@ class Rereads:
         try:
             if self._reads_new_tables:
                 # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
-                self._replace(new_request(table, lost.reason) for table in self._mirrored())
+                # Rows that were read before it must not count either.
+                tables = {*self._mirrored(), *self._active, *self._waiting}
+                self._replace([new_request(table, lost.reason) for table in sorted(tables)])
             lost.reset_connector()
             self.rewinds.abandon(lost.reason)
         except (ConnectError, SourceError) as error:

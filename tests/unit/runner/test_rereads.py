@@ -1,0 +1,78 @@
+"""Which re-reads a mirror requests, replaces and forgets. Reading itself is in tests/spark and tests/e2e."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from replicator.config import Config
+from replicator.model.reread import REREAD_KEY, Request, new_request
+from replicator.model.table import TableId
+from replicator.runner.lost_binlog import LostBinlog
+from replicator.runner.rereads import Rereads
+from replicator.sources.mysql import tables as source_tables
+from tests.support.scheduler_harness import SchedulerHarness
+
+ORDERS, USERS, BILLS = TableId("shop", "orders"), TableId("shop", "users"), TableId("shop", "bills")
+
+
+class Mirror:
+    """The re-reads of a mirror that has no table yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.harness = SchedulerHarness(
+            folder,
+            source={"url": "mysql://mirror@127.0.0.1:1/shop", "tables": ["shop.*"]},
+            log={
+                "kind": "kafka",
+                "bootstrap_servers": "127.0.0.1:1",
+                "topic_prefix": "shop",
+                "connect_url": "http://127.0.0.1:1",
+            },
+        )
+        scheduler = self.harness.mirror
+        self.tables = scheduler.tables
+        self.rereads = Rereads(scheduler.context, scheduler.tables, scheduler.stopping)
+
+    def recorded(self, table: TableId) -> list[Request]:
+        """Return the requests of a table in the order in which the lake got them."""
+        calls = self.harness.lake.set_namespace_property.call_args_list
+        key = REREAD_KEY + str(table)
+        return [Request.from_json(call.args[2]) for call in calls if call.args[1] == key]
+
+    def begin(self, request: Request) -> Mock:
+        """Let a re-read be under way."""
+        reread = Mock(request=request)
+        self.rereads._active[request.table] = reread
+        return reread
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Mirror:
+    return Mirror(tmp_path)
+
+
+def test_rows_that_were_read_before_the_connector_begins_again_do_not_count(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those of tables that have no mirror yet: the log lacks the changes after them."""
+
+    def included(_config: Config) -> list[TableId]:
+        return [ORDERS, USERS, BILLS]
+
+    monkeypatch.setattr(source_tables, "included_tables", included)
+    lost: Any = Mock(spec=LostBinlog, reason="binlogs are gone", is_noticed=True)
+    active = mirror.begin(new_request(USERS, "new table"))
+    waiting = new_request(BILLS, "new table")
+    mirror.rereads._waiting[BILLS] = waiting
+    mirror.harness.markers["orders"] = Mock()
+    assert mirror.rereads._recover(lost)
+    active.cancel.assert_called_once_with()
+    lost.reset_connector.assert_called_once_with()
+    for table, former in ((ORDERS, None), (USERS, active.request), (BILLS, waiting)):
+        (request,) = mirror.recorded(table)
+        assert (request.reason, request.held) == ("binlogs are gone", True)
+        assert former is None or request.id != former.id
+        assert mirror.rereads._waiting[table] == request
+    assert mirror.rereads._active == {}
