@@ -90,7 +90,7 @@ class Rereads:
         self.snapshots: EmptySnapshots | None = None
         self._undefined: dict[TableId, float] = {}
         self._reset_at = 0.0
-        # They are not requested again before the mirror is restarted.
+        # They are not requested again before the mirror is restarted, or they were read on command.
         self._failed: set[TableId] = set()
         self._discovery: Future[list[TableId]] | None = None
         self._discovered = -_DISCOVERY_S
@@ -460,6 +460,7 @@ class Rereads:
                     ),
                 )
         if request.phase is Phase.DONE:
+            self._failed.discard(table)
             self._left_out.forget(table)
             self.rewinds.replaced(table)
             self._tables.resume(table)

@@ -1,5 +1,6 @@
 """Which re-reads a mirror requests, replaces and forgets. Reading itself is in tests/spark and tests/e2e."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -7,7 +8,8 @@ from unittest.mock import Mock
 import pytest
 
 from replicator.config import Config
-from replicator.model.reread import REREAD_KEY, Request, new_request
+from replicator.errors import EventsWrong
+from replicator.model.reread import REREAD_KEY, Phase, Request, new_request
 from replicator.model.table import TableId
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.rereads import Rereads
@@ -31,6 +33,7 @@ class Mirror:
                 "connect_url": "http://127.0.0.1:1",
             },
         )
+        self.harness.ledger.incomplete.return_value = {}
         scheduler = self.harness.mirror
         self.tables = scheduler.tables
         self.rereads = Rereads(scheduler.context, scheduler.tables, scheduler.stopping)
@@ -46,6 +49,10 @@ class Mirror:
         reread = Mock(request=request)
         self.rereads._active[request.table] = reread
         return reread
+
+    def end(self, request: Request, phase: Phase) -> None:
+        """Let a re-read be under way, and end it."""
+        self.rereads._ended(request.table, self.begin(replace(request, phase=phase, ended_ms=1)))
 
 
 @pytest.fixture
@@ -76,3 +83,12 @@ def test_rows_that_were_read_before_the_connector_begins_again_do_not_count(
         assert former is None or request.id != former.id
         assert mirror.rereads._waiting[table] == request
     assert mirror.rereads._active == {}
+
+
+def test_a_table_is_read_without_a_command_again_after_it_was_read_on_command(mirror: Mirror) -> None:
+    mirror.end(new_request(ORDERS, "wrong"), Phase.FAILED)
+    mirror.tables.pause(ORDERS, EventsWrong("wrong"))
+    assert mirror.recorded(ORDERS) == []
+    mirror.end(new_request(ORDERS, "on command"), Phase.DONE)
+    mirror.tables.pause(ORDERS, EventsWrong("wrong again"))
+    assert [request.reason for request in mirror.recorded(ORDERS)] == ["wrong again"]
