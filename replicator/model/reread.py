@@ -170,6 +170,10 @@ class Request:
         """Whether nothing is left to do."""
         return self.phase in (Phase.DONE, Phase.FAILED)
 
+    def covers(self, part: Narrowed | None) -> bool:
+        """Return whether the request reads at least a part of the table; None is all of it."""
+        return self.narrowed is None or self.narrowed == part
+
     def values(self) -> dict[str, Any]:
         """Return the request as plain values, for programs."""
         return {

@@ -62,25 +62,40 @@ def _let_mirror_read(
     """Request re-reads of the mirror that runs on this machine, and wait for their end."""
     namespace = config.lake.ops_namespace
     wanted = {table: new_request(table, reason, narrowed=narrowed.get(table)) for table in tables}
+    followed: dict[TableId, Request | None] = dict.fromkeys(wanted)
     with open_catalog(config.lake) as catalog:
         catalog.create_namespace_if_not_exists(namespace)
-        found = _requests(namespace_properties(catalog, namespace))
-        # A request that has not ended is joined, not repeated.
-        wanted |= {t: r for t, r in found.items() if t in wanted and not r.has_ended}
-        missing = {REREAD_KEY + str(t): r.to_json() for t, r in wanted.items() if found.get(t) != r}
-        if missing:
-            catalog.update_namespace_properties(namespace, updates=missing)
     while True:
         with open_catalog(config.lake) as catalog:
             found = _requests(namespace_properties(catalog, namespace))
-        requests = [
-            now if (now := found.get(table)) is not None and now.id == request.id else request
-            for table, request in wanted.items()
-        ]
+            followed = {t: _followed(r, followed[t], found.get(t)) for t, r in wanted.items()}
+            missing = {REREAD_KEY + str(t): r.to_json() for t, r in wanted.items() if followed[t] is r}
+            if missing:
+                catalog.update_namespace_properties(namespace, updates=missing)
+        requests = [followed[table] or request for table, request in wanted.items()]
         on_progress(requests)
         if all(request.has_ended for request in requests):
             return requests
         time.sleep(_POLL_S)
+
+
+def _followed(wanted: Request, known: Request | None, newest: Request | None) -> Request | None:
+    """Return the request to wait for; `wanted` itself if it must be recorded, None if another one must end before that.
+
+    `known` is the one that was waited for until now, and `newest` is the table's newest one in the lake. One that has
+    not ended and reads as much is joined, not repeated.
+    """
+    if known is not None and known.has_ended:
+        return known
+    if newest is None:
+        return wanted
+    if newest.id in (wanted.id, None if known is None else known.id):
+        return newest
+    reads_as_much = newest.covers(wanted.narrowed)
+    if not newest.has_ended:
+        return newest if reads_as_much else None
+    # The mirror replaces a request by a new one, for instance if the table pauses meanwhile.
+    return newest if known is not None and reads_as_much else wanted
 
 
 def _requests(properties: dict[str, str]) -> dict[TableId, Request]:

@@ -175,7 +175,7 @@ class Rereads:
         max_rows: int | None = None,
         narrowed: Mapping[TableId, Narrowed] | None = None,
     ) -> None:
-        """Request re-reads of tables that have none yet, or of a part of those in `narrowed`.
+        """Request re-reads of tables, or of a part of those in `narrowed`, unless one is known that reads as much.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -183,8 +183,8 @@ class Rereads:
         if self._newest is None:
             self.load()
         for table in tables:
-            if table not in self._active and table not in self._waiting:
-                part = (narrowed or {}).get(table)
+            part, known = (narrowed or {}).get(table), self._waiting.get(table)
+            if table not in self._active and (known is None or not known.covers(part)):
                 request = self._with_hold(new_request(table, reason, max_rows, part))
                 self._record(request)
                 self._waiting[table] = request

@@ -9,7 +9,7 @@ import pytest
 
 from replicator.config import Config
 from replicator.errors import EventsWrong
-from replicator.model.reread import REREAD_KEY, Phase, Request, new_request
+from replicator.model.reread import REREAD_KEY, KeySpan, Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.rereads import Rereads
@@ -92,3 +92,30 @@ def test_a_table_is_read_without_a_command_again_after_it_was_read_on_command(mi
     mirror.end(new_request(ORDERS, "on command"), Phase.DONE)
     mirror.tables.pause(ORDERS, EventsWrong("wrong again"))
     assert [request.reason for request in mirror.recorded(ORDERS)] == ["wrong again"]
+
+
+PART = Narrowed("id", (KeySpan(1, 9, 9),))
+OTHER_PART = Narrowed("id", (KeySpan(5, 9, 5),))
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted", "is_replaced"),
+    [
+        (PART, None, True),
+        (PART, OTHER_PART, True),
+        (PART, PART, False),
+        (None, PART, False),
+        (None, None, False),
+    ],
+)
+def test_a_known_request_is_replaced_if_it_reads_less_than_is_wanted(
+    mirror: Mirror, known: Narrowed | None, wanted: Narrowed | None, is_replaced: bool
+) -> None:
+    mirror.harness.markers["orders"] = Mock()
+    mirror.rereads.load()
+    former = new_request(ORDERS, "repair", narrowed=known)
+    mirror.rereads._waiting[ORDERS] = former
+    mirror.rereads.request([ORDERS], "on command", narrowed={} if wanted is None else {ORDERS: wanted})
+    request = mirror.rereads._waiting[ORDERS]
+    assert (request.id != former.id) is is_replaced
+    assert request.narrowed == (wanted if is_replaced else known)
