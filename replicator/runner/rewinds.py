@@ -113,20 +113,38 @@ class Rewinds:
             LakeUnavailable: the catalog does not answer.
         """
         context = self._context
-        for rewind in rewinds_in(context.lake.namespace_properties(context.config.lake.ops_namespace)):
-            self._newest[rewind.table] = rewind
-            if not rewind.has_ended:
-                self._active[rewind.table], self._must_resume = rewind, True
-                context.ledger.pause(rewind.table, rewind.reason, None)
-                self._tables.paused[rewind.table] = rewind.reason
+        rewinds = rewinds_in(context.lake.namespace_properties(context.config.lake.ops_namespace))
+        lasting = context.ledger.lasting_pauses() if any(not r.has_ended for r in rewinds) else {}
+        for rewind in rewinds:
+            table = rewind.table
+            self._newest[table] = rewind
+            if rewind.has_ended:
+                continue
+            self._active[table], self._must_resume = rewind, True
+            if table in lasting:
+                # The events that are sent again do not remove its cause.
+                self._read_again(table, lasting[table][0])
+            else:
+                context.ledger.pause(table, rewind.reason, None)
+                self._tables.paused[table] = rewind.reason
 
     def note(self, table: TableId, cause: Exception) -> None:
-        """Note that a table was paused. If it lacks events, `decide` looks at it with all others that do."""
+        """Note that a table was paused. If it lacks events, `decide` looks at it with all others that do.
+
+        If it pauses for another reason while its events are sent again, these do not suffice.
+        """
         if isinstance(cause, EventsLost) and self._enabled and table not in self._active:
             self._noted.add(table)
             self._undecided = True
         else:
             self._noted.discard(table)
+        if table in self._active and not isinstance(cause, EventsLost):
+            self._read_again(table, first_line(cause))
+
+    def _read_again(self, table: TableId, problem: str) -> None:
+        """Let a table be read again instead. Its rewind is over once that was requested."""
+        self._given_up.add(table)
+        self._active[table] = replace(self._active[table], problem=problem)
 
     def decide(self, due: Mapping[TableId, str], first: Offsets) -> None:
         """Request one rewind for all tables that lack events and are in `due` (table → reason), as far as possible.
@@ -166,11 +184,13 @@ class Rewinds:
             LogUnavailable, LakeUnavailable: Kafka or the catalog does not answer.
             FencedError: another process writes this mirror.
         """
-        if not self._active.keys() - self._given_up or time.monotonic() < self._due_at:
+        if not (self._current() or self._must_resume) or time.monotonic() < self._due_at:
             return
         self._due_at = time.monotonic() + _POLL_S
         try:
-            if all(rewind.phase is RewindPhase.SENDING for rewind in self._current()):
+            if not self._current():
+                self._resume(self._source())
+            elif all(rewind.phase is RewindPhase.SENDING for rewind in self._current()):
                 self._await_sent()
             else:
                 self._rewind()
@@ -398,8 +418,7 @@ class Rewinds:
         """Let one table, or all, be read again. The rewind is over once that was requested."""
         for rewind in self._current():
             if table in (None, rewind.table):
-                self._given_up.add(rewind.table)
-                self._active[rewind.table] = replace(rewind, problem=reason)
+                self._read_again(rewind.table, reason)
                 _LOG.warning("lost events cannot be sent again", table=str(rewind.table), reason=reason)
                 lost = EventsLost(
                     f"the log lacks events of {rewind.table}, and they cannot be sent again: {reason}",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replicator.errors import EventsLost, MissingKey
+from replicator.errors import EventsLost, EventsWrong, MissingKey
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.rewind import REWIND_KEY, Rewind, RewindPhase
@@ -37,6 +37,7 @@ class Mirror:
             heal=heal,
         )
         self.log, self.lake = self.harness.log, self.harness.lake
+        self.harness.ledger.lasting_pauses.return_value = {}
         self.log.topic_id.return_value = None
         self.tables, scheduler = self.harness.mirror.tables, self.harness.mirror
         high = HighWater(SourcePosition("binlog.000008", 500, server_id=1), 1, 1)
@@ -139,3 +140,37 @@ def test_table_is_read_again_if_the_log_lost_the_events_again(tmp_path: Path, co
     mirror.rewinds.replaced(ORDERS)
     (failed,) = mirror.recorded()
     assert (failed.phase, failed.problem) == (RewindPhase.FAILED, "the log has lost events again")
+
+
+def test_table_that_pauses_for_another_reason_is_read_again(tmp_path: Path, connect: Connect) -> None:
+    """The events that are sent again do not show its rows; the connector continues in any case."""
+    mirror = Mirror(tmp_path, connect)
+    mirror.load()
+    mirror.tables.pause(ORDERS, EventsWrong("a statement changed rows without events"))
+    assert not mirror.rewinds.wants(ORDERS)
+    assert not mirror.rewinds.any_left
+    mirror.answer()
+    mirror.offset("binlog.000010", 4)
+    mirror.log.offsets.return_value = ({TOPIC: {0: 3}}, {TOPIC: {0: 9}})
+    mirror.rewinds.step()
+    assert connect.count("PUT /connectors/shop/resume") == 1
+    assert mirror.tables.paused == {ORDERS: "a statement changed rows without events"}
+    mirror.rewinds.replaced(ORDERS)
+    (failed,) = mirror.recorded()
+    assert (failed.phase, failed.problem) == (RewindPhase.FAILED, "a statement changed rows without events")
+
+
+def test_pause_that_lasts_is_kept_at_a_restart(tmp_path: Path, connect: Connect) -> None:
+    mirror = Mirror(tmp_path, connect)
+    mirror.harness.ledger.lasting_pauses.return_value = {ORDERS: ("wrong", "heal it")}
+    mirror.load()
+    mirror.harness.ledger.pause.assert_not_called()
+    mirror.tables.keep_lasting_pauses()
+    assert mirror.tables.paused == {ORDERS: "wrong"}
+    assert not mirror.rewinds.wants(ORDERS)
+    mirror.answer()
+    mirror.offset("binlog.000010", 4)
+    mirror.log.offsets.return_value = ({TOPIC: {0: 3}}, {TOPIC: {0: 9}})
+    mirror.rewinds.step()
+    assert connect.count("PUT /connectors/shop/resume") == 1
+    assert mirror.tables.paused == {ORDERS: "wrong"}
