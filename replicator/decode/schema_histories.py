@@ -176,12 +176,19 @@ class SchemaHistories:
         renamed = [(was, now) for was, now in carried.items() if was != now]
         # If names are exchanged, a table has its intermediate name for one version: its first name counts.
         first = own[0].renamed_from
+        if len(own) > 1 or (first == definition.table and not self._was_renamed(definition.table, old)):
+            first = None
         return replace(
             definition,
             keys=history.keys,
             moves=ColumnMoves(tuple(renamed), tuple(dropped)),
-            other_name=first if len(own) == 1 and first is not None else old,
+            other_name=old if first is None else first,
         )
+
+    def _was_renamed(self, table: TableId, new: TableId) -> bool:
+        """Return whether no table has had this name since one was renamed from it to `new`."""
+        removal = self._history(table).gone
+        return removal is not None and removal.renamed_to == new
 
     def _history(self, table: TableId) -> SchemaHistory:
         if table not in self._histories:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.schema.binlog_order import binlog_key
@@ -18,6 +19,7 @@ from replicator.schema.history import (
     has_conversion,
 )
 from replicator.schema.row_conditions import PartitionCondition, partition_condition
+from replicator.schema.table_copies import is_copy_of
 from replicator.schema.table_keys import TableKeys
 
 
@@ -82,7 +84,7 @@ class HistoryBuilder:
         elif self._removal is not None and definition.other_name is None:
             self._recreated(definition, version, self._removal)
         else:
-            self._altered(definition, version)
+            self._altered(definition, _with_other_rows(definition, version))
         self._removal = None
 
     def _change_keys(self, d: TableDefinition, key: Sequence[str]) -> None:
@@ -183,6 +185,18 @@ class HistoryBuilder:
         if not same or replaced or version.unlogged is not None or _moved(version.carried, version.schema):
             exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
             self._versions.append(replace(version, exchanged_with=exchanged))
+
+
+def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersion:
+    """Return the version of a table's name, with the statement by which a table with other rows took over that name.
+
+    A copy that a tool made has the rows of the table that it replaces. Tables of the lake that exchange names keep
+    their rows; they pass such a version without applying it.
+    """
+    other = d.other_name
+    if other is None or other == d.table or version.unlogged is not None or is_copy_of(other, d.table):
+        return version
+    return replace(version, unlogged=f"RENAME TABLE {quoted(other.name)} TO {quoted(d.table.name)}")
 
 
 def _repeated(d: TableDefinition, last: SchemaVersion) -> TableDefinition:

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from replicator.errors import SchemaError
+from replicator.errors import SchemaError, UnloggedChange, UnsupportedChange
 from replicator.model.table import TableId
 from replicator.runner.archive_run import apply_archive
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
@@ -155,6 +155,33 @@ def test_table_keeps_its_rows_when_an_excluded_copy_replaces_it(lake: LakeHarnes
     mirror = lake.catch_up(lake.config(source={"tables": ["shop.*"], "exclude": ["shop._*"]}))
     assert mirror.summary().paused == {}
     assert rows(lake) == [{"id": 1, "b": 1}, {"id": 2, "b": 2}]
+
+
+@pytest.mark.parametrize("exchanged", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "errors"), [("reread", [UnloggedChange]), ("keep", []), ("pause", [UnsupportedChange])]
+)
+def test_table_is_read_again_when_another_one_that_is_not_mirrored_takes_its_name(
+    lake: LakeHarness, policy: str, errors: list[type[Exception]], exchanged: bool
+) -> None:
+    columns = [ID, A]
+    lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
+    config = lake.config(source={"tables": ["shop.orders"]}, schema_changes={"unlogged": policy})
+    lake.catch_up(config)
+    swap = (
+        exchange_of(300, columns, columns, divided=False)
+        if exchanged
+        else [other_table("orders", "ALTER", 300, old="bills", columns=columns)]
+    )
+    lake.write([row_of("orders", 250, id=2, a=2), *swap, row_of("orders", 400, id=9, a=9)])
+    mirror = lake.mirror(config)
+    causes: list[Exception] = []
+    mirror.tables.on_pause = lambda _table, cause: causes.append(cause)
+    mirror.advance(mirror.context.log.offsets()[1])
+    assert [type(cause) for cause in causes] == errors
+    assert all("RENAME TABLE `bills` TO `orders` changed rows at" in str(cause) for cause in causes)
+    before = [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
+    assert rows(lake) == (before if errors else [*before, {"id": 9, "a": 9}])
 
 
 @pytest.mark.parametrize("divided", [True, False])
