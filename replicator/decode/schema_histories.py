@@ -57,6 +57,8 @@ class SchemaHistories:
                     self._add_intermediate_name(placed)
                 elif placed.only_statement:
                     self._add_statement(placed)
+                elif placed.whole_database:
+                    self._add_dropped_database(placed)
                 else:
                     self._add(self._with_final_names(placed))
 
@@ -156,6 +158,23 @@ class SchemaHistories:
         if not known or known[-1].at < definition.at:
             known.append(definition)
             self._histories.clear()
+
+    def _add_dropped_database(self, definition: TableDefinition) -> None:
+        """Store the removal of each table that a database had when it was dropped.
+
+        If no table has exactly that database, the source may ignore letter case, as in `_statements`.
+        """
+        dropped = definition.table.database
+        present = [t for t, known in self._declared.items() if known and known[-1].schema is not None]
+        exact = [table for table in present if table.database == dropped]
+        for table in exact:
+            self._add(replace(definition, table=table, whole_database=False))
+        text = f"DROP DATABASE {quoted(dropped)}"
+        for table in present if not exact else ():
+            if table.database.casefold() == dropped.casefold():
+                self._add_statement(
+                    replace(definition, table=table, whole_database=False, only_statement=True, unlogged=text)
+                )
 
     def _with_keys(self, definition: TableDefinition) -> TableDefinition:
         """Add the keys of the table like which a table was created."""

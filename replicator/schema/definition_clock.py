@@ -48,8 +48,15 @@ class DefinitionClock:
         own = Transaction.parse(definition.position.gtid)
         if own is None:
             return definition.ts_ms > self._latest_ms
+        if definition.whole_database:
+            return own.number > self._last_number(definition.table.database, own.line)
         # Servers that apply transactions in parallel commit those of different tables in any order.
         return own.number > self._numbers.get((definition.table, own.line), 0)
+
+    def _last_number(self, database: str, line: tuple[str, int]) -> int:
+        """Return the number of the newest definition of any table of a database; 0 if there is none."""
+        numbers = self._numbers.items()
+        return max((n for (table, of), n in numbers if (table.database, of) == (database, line)), default=0)
 
     def _advance_to(self, definition: TableDefinition) -> None:
         key = binlog_key(definition.position)

@@ -49,6 +49,7 @@ class TableDefinition:
         unlogged: the statement if it changed rows of the table without events.
         generated: casefolded name of each column that the statement defines → whether it is a generated one.
         partitions: the statement's effect on the table's partitions; None if it has none.
+        whole_database: whether all tables of the database were dropped; `table` has no name then.
         generation: the generation of the binlog; see `DefinitionClock`.
     """
 
@@ -68,6 +69,7 @@ class TableDefinition:
     unlogged: str | None = None
     generated: Mapping[str, bool] = field(default_factory=dict)
     partitions: PartitionChange | None = None
+    whole_database: bool = False
     generation: int = 0
 
     @property

@@ -182,6 +182,18 @@ def renamed_from(statements: Iterable[Statement], table: TableId) -> TableId | N
     return None if found == table else found
 
 
+def dropped_database(statements: Sequence[Statement]) -> str | None:
+    """Return the database that a record's statement drops; None if it drops none.
+
+    Only the first statement counts: those after a semicolon are in the body of a routine.
+    """
+    first = statements[0] if statements else ()
+    if not (has_keywords(first, 0, "DROP", "DATABASE") or has_keywords(first, 0, "DROP", "SCHEMA")):
+        return None
+    at = 4 if has_keywords(first, 2, "IF", "EXISTS") else 2
+    return first[at].name if at < len(first) else None
+
+
 def table_effects(statements: Iterable[Statement], database: str) -> Iterator[TableEffect]:
     """Yield which tables statements define, change and drop, in order; `database` is the current one.
 

@@ -22,6 +22,7 @@ from replicator.schema.mysql_ddl import (
     Statement,
     column_moves,
     computed_columns,
+    dropped_database,
     parse,
     renamed_from,
     renamed_tables,
@@ -110,6 +111,7 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
             ),
             *_of_partitions(statements, database, unlogged, position, ts_ms),
             *_of_rows(unlogged, position, ts_ms),
+            *_of_database(statements, position, ts_ms, snapshot=snapshot),
         ]
     found = [
         definition
@@ -143,6 +145,19 @@ def _of_rows(
     """Yield the statements that changed rows of tables which the record does not define."""
     for table, statement in unlogged.items():
         yield TableDefinition(table, position, ts_ms, None, unlogged=statement, only_statement=True)
+
+
+def _of_database(
+    statements: Sequence[Statement], position: SourcePosition, ts_ms: int, *, snapshot: bool
+) -> Iterator[TableDefinition]:
+    """Yield the removal of all tables of a database, unless the statement is one of a snapshot.
+
+    Debezium 3.6 writes no other record about these tables. Snapshots drop each database before they define its tables,
+    which the source has not executed; only their records lack the id of the server.
+    """
+    database = dropped_database(statements)
+    if database is not None and not snapshot and position.server_id:
+        yield TableDefinition(TableId(database, ""), position, ts_ms, None, whole_database=True)
 
 
 def _of_partitions(

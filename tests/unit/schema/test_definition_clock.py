@@ -1,5 +1,7 @@
 """Generations of the binlog in the order of definitions."""
 
+from dataclasses import replace
+
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema
 from replicator.schema.definition_clock import DefinitionClock
@@ -49,6 +51,18 @@ def test_unknown_earlier_definition_is_redelivered() -> None:
     """The topic lost its beginning, and the connector started again from there."""
     assert placed(defined(5, "a:50"), defined(4, "a:49"))[1] is None
     assert placed(defined(5), defined(4))[1] is None
+
+
+def test_unknown_earlier_removal_of_a_database_is_redelivered() -> None:
+    """It would otherwise remove tables that were created after it."""
+
+    def dropped(database: str, gtid: str) -> TableDefinition:
+        found = defined(4, gtid, table=TableId(database, ""))
+        return replace(found, schema=None, whole_database=True)
+
+    assert placed(defined(5, "a:50"), dropped("shop", "a:49"))[1] is None
+    for later in (dropped("shop", "a:51"), dropped("shop", "b:1"), dropped("other", "a:49")):
+        assert placed(defined(5, "a:50"), later)[1] is not None
 
 
 def test_transactions_of_different_tables_are_in_any_order() -> None:
