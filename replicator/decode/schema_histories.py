@@ -6,7 +6,7 @@ show are added as observed versions.
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
 from typing import Final
@@ -17,9 +17,10 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema, topic_name
 from replicator.schema.binlog_order import VersionStart, binlog_key
 from replicator.schema.definition_clock import DefinitionClock
-from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
+from replicator.schema.history import ColumnMoves, SchemaHistory, SchemaVersion, TableDefinition
 from replicator.schema.history_builder import build_history, with_observed
 from replicator.schema.partition_ddl import FORGET
+from replicator.schema.table_copies import is_copy_of
 from replicator.schema.table_keys import primary_key
 
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
@@ -177,12 +178,15 @@ class SchemaHistories:
                 )
 
     def _with_keys(self, definition: TableDefinition) -> TableDefinition:
-        """Add the keys of the table like which a table was created."""
+        """Add the keys and generated columns of the table like which a table was created."""
         like = definition.key_change.like
-        return definition if like is None else replace(definition, keys=self._history(like).keys)
+        if like is None:
+            return definition
+        history = self._history(like)
+        return replace(definition, keys=history.keys, generated=_generated(history))
 
     def _with_moves(self, definition: TableDefinition) -> TableDefinition:
-        """Add the column changes that a table had under its own name before it replaced another table.
+        """Add the changes that a table had under its own name before it replaced another table.
 
         Tools that alter a table by copying it replace tables in this way.
         """
@@ -190,17 +194,24 @@ class SchemaHistories:
         if definition.schema is None or old is None or not (history := self._history(old)):
             return definition
         own = history.versions_of_current_name
-        carried = history.carry(history.own, len(history.versions) - 1)
-        dropped = [name for name in own[0].schema.names if name not in carried]
+        first_version = _first_of_present_table(history)
+        carried = history.carry(first_version, len(history.versions) - 1)
+        copied = history.versions[first_version:]
+        dropped = [name for name in copied[0].schema.names if name not in carried]
         renamed = [(was, now) for was, now in carried.items() if was != now]
+        is_copy = is_copy_of(old, definition.table)
+        unlogged = next((v.unlogged for v in copied if v.unlogged), None) if is_copy else None
         # If names are exchanged, a table has its intermediate name for one version: its first name counts.
         first = own[0].renamed_from
         if len(own) > 1 or (first == definition.table and not self._was_renamed(definition.table, old)):
             first = None
         return replace(
             definition,
+            schema=_with_computed(definition.schema, copied),
             keys=history.keys,
             moves=ColumnMoves(tuple(renamed), tuple(dropped)),
+            generated=_generated(history),
+            unlogged=definition.unlogged or unlogged,
             other_name=old if first is None else first,
         )
 
@@ -260,6 +271,33 @@ class SchemaHistories:
 
 def _folded(table: TableId) -> tuple[str, str]:
     return table.database.casefold(), table.name.casefold()
+
+
+def _first_of_present_table(history: SchemaHistory) -> int:
+    """Return the index of the first version of the table that has the name now: tools use a name again."""
+    versions = history.versions
+    return max((i for i in range(history.own, len(versions)) if versions[i].recreated), default=history.own)
+
+
+def _generated(history: SchemaHistory) -> dict[str, bool]:
+    """Return `TableDefinition.generated` of a table that has the last definition of another one."""
+    if not history:
+        return {}
+    last = history.versions[-1]
+    return {c.source_name.name.casefold(): c.name in last.generated for c in last.schema.columns}
+
+
+def _with_computed(schema: TableSchema, versions: Sequence[SchemaVersion]) -> TableSchema:
+    """Return the schema that a table has after `versions`, with the columns that any of them computes.
+
+    The statement that renames the table does not show which columns have an expression.
+    """
+    computed: set[str] = set()
+    for version in versions:
+        computed = {version.carried[name] for name in computed if name in version.carried}
+        computed |= {c.name for c in version.schema.columns if c.fill_unknown}
+    columns = (replace(c, fill=None, fill_unknown=True) if c.name in computed else c for c in schema.columns)
+    return replace(schema, columns=tuple(columns))
 
 
 def _of_other_case(statement: TableDefinition, table: TableId) -> TableDefinition:

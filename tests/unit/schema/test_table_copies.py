@@ -1,9 +1,12 @@
 """Tables that replace another one: copies that tools made have its rows, all others have their own."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from replicator.decode.schema_histories import SchemaHistories
 from replicator.model.table import TableId
+from replicator.schema.history import SchemaVersion
 from replicator.schema.table_changes import table_definitions
 from replicator.schema.table_copies import is_copy_of
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
@@ -12,6 +15,10 @@ T = TableId("shop", "t")
 COLUMNS = (ColumnSpec("id", "int", False),)
 LONG = "t" * 63
 TAKEN_OVER = "RENAME TABLE `staging` TO `t`"
+
+
+Step = tuple[str, Sequence[ColumnSpec]]
+"""What a statement changes, and the columns of the table after it."""
 
 
 class Source:
@@ -24,21 +31,34 @@ class Source:
             self.define(table, "CREATE TABLE …", kind="CREATE")
 
     def define(
-        self, table: str, ddl: str, *, kind: str = "ALTER", old: str | None = None, pos: int | None = None
+        self,
+        table: str,
+        ddl: str,
+        *,
+        kind: str = "ALTER",
+        columns: Sequence[ColumnSpec] = COLUMNS,
+        pos: int | None = None,
     ) -> None:
         self.pos = self.pos + 10 if pos is None else pos
-        record = schema_change_event(
-            Place(1, self.pos), table, COLUMNS, ["id"], kind=kind, ddl=ddl, old_name=old
-        )
+        record = schema_change_event(Place(1, self.pos), table, columns, ["id"], kind=kind, ddl=ddl)
         for _ in range(2):
             self.histories.apply(table_definitions(record))
 
-    def rename(self, *pairs: tuple[str, str]) -> None:
+    def rename(self, *pairs: tuple[str, str], columns: Sequence[ColumnSpec] = COLUMNS) -> None:
         """Rename tables in turn, in one statement."""
         self.pos += 10
         ddl = "RENAME TABLE " + ", ".join(f"{old} TO {new}" for old, new in pairs)
         for _, new in pairs:
-            self.define(new, ddl, pos=self.pos)
+            self.define(new, ddl, columns=columns, pos=self.pos)
+
+    def alter_by_copy(self, *steps: Step, before: Sequence[ColumnSpec] = COLUMNS) -> SchemaVersion:
+        """Alter the table `t` as gh-ost does, and return its new version."""
+        self.define("_t_gho", "CREATE TABLE _t_gho LIKE t", kind="CREATE", columns=before)
+        for change, columns in steps:
+            self.define("_t_gho", f"ALTER TABLE _t_gho {change}", columns=columns)
+        self.rename(("t", "_t_del"), ("_t_gho", "t"), columns=steps[-1][1])
+        self.define("_t_del", "DROP TABLE _t_del", kind="DROP")
+        return self.histories.history(T).versions[-1]
 
     def unlogged(self) -> list[str | None]:
         return [v.unlogged for v in self.histories.history(T).versions]
@@ -120,3 +140,55 @@ def test_table_that_replaces_a_later_one_of_its_name_has_other_rows(source: Sour
         source.define("t", "DROP TABLE t", kind="DROP")
     source.rename(("away", "t"))
     assert source.unlogged()[-1] == "RENAME TABLE `away` TO `t`"
+
+
+X, Y = ColumnSpec("x", "int", False), ColumnSpec("y", "int", False)
+WITH_X, WITH_Y = (*COLUMNS, X), (*COLUMNS, Y)
+
+
+@pytest.mark.parametrize(
+    ("steps", "generated"),
+    [
+        ([("ADD x INT NOT NULL DEFAULT (RAND())", WITH_X)], False),
+        ([("ADD x INT AS (id * 2) STORED NOT NULL", WITH_X)], True),
+        ([("ADD x INT AS (id * 2) STORED NOT NULL", WITH_X), ("COMMENT 'later'", WITH_X)], True),
+        ([("ADD y INT AS (id * 2) STORED NOT NULL", WITH_Y), ("RENAME COLUMN y TO x", WITH_X)], True),
+    ],
+)
+def test_column_that_a_copy_computes_is_unknown_in_existing_rows(
+    source: Source, steps: Sequence[Step], generated: bool
+) -> None:
+    version = source.alter_by_copy(*steps)
+    found = version.schema.column("x")
+    assert found is not None
+    assert (found.fill, found.fill_unknown) == (None, True)
+    assert ("x" in version.generated, version.unlogged) == (generated, None)
+
+
+def test_column_that_a_copy_fills_with_a_constant_is_known(source: Source) -> None:
+    constant = (*COLUMNS, ColumnSpec("x", "int", False, "5"))
+    found = source.alter_by_copy(("ADD x INT NOT NULL DEFAULT 5", constant)).schema.column("x")
+    assert found is not None
+    assert (found.fill, found.fill_unknown) == ("5", False)
+
+
+def test_new_expression_in_a_copy_changes_rows_without_events(source: Source) -> None:
+    first = source.alter_by_copy(("ADD x INT AS (id * 2) STORED NOT NULL", WITH_X))
+    assert first.generated == {"x"}
+    change = "MODIFY x INT AS (id * 3) STORED NOT NULL"
+    second = source.alter_by_copy((change, WITH_X), before=WITH_X)
+    assert (second.unlogged, set(second.generated)) == (
+        "ALTER TABLE _t_gho MODIFY x INT AS (id * 3) STORED NOT NULL",
+        {"x"},
+    )
+    # The third copy has the name of the second one, but neither its statement nor its columns.
+    third = source.alter_by_copy(("COMMENT 'later'", WITH_X), before=WITH_X)
+    assert (third.unlogged, set(third.generated)) == (None, {"x"})
+
+
+def test_column_that_an_earlier_copy_dropped_keeps_its_values(source: Source) -> None:
+    source.define("t", "ALTER TABLE t ADD x INT NOT NULL", columns=WITH_X)
+    source.alter_by_copy(("DROP x", COLUMNS), before=WITH_X)
+    source.alter_by_copy(("ADD x INT NOT NULL", WITH_X))
+    last = source.alter_by_copy(("COMMENT 'later'", WITH_X), before=WITH_X)
+    assert last.carried == {"id": "id", "x": "x"}
