@@ -13,7 +13,7 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from replicator.batch import MirrorContext, TableTask, apply_task
+from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task
 from replicator.errors import (
     ColumnsDiffer,
     ReplicatorError,
@@ -32,6 +32,7 @@ from replicator.model.reread import Phase, Request, StagingState
 from replicator.reread.publish import Publication
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
+from replicator.schema.history import SchemaVersion
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -209,7 +210,7 @@ class TableReread:
             raise ColumnsDiffer(f"the log had an earlier definition of {table} when reading began")
 
     def _check_statements(self) -> None:
-        """Check that no statement changed rows without events since reading began.
+        """Check that no statement changed rows without events, or gave the name to another table, since reading began.
 
         The rows may have been read before or after it. If the table is read again, it is after it.
 
@@ -218,10 +219,16 @@ class TableReread:
         """
         table = self.request.table
         read = self._staging.context.ledger.progress(table).mirror_schema
-        later = () if read is None else self._context.schemas.history(table).after(read.at)
-        if (found := next((v.unlogged for v in later if v.unlogged), None)) is not None:
+        if read is None:
+            return
+        history = self._context.schemas.history(table)
+        causes = [cause for v in history.after(read.at) if (cause := _change_of_rows(v)) is not None]
+        if history.gone is not None and history.gone.renamed_to is not None and history.gone.at > read.at:
+            # What was read belongs to the new name.
+            causes.append(f"its renaming to {history.gone.renamed_to}")
+        if causes:
             self._start_again()
-            raise RowsChanged(f"rows of {table} changed while it was read, by {found}")
+            raise RowsChanged(f"rows of {table} changed while it was read, by {causes[0]}")
 
     def _start_again(self) -> None:
         self._staging.drop(self.request.table)
@@ -234,6 +241,10 @@ class TableReread:
             # A staging table has no changelog. Later reads are behind the TRUNCATE.
             self._start_again()
             raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
+        except TableAwaits as awaited:
+            # No other staging table would exchange its name with this one.
+            self._start_again()
+            raise RowsChanged(f"{self.request.table} exchanged its name while it was read") from awaited
         except (UnknownValues, UnloggedChange) as error:
             self._start_again()
             raise RowsChanged(f"{self.request.table} changed while it was read: {error.message}") from error
@@ -377,3 +388,14 @@ class TableReread:
 
     def _on_wait(self, reason: str | None) -> None:
         self._waits = reason
+
+
+def _change_of_rows(version: SchemaVersion) -> str | None:
+    """Return what a version did to the rows of the table of its name without events; None if it did nothing."""
+    if version.unlogged is not None:
+        return version.unlogged
+    if version.recreated:
+        return "DROP TABLE and CREATE TABLE"
+    if version.exchanged_with is not None:
+        return f"an exchange of names with {version.exchanged_with}"
+    return None if version.replaced is None else f"the renaming of {version.replaced} to it"
