@@ -49,6 +49,7 @@ def open_scheduler(
     if context.log.grows:
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
         scheduler.rereads.snapshots = scheduler.snapshots
+        scheduler.tags.rereads = scheduler.rereads
         # Before the first batch: the tables must not continue without the events that are sent again.
         scheduler.rereads.rewinds.load()
         tables.keep_lasting_pauses()

@@ -40,6 +40,7 @@ from replicator.lake.tag_store import TagStore
 from replicator.model.clock import now_ms
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState, due_tag, expired_tags
+from replicator.runner.rereads import Rereads
 from replicator.runner.source_positions import SourcePositions
 from replicator.runner.table_renames import TableRenames
 from replicator.runner.table_states import TableStates
@@ -53,10 +54,11 @@ _RETRY_S: Final = 10.0
 _SLICE_S: Final = 2.0
 """How long tables are tagged between two batches; the others follow after the next one."""
 _LONGEST_HOLD_S: Final = 600.0
-"""A tag fails if a table had to wait for the connector this long."""
+"""A tag fails if a table had to wait this long for the connector, or for its re-read."""
 _NOT_CONFIRMED: Final = (
     "the connector did not confirm the position, and tables with several partitions waited for it"
 )
+_NOT_READ: Final = "tables must be read from the source first, or get the events that they lack"
 _NO_CONNECTOR: Final = (
     "log.connect_url is not set: without the connector's position it is unknown whether changes are missing"
 )
@@ -64,7 +66,11 @@ _NO_SOURCE: Final = "the log is an archive, and the position of a tag is read fr
 
 
 class TagKeeper:
-    """Makes, keeps and deletes the tags of one mirror. One thread at a time may use it."""
+    """Makes, keeps and deletes the tags of one mirror. One thread at a time may use it.
+
+    Attributes:
+        rereads: the re-reads of tables, which wait for a pending tag; None if there are none.
+    """
 
     def __init__(
         self,
@@ -86,7 +92,8 @@ class TagKeeper:
         self._left_out: set[TableId] = set()
         self._silent: dict[TableId, list[str]] | None = None
         self._removals: dict[str, list[tuple[str, str]]] = {}
-        self._released = False
+        self._released = self._knows_rereads = False
+        self.rereads: Rereads | None = None
         self._started = 0.0
         self._poll_at = self._try_at = self._prove_at = self._tend_at = 0.0
 
@@ -214,17 +221,43 @@ class TagKeeper:
     # The pending tag.
 
     def _obstacle(self, tag: PendingTag, record: TagRecord) -> str | None:
-        """Return why the tag cannot be made, if anything is known. Leave out paused tables if that is requested."""
+        """Return why the tag cannot be made, if anything is known. Leave out paused tables if that is requested.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
         if tag.problems:
             return "; ".join(tag.problems.values())
         if tag.holds and tag.proven is None and time.monotonic() > self._started + _LONGEST_HOLD_S:
             return _NOT_CONFIRMED
+        if self.rereads is not None and (reason := self._reread_first(self.rereads)) is not None:
+            return reason
         paused = {t: reason for t, reason in self._tables.paused.items() if t not in tag.settled}
         if record.skip_paused:
             tag.settled |= paused.keys()
             self._left_out |= paused.keys()
             return None
         return next((f"{table} is paused: {reason}" for table, reason in sorted(paused.items())), None)
+
+    def _reread_first(self, rereads: Rereads) -> str | None:
+        """Return why the tag cannot be made before tables are read again; these would wait for the tag.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        if rereads.lost_binlog is not None and rereads.lost_binlog.is_noticed:
+            return f"the connector must begin again: {rereads.lost_binlog.reason}"
+        if not self._knows_rereads:
+            # Those that an earlier process has left.
+            rereads.load()
+            self._knows_rereads = True
+        left = (r.table for r in rereads.requests() if r.held and not r.has_ended)
+        held = [table for table in left if table not in self._tables.paused]
+        for table in held:
+            if self._context.ledger.progress(table).mirror is not None:
+                return f"{table} lacks changes until it has been read from the source"
+        waits = bool(held) or rereads.rewinds.any_left
+        return _NOT_READ if waits and time.monotonic() > self._started + _LONGEST_HOLD_S else None
 
     def _fail(self, record: TagRecord, reason: str) -> None:
         self._stop()

@@ -1,0 +1,116 @@
+"""Tags that cannot be made before tables are read again: these would wait for the tag."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from replicator.lake.tag_store import TagStore
+from replicator.model.binlog import BinlogEnd
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.reread import REREAD_KEY, new_request
+from replicator.model.table import TableId
+from replicator.model.tags import TagRecord, TagState
+from replicator.runner import tags
+from replicator.runner.lost_binlog import REASON, LostBinlog
+from replicator.runner.rereads import Rereads
+from replicator.runner.tags import TagKeeper
+from tests.support.scheduler_harness import ENDS, SchedulerHarness
+
+ORDERS = TableId("shop", "orders")
+NOON = TagRecord("noon", TagState.REQUESTED, 1)
+LOG = {
+    "kind": "kafka",
+    "bootstrap_servers": "localhost:1",
+    "topic_prefix": "shop",
+    "connect_url": "http://localhost:1",
+}
+
+
+class Harness:
+    """A tag that is requested, and the re-reads of the same mirror; the connector has not confirmed its position."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        source = {"url": "mysql://u@h/shop", "tables": ["*.*"]}
+        self.mirror = SchedulerHarness(tmp_path, log=LOG, source=source)
+        self.properties: dict[str, str] = {}
+        context = self.mirror.mirror.context
+        self.mirror.lake.namespace_properties.side_effect = lambda _namespace: dict(self.properties)
+        self.mirror.lake.set_namespace_property.side_effect = self._set
+        self.mirror.lake.tables.return_value = []
+        self.store = TagStore(self.mirror.lake, context.config.lake)
+        self.store.write(NOON)
+        positions = Mock()
+        positions.end.return_value, positions.confirmed.return_value = BinlogEnd("binlog.000001", 4), None
+        tables = self.mirror.mirror.tables
+        self.tags = TagKeeper(context, tables, Mock(), lambda: ENDS, positions)
+        self.rereads = self.tags.rereads = Rereads(context, tables, Mock())
+        self.rereads.lost_binlog = LostBinlog(context.config)
+
+    def _set(self, _namespace: str, key: str, value: str | None) -> None:
+        if value is None:
+            self.properties.pop(key, None)
+        else:
+            self.properties[key] = value
+
+    def request(self, *, held: bool = True) -> None:
+        """Request a re-read as an earlier process did."""
+        text = replace(new_request(ORDERS, "a test"), held=held).to_json()
+        self.properties[REREAD_KEY + str(ORDERS)] = text
+
+    def result(self) -> TagRecord:
+        """Return the tag after a batch."""
+        self.tags.begin(ENDS)
+        self.tags.finish()
+        return next(tag for tag in self.store.read() if tag.name == "noon")
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
+
+
+def test_tag_waits_for_the_connector(harness: Harness) -> None:
+    assert harness.result().state is TagState.STARTED
+    assert harness.tags.is_busy
+
+
+def test_tag_fails_if_the_connector_must_begin_again(harness: Harness) -> None:
+    assert harness.result().state is TagState.STARTED
+    assert harness.rereads.lost_binlog is not None
+    assert harness.rereads.lost_binlog.note()
+    failed = harness.result()
+    assert (failed.state, failed.reason) == (TagState.FAILED, f"the connector must begin again: {REASON}")
+    # The re-reads can continue.
+    assert not harness.tags.is_busy
+
+
+def test_tag_fails_while_a_table_lacks_changes(harness: Harness) -> None:
+    harness.mirror.markers["orders"] = CommitMarker("shop", 1, 1, {})
+    harness.request()
+    failed = harness.result()
+    assert failed.state is TagState.FAILED
+    assert failed.reason == "shop.orders lacks changes until it has been read from the source"
+
+
+def test_tag_waits_some_time_for_a_new_table(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.request()
+    assert harness.result().state is TagState.STARTED
+    monkeypatch.setattr(tags, "_LONGEST_HOLD_S", -1.0)
+    failed = harness.result()
+    assert failed.state is TagState.FAILED
+    assert failed.reason is not None
+    assert failed.reason.startswith("tables must be read from the source first")
+
+
+@pytest.mark.parametrize("end", [lambda _: None, lambda h: h.request(held=False)])
+def test_other_rereads_wait_for_the_tag(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, end: Callable[[Harness], None]
+) -> None:
+    """Their tables get all events meanwhile."""
+    monkeypatch.setattr(tags, "_LONGEST_HOLD_S", -1.0)
+    harness.mirror.markers["orders"] = CommitMarker("shop", 1, 1, {})
+    end(harness)
+    assert harness.result().state is TagState.STARTED
