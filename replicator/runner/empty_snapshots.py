@@ -12,6 +12,7 @@ from typing import Final
 from replicator.batch import MirrorContext
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, SchemaError, SnapshotLacksTable, UnknownPast
+from replicator.lake.ledger import Progress
 from replicator.model.binlog import ConnectorOffset
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.snapshot_checks import CLOCK_SKEW_MS, Awaited, SnapshotChecks, checks_in
@@ -70,6 +71,11 @@ def has_later_change(marker: CommitMarker | None, definition: SnapshotDefinition
     partitions = [] if marker is None else [p for found in marker.progress.values() for p in found.values()]
     changes = [p.high_water for p in partitions if p.high_water is not None]
     return any(high.ts_ms > definition.ts_ms + CLOCK_SKEW_MS for high in changes)
+
+
+def checked_marker(progress: Progress) -> CommitMarker | None:
+    """Return the marker of the mirror; that of the changelog if the table is configured to have no mirror."""
+    return progress.changelog if progress.stands_alone else progress.mirror
 
 
 class EmptySnapshots:
@@ -155,7 +161,7 @@ class EmptySnapshots:
 
     def _must_check(self, table: TableId, definition: SnapshotDefinition) -> bool:
         """Return whether the mirror of a table may have, or get, rows from before the snapshot."""
-        marker = self._context.ledger.progress(table).mirror
+        marker = checked_marker(self._context.ledger.progress(table))
         if marker is None:
             return definition.is_repeated
         if self._checks is None:
@@ -167,7 +173,7 @@ class EmptySnapshots:
         return not has_rows or read is None or read.ts_ms + 1000 <= definition.ts_ms
 
     def _snapshot_ms(self, table: TableId) -> int | None:
-        marker = self._context.ledger.progress(table).mirror
+        marker = checked_marker(self._context.ledger.progress(table))
         return None if marker is None or marker.snapshot is None else marker.snapshot.ts_ms
 
     def _record(self, checks: SnapshotChecks) -> None:
@@ -209,7 +215,7 @@ class EmptySnapshots:
         if connector is not None and connector.has_ended(definition):
             return True
         ledger = self._context.ledger
-        return any(has_later_change(ledger.progress(t).mirror, definition) for t in ledger.tables)
+        return any(has_later_change(checked_marker(ledger.progress(t)), definition) for t in ledger.tables)
 
     def _is_checked(self, table: TableId, connector: ConnectorView | None) -> bool:
         """Check a table; return whether it need not be checked again."""
@@ -218,26 +224,39 @@ class EmptySnapshots:
             return False
         awaited, mirror = self._checks.awaited[table], self._mirrored_as(table)
         progress = self._context.ledger.progress(mirror)
-        if definition.ts_ms <= awaited.since_ms or progress.stands_alone:
+        if definition.ts_ms <= awaited.since_ms:
             return True
-        marker = progress.mirror
+        marker = checked_marker(progress)
         if marker is not None and awaited.has_rows(marker, definition.position, definition.ts_ms):
             return True
         if table not in self._ends or not self._has_reached(table, marker):
             return False
         if definition.has_no_rows and self._context.config.can_read_source and connector is None:
             return False  # Only the connector's settings tell whether it was to read rows.
-        if definition.has_no_rows and (connector is None or connector.reads_no_rows):
-            # Also an empty mirror may lack changes. A first snapshot follows nothing, and a new mirror will be read.
-            keeps_its_offset = connector is not None and connector.keeps_its_offset
-            if keeps_its_offset or not definition.is_repeated or marker is None:
-                return True
-        elif self._has_no_rows(mirror):
+        if (error := self._problem(mirror, definition, connector)) is None:
             return True
-        error = _error(mirror, definition, connector)
         self._tables.pause(mirror, error)
         # Without a source, the table is checked again at the next start, unless only the operator knows the answer.
         return self._context.log.grows or isinstance(error, UnknownPast)
+
+    def _problem(
+        self, table: TableId, definition: SnapshotDefinition, connector: ConnectorView | None
+    ) -> SchemaError | None:
+        """Return the error of a table that has no rows of a snapshot which has ended; None if it lacks nothing."""
+        progress = self._context.ledger.progress(table)
+        if definition.has_no_rows and (connector is None or connector.reads_no_rows):
+            # Also an empty mirror may lack changes. A first snapshot follows nothing, and a new mirror will be read.
+            keeps_its_offset = connector is not None and connector.keeps_its_offset
+            if keeps_its_offset or not definition.is_repeated or checked_marker(progress) is None:
+                return None
+        elif not progress.stands_alone and self._has_no_rows(table):
+            return None
+        error = _error(table, definition, connector)
+        if not progress.stands_alone or not isinstance(error, SnapshotLacksTable):
+            return error
+        # A changelog gets the rows, but no deletes.
+        has_rows = not definition.has_no_rows or not definition.is_repeated
+        return None if has_rows else _lacks_changes(table, definition)
 
     def _has_reached(self, table: TableId, marker: CommitMarker | None) -> bool:
         """Return whether a mirror has all events from before the end of the snapshot."""
@@ -280,6 +299,16 @@ def view_connector(config: Config) -> ConnectorView | None:
         return ConnectorView(mode, None if offset is None else ConnectorOffset.from_json(offset))
     except (ConnectError, ValueError):
         return None
+
+
+def _lacks_changes(table: TableId, definition: SnapshotDefinition) -> SnapshotLacksTable:
+    """Return the error for a table without a mirror: reading it again cannot restore changes that no event has."""
+    return SnapshotLacksTable(
+        f"the connector lost its offset, and began again at {definition.position} without rows: the changelog "
+        f"of {table} may lack changes from before, and without a mirror it cannot be read again",
+        f'give it a mirror: set keyless = "identity" under [[table]] name = "{table}", start the mirror again, and '
+        f"run: replicator heal {table}",
+    )
 
 
 def _error(table: TableId, definition: SnapshotDefinition, connector: ConnectorView | None) -> SchemaError:

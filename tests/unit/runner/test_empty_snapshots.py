@@ -2,14 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from replicator.lake.ledger import Progress
 from replicator.model.binlog import ConnectorOffset
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition
-from replicator.model.snapshot_checks import CLOCK_SKEW_MS
-from replicator.runner.empty_snapshots import ConnectorView, has_later_change, view_connector
+from replicator.model.snapshot_checks import CLOCK_SKEW_MS, Awaited, SnapshotChecks
+from replicator.model.table import TableId
+from replicator.runner import empty_snapshots
+from replicator.runner.empty_snapshots import ConnectorView, EmptySnapshots, has_later_change, view_connector
 from replicator.schema.snapshot_definitions import SnapshotDefinition
 from tests.support import kafka_connect
 from tests.support.config import minimal_config
@@ -45,6 +51,62 @@ def test_later_change_tells_that_the_snapshot_has_ended(later_ms: int, *, expect
     progress = {"shop.shop.a": {0: PartitionProgress(5, high), 1: PartitionProgress(9)}}
     assert has_later_change(CommitMarker("shop", 1, 1, progress), DEFINITION) is expected
     assert not has_later_change(None, DEFINITION)
+
+
+TABLE, TOPIC = TableId("shop", "visits"), "shop.shop.visits"
+AGAIN = SnapshotDefinition(SourcePosition("binlog.000009", 50), 2_000_000, is_repeated=True)
+WITHOUT_ROWS = replace(AGAIN, has_no_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "definition", "is_paused"),
+    [
+        ("no_data", WITHOUT_ROWS, True),
+        ("initial", WITHOUT_ROWS, True),
+        ("initial", AGAIN, False),
+        ("recovery", WITHOUT_ROWS, False),
+        ("no_data", replace(WITHOUT_ROWS, is_repeated=False), False),
+    ],
+)
+def test_table_without_a_mirror_is_paused_if_its_changelog_may_lack_changes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    definition: SnapshotDefinition,
+    *,
+    is_paused: bool,
+) -> None:
+    """It cannot be read again as others are."""
+    ended = ConnectorOffset("binlog.000009", 50, ts_sec=2_000)
+    monkeypatch.setattr(empty_snapshots, "view_connector", lambda _config: ConnectorView(mode, ended))
+    monkeypatch.setattr(empty_snapshots, "_POLL_S", 0.0)
+    marker = CommitMarker("shop", 1, 1, {TOPIC: {0: PartitionProgress(5)}}, alone=True, committed_ms=1)
+    progress = Progress(None, marker, True, may_stand_alone=True)
+    properties = SnapshotChecks(1_000_000, {TABLE: Awaited(1_000_000, None)}).properties()
+    tables = Mock()
+    tables.is_idle.return_value = False
+    context: Any = SimpleNamespace(
+        config=minimal_config(tmp_path),
+        schemas=Mock(revision=1, snapshot_definitions=lambda: {TABLE: definition}),
+        ledger=Mock(progress=lambda _table: progress, tables=()),
+        log=Mock(grows=True, topic_prefix="shop"),
+        lake=Mock(),
+    )
+    context.schemas.later_names.return_value = frozenset()
+    context.log.offsets.return_value = ({}, {TOPIC: {0: 5}})
+    context.lake.namespace_properties.return_value = properties
+    checked = EmptySnapshots(context, tables)
+    for _ in range(2):
+        checked.note()
+        checked.step()
+    assert tables.pause.called is is_paused
+    if is_paused:
+        ((table, error), _) = tables.pause.call_args
+        assert (table, error.stays_paused) == (TABLE, True)
+        assert "the changelog of shop.visits may lack changes from before" in error.message
+        assert 'keyless = "identity"' in error.hint
+    # It is settled.
+    assert not checked.is_waiting
 
 
 def test_connector_is_viewed_through_kafka_connect(tmp_path: Path) -> None:
