@@ -13,7 +13,7 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task
+from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task, next_exchange
 from replicator.errors import (
     ColumnsDiffer,
     ReplicatorError,
@@ -80,6 +80,7 @@ class TableReread:
         if not self._context.schemas.history(table).versions:
             self._note("its definition is not in the log yet")
             return False
+        self._check_exchange()
         schema = self._staging.schema(self.task(()))
         if not schema.mirror.key:
             self._check_keyless()
@@ -123,6 +124,25 @@ class TableReread:
             raise UnsupportedChange(
                 f"{table} has no key, and is configured to have no mirror",
                 f'name a unique key: key = ["…"] under [[table]] name = "{table}"',
+            )
+
+    def _check_exchange(self) -> None:
+        """Check that the mirror has followed each exchange of names, if it gets no events before it is read again.
+
+        The rows of the source are those of the other table since, whose mirror would wait for this one for ever.
+
+        Raises:
+            UnsupportedChange: it has not followed one.
+        """
+        table = self.request.table
+        if not self.request.held or self._progress().schema_at is None:
+            return
+        if (exchange := next_exchange(self._context, table)) is not None:
+            raise UnsupportedChange(
+                f"{table} exchanged its name with {exchange.other}, and its mirror, which lacks earlier events, cannot "
+                "follow that",
+                f"drop both tables in the lake, and start again: replicator drop {table}; "
+                f"replicator drop {exchange.other}",
             )
 
     @property
@@ -216,7 +236,9 @@ class TableReread:
 
         Raises:
             RowsChanged: there is such a statement.
+            UnsupportedChange: the table cannot be read again after it.
         """
+        self._check_exchange()
         table = self.request.table
         read = self._staging.context.ledger.progress(table).mirror_schema
         if read is None:

@@ -1,5 +1,6 @@
 """Statements after which the rows that a re-read has read do not belong to the table any more."""
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +9,10 @@ from unittest.mock import Mock
 import pytest
 
 from replicator.batch import TableAwaits
+from replicator.batch.context import Exchanged
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
-from replicator.errors import RowsChanged
+from replicator.errors import RowsChanged, UnsupportedChange
 from replicator.lake.ledger import Progress
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import RawRecord
@@ -58,7 +60,9 @@ def renaming(at: int) -> list[bytes]:
 class Harness:
     """A re-read whose rows are all read, with mocks of log and lake."""
 
-    def __init__(self, tmp_path: Path, statements: list[bytes], *, reached: int = 5) -> None:
+    def __init__(
+        self, tmp_path: Path, statements: list[bytes], *, reached: int = 5, held: bool = False
+    ) -> None:
         self.schemas = SchemaTracker(JsonFormat())
         for offset, value in enumerate(statements):
             assert self.schemas.add_schema_changes([RawRecord("shop", 0, offset, 0, None, value)]) == []
@@ -66,17 +70,21 @@ class Harness:
         # The staging table was made with the version before `READ_AT`.
         read_at = max(v.at for v in versions if v.position.pos <= READ_AT)
         marker = CommitMarker("shop", 1, 1, {TOPIC: {0: PartitionProgress(reached)}})
+        # It gets no events if it is held, and follows all statements otherwise.
+        mirrored_at = versions[0].at if held else versions[-1].at
+        mirrored = Progress(marker, None, False, mirror_schema=SchemaState(mirrored_at))
         staged = Progress(marker, None, False, mirror_schema=SchemaState(read_at))
         context: Any = SimpleNamespace(
             config=minimal_config(tmp_path),
             schemas=self.schemas,
             log=Mock(),
-            ledger=Mock(progress=lambda _table: Progress(marker, None, False)),
+            ledger=Mock(progress=lambda _table: mirrored),
+            exchanged=Exchanged(),
         )
         self.staging = Mock()
         self.staging.context = SimpleNamespace(ledger=Mock(progress=lambda _table: staged))
         self.staging.state.return_value = StagingState("r", "", None, complete=True, until={0: 5})
-        request = Request("r", TABLE, "a test", 1, phase=Phase.CATCHING_UP)
+        request = Request("r", TABLE, "a test", 1, phase=Phase.CATCHING_UP, held=held)
         self.reread = TableReread(context, self.staging, request, TOPIC, Mock())
 
     def catch_up(self) -> bool:
@@ -108,6 +116,18 @@ def test_statement_from_before_the_rows_were_read_does_not_count(tmp_path: Path,
     harness = Harness(tmp_path, [*tables(), *earlier(200)])
     assert harness.catch_up()
     harness.staging.drop.assert_not_called()
+
+
+@pytest.mark.parametrize("at", [200, 400])
+def test_paused_table_cannot_be_read_again_after_an_exchange_that_its_mirror_has_not_followed(
+    tmp_path: Path, at: int
+) -> None:
+    """The mirror of the other table would wait for it for ever."""
+    harness = Harness(tmp_path, [*tables(), *exchange(at)], held=True)
+    with pytest.raises(UnsupportedChange, match="exchanged its name with"):
+        harness.catch_up()
+    with pytest.raises(UnsupportedChange, match="exchanged its name with"):
+        harness.reread.start(Mock(), threading.Event())
 
 
 def test_statement_about_another_table_does_not_count(tmp_path: Path) -> None:
