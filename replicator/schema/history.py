@@ -11,6 +11,7 @@ from typing import Final
 
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import LakeType
 from replicator.schema.binlog_order import Boundary, VersionStart, binlog_key
 from replicator.schema.conversions import needs_rewrite, unfit_values
 from replicator.schema.partition_layout import PartitionChange, PartitionLayout
@@ -265,7 +266,7 @@ class SchemaHistory:
     def is_barrier(self, index: int, since: int) -> bool:
         """Return whether a batch must be split before version `index`.
 
-        `since` is the version that the lake table has then.
+        `since` is the version that the lake table has then: the known one, or the one before the last barrier.
         """
         version = self.versions[index]
         if index == 0:
@@ -284,7 +285,18 @@ class SchemaHistory:
         called = [*self._last_names(since, index)]
         if len(set(called)) < len(called):
             return True
-        return has_conversion(old, version) or _is_narrowed(old, version)
+        return _loses_values(old, version) or self._hides_loss(index, since)
+
+    def _hides_loss(self, index: int, since: int) -> bool:
+        """Return whether version `index` could give a column the type back with which it lost values since `since`.
+
+        An evolution compares only the first and the last version. Each version that loses values is a barrier, so only
+        the first one after `since` can be such a version.
+        """
+        if index - since < 2:
+            return False
+        since_then = self.versions[since : since + 2]
+        return _is_retyped(self.versions[index - 1], self.versions[index]) and _loses_values(*since_then)
 
 
 def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | None]:
@@ -295,6 +307,21 @@ def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | Non
 def has_conversion(old: SchemaVersion, new: SchemaVersion) -> bool:
     """Return whether the source converted the values of any column; see `_converted`."""
     return any(_converted(old, was, new, now) for was, now in new.carried.items() if was in old.schema.names)
+
+
+def _loses_values(old: SchemaVersion, new: SchemaVersion) -> bool:
+    """Return whether the source may have changed existing values of a column."""
+    return has_conversion(old, new) or _is_narrowed(old, new)
+
+
+def _is_retyped(old: SchemaVersion, new: SchemaVersion) -> bool:
+    """Return whether the type of any column, or whether it may be NULL, is another one."""
+    before, after = _declared(old), _declared(new)
+    return any(before.get(was) != after.get(now) for was, now in new.carried.items())
+
+
+def _declared(version: SchemaVersion) -> dict[str, tuple[LakeType, bool, str | None]]:
+    return {c.name: (c.type, c.nullable, version.source_types.get(c.name)) for c in version.schema.columns}
 
 
 def _is_narrowed(old: SchemaVersion, new: SchemaVersion) -> bool:
