@@ -140,8 +140,10 @@ def _text(t: Declared) -> str:
     return "binary text" if t.charset == "binary" else "string"
 
 
+CHARS: Final = ("CHAR", "NCHAR", "CHARACTER", "NATIONAL CHAR", "NATIONAL CHARACTER")
+"""MySQL's names of the type CHAR."""
 TEXTS: Final = (
-    *("CHAR", "NCHAR", "CHARACTER", "NATIONAL CHAR", "NATIONAL CHARACTER"),
+    *CHARS,
     *("VARCHAR", "NVARCHAR", "CHARACTER VARYING", "NATIONAL VARCHAR", "CHAR VARYING"),
     *("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "LONG", "LONG VARCHAR"),
 )

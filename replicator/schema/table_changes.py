@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 from replicator.errors import DecodeError
@@ -37,6 +37,8 @@ _NUMBER: Final = re.compile(r"(?=.{1,400}$)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME: Final = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
 _CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
+_WIDE: Final = Context(prec=3 * mysql_types.MOST_DIGITS)
+"""The precision for decimals with all digits that MySQL has on both sides of the point, and more."""
 _LONGEST_SEARCH: Final = 10_000_000
 """Maximum number of characters searched for the columns of a statement: 400 columns in a statement of 25,000."""
 _LONG: Final = (1 << 63) - 1
@@ -321,11 +323,12 @@ def _fill(
     The default is the text of a literal in the statement, without its quotes. Definitions do not show which columns
     are `computed`; these names are casefolded.
     """
-    if column.get("generated"):
+    if column.get("generated") or column.get("autoIncremented") or kind.name == "SERIAL":
+        # The source numbers existing rows.
         return None, True
     default, nullable = column.optional_text("defaultValueExpression"), column.fields.get("optional", True)
     if default is not None:
-        constant = _constant(default, kind, lake)
+        constant = _constant(default, kind, lake, labels)
         return constant, constant is None
     without_text = column.get("hasDefaultValue") and not nullable
     if without_text or column.text("name").casefold() in computed:
@@ -355,15 +358,11 @@ def _implicit(kind: mysql_types.Declared, lake: str, labels: Sequence[str]) -> s
             return None
 
 
-def _constant(default: str, kind: mysql_types.Declared, lake: str) -> str | None:
+def _constant(default: str, kind: mysql_types.Declared, lake: str, labels: Sequence[str]) -> str | None:
     """Return a default as text of the lake type; None if it is not a constant of the type."""
     match lake:
         case "string":
-            return (
-                _wide(default, kind)
-                if kind.name in mysql_types.DECIMALS
-                else mysql_types.unescaped(default.replace("''", "'"))
-            )
+            return _text(default, kind, labels)
         case "date" if _DAY.fullmatch(default):
             return default
         case "timestamp" if _CLOCK.fullmatch(default) and default != _NOW:
@@ -381,11 +380,38 @@ def _constant(default: str, kind: mysql_types.Declared, lake: str) -> str | None
             return None
 
 
+def _text(default: str, kind: mysql_types.Declared, labels: Sequence[str]) -> str | None:
+    """Return a default as the source stores it in a column that is text in the lake; None if that is not known."""
+    if kind.name in mysql_types.DECIMALS:
+        return _wide(default, kind)
+    text = mysql_types.unescaped(default.replace("''", "'"))
+    if kind.name in mysql_types.CHARS:
+        return text.rstrip(" ")
+    if not labels:
+        return text
+    meant = [mysql_types.label_meant(label) for label in labels]
+    if kind.name == "ENUM":
+        return _label(text.rstrip(" "), meant)
+    found = {_label(member, meant) for member in text.rstrip(" ").split(",")} if text else set[str]()
+    # The members are in the order of the definition, each once.
+    return None if None in found else ",".join(label for label in meant if label in found)
+
+
+def _label(text: str, labels: Sequence[str]) -> str | None:
+    """Return the label that a text means; the source ignores letter case, unless it distinguishes two labels by it."""
+    if text in labels:
+        return text
+    found = [label for label in labels if label.lower() == text.lower()]
+    return found[0] if len(found) == 1 else None
+
+
 def _wide(number: str, kind: mysql_types.Declared) -> str | None:
     """Return a decimal that the lake stores as text, with all fraction digits of its type."""
     if not _NUMBER.fullmatch(number) or (value := Decimal(number)).adjusted() >= mysql_types.MOST_DIGITS:
         return None
-    return f"{value:.{kind.scale or 0}f}"
+    # MySQL rounds half away from zero, and has no negative zero.
+    rounded = value.quantize(Decimal(1).scaleb(-(kind.scale or 0)), ROUND_HALF_UP, _WIDE)
+    return f"{rounded or abs(rounded):f}"
 
 
 def _microseconds(text: str) -> str | None:

@@ -207,6 +207,45 @@ def definition(ddl: str | None = None, **column: Any) -> Column:
             "1.500",
             False,
         ),
+        # MySQL rounds half away from zero.
+        (
+            {"defaultValueExpression": "1.005", "typeName": "DECIMAL", "length": 60, "scale": 2},
+            "1.01",
+            False,
+        ),
+        (
+            {"defaultValueExpression": "-2.5", "typeName": "DECIMAL", "length": 60, "scale": 0},
+            "-3",
+            False,
+        ),
+        (
+            {"defaultValueExpression": "-0.001", "typeName": "DECIMAL", "length": 60, "scale": 2},
+            "0.00",
+            False,
+        ),
+        (
+            {"defaultValueExpression": "9" * 65, "typeName": "DECIMAL", "length": 65, "scale": 0},
+            "9" * 65,
+            False,
+        ),
+        # A CHAR has no trailing spaces.
+        ({"defaultValueExpression": " ", "typeName": "CHAR", "length": 1}, "", False),
+        ({"defaultValueExpression": " a ", "typeName": "NATIONAL CHAR", "length": 5}, " a", False),
+        ({"defaultValueExpression": " a ", "typeName": "VARCHAR", "length": 5}, " a ", False),
+        # Labels are stored as they are declared, and those of a SET in the declared order.
+        (
+            {"defaultValueExpression": "new", "typeName": "ENUM", "enumValues": ["'New'", "'Old'"]},
+            "New",
+            False,
+        ),
+        ({"defaultValueExpression": "a", "typeName": "ENUM", "enumValues": ["'A'", "'a'"]}, "a", False),
+        ({"defaultValueExpression": "é", "typeName": "ENUM", "enumValues": ["'e'", "'a'"]}, None, True),
+        ({"defaultValueExpression": "b,A", "typeName": "SET", "enumValues": ["'a'", "'b'"]}, "a,b", False),
+        ({"defaultValueExpression": "", "typeName": "SET", "enumValues": ["'a'", "'b'"]}, "", False),
+        ({"defaultValueExpression": "a,é", "typeName": "SET", "enumValues": ["'a'", "'e'"]}, None, True),
+        # The source numbers existing rows.
+        ({"optional": False, "autoIncremented": True}, None, True),
+        ({"optional": False, "typeName": "SERIAL"}, None, True),
         ({"defaultValueExpression": "1", "typeName": "BIT", "length": 1}, "true", False),
         ({"optional": False, "typeName": "BIT", "length": 1}, "false", False),
         ({"defaultValueExpression": "TRUE", "typeName": "BOOLEAN"}, "1", False),
