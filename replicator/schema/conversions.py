@@ -14,6 +14,8 @@ from replicator.schema.mysql_types import DECIMALS, TEXTS
 from replicator.schema.native_types import BYTES, NativeType
 
 _CLOCKS: Final = frozenset({"DATETIME", "TIMESTAMP", "TIME"})
+_OF_ANY_LENGTH: Final = BYTES - {"BINARY"} | {"VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"}
+"""Types whose values are neither padded nor stripped to a length."""
 _PLAIN_SCALE: Final = 6
 """Decimals with more fraction digits may be written with an exponent."""
 
@@ -36,6 +38,26 @@ def needs_rewrite(old: LakeType, new: LakeType, was: str | None, now: str | None
         rounded = after.base in DECIMALS and (after.scale or 0) < (before.scale or 0)
         return padded or rounded or (after.base in _CLOCKS and after.digits < before.digits)
     return "TIME" in (before.base, after.base) or after.base in ("YEAR", "BIT") or before.base == "BIT"
+
+
+def changes_expressions(was: str | None, now: str | None) -> bool:
+    """Return whether expressions may have other results if a column's source type changes from `was` to `now`.
+
+    So it is even if the values stay the same: `MD5(c)` depends on the character set, `c + 0` on the order of labels.
+    """
+    if was is None or now is None or was == now:
+        return False
+    before, after = NativeType.parse(was), NativeType.parse(now)
+    if before.zerofill or after.zerofill or before.unsigned != after.unsigned:
+        return True
+    families = before.family, after.family
+    if families == ("decimal", "decimal"):
+        return before.scale != after.scale
+    if before.labels and before.base == after.base:
+        return after.labels[: len(before.labels)] != before.labels
+    if {before.base, after.base} <= _OF_ANY_LENGTH:
+        return before.charset != after.charset or families[0] != families[1]
+    return families != ("integer", "integer") and before != after
 
 
 def unfit_values(was: str | None, now: str | None, *, nulls_end: bool = False) -> list[str]:

@@ -13,7 +13,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LakeType
 from replicator.schema.binlog_order import Boundary, VersionStart, binlog_key
-from replicator.schema.conversions import needs_rewrite, unfit_values
+from replicator.schema.conversions import changes_expressions, needs_rewrite, unfit_values
 from replicator.schema.partition_layout import PartitionChange, PartitionLayout
 from replicator.schema.row_conditions import PartitionCondition
 from replicator.schema.table_keys import KeyChange, TableKeys
@@ -52,6 +52,7 @@ class TableDefinition:
         partitions: the statement's effect on the table's partitions; None if it has none.
         whole_database: whether all tables of the database were dropped; `table` has no name then.
         generation: the generation of the binlog; see `DefinitionClock`.
+        recollated: whether the statement may give columns another character set or collation.
     """
 
     table: TableId
@@ -72,6 +73,7 @@ class TableDefinition:
     partitions: PartitionChange | None = None
     whole_database: bool = False
     generation: int = 0
+    recollated: bool = False
 
     @property
     def at(self) -> int:
@@ -307,6 +309,15 @@ def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | Non
 def has_conversion(old: SchemaVersion, new: SchemaVersion) -> bool:
     """Return whether the source converted the values of any column; see `_converted`."""
     return any(_converted(old, was, new, now) for was, now in new.carried.items() if was in old.schema.names)
+
+
+def may_recompute(old: SchemaVersion, new: SchemaVersion) -> bool:
+    """Return whether generated columns may have other values because of the new types of other columns."""
+    return any(
+        changes_expressions(old.source_types.get(was), new.source_types.get(now))
+        for was, now in new.carried.items()
+        if now not in new.generated
+    )
 
 
 def _loses_values(old: SchemaVersion, new: SchemaVersion) -> bool:

@@ -17,6 +17,7 @@ from replicator.schema.history import (
     TableRemoval,
     carried_key,
     has_conversion,
+    may_recompute,
 )
 from replicator.schema.row_conditions import PartitionCondition, partition_condition
 from replicator.schema.table_copies import is_copy_of
@@ -176,8 +177,8 @@ class HistoryBuilder:
         """Append a version, unless the definition is the same, and neither another table's nor a change of rows."""
         last = self._versions[-1]
         computed = version.generated.intersection(version.carried.values())
-        if version.unlogged is None and computed and has_conversion(last, version):
-            # Their values are computed from the converted ones.
+        if version.unlogged is None and computed and _recomputes(d, last, version):
+            # The source computes their values again while it copies the rows.
             names = ", ".join(sorted(computed))
             version = replace(version, unlogged=f"ALTER TABLE {d.table.name} …, with the generated {names},")
         same = (version.schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
@@ -197,6 +198,16 @@ def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersio
     if other is None or other == d.table or version.unlogged is not None or is_copy_of(other, d.table):
         return version
     return replace(version, unlogged=f"RENAME TABLE {quoted(other.name)} TO {quoted(d.table.name)}")
+
+
+def _recomputes(d: TableDefinition, last: SchemaVersion, version: SchemaVersion) -> bool:
+    """Return whether the statement of a definition may change the values of generated columns.
+
+    A snapshot's statements were not executed.
+    """
+    if has_conversion(last, version):
+        return True
+    return not d.snapshot and (d.recollated or may_recompute(last, version))
 
 
 def _repeated(d: TableDefinition, last: SchemaVersion) -> TableDefinition:

@@ -29,7 +29,7 @@ from replicator.schema.mysql_ddl import (
 )
 from replicator.schema.native_types import with_labels
 from replicator.schema.partition_ddl import partition_change, partition_statements
-from replicator.schema.unlogged_ddl import generated_columns, unlogged_changes
+from replicator.schema.unlogged_ddl import changes_collation, generated_columns, unlogged_changes
 
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
 _NUMBER: Final = re.compile(r"(?=.{1,400}$)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | re.ASCII)
@@ -219,6 +219,7 @@ def _definitions(
         key_change=changed,
         generated=generated_columns(statements),
         partitions=partition_change(statements, table),
+        recollated=changes_collation(statements),
     )
     return [found] if old is None else [replace(gone, other_name=table), found]
 

@@ -27,6 +27,7 @@ from replicator.schema.sql_tokens import Token
 
 _OF_PARTITIONS: Final = frozenset({"TRUNCATE", "DROP", "EXCHANGE", "DISCARD", "IMPORT"})
 _OF_TABLESPACE: Final = frozenset({"DISCARD", "IMPORT"})
+_OF_CHARACTERS: Final = frozenset({"COLLATE", "CHARSET"})
 _LONGEST: Final = 200
 """Maximum length of the description of a statement."""
 
@@ -47,6 +48,26 @@ def generated_columns(statements: Iterable[Statement]) -> dict[str, bool]:
     """Return the casefolded name of each column that statements define → whether it is a generated one."""
     definitions = (d for statement in statements for d in column_definitions(statement))
     return {d[0].name.casefold(): _is_generated(d) for d in definitions if d[0].name}
+
+
+def changes_collation(statements: Iterable[Statement]) -> bool:
+    """Return whether statements may give columns of a table another character set or collation.
+
+    Definitions do not contain the collation.
+    """
+    altered = filter(None, map(altered_table, statements))
+    return any(_changes_collation(spec) for _, specs in altered for spec in specs)
+
+
+def _changes_collation(spec: Sequence[Token]) -> bool:
+    if has_keywords(spec, 0, "CONVERT", "TO"):
+        return True
+    if spec[0].keyword not in ("CHANGE", "MODIFY"):
+        return False
+    return any(
+        spec[at].keyword in _OF_CHARACTERS or has_keywords(spec, at, "CHARACTER", "SET")
+        for at in range(len(spec))
+    )
 
 
 def _changes(statement: Statement) -> Iterator[tuple[TableName, str]]:
