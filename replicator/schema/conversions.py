@@ -16,6 +16,8 @@ from replicator.schema.native_types import BYTES, NativeType
 _CLOCKS: Final = frozenset({"DATETIME", "TIMESTAMP", "TIME"})
 _OF_ANY_LENGTH: Final = BYTES - {"BINARY"} | {"VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"}
 """Types whose values are neither padded nor stripped to a length."""
+_BYTES_AND_TEXT: Final = (("bytes", "text"), ("text", "bytes"))
+_LAST_YEAR: Final = 2155
 _PLAIN_SCALE: Final = 6
 """Decimals with more fraction digits may be written with an exponent."""
 
@@ -33,11 +35,29 @@ def needs_rewrite(old: LakeType, new: LakeType, was: str | None, now: str | None
     if after.base in ("BINARY", "CHAR") and before.base != after.base:
         # BINARY pads shorter values, and CHAR strips trailing spaces.
         return True
-    if before.family == after.family:
-        padded = after.base in ("BINARY", "BIT") and after.digits != before.digits
-        rounded = after.base in DECIMALS and (after.scale or 0) < (before.scale or 0)
-        return padded or rounded or (after.base in _CLOCKS and after.digits < before.digits)
-    return "TIME" in (before.base, after.base) or after.base in ("YEAR", "BIT") or before.base == "BIT"
+    if before.family != after.family:
+        return not _is_same_value(before, after)
+    padded = after.base in ("BINARY", "BIT") and after.digits != before.digits
+    scale, former = after.scale or 0, before.scale or 0
+    rounded = after.base in DECIMALS and scale < former
+    # Decimals that are text in the lake have all fraction digits.
+    rewritten = after.base in DECIMALS and new.name == "string" and scale != former
+    return padded or rounded or rewritten or (after.base in _CLOCKS and after.digits < before.digits)
+
+
+def _is_same_value(before: NativeType, after: NativeType) -> bool:
+    """Return whether all values of a type are the same in another family's type with the same lake type."""
+    families = before.family, after.family
+    if before.range is not None and families == ("integer", "decimal"):
+        return after.unfit(before) == []
+    if families == ("YEAR", "integer"):
+        return after.range is not None and after.range[1] >= _LAST_YEAR
+    if families == ("decimal", "text"):
+        longest = before.digits + len("-0.")
+        most = after.most_characters or after.most_bytes
+        return after.base in TEXTS and not before.zerofill and most is not None and longest <= most
+    # The lake has the values of a text whose character set is "binary" as bytes.
+    return families in _BYTES_AND_TEXT and "BINARY" in (before.charset, after.charset)
 
 
 def changes_expressions(was: str | None, now: str | None) -> bool:
@@ -104,6 +124,8 @@ def _converted(before: NativeType, after: NativeType, old: LakeType, new: LakeTy
     """Return Spark SQL that converts values of one family to another; None if the result is not known exactly."""
     if before.zerofill and after.family == "text":
         return None
+    if before.base == "YEAR" and after.base in TEXTS:
+        return "LPAD(CAST({0} AS STRING), 4, '0')"
     number = before.family in ("integer", "decimal", "YEAR")
     if number and after.base in TEXTS:
         return "CAST({0} AS STRING)" if old.scale <= _PLAIN_SCALE else None
@@ -139,7 +161,7 @@ def _number(family: str, new: LakeType) -> str | None:
             return f"TRY_CAST({{0}} AS {spark_sql_name(new)})"
         case "YEAR":
             short = "WHEN {0} BETWEEN 1 AND 69 THEN {0} + 2000 WHEN {0} BETWEEN 70 AND 99 THEN {0} + 1900"
-            return f"CASE {short} ELSE {{0}} END"
+            return f"CASE {short} WHEN {{0}} = 0 OR {{0}} BETWEEN 1901 AND {_LAST_YEAR} THEN {{0}} END"
         case _:
             return None
 

@@ -148,10 +148,11 @@ TEXTS: Final = (
     *("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "LONG", "LONG VARCHAR"),
 )
 """MySQL's names of the types of text."""
-_GEOMETRIES: Final = (
+GEOMETRIES: Final = (
     *("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"),
     *("GEOMETRYCOLLECTION", "GEOMCOLLECTION"),
 )
+"""MySQL's names of GEOMETRY and its subtypes."""
 
 _DECLARED: Final[Mapping[str, _Form]] = {
     **dict.fromkeys(("BOOL", "BOOLEAN"), "flag"),
@@ -174,7 +175,7 @@ _DECLARED: Final[Mapping[str, _Form]] = {
     "ENUM": ENUM,
     "SET": ENUM_SET,
     "JSON": "io.debezium.data.Json",
-    **dict.fromkeys(_GEOMETRIES, "io.debezium.data.geometry.Geometry"),
+    **dict.fromkeys(GEOMETRIES, "io.debezium.data.geometry.Geometry"),
     "VECTOR": "io.debezium.data.FloatVector",
 }
 _OWN: Final[Mapping[str, tuple[LakeType, Encoding]]] = {

@@ -9,25 +9,37 @@ Rules: MySQL's reference manual, "Out-of-Range and Overflow Handling", "The CHAR
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
 from replicator.model.types import MAX_DECIMAL_PRECISION
-from replicator.schema.mysql_types import DECIMALS, TEXTS
+from replicator.schema.mysql_types import CHARS, DECIMALS, GEOMETRIES, TEXTS
 
 BYTES: Final = frozenset({"BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
 _NATIVE: Final = re.compile(
-    r"([A-Z ]+?)(?:\((\d+)(?:,\s*(\d+))?\))?((?: UNSIGNED| ZEROFILL| SIGNED)*)(?: CHARACTER SET (\w+))?"
+    r"([A-Z][A-Z0-9 ]*?)(?:\((\d+)(?:,\s*(\d+))?\))?((?: UNSIGNED| ZEROFILL| SIGNED)*)(?: CHARACTER SET (\w+))?"
 )
+_ATTRIBUTES: Final = re.compile(r" (?:SIGNED|ZEROFILL|BINARY)\b")
 _WITH_LABELS: Final = re.compile(r"(ENUM|SET)\(('.*')\)", re.DOTALL | re.IGNORECASE)
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
-_INTEGERS: Final = frozenset(
-    {"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "BOOL", "BOOLEAN"}
-)
-_FLOATS: Final = frozenset({"FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"})
-_INTEGER_BITS: Final = {"TINYINT": 8, "BOOL": 8, "BOOLEAN": 8, "SMALLINT": 16, "MEDIUMINT": 24, "BIGINT": 64}
+_SYNONYMS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("INTEGER", "INT4"), "INT"),
+    **dict.fromkeys(("BOOL", "BOOLEAN", "INT1"), "TINYINT"),
+    "INT2": "SMALLINT",
+    **dict.fromkeys(("INT3", "MIDDLEINT"), "MEDIUMINT"),
+    "INT8": "BIGINT",
+    "FLOAT4": "FLOAT",
+    **dict.fromkeys(("FLOAT8", "DOUBLE PRECISION"), "DOUBLE"),
+    **dict.fromkeys(CHARS, "CHAR"),
+    "CHAR BYTE": "BINARY",
+    "LONG VARBINARY": "MEDIUMBLOB",
+}
+"""MySQL's other name of a type → its name; definitions have the name that the statement has."""
+_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"})
+_FLOATS: Final = frozenset({"FLOAT", "DOUBLE", "REAL"})
+_INTEGER_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
 _MOST_BYTES: Final = {"TINY": 2**8 - 1, "MEDIUM": 2**24 - 1, "LONG": 2**32 - 1, "": 2**16 - 1}
 _MOST_CHARACTER_BYTES: Final = 4
 _FOUR_BYTES: Final = frozenset({"UTF8MB4", "UTF16", "UTF16LE", "UTF32", "GB18030"})
@@ -68,15 +80,19 @@ class NativeType:
         match = _NATIVE.fullmatch(text.upper().strip())
         if match is None:
             return cls(text.upper())
-        zerofill = "ZEROFILL" in match[4]
+        zerofill = "ZEROFILL" in match[1] + match[4]
         scale = None if match[3] is None else int(match[3])
         unsigned = zerofill or "UNSIGNED" in match[4]
-        return cls(match[1].strip(), int(match[2] or 0), scale, zerofill, unsigned, charset=match[5])
+        base = _ATTRIBUTES.sub("", match[1].strip())
+        return cls(_SYNONYMS.get(base, base), int(match[2] or 0), scale, zerofill, unsigned, charset=match[5])
 
     @property
     def family(self) -> str:
         """The family of the type: types of one family with the same lake type have the same values in the lake."""
-        families = (("integer", _INTEGERS), ("decimal", DECIMALS), ("float", _FLOATS), ("bytes", BYTES))
+        families = (
+            *(("integer", _INTEGERS), ("decimal", DECIMALS), ("float", _FLOATS)),
+            *(("bytes", BYTES), ("geometry", GEOMETRIES)),
+        )
         for name, bases in families:
             if self.base in bases:
                 return name
@@ -87,7 +103,7 @@ class NativeType:
     def range(self) -> tuple[Decimal, Decimal] | None:
         """The least and the greatest number; None for other types, and for decimals that are text in the lake."""
         if self.base in _INTEGERS:
-            bits = _INTEGER_BITS.get(self.base, 32)
+            bits = _INTEGER_BITS[self.base]
             least, most = (0, 2**bits - 1) if self.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
             return Decimal(least), Decimal(most)
         if self.base in DECIMALS and 0 < self.digits <= MAX_DECIMAL_PRECISION:
@@ -99,7 +115,7 @@ class NativeType:
     @property
     def is_cast_exactly(self) -> bool:
         """Whether the lake's type has the same range, so that a cast fails if a value does not fit."""
-        return not self.unsigned and (self.base in ("INT", "INTEGER", "BIGINT") or self.family == "decimal")
+        return not self.unsigned and (self.base in ("INT", "BIGINT") or self.family == "decimal")
 
     def unfit(self, before: "NativeType") -> list[str]:
         """Return Spark SQL that is true for values ``{0}`` of the type `before` that do not fit; empty if all do."""

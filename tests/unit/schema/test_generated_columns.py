@@ -58,10 +58,6 @@ def labels(*names: str, kind: str = "ENUM") -> dict[str, Any]:
         ({"typeName": "FLOAT"}, {"typeName": "DOUBLE"}),
         ({"typeName": "CHAR", "length": 4}, {"typeName": "CHAR", "length": 9}),
         ({"typeName": "DATETIME"}, {"typeName": "DATETIME", "length": 3}),
-        (
-            {"typeName": "DECIMAL", "length": 40, "scale": 2},
-            {"typeName": "DECIMAL", "length": 42, "scale": 4},
-        ),
         ({"typeName": "TINYINT UNSIGNED"}, {"typeName": "INT"}),
         ({"typeName": "INT UNSIGNED", "length": 4}, {"typeName": "INT UNSIGNED ZEROFILL", "length": 4}),
     ],
