@@ -88,7 +88,8 @@ def collect_stats(
         messages=int((codes == MESSAGE_CODE).sum()),
         snapshots=_snapshots(numbers, details),
         chunk_reads=bool((codes == CHUNK_READ_CODE).any()),
-        begins_with_snapshot=any(p.begins_with_snapshot for p in partitions),
+        begins_with_snapshot=any(p.begins_with_snapshot for p in partitions)
+        and all(p.has_beginning for p in partitions),
         resumed=next((p.resumed for p in partitions if p.resumed is not None), None),
         last_changes={
             r.partition: p.last_change
@@ -106,6 +107,9 @@ class _PartitionStats:
     Attributes:
         repeated: row numbers of redelivered events in the arrays of the batch.
         repeated_bad: how many of them cannot be decoded.
+        begins_with_snapshot: whether the first event is a row of a snapshot of the whole table.
+        has_beginning: whether no event before the range can be of that snapshot: the range begins at offset 0, or with
+            the row that is marked as the first one.
         last_change: offset of the last change; None if there is none.
         resumed: see `BatchStats`.
     """
@@ -115,6 +119,7 @@ class _PartitionStats:
     repeated_bad: int
     duplicates: list[DuplicateRange]
     begins_with_snapshot: bool
+    has_beginning: bool
     last_change: int | None
     resumed: SourcePosition | None
 
@@ -147,6 +152,7 @@ def _partition_stats(
         len(bad),
         duplicate_ranges(r.partition, numbers["offset"][rows], np.isin(rows, repeated)),
         len(rows) > 0 and int(codes[0]) in _SNAPSHOT_CODES,
+        r.start == 0 or len(rows) == 0 or int(codes[0]) == FIRST_READ_CODE,
         int(numbers["offset"][changes[-1]]) if len(changes) else None,
         None if (at := found.resumed) is None else at.packed.unpack(None, at.server_id, at.gtid),
     )

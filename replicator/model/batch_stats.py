@@ -77,7 +77,8 @@ class BatchStats:
         last_changes: partition → offset of its last change, also of a duplicate; without rows of snapshots.
         resumed: position of the first event of a transaction that a fail-over may have interrupted: events from there
             on may have been delivered before, from another server. None if there is none.
-        begins_with_snapshot: whether the first event of any partition is a row of one of `snapshots`.
+        begins_with_snapshot: whether the first event of any partition is a row of one of `snapshots`, and no partition
+            may have lost earlier rows of it: each begins at offset 0, or with the row that is marked as the first one.
         earliest: the earliest of `events`; None if there are none, or if they cannot be compared with each other.
     """
 

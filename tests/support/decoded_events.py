@@ -25,6 +25,7 @@ CODES = {
     "unknown_schema": 9,
     "chunk": -1,
     "last": -2,
+    "first": -3,
 }
 
 

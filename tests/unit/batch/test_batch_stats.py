@@ -4,6 +4,7 @@ import itertools
 import random
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -178,6 +179,31 @@ def test_incremental_snapshot_is_not_a_snapshot_of_the_whole_table() -> None:
     assert (snapshot.position.pos, snapshot.starts, snapshot.end) == (10, {0: 0}, (0, 2))
     assert found.begins_with_snapshot
     assert not run([DecodedEvent("chunk", 3, 30)]).begins_with_snapshot
+
+
+@pytest.mark.parametrize(
+    ("starts", "ops", "expected"),
+    [
+        ((0,), ("r",), True),
+        ((5,), ("first",), True),
+        # Rows before these may be deleted.
+        ((5,), ("r",), False),
+        ((5,), ("last",), False),
+        ((5, 0), ("first", "r"), True),
+        ((5, 5), ("first", "r"), False),
+        ((5, 5), ("first", "u"), False),
+        ((0, 0), ("r", "u"), True),
+        ((0, 0), ("u", "u"), False),
+    ],
+)
+def test_rows_of_a_snapshot_whose_beginning_may_be_deleted_are_no_beginning(
+    starts: tuple[int, ...], ops: tuple[str, ...], expected: bool
+) -> None:
+    before = {p: PartitionProgress(start, None) for p, start in enumerate(starts)}
+    events = [
+        DecodedEvent(op, 3, 10, server_id=1 if op == "u" else 0, partition=p) for p, op in enumerate(ops)
+    ]
+    assert run(events, before, partitions=len(starts)).begins_with_snapshot is expected
 
 
 def test_batch_stats_count_messages_separately() -> None:
