@@ -43,10 +43,47 @@ def start_with_image(source: str, mirror: Table, head: ChangelogHead) -> Cursor:
     if cursor is None:
         raise Unsettled(f"the mirror and the changelog of {source} are at different offsets", _RUN)
     current = mirror.current_snapshot()
-    text = mirror.properties.get(SCHEMA_KEY)
-    steps_at = -1 if text is None else SchemaState.from_json(text).at
     image = None if current is None else Within(int(current.snapshot_id), 0)
-    return Cursor(source, head.uuid, cursor.at, scan=cursor.scan, image=image, steps_at=steps_at)
+    return Cursor(source, head.uuid, cursor.at, scan=cursor.scan, image=image, steps_at=_steps_at(mirror))
+
+
+def refuse_replaced_columns(mirror: Table, image: Within, steps_at: int) -> None:
+    """Refuse to read the rest of an image whose columns were replaced since the first rows of it were read.
+
+    A column that was converted to another type has a new id, under which older files have no values.
+
+    Args:
+        mirror: the table as it is now.
+        image: the image.
+        steps_at: `Cursor.steps_at` of a cursor within the image: the schema version of the mirror when it began.
+
+    Raises:
+        CursorExpired: that is so.
+    """
+    snapshot, current = mirror.metadata.snapshot_by_id(image.snapshot_id), mirror.current_snapshot()
+    began = (
+        None if snapshot is None or snapshot.schema_id is None else mirror.schemas().get(snapshot.schema_id)
+    )
+    if began is None or current is None:
+        return
+    if current.snapshot_id == image.snapshot_id and _steps_at(mirror) == steps_at:
+        # A column that is gone now was gone before, because it is not that of an older schema version.
+        return
+    gone = {f.field_id: f.name for f in began.fields}
+    for present in mirror.schema().fields:
+        gone.pop(present.field_id, None)
+    if gone:
+        raise CursorExpired(
+            f"columns of {'.'.join(mirror.name())} were converted or dropped while its rows were read: "
+            + ", ".join(gone.values()),
+            "start again, with the rows of the mirror",
+        )
+
+
+def _steps_at(mirror: Table) -> int:
+    """Return the binlog key of the newest schema step that a mirror has followed."""
+    text = mirror.properties.get(SCHEMA_KEY)
+    return -1 if text is None else SchemaState.from_json(text).at
 
 
 @dataclass(frozen=True, slots=True)

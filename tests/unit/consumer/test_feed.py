@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.types import IntegerType, StringType
 
 from replicator.consumer.batches import Batch, BatchKind, ColumnNotice
 from replicator.consumer.cursor import Cursor
@@ -307,6 +308,47 @@ def test_rows_of_a_mirror_whose_snapshot_was_deleted_are_refused(log: SmallChang
     log.expire()
     with pytest.raises(CursorExpired, match="deleted while its rows were read"):
         read(log, first.cursor)
+
+
+def convert(log: SmallChangelog) -> None:
+    """Give column n of the mirror another type, as a schema change does: the column gets a new id."""
+    with log.table("shop").transaction() as transaction:
+        with transaction.update_schema(allow_incompatible_changes=True) as update:
+            update.delete_column("n")
+        with transaction.update_schema() as update:
+            update.add_column("n", StringType())
+
+
+@pytest.mark.parametrize("noticed_by", ["schema version", "snapshot"])
+def test_rows_of_a_mirror_whose_column_was_converted_meanwhile_are_refused(
+    log: SmallChangelog, noticed_by: str
+) -> None:
+    """The rest of the rows would have no values in it."""
+    with log.table("shop").update_schema() as update:
+        update.add_column("n", IntegerType())
+    log.commit(Event(1, 0), Event(2, 1))
+    log.mirror(1, 2)
+    first = read(log, "mirror", FeedOptions(batch_rows=1))[0]
+    convert(log)
+    if noticed_by == "schema version":
+        with log.table("shop").transaction() as transaction:
+            transaction.set_properties({SCHEMA_KEY: SchemaState(5).to_json()})
+    else:
+        log.mirror(1, 2)
+    with pytest.raises(CursorExpired, match=r"converted or dropped while its rows were read: n"):
+        read(log, first.cursor)
+
+
+def test_rows_of_a_mirror_continue_if_its_column_was_converted_before(log: SmallChangelog) -> None:
+    """The schema of the snapshot still has the earlier column."""
+    with log.table("shop").update_schema() as update:
+        update.add_column("n", IntegerType())
+    log.commit(Event(1, 0), Event(2, 1))
+    log.mirror(1, 2)
+    convert(log)
+    first = read(log, "mirror", FeedOptions(batch_rows=1))[0]
+    (rest,) = (b for b in read(log, first.cursor) if b.kind is BatchKind.ROWS)
+    assert rest.rows.to_pydict() == {"id": [2], "n": [None]}
 
 
 def test_snapshot_of_the_mirror_is_not_needed_after_its_last_row(log: SmallChangelog) -> None:
