@@ -17,6 +17,7 @@ from replicator.lake.lineage import LineSnapshot, is_in_line, with_current_rows
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import MARKER_KEY, SEQUENCE_KEY, SNAPSHOT_KEY, CommitMarker
 from replicator.model.recorded_rules import RULES_KEY
+from replicator.model.reread import DONE_KEY
 from replicator.model.restatement import RESTATED_KEY
 from replicator.schema.changes import KEPT_KEY, PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, UNFILLED_KEY
 from replicator.schema.steps import STEPS_KEY
@@ -26,6 +27,7 @@ _MUST_EQUAL: Final = (
     STEPS_KEY,
     RULES_KEY,
     RESTATED_KEY,
+    DONE_KEY,
     PENDING_CLEAR_KEY,
     PENDING_FILLS_KEY,
     UNFILLED_KEY,
@@ -79,12 +81,17 @@ def go_back(lake: Lake, table: LakeTable, is_readable: Callable[[CommitMarker], 
     base = table.marker()
     with lake_errors(f"earlier metadata of {table.namespace}.{table.name} cannot be read"):
         earlier = _marker_of_rows(lake, table)
-    if base is None or earlier is None or not is_readable(earlier):
+    if base is None or earlier is None or _has_other_topic(earlier, base) or not is_readable(earlier):
         return None
     # The number of the commit does not go back: consumers know commits by it.
     marker = replace(earlier, sequence=base.sequence + 1, batch=base.batch, committed_ms=now_ms())
     publish(lake, table, base, marker, Staged())
     return marker
+
+
+def _has_other_topic(earlier: CommitMarker, base: CommitMarker) -> bool:
+    """Return whether a topic was recreated since an earlier marker: then its offsets are not those of the log."""
+    return any(earlier.topic_ids.get(topic) != base.topic_ids.get(topic) for topic in earlier.progress)
 
 
 def _line(lake: Lake, table: LakeTable) -> Iterator[LineSnapshot]:

@@ -16,7 +16,7 @@ from replicator.model.table import TableId
 REREAD_KEY: Final = "replicator.reread."
 """Prefix of the properties of the `_ops` namespace that each contain the newest re-read of a table."""
 DONE_KEY: Final = "replicator.reread-done"
-"""Property of a changelog: id of the newest request whose rows it has."""
+"""Property of a mirror and a changelog: id of the newest request whose rows the table has."""
 STATE_KEY: Final = "replicator.reread"
 """Property of a staging table: its `StagingState`."""
 

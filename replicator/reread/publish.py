@@ -334,9 +334,10 @@ class Publication:
         return {RESTATED_KEY: next_restatement(changelog.property(RESTATED_KEY), known, kind, commit)}
 
     def _restatement(self) -> dict[str, str | None]:
-        """Return the property of a mirror that equals the source, and so has all rows of the changelog.
+        """Return the properties of a mirror that equals the source, and so has all rows of the changelog.
 
-        If only a part was read, the mirror gets the rows of this re-read; it may still lack earlier ones.
+        Without a changelog, the id of the request alone shows that the mirror has rows that the log does not. If only
+        a part was read, the mirror gets the rows of this re-read; it may still lack earlier ones.
         """
         lake, config = self.context.lake, self.context.config.lake
         changelog = lake.load(config.changes_namespace, self.table.name)
@@ -344,7 +345,7 @@ class Publication:
         if self.request.narrowed is not None:
             mirror = lake.load(config.namespace, self.table.name)
             newest = followed_by_mirror(newest, None if mirror is None else mirror.property(RESTATED_KEY))
-        return {RESTATED_KEY: newest}
+        return {RESTATED_KEY: newest, DONE_KEY: self.request.id}
 
     def _forget(self) -> None:
         """Forget what is known of the staging table and of the mirror."""

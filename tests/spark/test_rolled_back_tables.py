@@ -6,11 +6,17 @@ import pytest
 
 from replicator.config import Config
 from replicator.errors import MirrorRolledBack
+from replicator.model.reread import new_request
+from replicator.model.table import TableId
 from replicator.runner.scheduler import Scheduler
-from tests.oracle.model import Record
+from tests.oracle.model import Record, SourceTable
+from tests.spark.test_quarantine import CREATED, NARROW, mirrored, row
+from tests.spark.test_quarantine import event as number_event
 from tests.support.lake_harness import LakeHarness
 from tests.support.order_changes import assert_exact, changes, table
-from tests.support.orders_table import DEFINITION, ORDERS
+from tests.support.orders_table import DEFINITION, ORDERS, created, event, snapshot_read
+from tests.support.recreated_topic import recreate_topic, with_topic_id
+from tests.support.reread_lake import LakeReread
 
 ROLL_BACK = "CALL lake.system.rollback_to_snapshot('{table}', {snapshot})"
 SET_CURRENT = "CALL lake.system.set_current_snapshot('{table}', {snapshot})"
@@ -104,6 +110,58 @@ def test_rollback_that_is_undone_after_the_table_went_back_loses_nothing(lake: L
         mirror.advance({ORDERS: {0: end}})
     assert mirror.summary().paused == {}
     assert_exact(lake, batches)
+
+
+@pytest.mark.parametrize("to", ["before the re-read", "after the re-read"])
+def test_mirror_without_changelog_keeps_what_a_reread_has_corrected(lake: LakeHarness, to: str) -> None:
+    """The events show another number than the source has, because a change of it was not logged."""
+    settings = lake.config(maintenance={"enabled": False}, apply={"changelog": False})
+    numbers = [(101, 10, 20), (102, 20, 30), (103, 7, 8), (104, 8, 9)]
+    updates = [number_event("u", pos, before=row(1, old), after=row(1, new)) for pos, old, new in numbers]
+    lake.write([CREATED, number_event("c", 100, after=row(1, 10)), *updates[:2]])
+    mirror = lake.mirror(settings)
+    mirror.advance({ORDERS: {0: 2}})
+    before = table(lake).metadata.current_snapshot_id
+    mirror.advance({ORDERS: {0: 3}})
+    source = SourceTable("orders", ("id",), list(NARROW), {(1,): row(1, 7)})
+    began = ("mysql-bin.000001", 102, 1_700_000_000_102)
+    reread = LakeReread(lake.mirror(settings), source, new_request(TableId("shop", "orders"), "heal"), began)
+    reread.read([source])
+    reread.complete()
+    assert reread.publish() == 1
+    after = table(lake).metadata.current_snapshot_id
+    lake.write([updates[2]])
+    mirror = lake.catch_up(settings)
+    run(mirror, (ROLL_BACK,), "shop", before if to == "before the re-read" else after)
+    lake.write([updates[3]])
+    paused = lake.catch_up(settings).summary().paused
+    if to == "before the re-read":
+        assert [reason.split(":")[0] for reason in paused.values()] == [
+            "shop.orders was rolled back or replaced"
+        ]
+    else:
+        assert paused == {}
+        assert mirrored(lake) == {1: 9}
+
+
+def test_mirror_without_changelog_does_not_go_back_to_an_earlier_topic(lake: LakeHarness) -> None:
+    """The offset of its marker is one of the new topic too, and events before it would be missing."""
+    settings, topic_id = lake.config(apply={"changelog": False}), with_topic_id(lake)
+    lake.write([DEFINITION, *(created(n) for n in (1, 2, 3))])
+    mirror = lake.mirror(settings)
+    mirror.advance({ORDERS: {0: 1}})
+    snapshot = table(lake).metadata.current_snapshot_id
+    mirror.advance({ORDERS: {0: 3}})
+    recreate_topic(lake, topic_id)
+    reads = [snapshot_read(4, 200, "first"), snapshot_read(5, 200), snapshot_read(6, 200, "last")]
+    lake.write([DEFINITION, *reads, event("c", 300, after={"id": 7, "name": "new"})])
+    mirror = lake.mirror(settings)
+    mirror.advance({ORDERS: {0: 3}})
+    run(mirror, (ROLL_BACK,), "shop", snapshot)
+    for _ in range(2):
+        mirror.advance({ORDERS: {0: 4}})
+    (reason,) = mirror.summary().paused.values()
+    assert reason.startswith("shop.orders was rolled back or replaced")
 
 
 REPLACED: dict[str, Callable[[str], str]] = {
