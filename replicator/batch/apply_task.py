@@ -252,11 +252,12 @@ def _evolve_without_events(context: MirrorContext, task: TableTask) -> BatchStat
     mirror = keeper.keep(LakeRole.MIRROR)
     if mirror is None:
         return nothing
-    keeper.note_removal(LakeRole.MIRROR, mirror)
     staged = stage_pending(context.lake, mirror)
     if staged is not None:
         target = context.writer.target(task.table, LakeRole.MIRROR, mirror)
         context.writer.commit(target, staged, task_marker(context, task, target.base, nothing))
+    # Afterwards the mirror has a later state than any version, with which it would not be evolved again.
+    keeper.note_removal(LakeRole.MIRROR, mirror)
     return nothing
 
 

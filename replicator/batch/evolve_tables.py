@@ -124,7 +124,7 @@ class TableKeeper:
         note = ChangeNote(str(removal.position), removal.ts_ms, now_ms(), (str(removal),))
         ended = SchemaState(removal.at, state.retired, str(removal), (*state.notes, note))
         self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
-        self.context.ledger.evolved(self.table, role, ended, present.unfilled())
+        self._note_evolved(role, ended, present)
 
     def _recognize(self, present: LakeTable, role: LakeRole, *, restated: bool = False) -> Recognized:
         recognizer = TableRecognizer(self.context, self.table, self.schema)
@@ -177,7 +177,11 @@ class TableKeeper:
             state = next_state(known, self.schema, found)
             properties = {SCHEMA_KEY: state.to_json(), **side.steps(present, known, found)}
             side.apply(present, found, properties, source)
-        self.context.ledger.evolved(self.table, side.role, state, present.unfilled())
+        self._note_evolved(side.role, state, present)
+
+    def _note_evolved(self, role: LakeRole, state: SchemaState, present: LakeTable) -> None:
+        pending = present.has_pending_rows()
+        self.context.ledger.evolved(self.table, role, state, present.unfilled(), has_pending_rows=pending)
 
     def rows_to_delete(self, known: SchemaState) -> Mapping[int, RowCondition]:
         """Return `at` of each version after `known` whose statement is followed → the rows that it removed."""

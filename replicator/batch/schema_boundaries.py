@@ -13,20 +13,36 @@ from replicator.batch.context import MirrorContext, TableTask, read_records
 from replicator.decode.event_frame import event_position_key
 from replicator.decode.version_ranges import is_past
 from replicator.errors import UnsupportedChange
+from replicator.lake.ledger import Progress
 from replicator.model.table import TableId
 from replicator.schema.binlog_order import VersionStart
+from replicator.schema.history import SchemaHistory
 
 _NO_END: Final = 1 << 62
 """An offset after all others."""
 
 
 def has_news(context: MirrorContext, table: TableId) -> bool:
-    """Return whether a later schema version than that of the lake is known, or the table's removal."""
-    known = context.ledger.progress(table).schema_at
+    """Return whether a later schema version than that of the lake is known, or the table's removal.
+
+    So it is if the mirror has a version, and the process ended before it gave its rows what that version requires.
+    """
+    progress = context.ledger.progress(table)
+    known = progress.schema_at
     if known is None:
         return False
     history = context.schemas.history(table)
-    return bool(history.after(known)) or (history.gone is not None and history.gone.at > known)
+    if history.after(known) or (history.gone is not None and history.gone.at > known):
+        return True
+    return progress.has_pending_rows and _can_be_kept(progress, history)
+
+
+def _can_be_kept(progress: Progress, history: SchemaHistory) -> bool:
+    """Return whether a mirror can be kept at the newest known version: it has rows, and no later version."""
+    state = progress.mirror_schema
+    if progress.mirror is None or state is None:
+        return False
+    return not history or history.versions[-1].at >= state.at
 
 
 def newest_known(context: MirrorContext, table: TableId) -> int | None:

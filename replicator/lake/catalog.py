@@ -177,6 +177,10 @@ class LakeTable:
         text = self.java.properties().get(PENDING_CLEAR_KEY)
         return None if text is None else Truncate.from_json(json.loads(text))
 
+    def has_pending_rows(self) -> bool:
+        """Return whether earlier rows must still be filled or deleted, as the table's schema version requires."""
+        return bool(self.pending_fills()) or self.pending_clear() is not None
+
     def schema_state(self) -> SchemaState | None:
         """Return the table's schema version; None if an earlier version of the engine created it without one."""
         text = self.java.properties().get(SCHEMA_KEY)

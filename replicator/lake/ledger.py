@@ -49,6 +49,7 @@ class Progress:
         mirror_schema, changelog_schema: the version of the source's schema that each lake table has.
         unfilled: columns of the mirror that are null in older rows, because no event has their values.
         problem: why one of the two lake tables must not be written: it is not the mirror's, or was rolled back.
+        has_pending_rows: whether rows of the mirror must still be filled or deleted, as its schema version requires.
     """
 
     mirror: CommitMarker | None
@@ -59,6 +60,7 @@ class Progress:
     changelog_schema: SchemaState | None = None
     unfilled: tuple[str, ...] = ()
     problem: SchemaError | None = None
+    has_pending_rows: bool = False
 
     @property
     def schema_at(self) -> int | None:
@@ -304,22 +306,37 @@ class Ledger:
         lake = self._config.lake
         return lake.namespace if role is LakeRole.MIRROR else lake.changes_namespace
 
-    def committed(self, table: TableId, role: LakeRole, marker: CommitMarker) -> None:
-        """Record a commit of this process. A table that was not read yet is read when it is needed."""
+    def committed(
+        self, table: TableId, role: LakeRole, marker: CommitMarker, *, fills_done: bool = False
+    ) -> None:
+        """Record a commit of this process; `fills_done` as in `Staged`.
+
+        A table that was not read yet is read when it is needed.
+        """
         known = self._progress.get(table)
-        if known is not None:
-            mirrored = role is LakeRole.MIRROR
-            self._store(
-                table, replace(known, mirror=marker) if mirrored else replace(known, changelog=marker)
-            )
+        if known is None:
+            return
+        if role is LakeRole.MIRROR:
+            pending = known.has_pending_rows and not fills_done
+            self._store(table, replace(known, mirror=marker, has_pending_rows=pending))
+        else:
+            self._store(table, replace(known, changelog=marker))
 
     def evolved(
-        self, table: TableId, role: LakeRole, state: SchemaState, unfilled: tuple[str, ...] = ()
+        self,
+        table: TableId,
+        role: LakeRole,
+        state: SchemaState,
+        unfilled: tuple[str, ...] = (),
+        *,
+        has_pending_rows: bool = False,
     ) -> None:
-        """Record the schema version that this process gave to a lake table; `unfilled` as in `Progress`."""
+        """Record the schema version that this process gave to a lake table; the other values as in `Progress`."""
         known = self._progress[table]
         if role is LakeRole.MIRROR:
-            self._progress[table] = replace(known, mirror_schema=state, unfilled=unfilled)
+            self._progress[table] = replace(
+                known, mirror_schema=state, unfilled=unfilled, has_pending_rows=has_pending_rows
+            )
         else:
             self._progress[table] = replace(known, changelog_schema=state)
 
@@ -403,10 +420,11 @@ class Ledger:
             for t, marker in zip((mirror, changelog), markers, strict=True)
         ]
         unfilled = () if mirror is None else mirror.unfilled()
+        pending = mirror is not None and mirror.has_pending_rows()
         alone = options.keyless == "changelog"
         problem = self._problem(mirror, is_mirror=True) or self._problem(changelog, is_mirror=False)
         return Progress(
-            markers[0], markers[1], options.changelog, alone, states[0], states[1], unfilled, problem
+            markers[0], markers[1], options.changelog, alone, states[0], states[1], unfilled, problem, pending
         )
 
     def _problem(self, table: LakeTable | None, *, is_mirror: bool) -> SchemaError | None:

@@ -64,7 +64,7 @@ class TableWriter:
             self.row_locations.committed(target.table, changes, head)
         if (small := staged.small_files) is not None:
             self.small_files.committed(target.table, before, small, head)
-        self.ledger.committed(target.source, target.role, marker)
+        self.ledger.committed(target.source, target.role, marker, fills_done=staged.fills_done)
 
     def target(self, source: TableId, role: LakeRole, table: LakeTable) -> WriteTarget:
         """Return `table` as a target whose base is the marker that the ledger knows.

@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 
 from replicator.operations.status.read import read_status
+from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 from tests.oracle.events import ColumnSpec
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
@@ -406,3 +407,33 @@ def test_schema_changes_are_applied_when_the_table_has_no_new_events(lake: LakeH
     assert lake.catch_up().summary().paused == {}
     assert rows(lake) == []
     assert state(lake).gone is None
+
+
+@pytest.mark.parametrize("change", ["fill", "clear"])
+def test_rows_get_what_a_schema_change_requires_when_the_process_was_killed_before(
+    lake: LakeHarness, change: str
+) -> None:
+    """No later event of the table tells the next process of the change."""
+    scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=False)
+    scenario.insert(id=1, n=5)
+    lake.write(scenario.records)
+    lake.catch_up()
+    scenario.records.clear()
+    fresh = [ID, ColumnSpec("n", "int"), ColumnSpec("s", "varchar", False, "x")]
+    if change == "clear":
+        scenario.define("DROP TABLE orders", [], kind="DROP")
+        scenario.define("CREATE TABLE orders (...)", fresh, kind="CREATE")
+    else:
+        scenario.define("ALTER TABLE orders ADD s VARCHAR(200) NOT NULL DEFAULT 'x'", fresh)
+        scenario.define("DROP TABLE orders", [], kind="DROP")
+    lake.write(scenario.records)
+    with pytest.raises(PowerCut), power_cut(1):
+        lake.catch_up()
+    with lake.catalog() as catalog:
+        properties = catalog.load_table(("shop", "orders")).properties
+    assert {PENDING_FILLS_KEY, PENDING_CLEAR_KEY} & properties.keys()
+    mirror = lake.catch_up()
+    assert mirror.summary().paused == {}
+    assert rows(lake) == ([] if change == "clear" else [{"id": 1, "n": 5, "s": "x"}])
+    assert state(lake).gone == (None if change == "clear" else "dropped in the source")
+    assert mirror.advance(mirror.context.log.offsets()[1]) is None

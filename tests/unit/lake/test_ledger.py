@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.lake.ledger import Ledger, Progress, chunks, next_marker, ranges_to_read
+from replicator.lake.ledger import LakeRole, Ledger, Progress, chunks, next_marker, ranges_to_read
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
+from replicator.schema.changes import SchemaState
 from tests.support.config import minimal_config
 
 TOPIC = "shop.shop.orders"
@@ -150,3 +151,26 @@ def test_records_of_pauses_and_failures_fit_into_a_property(tmp_path: Path, text
         assert len(call.args[2]) <= 1000
         assert json.loads(call.args[2])["reason"].startswith(text * 10)
     assert json.loads(lake.set_namespace_property.call_args_list[1].args[2])["heal_ms"] == 2**41
+
+
+def test_rows_of_a_mirror_are_pending_from_its_evolution_to_the_commit_that_changes_them(
+    tmp_path: Path,
+) -> None:
+    table, state = TableId("shop", "orders"), SchemaState(7)
+    found = Mock()
+    found.marker.return_value, found.schema_state.return_value = marker(p0=3), state
+    found.unfilled.return_value, found.has_pending_rows.return_value = (), True
+    found.property.return_value = None
+    lake = Mock()
+    lake.load.return_value = found
+    ledger = Ledger(lake, minimal_config(tmp_path))
+    assert ledger.progress(table).has_pending_rows
+    ledger.committed(table, LakeRole.CHANGELOG, marker(2, p0=4), fills_done=True)
+    ledger.committed(table, LakeRole.MIRROR, marker(2, p0=4))
+    assert ledger.progress(table).has_pending_rows
+    ledger.committed(table, LakeRole.MIRROR, marker(3, p0=5), fills_done=True)
+    assert not ledger.progress(table).has_pending_rows
+    ledger.evolved(table, LakeRole.CHANGELOG, state, has_pending_rows=True)
+    assert not ledger.progress(table).has_pending_rows
+    ledger.evolved(table, LakeRole.MIRROR, state, has_pending_rows=True)
+    assert ledger.progress(table).has_pending_rows
