@@ -255,7 +255,10 @@ def _evolve_without_events(context: MirrorContext, task: TableTask) -> BatchStat
     staged = stage_pending(context.lake, mirror)
     if staged is not None:
         target = context.writer.target(task.table, LakeRole.MIRROR, mirror)
-        context.writer.commit(target, staged, task_marker(context, task, target.base, nothing))
+        marker = task_marker(context, task, target.base, nothing)
+        # As without this commit, a replay of quarantined events must know what the snapshot replaced.
+        marker = replace(marker, snapshot=progress.mirror.snapshot)
+        context.writer.commit(target, staged, marker)
     # Afterwards the mirror has a later state than any version, with which it would not be evolved again.
     keeper.note_removal(LakeRole.MIRROR, mirror)
     return nothing
