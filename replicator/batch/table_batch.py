@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -13,6 +14,7 @@ from replicator.batch.executors import MaterializedEvents
 from replicator.batch.net_changes import key_columns, key_names, not_replaced
 from replicator.config import TableOptions
 from replicator.decode.schema_resolution import ResolvedSchema
+from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import LakeTable
 from replicator.lake.changelog_reader import recorded_changes
 from replicator.lake.ledger import LakeRole, Progress, next_marker
@@ -20,6 +22,7 @@ from replicator.lake.table_writer import WriteTarget
 from replicator.model.batch_stats import BatchStats
 from replicator.model.changelog import change_column
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.position import PackedPosition
 from replicator.model.restatement import RESTATED_KEY, followed_by_mirror, next_restatement
 from replicator.model.table import TableSchema
 from replicator.model.truncate import Truncate
@@ -189,7 +192,10 @@ class QuarantineReplay(TableBatch):
         return events.join(F.broadcast(known), position, "left_anti")
 
     def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
-        """Return the events whose keys have no later change in the changelog, and whose rows no snapshot replaced."""
+        """Return the events whose keys have no later change in the changelog, and whose rows are still in the source.
+
+        Others are those that a snapshot replaced, and those of a table that was dropped and created again since.
+        """
         lake, schema = self.context.lake, self.schema.mirror
         changelog = lake.load(self.context.config.lake.changes_namespace, self.task.table.name)
         if changelog is None or base is None:
@@ -197,6 +203,10 @@ class QuarantineReplay(TableBatch):
         names, events = key_names(schema), self.events.frame
         if base.snapshot is not None and base.snapshot.is_initial:
             events = not_replaced(events, base.snapshot)
+        if (removed := self._of_earlier_tables()).num_rows:
+            events = events.join(
+                F.broadcast(local_frame(self.context.spark, removed)), ["partition", "offset"], "left_anti"
+            )
         ends = _next_offsets(base, self.task.topic)
         later = recorded_changes(lake, changelog, change_column(schema.names), schema.key, ends)
         keyed = events.where(F.col("op") != "t").select(
@@ -211,6 +221,22 @@ class QuarantineReplay(TableBatch):
         return self.events.filtered(
             events.join(F.broadcast(superseded), ["partition", "offset"], "left_anti")
         )
+
+    def _of_earlier_tables(self) -> pa.Table:
+        """Return partition and offset of the events from before the source table was last dropped and recreated."""
+        history, state = self.schema.history, self.progress.mirror_schema
+        at = -1 if state is None else state.at
+        recreated = max((i for i, v in enumerate(history.versions) if v.recreated and v.at <= at), default=0)
+        fields = ["partition", "offset", "position_key", "gtid", "ts_ms"]
+        # The events are few.
+        events = self.events.frame.select(*fields).toArrow()
+        keys, gtids, times = (events.column(name).to_pylist() for name in fields[2:])
+        earlier = [
+            key is not None
+            and history.index_of(PackedPosition(key, 0).unpack(gtid=gtid), time or 0) < recreated
+            for key, gtid, time in zip(keys, gtids, times, strict=True)
+        ]
+        return events.select(fields[:2]).filter(pa.array(earlier, pa.bool_()))
 
     def restatement(self, role: LakeRole, commit: int) -> Mapping[str, str | None]:
         """Return the property: the rows have earlier offsets than others that the tables contain."""
