@@ -194,6 +194,22 @@ def test_mirror_continues_from_an_earlier_position(lake: LakeHarness) -> None:
     assert len(lake.rows("orders", "shop_changes")) == 5
 
 
+def test_rebuild_in_place_refuses_to_lose_the_differences_that_a_later_reread_found(
+    lake: LakeHarness,
+) -> None:
+    lake.write([DEFINITION, created(1), created(2), created(3)])
+    mirror = lake.catch_up()
+    # The log lacks the rows of a re-read.
+    mirror.context.spark.sql("UPDATE lake.shop_changes.orders SET _change.op = 'h' WHERE id = 2")
+    with pytest.raises(UnsupportedChange, match=r"re-read or a repair .* after the position"):
+        rebuild(lake, mirror, as_of=at(101))
+    assert ids(lake) == [1, 2, 3]
+    rebuild(lake, mirror, as_of=at(101), to="then")
+    assert elsewhere(lake) == [1]
+    rebuild(lake, mirror, as_of=at(102))
+    assert ids(lake) == [1, 2]
+
+
 @pytest.mark.parametrize("cut", ["once", "each"])
 def test_columns_and_values_are_those_of_the_position(lake: LakeHarness, cut: str) -> None:
     a, b = ColumnSpec("a", "int"), ColumnSpec("b", "varchar", False, "it's")

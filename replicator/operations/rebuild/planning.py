@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from replicator.config import Config
 from replicator.errors import SchemaError, UnsupportedChange, UsageError
@@ -15,10 +16,11 @@ from replicator.model.as_of import Bound
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.patterns import matches
 from replicator.model.table import SOURCE_KEY
-from replicator.operations.rebuild.changes import Changes, order_changes, without_rows_before
+from replicator.operations.rebuild.changes import AT, Changes, is_before, order_changes, without_rows_before
 from replicator.operations.rebuild.markers import head_marker, marker_as_of, pending_snapshot
 from replicator.operations.rebuild.row_plan import ColumnPlan, RowPlan, has_changed_since, plan_rows
 from replicator.operations.rebuild.rows import rebuilt_rows
+from replicator.reread.publish import RECONCILED
 from replicator.schema.changes import SchemaState
 from replicator.schema.history import BEGINNING
 from replicator.schema.steps import STEPS_KEY, SchemaSteps, steps_before
@@ -143,6 +145,8 @@ def _planned(tables: SourceTables, rows: DataFrame, bound: Bound | None, *, in_p
     _check_columns(tables.changelog, is_mirror=False)
     if in_place:
         _check_in_place(tables, steps, bound)
+        if bound is not None:
+            _refuse_loss_of_differences(rows, bound)
     columns, retired = tuple(tables.changelog.engine_columns()), tables.state.retired
     until = None if bound is None else bound.position_key
     kept = () if tables.mirror is None else [k.at for k in tables.mirror.kept_rows()]
@@ -198,6 +202,20 @@ def _check_in_place(tables: SourceTables, steps: SchemaSteps, bound: Bound | Non
     if bound is not None and has_changed_since(steps, bound.position_key):
         raise UnsupportedChange(
             "its columns, its key, or rows without events, changed after the position", _ELSEWHERE
+        )
+
+
+def _refuse_loss_of_differences(rows: DataFrame, bound: Bound) -> None:
+    """Check that no re-read wrote differences after a bound: the log, from which the mirror would continue, lacks them.
+
+    Raises:
+        UnsupportedChange: one did.
+    """
+    reconciled = F.col(AT).getField("op") == RECONCILED
+    if not rows.where(reconciled & ~F.coalesce(is_before(bound), F.lit(False))).isEmpty():
+        raise UnsupportedChange(
+            "a re-read or a repair corrected rows after the position, and the log does not have these changes",
+            _ELSEWHERE,
         )
 
 
