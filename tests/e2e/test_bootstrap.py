@@ -82,6 +82,7 @@ def test_bootstrap_continues_after_a_kill_at_each_crash_point(
     mirrored.comparison.assert_changelogs()
 
 
+@pytest.mark.long
 def test_bootstrap_reads_each_value_as_events_have_it(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(tables=1, extra=BY_MIRROR)
     tables = [half for table in TABLES for half in halves(available(table, mirrored.database))]

@@ -74,6 +74,7 @@ def paused(mirror: MirrorProcess) -> set[str]:
     outcome='with `cascades = "reread"`, the child tables are read again; else the log tells their names',
     lost="the single changes in the changelog: it has the differences",
 )
+@pytest.mark.long
 def test_children_of_changed_parents_are_read_again(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(
         tables=0, seed_rows=False, extra=HEALING_MIRROR, source='cascades = "reread"', prepare=TABLES

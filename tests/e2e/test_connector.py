@@ -173,6 +173,7 @@ def test_unavailable_servers_are_logged_within_eight_seconds(mirrored: MirroredD
         assert mirror.stop() == 0
 
 
+@pytest.mark.long
 def test_run_until_caught_up_ends_only_when_the_mirror_is_current_with_the_source(
     mirrored: MirroredDatabase,
 ) -> None:

@@ -259,6 +259,7 @@ def test_a_table_whose_events_were_deleted_is_read_again_without_a_command(
     outcome="the table is read again from the source",
     lost="the single changes in the changelog: it has the differences",
 )
+@pytest.mark.long
 def test_a_table_whose_topic_was_recreated_is_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

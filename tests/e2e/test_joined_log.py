@@ -35,6 +35,7 @@ min_interval = "1 second"
     on="MySQL, Debezium, Kafka, archive",
     outcome="they are read from the archive",
 )
+@pytest.mark.long
 def test_mirror_continues_from_the_archive_after_kafka_has_deleted_its_events(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

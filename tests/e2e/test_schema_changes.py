@@ -285,6 +285,7 @@ def test_schema_change_of_every_kind_is_applied_by_its_policy_while_the_mirror_r
     assert "drop column a" in noted["c02_evolve"] or "add column a int" in noted["c02_evolve"]
 
 
+@pytest.mark.long
 def test_mirror_equals_the_source_when_only_statements_define_keys_and_names(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:

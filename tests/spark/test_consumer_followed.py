@@ -128,6 +128,7 @@ class SparkCopy:
         return copied(session, self.image, changes, feed.steps)
 
 
+@pytest.mark.long
 def test_spark_query_fails_until_its_program_is_told_which_rows_are_gone(
     lake: LakeHarness, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_mirror_in_s3_with_each_strategy(tmp_path: Path, bucket: Bucket, driver_
     on="S3 server (moto), S3FileIO, REST catalog; events by hand",
     outcome="all files are written with the credentials of the table",
 )
+@pytest.mark.long
 def test_mirror_in_s3_with_credentials_from_the_rest_catalog(tmp_path: Path, bucket: Bucket) -> None:
     write_archive(tmp_path)
     options = IO | {"s3.endpoint": bucket.options["s3.endpoint"]}

@@ -95,8 +95,8 @@ class Harness:
     ("later", "told"),
     [
         (recreation, "DROP TABLE and CREATE TABLE"),
-        (exchange, "an exchange of names with shop.bills"),
-        (replacement, "the renaming of shop.bills to it"),
+        (exchange, "RENAME TABLE `bills` TO `orders`"),
+        (replacement, "RENAME TABLE `bills` TO `orders`"),
         (renaming, "its renaming to shop.archived"),
     ],
 )
