@@ -11,6 +11,7 @@ import pytest
 from replicator.errors import CheckFailed, FencedError, UnsupportedChange, UsageError
 from replicator.lake.rebuilt_tables import REBUILT_KEY
 from replicator.model.as_of import parse_as_of
+from replicator.model.reread import DONE_KEY
 from replicator.operations.rebuild.rebuild import rebuild as command
 from replicator.operations.rebuild.rebuild import rebuild_tables
 from replicator.operations.rebuild.report import RebuildReport
@@ -194,14 +195,15 @@ def test_mirror_continues_from_an_earlier_position(lake: LakeHarness) -> None:
     assert len(lake.rows("orders", "shop_changes")) == 5
 
 
-def test_rebuild_in_place_refuses_to_lose_the_differences_that_a_later_reread_found(
-    lake: LakeHarness,
-) -> None:
+@pytest.mark.parametrize("op", ["h", "r"])
+def test_rebuild_in_place_refuses_to_lose_rows_that_the_mirror_read_later(lake: LakeHarness, op: str) -> None:
     lake.write([DEFINITION, created(1), created(2), created(3)])
     mirror = lake.catch_up()
     # The log lacks the rows of a re-read.
-    mirror.context.spark.sql("UPDATE lake.shop_changes.orders SET _change.op = 'h' WHERE id = 2")
-    with pytest.raises(UnsupportedChange, match=r"re-read or a repair .* after the position"):
+    sql = mirror.context.spark.sql
+    sql(f"UPDATE lake.shop_changes.orders SET _change.op = '{op}' WHERE id = 2")
+    sql(f"ALTER TABLE lake.shop_changes.orders SET TBLPROPERTIES ('{DONE_KEY}' = 'a request')")
+    with pytest.raises(UnsupportedChange, match="read or corrected rows after the position"):
         rebuild(lake, mirror, as_of=at(101))
     assert ids(lake) == [1, 2, 3]
     rebuild(lake, mirror, as_of=at(101), to="then")

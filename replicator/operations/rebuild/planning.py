@@ -15,12 +15,13 @@ from replicator.lake.ownership import refuse_foreign
 from replicator.model.as_of import Bound
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.patterns import matches
+from replicator.model.reread import DONE_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.operations.rebuild.changes import AT, Changes, is_before, order_changes, without_rows_before
 from replicator.operations.rebuild.markers import head_marker, marker_as_of, pending_snapshot
 from replicator.operations.rebuild.row_plan import ColumnPlan, RowPlan, has_changed_since, plan_rows
 from replicator.operations.rebuild.rows import rebuilt_rows
-from replicator.reread.publish import RECONCILED
+from replicator.reread.publish import RECONCILED, SNAPSHOT_READ
 from replicator.schema.changes import SchemaState
 from replicator.schema.history import BEGINNING
 from replicator.schema.steps import STEPS_KEY, SchemaSteps, steps_before
@@ -146,7 +147,7 @@ def _planned(tables: SourceTables, rows: DataFrame, bound: Bound | None, *, in_p
     if in_place:
         _check_in_place(tables, steps, bound)
         if bound is not None:
-            _refuse_loss_of_differences(rows, bound)
+            _refuse_loss_of_rows_read(tables.changelog, rows, bound)
     columns, retired = tuple(tables.changelog.engine_columns()), tables.state.retired
     until = None if bound is None else bound.position_key
     kept = () if tables.mirror is None else [k.at for k in tables.mirror.kept_rows()]
@@ -205,16 +206,17 @@ def _check_in_place(tables: SourceTables, steps: SchemaSteps, bound: Bound | Non
         )
 
 
-def _refuse_loss_of_differences(rows: DataFrame, bound: Bound) -> None:
-    """Check that no re-read wrote differences after a bound: the log, from which the mirror would continue, lacks them.
+def _refuse_loss_of_rows_read(changelog: LakeTable, rows: DataFrame, bound: Bound) -> None:
+    """Check that the mirror read no rows from the source after a bound: the log, from which it continues, lacks them.
 
     Raises:
-        UnsupportedChange: one did.
+        UnsupportedChange: it has, or may have: its first rows and those of a connector's snapshot have the same `op`.
     """
-    reconciled = F.col(AT).getField("op") == RECONCILED
-    if not rows.where(reconciled & ~F.coalesce(is_before(bound), F.lit(False))).isEmpty():
+    has_read = changelog.property(DONE_KEY) is not None
+    read = F.col(AT).getField("op").isin(RECONCILED, *([SNAPSHOT_READ] if has_read else []))
+    if not rows.where(read & ~F.coalesce(is_before(bound), F.lit(False))).isEmpty():
         raise UnsupportedChange(
-            "a re-read or a repair corrected rows after the position, and the log does not have these changes",
+            "the mirror read or corrected rows after the position, and the log does not have these changes",
             _ELSEWHERE,
         )
 
