@@ -81,8 +81,8 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
         refuse_loss(table, f"a repeated snapshot of {batch.task.table}")
     begun = [s.begins() for s in replacing] if at_once else []
     truncates += begun
-    # The marker knows where the parts of a snapshot in earlier batches begin.
-    reads = [*batch.stats.snapshots, *([] if base is None or base.snapshot is None else [base.snapshot])]
+    # The marker knows where a snapshot began in earlier batches. The last one counts that has the position of a row.
+    reads = [*([] if base is None or base.snapshot is None else [base.snapshot]), *batch.stats.snapshots]
     reset = TableReset(truncates, () if at_once else replacing, reads)
     effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
     return ResetPlan(reset, effective, snapshot, begun, written)

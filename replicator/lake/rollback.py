@@ -90,8 +90,11 @@ def go_back(lake: Lake, table: LakeTable, is_readable: Callable[[CommitMarker], 
 
 
 def _has_other_topic(earlier: CommitMarker, base: CommitMarker) -> bool:
-    """Return whether a topic was recreated since an earlier marker: then its offsets are not those of the log."""
-    return any(earlier.topic_ids.get(topic) != base.topic_ids.get(topic) for topic in earlier.progress)
+    """Return whether a topic was recreated since an earlier marker: then its offsets are not those of the log.
+
+    A marker from before the topic existed has no id of it.
+    """
+    return any(base.topic_ids.get(topic, known) != known for topic, known in earlier.topic_ids.items())
 
 
 def _line(lake: Lake, table: LakeTable) -> Iterator[LineSnapshot]:

@@ -137,7 +137,8 @@ class TableReread:
         table = self.request.table
         if not self.request.held or self._progress().schema_at is None:
             return
-        if (exchange := next_exchange(self._context, table)) is not None:
+        exchange = next_exchange(self._context, table)
+        if exchange is not None and self._context.ledger.progress(exchange.other).topics:
             raise UnsupportedChange(
                 f"{table} exchanged its name with {exchange.other}, and its mirror, which lacks earlier events, cannot "
                 "follow that",

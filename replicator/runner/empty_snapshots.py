@@ -163,7 +163,8 @@ class EmptySnapshots:
         """Return whether the mirror of a table may have, or get, rows from before the snapshot."""
         marker = checked_marker(self._context.ledger.progress(table))
         if marker is None:
-            return definition.is_repeated
+            # A changelog that begins now has nothing from before the snapshot.
+            return definition.is_repeated and not self._gets_changelog_only(table)
         if self._checks is None:
             # An earlier version of the engine filled the mirror. Whether that was before the snapshot is not known.
             return False
@@ -171,6 +172,14 @@ class EmptySnapshots:
         # The times of rows have whole seconds.
         has_rows = read is not None and read.position == definition.position
         return not has_rows or read is None or read.ts_ms + 1000 <= definition.ts_ms
+
+    def _gets_changelog_only(self, table: TableId) -> bool:
+        options, versions = (
+            self._context.config.table(str(table)),
+            self._context.schemas.history(table).versions,
+        )
+        has_key = bool(options.key) or not versions or bool(versions[-1].schema.key)
+        return options.keyless == "changelog" and not has_key
 
     def _snapshot_ms(self, table: TableId) -> int | None:
         marker = checked_marker(self._context.ledger.progress(table))

@@ -170,7 +170,9 @@ class TagKeeper:
         if self._record is not None and not any(t.is_open for t in self._tags if t.name == self._record.name):
             self._stop()
         config = self._context.config.tags
-        if (due := due_tag(self._tags, config.every, now_ms())) is not None:
+        due = due_tag(self._tags, config.every, now_ms())
+        # Until new tables are found and read, a tag would wait for them.
+        if due is not None and not (self.rereads is not None and self.rereads.any_left):
             self._write(due)
         for tag in expired_tags(self._tags, config.keep) if config.every is not None else ():
             self._write(replace(tag, state=TagState.DELETING))
@@ -230,7 +232,7 @@ class TagKeeper:
             return "; ".join(tag.problems.values())
         if tag.holds and tag.proven is None and time.monotonic() > self._started + _LONGEST_HOLD_S:
             return _NOT_CONFIRMED
-        if self.rereads is not None and (reason := self._reread_first(self.rereads)) is not None:
+        if self.rereads is not None and (reason := self._reread_first(self.rereads, tag)) is not None:
             return reason
         paused = {t: reason for t, reason in self._tables.paused.items() if t not in tag.settled}
         if record.skip_paused:
@@ -239,7 +241,7 @@ class TagKeeper:
             return None
         return next((f"{table} is paused: {reason}" for table, reason in sorted(paused.items())), None)
 
-    def _reread_first(self, rereads: Rereads) -> str | None:
+    def _reread_first(self, rereads: Rereads, tag: PendingTag) -> str | None:
         """Return why the tag cannot be made before tables are read again; these would wait for the tag.
 
         Raises:
@@ -256,7 +258,11 @@ class TagKeeper:
         for table in held:
             if self._context.ledger.progress(table).mirror is not None:
                 return f"{table} lacks changes until it has been read from the source"
-        waits = bool(held) or rereads.rewinds.any_left
+        # A new table has no request before the source is asked for it, which waits for the tag too.
+        topics: Offsets = {topic: {} for topic in tag.proven or tag.topics}
+        found = (self._tables.table_of(topic) for topic in self._tables.mirrored(topics))
+        new = any(rereads.holds(table) for table in found if table not in tag.settled)
+        waits = bool(held) or new or rereads.rewinds.any_left
         return _NOT_READ if waits and time.monotonic() > self._started + _LONGEST_HOLD_S else None
 
     def _fail(self, record: TagRecord, reason: str) -> None:

@@ -61,7 +61,13 @@ class Harness:
     """A re-read whose rows are all read, with mocks of log and lake."""
 
     def __init__(
-        self, tmp_path: Path, statements: list[bytes], *, reached: int = 5, held: bool = False
+        self,
+        tmp_path: Path,
+        statements: list[bytes],
+        *,
+        reached: int = 5,
+        held: bool = False,
+        has_others: bool = True,
     ) -> None:
         self.schemas = SchemaTracker(JsonFormat())
         for offset, value in enumerate(statements):
@@ -73,12 +79,13 @@ class Harness:
         # It gets no events if it is held, and follows all statements otherwise.
         mirrored_at = versions[0].at if held else versions[-1].at
         mirrored = Progress(marker, None, False, mirror_schema=SchemaState(mirrored_at))
+        absent = Progress(None, None, False)
         staged = Progress(marker, None, False, mirror_schema=SchemaState(read_at))
         context: Any = SimpleNamespace(
             config=minimal_config(tmp_path),
             schemas=self.schemas,
             log=Mock(),
-            ledger=Mock(progress=lambda _table: mirrored),
+            ledger=Mock(progress=lambda table: mirrored if has_others or table == TABLE else absent),
             exchanged=Exchanged(),
         )
         self.staging = Mock()
@@ -128,6 +135,14 @@ def test_paused_table_cannot_be_read_again_after_an_exchange_that_its_mirror_has
         harness.catch_up()
     with pytest.raises(UnsupportedChange, match="exchanged its name with"):
         harness.reread.start(Mock(), threading.Event())
+
+
+def test_paused_table_is_read_again_after_an_exchange_with_a_table_that_the_lake_lacks(
+    tmp_path: Path,
+) -> None:
+    harness = Harness(tmp_path, [*tables(), *exchange(400)], held=True, has_others=False)
+    with pytest.raises(RowsChanged):
+        harness.catch_up()
 
 
 def test_statement_about_another_table_does_not_count(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from replicator.model.binlog import ConnectorOffset
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.snapshot_checks import CLOCK_SKEW_MS, Awaited, SnapshotChecks
-from replicator.model.table import TableId
+from replicator.model.table import TableId, TableSchema
 from replicator.runner import empty_snapshots
 from replicator.runner.empty_snapshots import ConnectorView, EmptySnapshots, has_later_change, view_connector
 from replicator.schema.snapshot_definitions import SnapshotDefinition
@@ -107,6 +107,30 @@ def test_table_without_a_mirror_is_paused_if_its_changelog_may_lack_changes(
         assert 'keyless = "identity"' in error.hint
     # It is settled.
     assert not checked.is_waiting
+
+
+@pytest.mark.parametrize(("key", "is_checked"), [((), False), (("id",), True)])
+def test_changelog_that_begins_after_repeated_snapshots_lacks_nothing(
+    tmp_path: Path, key: tuple[str, ...], *, is_checked: bool
+) -> None:
+    config = minimal_config(tmp_path, table=[{"name": "shop.visits", "keyless": "changelog"}])
+    versions = [SimpleNamespace(schema=TableSchema((), key))]
+    tables = Mock()
+    tables.is_idle.return_value = False
+    context: Any = SimpleNamespace(
+        config=config,
+        schemas=Mock(revision=1, snapshot_definitions=lambda: {TABLE: WITHOUT_ROWS}),
+        ledger=Mock(progress=lambda _table: Progress(None, None, True, may_stand_alone=True), tables=()),
+        log=Mock(grows=True, topic_prefix="shop"),
+        lake=Mock(),
+    )
+    context.schemas.history.return_value = SimpleNamespace(versions=versions)
+    context.schemas.later_names.return_value = frozenset()
+    context.lake.namespace_properties.return_value = {}
+    checked = EmptySnapshots(context, tables)
+    checked.note()
+    recorded = context.lake.set_namespace_properties.call_args.args[1]
+    assert any("visits" in name for name in recorded) is is_checked
 
 
 def test_connector_is_viewed_through_kafka_connect(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -32,9 +33,9 @@ LOG = {
 class Harness:
     """A tag that is requested, and the re-reads of the same mirror; the connector has not confirmed its position."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, **sections: Any) -> None:
         source = {"url": "mysql://u@h/shop", "tables": ["*.*"]}
-        self.mirror = SchedulerHarness(tmp_path, log=LOG, source=source)
+        self.mirror = SchedulerHarness(tmp_path, log=LOG, source=source, **sections)
         self.properties: dict[str, str] = {}
         context = self.mirror.mirror.context
         self.mirror.lake.namespace_properties.side_effect = lambda _namespace: dict(self.properties)
@@ -111,6 +112,29 @@ def test_other_rereads_wait_for_the_tag(
 ) -> None:
     """Their tables get all events meanwhile."""
     monkeypatch.setattr(tags, "_LONGEST_HOLD_S", -1.0)
-    harness.mirror.markers["orders"] = CommitMarker("shop", 1, 1, {})
+    for topic in ENDS:
+        harness.mirror.markers[topic.rpartition(".")[2]] = CommitMarker("shop", 1, 1, {})
     end(harness)
     assert harness.result().state is TagState.STARTED
+
+
+def test_tag_waits_some_time_for_a_new_table_that_the_source_was_not_asked_for(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert harness.rereads.requests() == []
+    monkeypatch.setattr(Rereads, "holds", lambda _self, table: table == ORDERS)
+    assert harness.result().state is TagState.STARTED
+    monkeypatch.setattr(tags, "_LONGEST_HOLD_S", -1.0)
+    assert harness.result().state is TagState.FAILED
+
+
+def test_scheduled_tag_waits_until_tables_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(tmp_path, tags={"every": "1 hour"})
+    harness.store.forget(NOON)
+    assert harness.rereads.any_left
+    harness.tags.begin(ENDS)
+    assert harness.store.read() == []
+    monkeypatch.setattr(Rereads, "any_left", False)
+    harness.tags.poll_now()
+    harness.tags.begin(ENDS)
+    assert [tag.state for tag in harness.store.read()] == [TagState.STARTED]
