@@ -39,9 +39,9 @@ from replicator.batch.tag_boundary import (
 from replicator.batch.write_changelog import write_changelog
 from replicator.batch.write_mirror import write_mirror
 from replicator.config import TableOptions
-from replicator.errors import UnknownPast, UnsupportedChange
+from replicator.errors import UnknownPast, UnloggedChange, UnsupportedChange
 from replicator.lake.changelog_reader import has_repeated_offsets
-from replicator.lake.ledger import LakeRole
+from replicator.lake.ledger import LakeRole, Progress
 from replicator.lake.write_strategies import stage_pending
 from replicator.model.batch_stats import BatchStats, joined
 from replicator.model.table import TableId, TableSchema
@@ -249,6 +249,7 @@ def _evolve_without_events(context: MirrorContext, task: TableTask) -> BatchStat
             keeper.note_removal(LakeRole.CHANGELOG, changelog)
     if progress.mirror is None:
         return nothing
+    _refuse_late_recreation(context, task, progress)
     mirror = keeper.keep(LakeRole.MIRROR)
     if mirror is None:
         return nothing
@@ -262,6 +263,25 @@ def _evolve_without_events(context: MirrorContext, task: TableTask) -> BatchStat
     # Afterwards the mirror has a later state than any version, with which it would not be evolved again.
     keeper.note_removal(LakeRole.MIRROR, mirror)
     return nothing
+
+
+def _refuse_late_recreation(context: MirrorContext, task: TableTask, progress: Progress) -> None:
+    """Check that the mirror has no events of a table that was dropped and created again before its definition is known.
+
+    Its rows would be removed with the earlier ones.
+
+    Raises:
+        UnloggedChange: that is so.
+    """
+    marker, state = progress.mirror, progress.mirror_schema
+    if marker is None or marker.position is None or state is None:
+        return
+    later = context.schemas.history(task.table).after(state.at)
+    if any(v.recreated and v.start.is_before(marker.position, marker.watermark_ms or 0) for v in later):
+        raise UnloggedChange(
+            f"{task.table} was dropped and created again, and that became known after its later changes were applied",
+            f"read the table again: replicator heal {task.table}",
+        )
 
 
 def _stop_at_exchange(

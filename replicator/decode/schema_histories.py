@@ -167,11 +167,11 @@ class SchemaHistories:
         """
         dropped = definition.table.database
         present = [t for t, known in self._declared.items() if known and known[-1].schema is not None]
-        exact = [table for table in present if table.database == dropped]
-        for table in exact:
+        for table in [t for t in present if t.database == dropped]:
             self._add(replace(definition, table=table, whole_database=False))
+        is_exact = any(table.database == dropped for table, known in self._declared.items() if known)
         text = f"DROP DATABASE {quoted(dropped)}"
-        for table in present if not exact else ():
+        for table in present if not is_exact else ():
             if table.database.casefold() == dropped.casefold():
                 self._add_statement(
                     replace(definition, table=table, whole_database=False, only_statement=True, unlogged=text)
@@ -193,18 +193,13 @@ class SchemaHistories:
         old = definition.other_name
         if definition.schema is None or old is None or not (history := self._history(old)):
             return definition
-        own = history.versions_of_current_name
-        first_version = _first_of_present_table(history)
+        first_version = _first_of_present_table(history, definition)
         carried = history.carry(first_version, len(history.versions) - 1)
         copied = history.versions[first_version:]
         dropped = [name for name in copied[0].schema.names if name not in carried]
         renamed = [(was, now) for was, now in carried.items() if was != now]
         is_copy = is_copy_of(old, definition.table)
         unlogged = next((v.unlogged for v in copied if v.unlogged), None) if is_copy else None
-        # If names are exchanged, a table has its intermediate name for one version: its first name counts.
-        first = own[0].renamed_from
-        if len(own) > 1 or (first == definition.table and not self._was_renamed(definition.table, old)):
-            first = None
         return replace(
             definition,
             schema=_with_computed(definition.schema, copied),
@@ -212,8 +207,25 @@ class SchemaHistories:
             moves=ColumnMoves(tuple(renamed), tuple(dropped)),
             generated=_generated(history),
             unlogged=definition.unlogged or unlogged,
-            other_name=old if first is None else first,
+            other_name=self._name_before(old, copied, definition) or old,
         )
+
+    def _name_before(
+        self, other: TableId, versions: Sequence[SchemaVersion], new: TableDefinition
+    ) -> TableId | None:
+        """Return the name before `other` of a table that gets the name of `new`, if that one counts; else None.
+
+        It counts if the table gets it back, or if `other` is an intermediate name within one statement. `versions` are
+        those that the table has had as `other`.
+        """
+        begin = versions[0]
+        first = begin.renamed_from or begin.replaced
+        if first is None or begin.recreated or len(versions) > 1:
+            return None
+        is_intermediate = begin.at == new.at
+        if first == new.table:
+            return None if is_intermediate or not self._was_renamed(first, other) else first
+        return first if is_intermediate else None
 
     def _was_renamed(self, table: TableId, new: TableId) -> bool:
         """Return whether no table has had this name since one was renamed from it to `new`."""
@@ -273,10 +285,18 @@ def _folded(table: TableId) -> tuple[str, str]:
     return table.database.casefold(), table.name.casefold()
 
 
-def _first_of_present_table(history: SchemaHistory) -> int:
-    """Return the index of the first version of the table that has the name now: tools use a name again."""
-    versions = history.versions
-    return max((i for i in range(history.own, len(versions)) if versions[i].recreated), default=history.own)
+def _first_of_present_table(history: SchemaHistory, new: TableDefinition) -> int:
+    """Return the index of the first version of the table that has the name now: tools use a name again.
+
+    Another table begins where one was created, or took over the name, except in the same exchange of names as `new`.
+    """
+    exchange = new.at, new.table
+    begins = (
+        i
+        for i, v in enumerate(history.versions)
+        if i >= history.own and (v.recreated or (v.replaced is not None and (v.at, v.replaced) != exchange))
+    )
+    return max(begins, default=history.own)
 
 
 def _generated(history: SchemaHistory) -> dict[str, bool]:

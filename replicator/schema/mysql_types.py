@@ -142,9 +142,14 @@ def _text(t: Declared) -> str:
 
 CHARS: Final = ("CHAR", "NCHAR", "CHARACTER", "NATIONAL CHAR", "NATIONAL CHARACTER")
 """MySQL's names of the type CHAR."""
+VARCHARS: Final = (
+    *("VARCHAR", "NVARCHAR", "VARCHARACTER", "CHARACTER VARYING", "CHAR VARYING", "NATIONAL VARCHAR"),
+    *("NATIONAL CHARACTER VARYING", "NATIONAL CHAR VARYING", "NCHAR VARCHAR", "NCHAR VARYING"),
+)
+"""MySQL's names of the type VARCHAR."""
 TEXTS: Final = (
     *CHARS,
-    *("VARCHAR", "NVARCHAR", "CHARACTER VARYING", "NATIONAL VARCHAR", "CHAR VARYING"),
+    *VARCHARS,
     *("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "LONG", "LONG VARCHAR"),
 )
 """MySQL's names of the types of text."""

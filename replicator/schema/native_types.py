@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Final
 
 from replicator.model.types import MAX_DECIMAL_PRECISION
-from replicator.schema.mysql_types import CHARS, DECIMALS, GEOMETRIES, TEXTS
+from replicator.schema.mysql_types import CHARS, DECIMALS, GEOMETRIES, TEXTS, VARCHARS
 
 BYTES: Final = frozenset({"BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
 _NATIVE: Final = re.compile(
@@ -33,6 +33,8 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     "FLOAT4": "FLOAT",
     **dict.fromkeys(("FLOAT8", "DOUBLE PRECISION"), "DOUBLE"),
     **dict.fromkeys(CHARS, "CHAR"),
+    **dict.fromkeys(VARCHARS, "VARCHAR"),
+    **dict.fromkeys(("LONG", "LONG VARCHAR"), "MEDIUMTEXT"),
     "CHAR BYTE": "BINARY",
     "LONG VARBINARY": "MEDIUMBLOB",
 }

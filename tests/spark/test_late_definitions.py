@@ -193,3 +193,15 @@ def test_events_that_carry_their_schema_do_not_wait(growing: LakeHarness) -> Non
     advance(mirror)
     assert not mirror.failing
     assert rows(growing) == [(1, "a", None), (2, "b", "b@")]
+
+
+@pytest.mark.parametrize("newest", [130, 180], ids=["in time", "late"])
+def test_rows_of_a_recreated_table_are_not_removed_if_that_becomes_known_late(
+    lake: LakeHarness, newest: int
+) -> None:
+    lake.write([defined(4, ID, NAME), change(101, id=1, name="a"), change(newest, id=2, name="b")])
+    lake.catch_up()
+    lake.write([defined(150, ID, NAME, kind="DROP"), defined(160, ID, NAME)])
+    paused = "".join(lake.catch_up().summary().paused.values())
+    assert ("became known after its later changes" in paused) is (newest > 150)
+    assert len(rows(lake)) == (2 if newest > 150 else 0)

@@ -115,6 +115,7 @@ def test_database_in_another_letter_case_may_be_the_same(source: Source) -> None
 
 def test_database_in_exactly_that_letter_case_is_meant(source: Source) -> None:
     source.create("t", "Shop")
-    source.drop_database("Shop")
+    record = source.drop_database("Shop")
+    source.apply(record)
     assert source.is_gone("t", "Shop")
     assert [v.unlogged for v in source.histories.history(TableId("shop", "t")).versions] == [None]

@@ -3,6 +3,7 @@
 import pytest
 
 from replicator.model.types import BINARY, INT, LONG, STRING, LakeType, decimal
+from replicator.schema import mysql_types
 from replicator.schema.conversions import needs_rewrite, rewriting, unfit_values
 
 
@@ -28,6 +29,12 @@ def test_trailing_spaces_are_removed_whatever_the_type_is_called(name: str) -> N
     assert needs_rewrite(STRING, STRING, "VARCHAR(20)", f"{name}(20)")
     assert rewriting(STRING, STRING, "VARCHAR(20)", f"{name}(20)") == "RTRIM({0})"
     assert not needs_rewrite(STRING, STRING, "CHAR(20)", f"{name}(20)")
+
+
+@pytest.mark.parametrize("name", mysql_types.VARCHARS)
+def test_names_of_one_type_have_the_same_values(name: str) -> None:
+    assert not needs_rewrite(STRING, STRING, f"{name}(80)", "VARCHAR(80) CHARACTER SET utf8mb4")
+    assert unfit_values(f"{name}(80)", "VARCHAR(40)") != []
 
 
 @pytest.mark.parametrize(
