@@ -425,6 +425,7 @@ def load_parts(folder: Path) -> list[PartState]:
     on="MySQL, Debezium, Kafka",
     outcome="the archive has each event once",
 )
+@pytest.mark.long
 def test_import_has_each_event_once_when_the_connector_stands_still(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:
