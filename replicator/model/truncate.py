@@ -1,8 +1,8 @@
 """TRUNCATE TABLE, and the changes that it undoes.
 
 The event has no key, so it is in only one partition of the table's topic. In that partition, offsets order it against
-in the others, only GTIDs, positions and times of the source do. With several partitions, changes from before a truncate
-may thus arrive after it, and later ones before it.
+changes; in the others, only GTIDs, positions and times of the source do. With several partitions, changes from before a
+truncate may thus arrive after it, and later ones before it.
 """
 
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ from replicator.model.binlog import ConnectorOffset
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.snapshot_checks import CLOCK_SKEW_MS, Awaited, SnapshotChecks, checks_in
 from replicator.model.table import TableId, topic_name
-from replicator.runner.table_states import TableStates
+from replicator.runner.table_states import TableStates, gets_mirror
 from replicator.schema.snapshot_definitions import SnapshotDefinition
 from replicator.sources.connector_settings import connect_client
 
@@ -164,7 +164,7 @@ class EmptySnapshots:
         marker = checked_marker(self._context.ledger.progress(table))
         if marker is None:
             # A changelog that begins now has nothing from before the snapshot.
-            return definition.is_repeated and not self._gets_changelog_only(table)
+            return definition.is_repeated and gets_mirror(self._context, table)
         if self._checks is None:
             # An earlier version of the engine filled the mirror. Whether that was before the snapshot is not known.
             return False
@@ -172,14 +172,6 @@ class EmptySnapshots:
         # The times of rows have whole seconds.
         has_rows = read is not None and read.position == definition.position
         return not has_rows or read is None or read.ts_ms + 1000 <= definition.ts_ms
-
-    def _gets_changelog_only(self, table: TableId) -> bool:
-        options, versions = (
-            self._context.config.table(str(table)),
-            self._context.schemas.history(table).versions,
-        )
-        has_key = bool(options.key) or not versions or bool(versions[-1].schema.key)
-        return options.keyless == "changelog" and not has_key
 
     def _snapshot_ms(self, table: TableId) -> int | None:
         marker = checked_marker(self._context.ledger.progress(table))

@@ -38,7 +38,7 @@ from replicator.runner.left_out import LEFT_OUT, LeftOutTables
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.retries import Retries
 from replicator.runner.rewinds import Rewinds
-from replicator.runner.table_states import TableStates
+from replicator.runner.table_states import TableStates, gets_mirror
 from replicator.schema.evolution import heals_rows
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch, get_logger
@@ -117,7 +117,7 @@ class Rereads:
         if request is not None:
             return request.held
         # The topic of a new table may have only the changes since the connector was registered.
-        return self._reads_new_tables and self._is_new(table) and self._gets_mirror(table)
+        return self._reads_new_tables and self._is_new(table) and gets_mirror(self._context, table)
 
     def requests(self) -> list[Request]:
         """Return the requests that this process carries out or has carried out."""
@@ -405,7 +405,7 @@ class Rereads:
                 if t not in self._tables.paused
                 and self._is_new(t)
                 and self._tables.is_readable(t)
-                and self._gets_mirror(t)
+                and gets_mirror(self._context, t)
             ]
             self.request((t for t in new if t not in self._failed), "new table")
         if self._discovery is None and time.monotonic() >= self._discovered + _DISCOVERY_S:
@@ -420,13 +420,6 @@ class Rereads:
         except LakeUnavailable:
             return True
         return all(p.mirror is None and p.changelog is None for p in progress)
-
-    def _gets_mirror(self, table: TableId) -> bool:
-        """Return whether a table gets a mirror, as far as its definition is known; without a key it may get none."""
-        if self._context.config.table(str(table)).keyless == "identity":
-            return True
-        versions = self._context.schemas.history(table).versions
-        return not versions or bool(versions[-1].schema.key or self._context.config.table(str(table)).key)
 
     def _retry(self, table: TableId, reread: TableReread, error: Exception) -> None:
         """Count a failure; the re-read is tried again some times, and then fails.

@@ -440,3 +440,9 @@ class TableStates:
 def _named(hint: str | None, table: TableId) -> str | None:
     """Return a next step whose commands name the table, so that they can be copied."""
     return None if hint is None else hint.replace("DATABASE.TABLE", str(table))
+
+
+def gets_mirror(context: MirrorContext, table: TableId) -> bool:
+    """Return whether a table gets a mirror, as far as its definition is known; without a key it may get none."""
+    options, versions = context.config.table(str(table)), context.schemas.history(table).versions
+    return options.keyless == "identity" or not versions or bool(versions[-1].schema.key or options.key)
