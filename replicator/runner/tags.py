@@ -258,12 +258,13 @@ class TagKeeper:
         for table in held:
             if self._context.ledger.progress(table).mirror is not None:
                 return f"{table} lacks changes until it has been read from the source"
+        if time.monotonic() <= self._started + _LONGEST_HOLD_S:
+            return None
         # A new table has no request before the source is asked for it, which waits for the tag too.
         topics: Offsets = {topic: {} for topic in tag.proven or tag.topics}
         found = (self._tables.table_of(topic) for topic in self._tables.mirrored(topics))
         new = any(rereads.holds(table) for table in found if table not in tag.settled)
-        waits = bool(held) or new or rereads.rewinds.any_left
-        return _NOT_READ if waits and time.monotonic() > self._started + _LONGEST_HOLD_S else None
+        return _NOT_READ if held or new or rereads.rewinds.any_left else None
 
     def _fail(self, record: TagRecord, reason: str) -> None:
         self._stop()
