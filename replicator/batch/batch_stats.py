@@ -6,10 +6,14 @@ these are. Snapshot reads (op r) have the position of their snapshot and are nev
 
 An event that cannot be decoded is a redelivered one if its position is before the furthest event: the lake has it, or
 it went to quarantine when it came first. Its schema may be older than all that later events can have.
+
+If the connector takes its initial snapshot again, the rows replace those of the table. The changes that follow them in
+their partition are new, whether or not they were delivered before: a replica that lagged did not have them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -17,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
-from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
-from replicator.batch.redelivery import Binlog, is_later_transaction
+from replicator.batch.partition_scan import Flags, PartitionScan, duplicate_ranges
+from replicator.batch.redelivery import Binlog, EventPosition, is_later_transaction
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.model.batch_stats import (
     BAD_CODE,
@@ -91,6 +95,7 @@ def collect_stats(
         begins_with_snapshot=any(p.begins_with_snapshot for p in partitions)
         and all(p.has_beginning for p in partitions),
         resumed=next((p.resumed for p in partitions if p.resumed is not None), None),
+        before_snapshot=next((p.before_snapshot for p in partitions if p.before_snapshot is not None), None),
         last_changes={
             r.partition: p.last_change
             for r, p in zip(ranges, partitions, strict=True)
@@ -112,6 +117,7 @@ class _PartitionStats:
             the row that is marked as the first one.
         last_change: offset of the last change; None if there is none.
         resumed: see `BatchStats`.
+        before_snapshot: see `BatchStats`.
     """
 
     progress: PartitionProgress
@@ -122,6 +128,7 @@ class _PartitionStats:
     has_beginning: bool
     last_change: int | None
     resumed: SourcePosition | None
+    before_snapshot: SourcePosition | None
 
 
 def _partition_stats(
@@ -134,28 +141,96 @@ def _partition_stats(
     rows = np.flatnonzero(numbers["partition"] == r.partition)
     rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
     codes = numbers["code"][rows]
-    changes = rows[(codes > OP_CODES["r"]) & (codes < BAD_CODE)]
-    events = {name: values[changes] for name, values in numbers.items()}
-    scan = PartitionScan(r.partition, events, before.high_water if before else None, details, binlog)
-    found = scan.run()
-    flags, high_water = found.repeated, found.high_water
+    high_water = before.high_water if before else None
+    found, before_snapshot = list[_Scanned](), None
+    for part, snapshot in _parted_by_snapshots(numbers, rows):
+        if snapshot is not None and high_water is not None:
+            high_water = replace(high_water, snapshot=snapshot)
+        if high_water is not None and high_water.snapshot is not None:
+            before_snapshot = before_snapshot or _change_before(numbers, part, high_water.snapshot)
+        found.append(_scan(numbers, part, r.partition, high_water, details, binlog))
+        high_water = found[-1].high_water
+    repeated = np.concatenate([rows[:0], *(part.repeated for part in found)])
+    resumed = next((part.resumed for part in found if part.resumed is not None), None)
     if high_water is not None and (codes >= BAD_CODE).any():
         # The lake lacks these. If one comes again and can be decoded then, its position must decide: it may be older.
         high_water = replace(high_water, transactions=SeenTransactions())
-    bad = _repeated_bad(numbers, rows, before.high_water if before else None)
-    if len(bad) and high_water is not None and high_water.position.gtid is not None:
-        bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, r.partition, details)]
-    repeated = np.concatenate([changes[flags], bad])
+    changes = rows[_is_change(codes)]
     return _PartitionStats(
         PartitionProgress(r.end, high_water),
         repeated,
-        len(bad),
+        int((numbers["code"][repeated] == BAD_CODE).sum()),
         duplicate_ranges(r.partition, numbers["offset"][rows], np.isin(rows, repeated)),
         len(rows) > 0 and int(codes[0]) in _SNAPSHOT_CODES,
         r.start == 0 or len(rows) == 0 or int(codes[0]) == FIRST_READ_CODE,
         int(numbers["offset"][changes[-1]]) if len(changes) else None,
-        None if (at := found.resumed) is None else at.packed.unpack(None, at.server_id, at.gtid),
+        None if resumed is None else resumed.packed.unpack(None, resumed.server_id, resumed.gtid),
+        before_snapshot,
     )
+
+
+def _is_change(codes: Longs) -> Flags:
+    return (codes > OP_CODES["r"]) & (codes < BAD_CODE)
+
+
+def _parted_by_snapshots(
+    numbers: Mapping[str, Longs], rows: Rows
+) -> Iterator[tuple[Rows, SourcePosition | None]]:
+    """Divide the events of a partition, in offset order, before each run of rows of initial snapshots.
+
+    Yield the events of each part, and the position of the snapshot with whose rows it begins; None if it does not.
+    """
+    reads = np.isin(numbers["code"][rows], _SNAPSHOT_CODES) & (numbers["server_id"][rows] == 0)
+    begins = np.flatnonzero(reads & ~np.concatenate([[False], reads[:-1]])) if len(rows) else rows
+    edges = np.unique([0, *begins, len(rows)])
+    for begin, end in pairwise(edges.tolist()):
+        read = rows[begin:end][reads[begin:end]]
+        position = PackedPosition(int(numbers["position_key"][read[-1]]), 0).unpack() if len(read) else None
+        yield rows[begin:end], position
+
+
+@dataclass(frozen=True, slots=True)
+class _Scanned:
+    """What a scan of successive events of a partition has found; the attributes are those of `ScannedEvents`.
+
+    `repeated` has the row numbers of redelivered events, also of those that cannot be decoded.
+    """
+
+    repeated: Rows
+    high_water: HighWater | None
+    resumed: EventPosition | None
+
+
+def _scan(
+    numbers: Mapping[str, Longs],
+    rows: Rows,
+    partition: int,
+    before: HighWater | None,
+    details: EventDetails,
+    binlog: Binlog,
+) -> _Scanned:
+    changes = rows[_is_change(numbers["code"][rows])]
+    events = {name: values[changes] for name, values in numbers.items()}
+    known = None if before is None or before.snapshot is not None else before
+    found = PartitionScan(partition, events, known, details, binlog).run()
+    high_water = found.high_water if len(changes) else before
+    bad = _repeated_bad(numbers, rows, known)
+    if len(bad) and high_water is not None and high_water.position.gtid is not None:
+        bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, partition, details)]
+    return _Scanned(np.concatenate([changes[found.repeated], bad]), high_water, found.resumed)
+
+
+def _change_before(
+    numbers: Mapping[str, Longs], rows: Rows, snapshot: SourcePosition
+) -> SourcePosition | None:
+    """Return the position of the first change if it lies before that of a snapshot."""
+    changes = rows[_is_change(numbers["code"][rows])]
+    if not len(changes):
+        return None
+    packed = PackedPosition(*(int(numbers[name][changes[0]]) for name in ("position_key", "row_key")))
+    if packed.position_key >= PackedPosition.pack(snapshot).position_key:
+        return None
+    return packed.unpack(None, int(numbers["server_id"][changes[0]]))
 
 
 def _repeated_bad(numbers: Mapping[str, Longs], rows: Rows, before: HighWater | None) -> Rows:

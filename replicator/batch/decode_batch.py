@@ -23,7 +23,7 @@ from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
 from replicator.decode.schema_resolution import ResolvedSchema
-from replicator.errors import MissingKey, MissingSchema, UnknownWriter
+from replicator.errors import MissingKey, MissingSchema, UnknownPast, UnknownWriter
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA, BatchStats
 from replicator.model.commit_marker import OffsetRange, PartitionProgress
@@ -51,6 +51,7 @@ def decode_batch(
         LateDefinition: events without a schema have other columns than the known definition.
         TransactionsNotNumbered: nothing tells whether an event was delivered before.
         TransactionInterrupted: as above, because of a fail-over.
+        UnknownPast: a repeated snapshot may have rows that changes after it insert, and the table has no key.
     """
     options = context.config.table(str(task.table))
     try:
@@ -194,6 +195,9 @@ def _since(context: MirrorContext, before: Mapping[int, PartitionProgress], task
     """Return the `at` of the oldest schema version that events of this batch may have; None if unknown."""
     history = context.schemas.history(task.table)
     highs = [p.high_water if (p := before.get(r.partition)) else None for r in task.ranges]
+    if any(high is not None and high.snapshot is not None for high in highs):
+        # Changes after a snapshot of a replica that lags may be older.
+        return None
     known = [history.index_of(high.position, high.ts_ms) for high in highs if high is not None]
     return history.versions[min(known)].at if history and known and len(known) == len(highs) else None
 
@@ -220,11 +224,23 @@ def _decode(
     for_changelog = options.changelog or not schema.source.key
     decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
     events, stats = _with_stats(context, _events(context, task, decoding), task, before, schema)
-    if stats.resumed is not None and not schema.source.key and options.keyless == "identity":
+    if not schema.source.key and options.keyless == "identity":
         # Equal rows are counted, so an event that is applied twice would leave a row too many.
-        events.release()
-        raise interrupted(stats.resumed)
+        if stats.resumed is not None:
+            events.release()
+            raise interrupted(stats.resumed)
+        if stats.before_snapshot is not None:
+            events.release()
+            raise _read_by_snapshot(task, stats.before_snapshot)
     return DecodedBatch(context, task, options, events, schema, stats)
+
+
+def _read_by_snapshot(task: TableTask, position: SourcePosition) -> UnknownPast:
+    return UnknownPast(
+        f"the connector took a snapshot of {task.table} and then sent changes from {position} on, which is before the "
+        "snapshot; the table has no key, so it is not known whether the snapshot has their rows",
+        f"read the table again: replicator heal {task.table}",
+    )
 
 
 def _events(context: MirrorContext, task: TableTask, decoding: Decoding) -> MaterializedEvents:

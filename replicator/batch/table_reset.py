@@ -13,7 +13,7 @@ from replicator.lake.foreign_columns import refuse_loss
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.snapshot import SnapshotRead, follow
-from replicator.model.truncate import Truncate
+from replicator.model.truncate import SKEW_MS, Truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     """Return how `batch` resets the mirror `table`, whose newest marker is `base`.
 
     Raises:
-        UnknownPast: an ad-hoc snapshot read rows again, and the table has no key.
+        UnknownPast: an ad-hoc snapshot read rows again, and the table has no key; or it is not known which changes a
+            repeated snapshot has.
         ForeignColumns: a snapshot replaces rows in which others wrote values of their own columns.
     """
     written = batch.written_offsets(base)
@@ -77,6 +78,8 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     if batch.is_in_log_order:
         snapshot, replacing = _snapshots(batch, base, written, at_once=at_once)
     _refuse_unordered(batch, base, replacing)
+    if snapshot is not None and snapshot.repeated:
+        _refuse_sent_again(batch, base, snapshot)
     if replacing:
         refuse_loss(table, f"a repeated snapshot of {batch.task.table}")
     begun = [s.begins() for s in replacing] if at_once else []
@@ -143,6 +146,23 @@ def _is_over(
         if n not in snapshot.starts and p.high_water is not None
     ]
     return not _goes_back(snapshot, base) and any(high.position > snapshot.position for high in others)
+
+
+def _refuse_sent_again(batch: TableBatch, base: CommitMarker | None, snapshot: SnapshotRead) -> None:
+    """Raise UnknownPast if changes came again in a partition that tells nothing of a repeated snapshot.
+
+    If the snapshot is of a replica that lagged, its rows lack these changes. Changes that are later than it show that
+    the connector has gone on since, so that others that come again are ordinary repeated ones.
+    """
+    known = {} if base is None else base.progress.get(batch.task.topic, {})
+    for partition in {d.partition for d in batch.stats.duplicates} - snapshot.starts.keys():
+        before = known[partition].high_water if partition in known else None
+        if before is None or before.ts_ms <= snapshot.ts_ms + SKEW_MS:
+            raise UnknownPast(
+                f"changes of {batch.task.table} came again in partition {partition}, in which a repeated snapshot has "
+                "no rows; if the snapshot is of a replica that lagged, its rows lack them",
+                f"read the table again: replicator heal {batch.task.table}",
+            )
 
 
 def _goes_back(snapshot: SnapshotRead, base: CommitMarker | None) -> bool:

@@ -67,6 +67,9 @@ class HighWater:
         assumed_plain: whether events at `position` were dropped under the assumption that it is not that of a
             compressed transaction.
         transactions: the transactions that were seen. Rebuilt tables, and markers of older versions, have none.
+        snapshot: position of a snapshot of the whole table whose rows came after the furthest event, and no change
+            since; otherwise None. If the snapshot is of a replica that lagged, the rows lack changes that were
+            delivered before. So the changes that follow the rows are new.
     """
 
     position: SourcePosition
@@ -80,6 +83,7 @@ class HighWater:
     replayed_count: int | None = None
     assumed_plain: bool = False
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
+    snapshot: SourcePosition | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -94,6 +98,7 @@ class HighWater:
             "resent": self.replayed_count,
             "assumed": self.assumed_plain,
             "transactions": self.transactions.to_json(),
+            **({} if self.snapshot is None else {"snapshot": self.snapshot.to_json()}),
         }
 
     @classmethod
@@ -113,6 +118,7 @@ class HighWater:
             SeenTransactions.from_json(value["transactions"])
             if "transactions" in value
             else SeenTransactions(),
+            SourcePosition.from_json(value["snapshot"]) if "snapshot" in value else None,
         )
 
 

@@ -26,6 +26,7 @@ class SnapshotRead:
         starts: partition → offset of its first row.
         end: partition and offset of its last row; None until that was observed.
         replaces_rows: whether the table had rows before, of which those that the snapshot lacks must still be deleted.
+        repeated: whether the table had rows when it began.
         has_first: whether this part of it has the row that is marked as the first one; not kept in markers.
     """
 
@@ -34,6 +35,7 @@ class SnapshotRead:
     starts: Mapping[int, int]
     end: tuple[int, int] | None = None
     replaces_rows: bool = False
+    repeated: bool = False
     has_first: bool = field(default=False, compare=False)
 
     @property
@@ -66,6 +68,7 @@ class SnapshotRead:
             "starts": {str(partition): offset for partition, offset in self.starts.items()},
             "end": None if self.end is None else list(self.end),
             "anew": self.replaces_rows,
+            "repeated": self.repeated,
         }
 
     @classmethod
@@ -76,6 +79,7 @@ class SnapshotRead:
             {int(partition): offset for partition, offset in value["starts"].items()},
             None if value["end"] is None else (value["end"][0], value["end"][1]),
             value["anew"],
+            value.get("repeated", False),
         )
 
 
@@ -110,6 +114,7 @@ def follow(
         if known is not None and snapshot.is_of(known):
             known = known.continued_by(snapshot)
         else:
-            known = replace(snapshot, replaces_rows=filled or known is not None)
+            repeated = filled or known is not None
+            known = replace(snapshot, replaces_rows=repeated, repeated=repeated)
         known = settled(known, over=is_over(known))
     return None if known is None else settled(known, over=is_over(known)), replacing

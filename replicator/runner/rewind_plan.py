@@ -56,6 +56,8 @@ def lost_table(
     known = marker.progress.get(topic, {}).get(partition)
     if known is None or known.high_water is None:
         return LostTable(table, None, "the lake has no position of it in the binlog")
+    if known.high_water.snapshot is not None:
+        return LostTable(table, None, "its last event is from before a snapshot")
     if marker.topic_ids.get(topic, topic_id) != topic_id:
         return LostTable(table, None, "its topic was deleted and recreated")
     if known.next_offset >= begin:
@@ -96,9 +98,8 @@ def plan_rewind(
         else:
             files[entry.table] = found
     start = min(files.values(), default=0)
-    foreign = [other for other in others if _is_foreign(other, logs, start)] if files else []
-    if foreign:
-        told = f"other tables have changes of another server, such as {foreign[0].position}"
+    told = next((t for other in others if (t := _unrecognized(other, logs, start))), None) if files else None
+    if told is not None:
         refused |= dict.fromkeys(files, told)
         files = {}
     if not files:
@@ -140,11 +141,14 @@ def _is_of(position: SourcePosition, logs: BinaryLogs) -> bool:
     return not uuid or uuid == logs.server_uuid.lower()
 
 
-def _is_foreign(reached: HighWater, logs: BinaryLogs, start: int) -> bool:
-    """Return whether an event of another server may lie in the binlogs from number `start` on.
-
-    Such an event would not be recognized when it is sent again.
-    """
+def _unrecognized(reached: HighWater, logs: BinaryLogs, start: int) -> str | None:
+    """Return why events of another table would not be recognized if they came again from binlog number `start` on."""
     position = reached.position
     number = binlog_number(position.file) if position.file else 0
-    return position.server_id != logs.server_id and number >= start
+    if number < start:
+        return None
+    if position.server_id != logs.server_id:
+        return f"other tables have changes of another server, such as {position}"
+    if reached.snapshot is not None:
+        return f"the connector took a snapshot after the last change of another table, {position}"
+    return None

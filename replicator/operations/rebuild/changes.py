@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from replicator.batch.table_reset import TableReset
@@ -24,6 +25,8 @@ from replicator.model.types import spark_sql_name
 _STRUCT_FIELDS: Final = frozenset(name for name, _ in CHANGE_FIELDS)
 _META: Final = ("kind", "op", "server_id", "gtid", "partition", "offset")
 _NO_PARTITION: Final = -1
+_BLOCK_SHIFT: Final = 20
+"""Offsets of a partition are compared in blocks of about a million, each in one task."""
 AT: Final = "at"
 """Column with the struct of a change: `_META`, and position_key, row_key, row, file and ts_ms."""
 VALUES: Final = "v"
@@ -101,7 +104,7 @@ def order_changes(
 ) -> Changes:
     """Return the changes up to `bound` (all without it), in their order, and what reset the table.
 
-    Positions order the changes of one server. If there are several servers, or if the binlog was reset, offsets do,
+    Positions order the changes of one binlog. If there are several servers, or if the binlog was reset, offsets do,
     which requires that all events are of one topic.
 
     Args:
@@ -112,7 +115,7 @@ def order_changes(
     Raises:
         UnsupportedChange: the order is not certain.
     """
-    by_position = _positions_are_comparable(rows)
+    by_position = _positions_are_comparable(rows) and (len(marker.progress) > 1 or not _go_back(rows))
     if not by_position:
         if bound is not None:
             raise UnsupportedChange(
@@ -140,7 +143,7 @@ def without_rows_before(changes: Changes, at: int) -> Changes:
 
 
 def _positions_are_comparable(rows: DataFrame) -> bool:
-    """Return whether all changes are of one server whose binlog was not reset: then its files ascend in time."""
+    """Return whether all changes have one server id, and its files ascend in time: the binlog was not reset."""
     at = F.col(AT)
     files = (
         rows.where(at.getField("op") != "r")
@@ -161,6 +164,42 @@ def _positions_are_comparable(rows: DataFrame) -> bool:
             return False
         latest = max(row.last, latest or row.last)
     return len(servers) <= 1
+
+
+def _go_back(rows: DataFrame) -> bool:
+    """Return whether positions go back in the order of offsets: then they are of two binlogs.
+
+    Replicas keep the id of the server that executed a change, so the binlogs of two servers may have the same one. If
+    an offset occurs twice, the topic was recreated, and offsets tell no order.
+    """
+    at = F.col(AT)
+    key = F.when(at.getField("op") != "r", at.getField("position_key"))
+    offset = at.getField("offset")
+    events = rows.where(at.getField("kind") != "UPDATE_BEFORE").select(
+        at.getField("partition").alias("partition"),
+        F.shiftright(offset, _BLOCK_SHIFT).alias("block"),
+        offset.alias("offset"),
+        key.alias("key"),
+    )
+    order = Window.partitionBy("partition", "block").orderBy("offset")
+    earlier = order.rowsBetween(Window.unboundedPreceding, -1)
+    changed = F.when(F.col("key").isNotNull(), F.col("offset"))
+    blocks = (
+        events.withColumn("twice", F.lag("offset").over(order) == F.col("offset"))
+        .withColumn("back", F.last("key", ignorenulls=True).over(earlier) > F.col("key"))
+        .groupBy("partition", "block")
+        .agg(
+            F.max("twice").alias("twice"),
+            F.max("back").alias("back"),
+            F.min_by("key", changed).alias("first"),
+            F.max_by("key", changed).alias("last"),
+        )
+        .orderBy("partition", "block")
+        .collect()
+    )
+    with_changes = [block for block in blocks if block.first is not None]
+    between = any(a.partition == b.partition and a.last > b.first for a, b in pairwise(with_changes))
+    return (between or any(block.back for block in blocks)) and not any(block.twice for block in blocks)
 
 
 def _check_offsets(rows: DataFrame, marker: CommitMarker) -> None:
@@ -206,7 +245,9 @@ def _resets(rows: DataFrame, pending: SnapshotRead | None) -> TableReset:
         known = snapshots.get(r.position_key)
         snapshots[r.position_key] = one if known is None else known.continued_by(one)
     replacing = [s for s in snapshots.values() if pending is None or not s.is_of(pending)]
-    return TableReset(truncates, sorted(replacing, key=lambda s: s.position), tuple(snapshots.values()))
+    return TableReset(
+        truncates, sorted(replacing, key=lambda s: (s.ts_ms, s.position)), tuple(snapshots.values())
+    )
 
 
 def _check_snapshots(reads: Sequence[Row]) -> None:

@@ -1,5 +1,6 @@
 """Compute the marker of a rebuilt mirror, with which the mirror process continues exactly."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import functions as F
@@ -8,7 +9,7 @@ from replicator.errors import UnsupportedChange
 from replicator.model.as_of import Bound
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
-from replicator.model.position import PackedPosition
+from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import newest
 from replicator.operations.rebuild.changes import AT, Changes, is_before
@@ -27,9 +28,9 @@ def head_marker(changelog: CommitMarker, mirror: CommitMarker | None, changes: C
         UnsupportedChange: the mirror has changes that the changelog lacks.
     """
     _check_reach(changelog, mirror)
-    read = changes.reset.snapshots[-1] if changes.reset.snapshots else None
+    read = _last_snapshot(changes)
     known = None if mirror is None else mirror.snapshot
-    if known is not None and (read is None or read.is_of(known) or known.position > read.position):
+    if known is not None and (read is None or read.is_of(known) or _is_later(known, read)):
         read = known
     return replace(changelog, sequence=_sequence(mirror), committed_ms=now_ms(), snapshot=read, alone=False)
 
@@ -72,9 +73,18 @@ def marker_as_of(
         watermark_ms=max([h.ts_ms for h in highs] + [s.ts_ms for s in snapshots], default=None),
         committed_ms=now_ms(),
         truncate=newest(list(rows.reset.truncates)),
-        snapshot=snapshots[-1] if snapshots else None,
+        snapshot=_last_snapshot(rows),
         alone=False,
     )
+
+
+def _last_snapshot(changes: Changes) -> SnapshotRead | None:
+    snapshots = changes.reset.snapshots
+    return replace(snapshots[-1], repeated=len(snapshots) > 1) if snapshots else None
+
+
+def _is_later(one: SnapshotRead, other: SnapshotRead) -> bool:
+    return (one.ts_ms, one.position) > (other.ts_ms, other.position)
 
 
 def _check_reach(changelog: CommitMarker, mirror: CommitMarker | None) -> None:
@@ -109,7 +119,7 @@ def _high_water(rows: Changes) -> dict[int, HighWater]:
     events = rows.frame.where(~at.getField("kind").isin("UPDATE_BEFORE") & (at.getField("op") != "r"))
     flat = events.select(f"{AT}.*")
     furthest = F.struct("position_key", "offset")
-    last = F.max_by(F.struct("position_key", "row_key", "file", "server_id", "gtid"), furthest)
+    last = F.max_by(F.struct("position_key", "row_key", "file", "server_id", "gtid", "offset"), furthest)
     found = flat.groupBy("partition").agg(last.alias("last"), F.max("ts_ms").alias("ts_ms"))
     shared = found.select("partition", F.col("last.position_key").alias("position_key"))
     counts = (
@@ -131,6 +141,13 @@ def _high_water(rows: Changes) -> dict[int, HighWater]:
             row.ts_ms,
             event_count=row.events,
             rows_ascending=row.events == row.distinct and row.newest == row.greatest,
+            snapshot=_snapshot_after(rows.reset.snapshots, row.partition, row["last"].offset),
         )
         for row in found.join(counts, "partition").collect()
     }
+
+
+def _snapshot_after(snapshots: Sequence[SnapshotRead], partition: int, offset: int) -> SourcePosition | None:
+    """Return the position of the last snapshot with rows behind an offset; None if there is none."""
+    later = [s.position for s in snapshots if s.starts.get(partition, -1) > offset]
+    return later[-1] if later else None

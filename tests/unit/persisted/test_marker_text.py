@@ -38,6 +38,7 @@ MARKER = CommitMarker(
                     transactions=SeenTransactions(
                         (("3e11", SeenNumbers(12, 17, 0b10001)),), (Transaction("3e11", 9),)
                     ),
+                    snapshot=POSITION,
                 ),
             ),
             1: PartitionProgress(3),
@@ -48,7 +49,14 @@ MARKER = CommitMarker(
     committed_ms=1_700_000_000_002,
     truncate=Truncate(1, 30, POSITION, 1_700_000_000_003),
     topic_ids={"p.shop.orders": "uuid"},
-    snapshot=SnapshotRead(POSITION, 1_700_000_000_004, {0: 2, 1: 0}, end=(1, 7), replaces_rows=True),
+    snapshot=SnapshotRead(
+        POSITION,
+        1_700_000_000_004,
+        {0: 2, 1: 0},
+        end=(1, 7),
+        replaces_rows=True,
+        repeated=True,
+    ),
     alone=True,
     partition_counts={"p.shop.orders": 2},
 )
@@ -56,10 +64,11 @@ MARKER_TEXT = (
     '{"alone":true,"batch":3,"committed_ms":1700000000002,"mirror":"shop",'
     f'"partition_counts":{{"p.shop.orders":2}},"position":{POSITION_TEXT},"sequence":12,'
     f'"snapshot":{{"anew":true,"end":[1,7],"position":{POSITION_TEXT},'
-    '"starts":{"0":2,"1":0},"ts_ms":1700000000004},'
+    '"repeated":true,"starts":{"0":2,"1":0},"ts_ms":1700000000004},'
     '"topic_ids":{"p.shop.orders":"uuid"},'
     '"topics":{"p.shop.orders":{"0":{"high_water":{"assumed":true,"head":[-7,8],"kind":1,"marks":[9],"nth":6,"plain":false,'
     f'"position":{POSITION_TEXT},"resent":4,"seen":2,'
+    f'"snapshot":{POSITION_TEXT},'
     '"transactions":{"interrupted":["3e11:9"],"origins":[{"first":12,"last":17,"origin":"3e11","recent":"11"}]},'
     '"ts_ms":1700000000000},"next":42},'
     '"1":{"high_water":null,"next":3}}},'

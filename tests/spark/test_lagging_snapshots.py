@@ -1,0 +1,140 @@
+"""The connector takes its initial snapshot again from a replica that lags behind the changes it has sent before.
+
+The rows of the mirror go back to the replica's state, and the changes that the replica gets then are applied again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from replicator.runner.scheduler import Scheduler
+from tests.oracle.events import Place, schema_change_event
+from tests.oracle.model import Record
+from tests.spark.test_rebuild import rebuild
+from tests.spark.test_snapshots import read, row
+from tests.support.lake_harness import LakeHarness
+from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, ids
+
+ROWS = read(900, 50, 10, 1, 2, 3)
+SENT = [
+    row("c", 4, Place(900, 60, 0, 11_000)),
+    row("d", 4, Place(900, 70, 0, 11_000)),
+    row("c", 5, Place(900, 80, 0, 12_000)),
+]
+
+
+def again(file: int, pos: int) -> list[Record]:
+    """Return the rows of a replica that has none of the changes, and then all of them, from this position on."""
+    return [
+        *read(file, pos, 30, 1, 2, 3),
+        row("c", 4, Place(file, pos + 10, 0, 11_000)),
+        row("d", 4, Place(file, pos + 20, 0, 11_000)),
+        row("c", 5, Place(file, pos + 30, 0, 12_000)),
+    ]
+
+
+@pytest.mark.parametrize("changelog", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 3, 20])
+@pytest.mark.parametrize(("file", "pos"), [(900, 50), (3, 70), (900, 40), (901, 4)])
+@pytest.mark.fault(
+    "The connector takes its initial snapshot again from a replica that lags behind what it has sent",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the rows go back to the replica's state, and the changes that follow are applied again",
+)
+def test_changes_after_the_snapshot_of_a_lagging_replica_are_applied_again(
+    lake: LakeHarness, size: int, file: int, pos: int, *, changelog: bool
+) -> None:
+    records = [*ROWS, *SENT, *again(file, pos), row("c", 6, Place(file, pos + 40, 0, 31_000))]
+    _mirror(lake, records, size, changelog=changelog)
+    assert ids(lake) == [1, 2, 3, 5, 6]
+    if changelog:
+        kept = [r["_change"]["op"] for r in lake.rows("orders", "shop_changes")]
+        assert sorted(kept) == sorted(["r"] * 6 + ["c", "c", "d"] * 2 + ["c"])
+
+
+@pytest.mark.parametrize("size", [1, 20])
+def test_changes_that_come_again_after_that_are_recognized(lake: LakeHarness, size: int) -> None:
+    repeated = again(3, 70)
+    records = [*ROWS, *SENT, *repeated, *repeated[-2:], row("c", 6, Place(3, 200, 0, 31_000))]
+    _mirror(lake, records, size)
+    assert ids(lake) == [1, 2, 3, 5, 6]
+    assert len(lake.rows("orders", "shop_changes")) == len(records) - 2
+
+
+@pytest.mark.parametrize("changelog", [True, False])
+@pytest.mark.parametrize("size", [1, 3, 20])
+def test_table_without_a_key_gets_them_once(lake: LakeHarness, size: int, *, changelog: bool) -> None:
+    records = [*ROWS, *SENT, *again(901, 4), row("c", 6, Place(901, 100, 0, 31_000))]
+    records = [replace(record, key=None) for record in records]
+    definition = schema_change_event(Place(1, 4), "orders", COLUMNS, [], kind="CREATE")
+    _mirror(lake, records, size, changelog=changelog, definition=replace(DEFINITION, value=definition))
+    assert ids(lake) == [1, 2, 3, 5, 6]
+
+
+def test_table_without_a_key_pauses_if_changes_from_before_the_snapshot_come_again(lake: LakeHarness) -> None:
+    """The connector was set back to an offset from before the snapshot, whose rows have these changes."""
+    records = [*ROWS, *SENT, *read(900, 90, 30, 1, 2, 3, 5), SENT[2]]
+    definition = schema_change_event(Place(1, 4), "orders", COLUMNS, [], kind="CREATE")
+    lake.write([replace(DEFINITION, value=definition), *(replace(record, key=None) for record in records)])
+    mirror = lake.catch_up()
+    (reason,) = mirror.summary().paused.values()
+    assert "which is before the snapshot" in reason
+
+
+ELSEWHERE = row("c", 7, Place(900, 90, 0, 13_000), partition=1)
+
+
+@pytest.mark.parametrize(
+    "cuts", [[], [(6, 1)], [(6, 1), (9, 1)], [(9, 2)], [(6, 1), (12, 1)], [(6, 0), (12, 0)], [(12, 1)]]
+)
+def test_table_pauses_if_changes_come_again_in_a_partition_without_rows_of_the_snapshot(
+    lake: LakeHarness, cuts: list[tuple[int, int]]
+) -> None:
+    moved = row("c", 7, Place(901, 50, 0, 13_000), partition=1)
+    lake.write([DEFINITION, *ROWS, *SENT, ELSEWHERE, *again(901, 4), ELSEWHERE, moved])
+    mirror = lake.mirror()
+    for ends in [*cuts, (12, 3)]:
+        mirror.advance({ORDERS: dict(enumerate(ends))})
+    (reason,) = mirror.summary().paused.values()
+    assert "came again in partition 1, in which a repeated snapshot has no rows" in reason
+
+
+@pytest.mark.parametrize("cuts", [[], [(6, 1)], [(9, 2)], [(12, 2)]])
+def test_later_changes_in_a_partition_without_rows_of_the_snapshot_are_applied(
+    lake: LakeHarness, cuts: list[tuple[int, int]]
+) -> None:
+    new = row("c", 8, Place(901, 50, 0, 31_000), partition=1)
+    lake.write([DEFINITION, *ROWS, *SENT, ELSEWHERE, *again(901, 4), new])
+    mirror = lake.mirror()
+    for ends in [*cuts, (12, 2)]:
+        mirror.advance({ORDERS: dict(enumerate(ends))})
+    lake.write([new])
+    mirror.advance({ORDERS: {0: 12, 1: 3}})
+    assert mirror.summary().paused == {}
+    assert ids(lake) == [1, 2, 3, 5, 8]
+
+
+@pytest.mark.parametrize("file", [3, 901])
+def test_mirror_is_rebuilt_from_such_changes(lake: LakeHarness, file: int) -> None:
+    later = row("c", 6, Place(file, 200, 0, 31_000))
+    mirror = _mirror(lake, [*ROWS, *SENT, *again(file, 70), later], 20)
+    rebuild(lake, mirror, "shop.orders")
+    assert ids(lake) == [1, 2, 3, 5, 6]
+
+
+def _mirror(
+    lake: LakeHarness,
+    records: Sequence[Record],
+    size: int,
+    *,
+    changelog: bool = True,
+    definition: Record = DEFINITION,
+) -> Scheduler:
+    lake.write([definition, *records])
+    mirror = lake.mirror(lake.config(apply={"changelog": changelog}))
+    for end in [*range(size, len(records), size), len(records)]:
+        mirror.advance({ORDERS: {0: end}})
+    assert mirror.summary().paused == {}
+    return mirror
