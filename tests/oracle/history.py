@@ -1,11 +1,13 @@
 """A model source that keeps each table's state after every record of its log, to compare a mirror at any marker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.oracle.events import ColumnSpec, Place
-from tests.oracle.model import Row, Source, SourceTable
+from tests.oracle.model import Record, Row, Source, SourceTable
+
+Moves = Mapping[tuple[str, tuple[str, int, int]], tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,52 @@ class RecordedTables(Source):
         self.versions: dict[str, list[Version]] = {}
         super().start(shapes, rows)
         for table in self.tables:
-            self._end_snapshot(table)
+            self._end_snapshot(table, list(table.rows.values()))
 
     def snapshot(self, table: SourceTable) -> None:
         """Read the rows of a table again, as a new connector does. The table must have rows."""
         # The rows of such a snapshot have no server's id, unlike those of an ad-hoc one.
         place = replace(self._place(), server_id=0, gtid=None)
-        for row in table.rows.values():
+        self._read(table, list(table.rows.values()), place)
+
+    def rows_at(self, name: str, records: int) -> Sequence[Row]:
+        """Return the rows of a table after this number of records."""
+        return [v for v in self.versions[name] if v.records <= records][-1].rows
+
+    def snapshot_again(self, since: int, at: tuple[int, int], again: Sequence[Record], moved: Moves) -> None:
+        """Read all tables as a replica has them that lacks the records from `since` on, which it sends then.
+
+        Args:
+            since: number of a record that begins a transaction. No definition follows, and every table had rows.
+            at: the file and offset in the replica's binlog that the snapshot has.
+            again: the records from `since` on, as the replica has them.
+            moved: op and place of each change from there on → its file and offset in the replica's binlog.
+        """
+        end = {table.name: len(table.changes) for table in self.tables}
+        behind = {name: [v for v in known if v.records <= since][-1] for name, known in self.versions.items()}
+        later = {name: [v for v in known if v.records > since] for name, known in self.versions.items()}
+        for table in self.tables:
+            self._read(table, behind[table.name].rows, Place(*at, 0, self._ts + 5_000, server_id=0))
+        shift = len(self.records) - since
+        self.records += again
+        for table in self.tables:
+            first = behind[table.name].changes
+            changes = table.changes[first : end[table.name]]
+            more = len(table.changes) - first
+            self.versions[table.name] += [
+                replace(v, records=v.records + shift, changes=v.changes + more) for v in later[table.name]
+            ]
+            for change in changes:
+                file, pos = moved[change.op, change.place]
+                table.changes.append(replace(change, file=file, pos=pos))
+
+    def _read(self, table: SourceTable, rows: Sequence[Row], place: Place) -> None:
+        for row in rows:
             self._log(table, "r", place, after=row)
         last = self.records[-1]
         assert last.value is not None
         self.records[-1] = replace(last, value=last.value.replace(b'"snapshot":"true"', b'"snapshot":"last"'))
-        self._end_snapshot(table)
+        self._end_snapshot(table, rows)
 
     def insert_into(self, table: SourceTable) -> None:
         """Execute statements until one has inserted a row."""
@@ -102,7 +138,6 @@ class RecordedTables(Source):
         whole = replace(version, columns=tuple(table.columns), changes=len(table.changes))
         self.versions.setdefault(table.name, []).append(whole)
 
-    def _end_snapshot(self, table: SourceTable) -> None:
+    def _end_snapshot(self, table: SourceTable, rows: Sequence[Row]) -> None:
         versions = self.versions[table.name]
-        rows = tuple(dict(row) for row in table.rows.values())
-        versions[-1] = replace(versions[-1], rows=rows, is_part=False)
+        versions[-1] = replace(versions[-1], rows=tuple(dict(row) for row in rows), is_part=False)

@@ -181,7 +181,7 @@ class Source:
             self._define(table, "CREATE", place)
         for table in self.tables:
             for row in table.rows.values():
-                self._log(table, "r", place, after=row)
+                self._log(table, "r", replace(place, server_id=0), after=row)
 
     def run(self, transactions: int) -> None:
         """Execute random transactions."""

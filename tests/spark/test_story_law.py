@@ -25,6 +25,7 @@ from tests.support.story_steps import (
     Redeliver,
     Restart,
     RollBack,
+    SnapshotAgain,
     Step,
     Story,
     UserDdl,
@@ -42,6 +43,7 @@ FAULTS: Final[Mapping[Callable[[random.Random], Step], int]] = {
     lambda r: RecreateTopic(r.randrange(2), snapshot=r.random() < 0.7): 2,
     lambda _: AddPartition(): 2,
     lambda r: FailOver(r.randint(0, 40), r.choice((-900_000, -1, 0, 0, 1))): 4,
+    lambda r: SnapshotAgain(r.randint(0, 40), r.choice((-900_000, -1, 0, 0, 1))): 2,
 }
 """What happens beside transactions, commits and kills, with weights."""
 
@@ -73,7 +75,7 @@ def random_story(seed: int) -> Story:
         strategy=chance.choice(strategies),
         format_version=format_version,
         driver_max_events=0 if chance.random() < 0.15 else 10_000,
-        gtids=any(isinstance(step, FailOver) for step in steps) or chance.random() < 0.3,
+        gtids=any(isinstance(step, (FailOver, SnapshotAgain)) for step in steps) or chance.random() < 0.3,
         steps=tuple(steps),
     )
 

@@ -84,8 +84,20 @@ class FailOver:
     higher: int
 
 
+@dataclass(frozen=True)
+class SnapshotAgain:
+    """The connector has lost its offsets, and takes its snapshot of a replica that lags by about this many records.
+
+    It goes on there. The file number of the replica's binlog is `higher` by this much.
+    """
+
+    records: int
+    higher: int
+
+
 Step = (
     FailOver
+    | SnapshotAgain
     | Change
     | Commit
     | Restart
