@@ -131,6 +131,7 @@ class Source:
         numbered: whether events contain their number within the transaction; only without schemas.
         alters: how many of a hundred transactions alter a table.
         gtids: whether transactions have GTIDs.
+        snapshot_server: server id of the rows of the first snapshot; that of an initial snapshot is 0.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Source:
         numbered: bool = False,
         alters: int = 3,
         gtids: bool = False,
+        snapshot_server: int = 1,
     ) -> None:
         self.random = random.Random(seed)
         self.partitions = partitions
@@ -153,6 +155,7 @@ class Source:
         self.numbered = numbered
         self.alters = alters
         self.gtids = gtids
+        self.snapshot_server = snapshot_server
         self.tables: list[SourceTable] = []
         self.records: list[Record] = []
         # Just before the number of a binlog file exceeds six digits.
@@ -181,7 +184,7 @@ class Source:
             self._define(table, "CREATE", place)
         for table in self.tables:
             for row in table.rows.values():
-                self._log(table, "r", replace(place, server_id=0), after=row)
+                self._log(table, "r", replace(place, server_id=self.snapshot_server), after=row)
 
     def run(self, transactions: int) -> None:
         """Execute random transactions."""
