@@ -254,7 +254,7 @@ class StoryPlayer:
 
         The replica has all definitions, and rows of every table.
         """
-        logged, gtids = self.source.records, [None]
+        logged, gtids = self.source.records, list[str | None]([None])
         for record in self.source.records:
             gtids.append(binlog_place(record).gtid if record.value is not None else gtids[-1])
         last = max(i for i, r in enumerate(logged) if r.snapshot or r.topic == DATABASE)
