@@ -181,7 +181,7 @@ def _parted_by_snapshots(
     Yield the events of each part, and the position of the snapshot with whose rows it begins; None if it does not.
     """
     reads = np.isin(numbers["code"][rows], _SNAPSHOT_CODES) & (numbers["server_id"][rows] == 0)
-    begins = np.flatnonzero(reads & ~np.concatenate([[False], reads[:-1]])) if len(rows) else rows
+    begins = np.flatnonzero(np.diff(reads.astype(np.int8), prepend=0) > 0)
     edges = np.unique([0, *begins, len(rows)])
     for begin, end in pairwise(edges.tolist()):
         read = rows[begin:end][reads[begin:end]]

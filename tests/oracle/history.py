@@ -8,6 +8,7 @@ from tests.oracle.events import ColumnSpec, Place
 from tests.oracle.model import Record, Row, Source, SourceTable
 
 Moves = Mapping[tuple[str, tuple[str, int, int]], tuple[str, int]]
+"""Op, and file, offset and row of a change → its file and offset in the binlog of another server."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ SENT = [
     row("d", 4, Place(900, 70, 0, 11_000)),
     row("c", 5, Place(900, 80, 0, 12_000)),
 ]
+KEYLESS = replace(DEFINITION, value=schema_change_event(Place(1, 4), "orders", COLUMNS, [], kind="CREATE"))
 
 
 def again(file: int, pos: int) -> list[Record]:
@@ -68,16 +69,14 @@ def test_changes_that_come_again_after_that_are_recognized(lake: LakeHarness, si
 def test_table_without_a_key_gets_them_once(lake: LakeHarness, size: int, *, changelog: bool) -> None:
     records = [*ROWS, *SENT, *again(901, 4), row("c", 6, Place(901, 100, 0, 31_000))]
     records = [replace(record, key=None) for record in records]
-    definition = schema_change_event(Place(1, 4), "orders", COLUMNS, [], kind="CREATE")
-    _mirror(lake, records, size, changelog=changelog, definition=replace(DEFINITION, value=definition))
+    _mirror(lake, records, size, changelog=changelog, definition=KEYLESS)
     assert ids(lake) == [1, 2, 3, 5, 6]
 
 
 def test_table_without_a_key_pauses_if_changes_from_before_the_snapshot_come_again(lake: LakeHarness) -> None:
     """The connector was set back to an offset from before the snapshot, whose rows have these changes."""
     records = [*ROWS, *SENT, *read(900, 90, 30, 1, 2, 3, 5), SENT[2]]
-    definition = schema_change_event(Place(1, 4), "orders", COLUMNS, [], kind="CREATE")
-    lake.write([replace(DEFINITION, value=definition), *(replace(record, key=None) for record in records)])
+    lake.write([KEYLESS, *(replace(record, key=None) for record in records)])
     mirror = lake.catch_up()
     (reason,) = mirror.summary().paused.values()
     assert "which is before the snapshot" in reason

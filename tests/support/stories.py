@@ -46,7 +46,7 @@ NEVER: Final = 10**9
 ROLLED_BACK: Final = "was rolled back or replaced"
 INTERRUPTED: Final = "interrupted when another server became the source"
 NOT_READ: Final = ("in which a repeated snapshot has no rows", "before changes that it had sent")
-"""Nothing tells what a snapshot is in a partition that has none of its rows."""
+"""Parts of the reasons for which a table pauses if a repeated snapshot has no rows in a partition."""
 
 
 @dataclass
@@ -225,7 +225,7 @@ class StoryPlayer:
         self._deliver()
 
     def _snapshot_again(self, step: SnapshotAgain) -> None:
-        since = self._place_of_replica(step.records)
+        since = self._end_of_replica(step.records)
         if since is None:
             return
         if self._has_switched:
@@ -249,8 +249,8 @@ class StoryPlayer:
                 fate.pauses |= set(NOT_READ)
         self._deliver()
 
-    def _place_of_replica(self, records: int) -> int | None:
-        """Return the number of the first record that a replica lacks that lags by about this many; None if none can.
+    def _end_of_replica(self, records: int) -> int | None:
+        """Return how many records a replica has that lags by about this many; None if no replica can be so.
 
         The replica has all definitions, and rows of every table.
         """

@@ -115,7 +115,9 @@ def order_changes(
     Raises:
         UnsupportedChange: the order is not certain.
     """
-    by_position = _positions_are_comparable(rows) and (len(marker.progress) > 1 or not _go_back(rows))
+    by_position = _positions_are_comparable(rows) and (
+        len(marker.progress) > 1 or not _positions_go_back(rows)
+    )
     if not by_position:
         if bound is not None:
             raise UnsupportedChange(
@@ -166,7 +168,7 @@ def _positions_are_comparable(rows: DataFrame) -> bool:
     return len(servers) <= 1
 
 
-def _go_back(rows: DataFrame) -> bool:
+def _positions_go_back(rows: DataFrame) -> bool:
     """Return whether positions go back in the order of offsets: then they are of two binlogs.
 
     Replicas keep the id of the server that executed a change, so the binlogs of two servers may have the same one. If
