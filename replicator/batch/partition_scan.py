@@ -115,7 +115,9 @@ class PartitionScan:
             return False
         before = PackedPosition.pack(self.before.position)
         return (
-            before.file_number != self.events["position_key"][0] >> FILE_SHIFT or first in known.interrupted
+            before.file_number != self.events["position_key"][0] >> FILE_SHIFT
+            or first in known.interrupted
+            or self.before.replayed_count is not None
         )
 
     def _transaction_numbers(self) -> Longs:

@@ -11,8 +11,8 @@ right for transactions of several origins in one log, and for a replica that doe
 event is new if its GTID shows a later transaction than the furthest one.
 
 The transaction that a fail-over may have interrupted is new if it continues on another server: in another file, or, if
-its positions are lower than the furthest one, in a binlog in which the source has no such position. It is unknown which
-of its events were delivered, so `resumed` tells the first one.
+its positions are lower than the furthest one or a replay has come past that one, in a binlog in which the source has no
+such position. It is unknown which of its events were delivered, so `resumed` tells the first one.
 
 Several events may share one position: the numbered rows of a statement, the delete and the create of a key update, or,
 if the source compresses its transactions (binlog_transaction_compression), all events of a transaction, in which each
@@ -263,8 +263,12 @@ class RedeliveryDetector:
         last = self.last
         if event.packed.file_number != last.packed.file_number:
             return True
-        if event.position_key >= last.position_key:
-            return event.position_key > last.position_key and self._may_be_interrupted(last)
+        if event.position_key == last.position_key:
+            return False
+        if event.position_key > last.position_key:
+            return self._may_be_interrupted(last) or (
+                self.replayed_count is not None and self._has_skipped_furthest(event)
+            )
         if self._is_own_replay:
             return False
         at = event.packed.unpack(self.file, event.server_id, event.gtid)
@@ -273,6 +277,25 @@ class RedeliveryDetector:
             raise interrupted(at)
         self._is_own_replay = has_both is not False
         return not self._is_own_replay
+
+    def _has_skipped_furthest(self, event: EventPosition) -> bool:
+        """Return whether a replay came past the furthest position because it is none of this server's binlog.
+
+        On the same server, the furthest event comes again before `event`.
+
+        Raises:
+            SourceError: the source does not answer.
+            TransactionInterrupted: the source has neither event, so nothing tells it.
+        """
+        at, furthest = event.packed.unpack(self.file, event.server_id, event.gtid), self._position()
+        has_both = self.binlog.has_both(furthest, at)
+        if has_both is not None:
+            return not has_both
+        if self.binlog.has_both(at, at):
+            return True
+        if self.binlog.must_answer:
+            raise interrupted(at)
+        return False
 
     def _may_be_interrupted(self, event: EventPosition) -> bool:
         """Return whether a fail-over may have interrupted the connector within the event's transaction."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from replicator.batch.redelivery import Binlog
 from replicator.errors import SourceUnavailable, TransactionInterrupted
+from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.position import SourcePosition, binlog_number
 from tests.support.decoded_events import DecodedEvent, again, run
@@ -111,6 +113,21 @@ class Answers:
         return self.answer
 
 
+@dataclass(frozen=True)
+class Positions:
+    """A binlog that has transactions at some positions."""
+
+    transactions: dict[int, str]
+    must_answer: bool = True
+
+    def may_be_compressed(self, _: SourcePosition) -> bool:
+        return False
+
+    def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
+        own = self.transactions.get(event.pos)
+        return None if own is None else self.transactions.get(later.pos) == own
+
+
 def test_table_waits_for_the_source_if_a_transaction_goes_back() -> None:
     log = [event("a:1", 9, 100), event("a:1", 9, 120), event("a:1", 9, 110)]
     with pytest.raises(SourceUnavailable):
@@ -120,6 +137,35 @@ def test_table_waits_for_the_source_if_a_transaction_goes_back() -> None:
     assert sum(run(log, binlog=Answers(None, must_answer=False)).events.values()) == 2
     assert sum(run(log, binlog=Answers(True)).events.values()) == 2
     assert sum(run(log, binlog=Answers(False)).events.values()) == 3
+
+
+@pytest.mark.parametrize("cut", [3, 4, 5])
+def test_replay_that_comes_past_the_furthest_position_is_another_servers(cut: int) -> None:
+    """It sends the furthest transaction at higher positions, which may be the whole of it: the source tells."""
+    log = [*SENT, event("a:2", 9, 250), event("a:4", 9, 350), event("a:4", 9, 370), event("a:5", 9, 400)]
+
+    def last_part(binlog: Binlog) -> BatchStats:
+        progress = {
+            p: PartitionProgress(s.next_offset, again(s))
+            for p, s in run(log[:cut], binlog=binlog).progress.items()
+        }
+        return run(log[cut:], progress, binlog=binlog)
+
+    def binlog(*pos: int, must_answer: bool = True) -> Positions:
+        return Positions({p: "a:4" for p in pos}, must_answer)
+
+    resumed = [run(log, binlog=binlog(350, 370)).resumed, run(log[:5], binlog=binlog(350)).resumed]
+    assert [at and at.pos for at in resumed] == [350, 350]
+    assert (last_part(binlog(350, 370)).resumed is None) == (cut == 5)
+    other = Positions({300: "a:3", 350: "a:4", 370: "a:4"})
+    assert run(log, binlog=other).resumed is not None
+    same = binlog(300, 350, 370)
+    assert run(log, binlog=same).resumed is None and last_part(same).resumed is None
+    assert sum(run(log, binlog=same).events.values()) == sum(run(log, binlog=other).events.values()) == 6
+    with pytest.raises(TransactionInterrupted):
+        run(log, binlog=binlog())
+    unknown = binlog(must_answer=False)
+    assert run(log, binlog=unknown).resumed is None and last_part(unknown).resumed is None
 
 
 def test_table_pauses_if_another_server_sends_new_transactions_before_the_rest_of_an_older_one() -> None:
