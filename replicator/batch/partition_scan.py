@@ -17,6 +17,7 @@ from replicator.batch.redelivery import (
     Binlog,
     EventPosition,
     RedeliveryDetector,
+    lacks_first,
 )
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
@@ -118,7 +119,16 @@ class PartitionScan:
             before.file_number != self.events["position_key"][0] >> FILE_SHIFT
             or first in known.interrupted
             or self.before.replayed_count is not None
+            or self._lacks_furthest(self.before)
         )
+
+    def _lacks_furthest(self, before: HighWater) -> bool:
+        """Return whether the source has the first event, but not in a transaction with the furthest event before it."""
+        names = ("position_key", "row_key", "server_id")
+        position_key, row_key, server_id = (int(self.events[name][0]) for name in names)
+        furthest = before.position
+        at = PackedPosition(position_key, row_key).unpack(furthest.file, server_id, furthest.gtid)
+        return at.pos != furthest.pos and lacks_first(self.binlog, furthest, at, waits=False) is True
 
     def _transaction_numbers(self) -> Longs:
         """Return the numbers of the transactions in their order; 0 stands for events without a GTID."""

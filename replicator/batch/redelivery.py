@@ -59,11 +59,12 @@ class Binlog(Protocol):
         None is the assumption that none is.
         """
 
-    def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
+    def has_both(self, event: SourcePosition, later: SourcePosition, *, waits: bool = True) -> bool | None:
         """Return whether `later` is in the transaction of `event`; None if the source does not have `event`.
 
         Raises:
-            SourceError: the source does not answer, and it `must_answer`. Otherwise, that is None too.
+            SourceError: the source does not answer, it `must_answer`, and the caller `waits`. Otherwise, that is None
+                too.
         """
 
 
@@ -137,6 +138,7 @@ class RedeliveryDetector:
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
     resumed: EventPosition | None = None
     _is_own_replay: bool = False
+    _begins_batch: bool = False
 
     @classmethod
     def starting_at(cls, event: EventPosition, binlog: Binlog) -> "RedeliveryDetector":
@@ -177,6 +179,7 @@ class RedeliveryDetector:
             assumed_plain=high.assumed_plain,
             file=position.file,
             transactions=high.transactions,
+            _begins_batch=True,
         )
 
     def high_water(self) -> HighWater:
@@ -207,6 +210,11 @@ class RedeliveryDetector:
             TransactionInterrupted: the binlogs of two servers have the transaction at nearly the same positions, or
                 nothing tells which transaction was interrupted when another server became the source.
         """
+        is_repeated = self._observe(event)
+        self._begins_batch = False
+        return is_repeated
+
+    def _observe(self, event: EventPosition) -> bool:
         if self._is_later(event):
             self._advance_to(event)
             return False
@@ -266,9 +274,7 @@ class RedeliveryDetector:
         if event.position_key == last.position_key:
             return False
         if event.position_key > last.position_key:
-            return self._may_be_interrupted(last) or (
-                self.replayed_count is not None and self._has_skipped_furthest(event)
-            )
+            return self._may_be_interrupted(last) or self._has_skipped_furthest(event)
         if self._is_own_replay:
             return False
         at = event.packed.unpack(self.file, event.server_id, event.gtid)
@@ -279,23 +285,24 @@ class RedeliveryDetector:
         return not self._is_own_replay
 
     def _has_skipped_furthest(self, event: EventPosition) -> bool:
-        """Return whether a replay came past the furthest position because it is none of this server's binlog.
+        """Return whether the connector came to `event` past the furthest position, because it reads another binlog.
 
-        On the same server, the furthest event comes again before `event`.
+        In the same binlog, a replay reaches the furthest event before `event`. A connector that restarted within the
+        transaction may have sent no other event again; then the first event of a batch shows it, and the source is
+        asked, but need not answer.
 
         Raises:
             SourceError: the source does not answer.
             TransactionInterrupted: the source has neither event, so nothing tells it.
         """
-        at, furthest = event.packed.unpack(self.file, event.server_id, event.gtid), self._position()
-        has_both = self.binlog.has_both(furthest, at)
-        if has_both is not None:
-            return not has_both
-        if self.binlog.has_both(at, at):
-            return True
-        if self.binlog.must_answer:
+        is_replay = self.replayed_count is not None
+        if not (is_replay or self._begins_batch):
+            return False
+        at = event.packed.unpack(self.file, event.server_id, event.gtid)
+        is_skipped = lacks_first(self.binlog, self._position(), at, waits=is_replay)
+        if is_skipped is None and is_replay and self.binlog.must_answer:
             raise interrupted(at)
-        return False
+        return is_skipped is True
 
     def _may_be_interrupted(self, event: EventPosition) -> bool:
         """Return whether a fail-over may have interrupted the connector within the event's transaction."""
@@ -443,6 +450,18 @@ class RedeliveryDetector:
     def _position(self) -> SourcePosition:
         """Return the last position."""
         return self.last.packed.unpack(self.file, self.last.server_id, self.last.gtid)
+
+
+def lacks_first(binlog: Binlog, first: SourcePosition, later: SourcePosition, *, waits: bool) -> bool | None:
+    """Return whether the source has `later`, but not in a transaction with `first`; None if it has neither.
+
+    Raises:
+        SourceError: see `Binlog.has_both`.
+    """
+    has_both = binlog.has_both(first, later, waits=waits)
+    if has_both is not None:
+        return not has_both
+    return True if binlog.has_both(later, later, waits=waits) else None
 
 
 def interrupted(position: SourcePosition) -> TransactionInterrupted:

@@ -66,16 +66,16 @@ class BinlogProbe:
         found = self._answer(position, lambda binlog: binlog.is_compressed(position))
         return True if found is None and self.compresses else found
 
-    def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
+    def has_both(self, event: SourcePosition, later: SourcePosition, *, waits: bool = True) -> bool | None:
         """Return whether `later` is in the transaction of `event` in the source's binlog.
 
         False means that `later`, which has the same GTID, is a position of another server. None if the source does not
         have `event`, or cannot be asked.
 
         Raises:
-            SourceError: the source does not answer, and it `must_answer`.
+            SourceError: the source does not answer, it `must_answer`, and the caller `waits`.
         """
-        if self.binlog is not None and self.must_answer:
+        if self.binlog is not None and self.must_answer and waits:
             return self.binlog.has_both(event, later)
         return self._answer(event, lambda binlog: binlog.has_both(event, later))
 

@@ -68,7 +68,7 @@ class KnownBinlog:
     def may_be_compressed(self, _: SourcePosition) -> bool | None:
         return self.compressed
 
-    def has_both(self, _event: SourcePosition, _later: SourcePosition) -> None:
+    def has_both(self, _event: SourcePosition, _later: SourcePosition, *, waits: bool = True) -> None:  # noqa: ARG002
         return None
 
 

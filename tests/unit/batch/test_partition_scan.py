@@ -30,7 +30,7 @@ class Source:
         self.asked += 1
         return False
 
-    def has_both(self, _event: SourcePosition, _later: SourcePosition) -> None:
+    def has_both(self, _event: SourcePosition, _later: SourcePosition, *, waits: bool = True) -> None:  # noqa: ARG002
         self.asked += 1
 
 

@@ -107,9 +107,11 @@ class Answers:
     def may_be_compressed(self, _: SourcePosition) -> bool:
         return False
 
-    def has_both(self, _event: SourcePosition, _later: SourcePosition) -> bool | None:
+    def has_both(self, _event: SourcePosition, _later: SourcePosition, *, waits: bool = True) -> bool | None:
         if isinstance(self.answer, SourceUnavailable):
-            raise self.answer
+            if waits:
+                raise self.answer
+            return None
         return self.answer
 
 
@@ -123,7 +125,7 @@ class Positions:
     def may_be_compressed(self, _: SourcePosition) -> bool:
         return False
 
-    def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
+    def has_both(self, event: SourcePosition, later: SourcePosition, *, waits: bool = True) -> bool | None:  # noqa: ARG002
         own = self.transactions.get(event.pos)
         return None if own is None else self.transactions.get(later.pos) == own
 
@@ -152,7 +154,7 @@ def test_replay_that_comes_past_the_furthest_position_is_another_servers(cut: in
         return run(log[cut:], progress, binlog=binlog)
 
     def binlog(*pos: int, must_answer: bool = True) -> Positions:
-        return Positions({p: "a:4" for p in pos}, must_answer)
+        return Positions(dict.fromkeys(pos, "a:4"), must_answer)
 
     resumed = [run(log, binlog=binlog(350, 370)).resumed, run(log[:5], binlog=binlog(350)).resumed]
     assert [at and at.pos for at in resumed] == [350, 350]
@@ -160,12 +162,38 @@ def test_replay_that_comes_past_the_furthest_position_is_another_servers(cut: in
     other = Positions({300: "a:3", 350: "a:4", 370: "a:4"})
     assert run(log, binlog=other).resumed is not None
     same = binlog(300, 350, 370)
-    assert run(log, binlog=same).resumed is None and last_part(same).resumed is None
+    assert run(log, binlog=same).resumed is None
+    assert last_part(same).resumed is None
     assert sum(run(log, binlog=same).events.values()) == sum(run(log, binlog=other).events.values()) == 6
     with pytest.raises(TransactionInterrupted):
         run(log, binlog=binlog())
     unknown = binlog(must_answer=False)
-    assert run(log, binlog=unknown).resumed is None and last_part(unknown).resumed is None
+    assert run(log, binlog=unknown).resumed is None
+    assert last_part(unknown).resumed is None
+
+
+@pytest.mark.parametrize("log", [[350, 370], [350, 370, 320], [350, 370, 340, 350, 370]])
+@pytest.mark.parametrize("must_answer", [True, False])
+def test_batch_that_begins_within_a_transaction_is_another_servers_if_it_lacks_what_came_before(
+    log: list[int], must_answer: bool
+) -> None:
+    """No other event came again: the connector had recorded the end of the transaction before."""
+    first = run(SENT)
+    progress = {p: PartitionProgress(s.next_offset, again(s)) for p, s in first.progress.items()}
+    events = [event("a:4", 9, pos) for pos in log]
+
+    def resumed(found: dict[int, str] | SourceUnavailable) -> bool:
+        binlog = Positions(found, must_answer) if isinstance(found, dict) else Answers(found, must_answer)
+        return run(events[:2], progress, binlog=binlog).resumed is not None
+
+    other = dict.fromkeys(range(310, 380), "a:4")
+    assert resumed(other)
+    assert resumed({300: "a:3", **other})
+    assert not resumed({300: "a:4", **other})
+    assert not resumed({})
+    assert not resumed(SourceUnavailable("cannot reach MySQL"))
+    same = Positions({300: "a:4", **other})
+    assert sum(run(events, progress, binlog=same).events.values()) == 2
 
 
 def test_table_pauses_if_another_server_sends_new_transactions_before_the_rest_of_an_older_one() -> None:
@@ -271,9 +299,9 @@ class Cluster:
     def may_be_compressed(self, _: SourcePosition) -> bool:
         return False
 
-    def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
+    def has_both(self, event: SourcePosition, later: SourcePosition, *, waits: bool = True) -> bool | None:
         """Return whether the server that is read has both positions in one transaction."""
-        if not self.answers and self.must_answer:
+        if not self.answers and self.must_answer and waits:
             raise SourceUnavailable("cannot reach MySQL")
         if not self.answers or binlog_number(event.file) != self.files[self.server]:
             return None

@@ -78,6 +78,13 @@ def test_source_that_must_answer_is_asked_each_time() -> None:
     assert binlog.asked == [AT, AT]
 
 
+def test_caller_need_not_wait_for_the_source() -> None:
+    binlog = Silent()
+    probe = BinlogProbe(False, binlog, must_answer=True)
+    assert [probe.has_both(AT, AT, waits=False) for _ in range(2)] == [None, None]
+    assert binlog.asked == [AT]
+
+
 def test_probe_follows_the_configuration() -> None:
     source = {"url": "mysql://u@h/shop", "tables": ["shop.*"]}
     for transactions in (True, False):
