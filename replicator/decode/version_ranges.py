@@ -31,6 +31,14 @@ def is_past(source: SparkColumn, starts: tuple[VersionStart, ...]) -> SparkColum
 
 
 def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
+    past = _is_past_statement(source, start)
+    if not start.read_at:
+        return past
+    is_read = event_position_key(source).isin(*start.read_at)
+    return (F.coalesce(source.getField("server_id"), F.lit(0)) == 0) & is_read | past
+
+
+def _is_past_statement(source: SparkColumn, start: VersionStart) -> SparkColumn:
     key, gtid = event_position_key(source), source.getField("gtid")
     time = F.coalesce(source.getField("ts_ms"), F.lit(0))
     here, own = key >= start.key, start.transaction

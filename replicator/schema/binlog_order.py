@@ -10,6 +10,9 @@ whose files may have lower numbers. So an event is compared with the beginning o
 3. Without GTIDs, positions decide, unless the event is more than `RESET_MS` later: then the binlog was reset, or a
    snapshot read another server in between.
 
+Rows of an initial snapshot have no GTID. They belong to the version that its definition shows, even if their position
+is before that of the version's statement, because another server executed it.
+
 Events keep the GTID and time of their first commit when they are replicated. Expressions of the same rules for Spark
 are in `decode.version_ranges`.
 """
@@ -38,11 +41,13 @@ class VersionStart:
         key: its `binlog_key`.
         gtid: the transaction of the statement; None if there was none, or for a snapshot.
         ts_ms: the source time, milliseconds since the epoch; 0 if unknown.
+        read_at: the `binlog_key` of each initial snapshot that has this version's rows at a position before `key`.
     """
 
     key: int
     gtid: str | None = None
     ts_ms: int = 0
+    read_at: frozenset[int] = frozenset()
 
     @property
     def transaction(self) -> Transaction | None:
@@ -51,6 +56,8 @@ class VersionStart:
 
     def is_before(self, position: SourcePosition, ts_ms: int) -> bool:
         """Return whether an event at `position`, with source time `ts_ms` (0 if unknown), belongs to this version."""
+        if self.read_at and not position.server_id and binlog_key(position) in self.read_at:
+            return True
         own, other = self.transaction, Transaction.parse(position.gtid)
         if own is not None and other is not None and own.line == other.line:
             return other.number >= own.number

@@ -1,6 +1,7 @@
 """Orders the definitions of the schema-change topic, also if the connector read the binlogs of several servers."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
@@ -15,10 +16,15 @@ class DefinitionClock:
     A generation ends when a new definition has a lower position than the one before it: then the connector reads
     another server, or the binlog was reset. The number of a generation is the source time of its first definition, in
     seconds, so that it stays the same if the topic loses its first records. The first generation is 0.
+
+    If the connector takes its initial snapshot again, of a replica that lags, the replica executes statements later
+    that were known before. Then they are not redelivered ones.
     """
 
     def __init__(self) -> None:
-        self._placed: dict[object, tuple[int, SourcePosition]] = {}
+        self._placed: dict[object, _Place] = {}
+        self._snapshots = 0
+        self._snapshot_key = 0
         self._numbers: dict[tuple[TableId, tuple[str, int]], int] = {}
         self._generation = 0
         self._last_key = 0
@@ -31,16 +37,21 @@ class DefinitionClock:
         may come from another server.
         """
         identity = _identity(definition)
-        if identity not in self._placed:
+        known_place = self._placed.get(identity)
+        if known_place is None or self._is_executed_again(definition, known_place):
             if not self._is_new(definition):
                 return None
             self._advance_to(definition)
-            self._placed[identity] = self._generation, definition.position
+            self._placed[identity] = _Place(self._generation, definition.position, self._snapshots)
         if (own := Transaction.parse(definition.position.gtid)) is not None:
             known = self._numbers.get((definition.table, own.line), 0)
             self._numbers[definition.table, own.line] = max(known, own.number)
-        generation, position = self._placed[identity]
-        return replace(definition, generation=generation, position=position)
+        place = self._placed[identity]
+        return replace(definition, generation=place.generation, position=place.position)
+
+    def _is_executed_again(self, definition: TableDefinition, known: "_Place") -> bool:
+        """Return whether a known statement comes after an initial snapshot that was taken since."""
+        return known.snapshots < self._snapshots and binlog_key(definition.position) >= self._snapshot_key
 
     def _is_new(self, definition: TableDefinition) -> bool:
         if not definition.position.file or binlog_key(definition.position) >= self._last_key:
@@ -64,7 +75,17 @@ class DefinitionClock:
             self._generation = max(self._generation + 1, definition.ts_ms // 1000)
         if definition.position.file:
             self._last_key = key
+        if definition.is_read:
+            self._snapshots, self._snapshot_key = self._snapshots + 1, key
         self._latest_ms = max(self._latest_ms, definition.ts_ms)
+
+
+class _Place(NamedTuple):
+    """Where a definition was placed. `snapshots` is the number of definitions that initial snapshots had read then."""
+
+    generation: int
+    position: SourcePosition
+    snapshots: int
 
 
 def _identity(definition: TableDefinition) -> object:

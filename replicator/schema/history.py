@@ -76,6 +76,11 @@ class TableDefinition:
     recollated: bool = False
 
     @property
+    def is_read(self) -> bool:
+        """Whether an initial snapshot read it; only then, as in rows, the id of the server is missing."""
+        return self.snapshot and not self.position.server_id
+
+    @property
     def at(self) -> int:
         """The binlog key, which orders definitions also of several servers: generation, then position."""
         return (self.generation << GENERATION_SHIFT) + binlog_key(self.position)
@@ -109,6 +114,7 @@ class SchemaVersion:
         unlogged: the statement with which the version begins if it changed rows of the table without events.
         generated: the generated columns, as far as statements show them.
         removed: which rows the statement `unlogged` removed; None if the definition of the table does not tell.
+        read_at: see `VersionStart`.
     """
 
     at: int
@@ -129,11 +135,12 @@ class SchemaVersion:
     unlogged: str | None = None
     generated: frozenset[str] = frozenset()
     removed: PartitionCondition | None = None
+    read_at: frozenset[int] = frozenset()
 
     @property
     def start(self) -> VersionStart:
         """What its events are compared with."""
-        return VersionStart(binlog_key(self.position), self.position.gtid, self.ts_ms)
+        return VersionStart(binlog_key(self.position), self.position.gtid, self.ts_ms, self.read_at)
 
     def key(self, of_events: tuple[str, ...]) -> tuple[str, ...]:
         """Return the columns that identify rows: the key of events if the source's definition has none."""

@@ -186,6 +186,8 @@ class HistoryBuilder:
         if not same or replaced or version.unlogged is not None or _moved(version.carried, version.schema):
             exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
             self._versions.append(replace(version, exchanged_with=exchanged))
+        elif d.is_read and (key := binlog_key(d.position)) < binlog_key(last.position):
+            self._versions[-1] = replace(last, read_at=last.read_at | {key})
 
 
 def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersion:

@@ -47,8 +47,7 @@ class SnapshotDefinitions:
         for definition in definitions:
             if definition.schema is None:
                 continue
-            # As in rows, the id of the server is missing in initial snapshots only.
-            if definition.snapshot and definition.position.server_id == 0:
+            if definition.is_read:
                 self._add(definition)
             self._defined.add(definition.table)
 

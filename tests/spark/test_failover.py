@@ -118,17 +118,23 @@ def test_expressions_have_the_rules_of_the_values(spark: SparkSession) -> None:
         near = chance.choice([0, CLOCK_MS, CLOCK_MS + 1, RESET_MS, RESET_MS + 1])
         return chance.choice([0, T0, T0 + near, T0 - near])
 
+    def key() -> int:
+        return binlog_key(SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100))
+
     starts = tuple(
-        VersionStart(binlog_key(SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100)), gtid(), time())
+        VersionStart(key(), gtid(), time(), frozenset(key() for _ in range(chance.choice((0, 0, 1, 2)))))
         for _ in range(12)
     )
     events = [
-        (SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100, 0, 1, gtid()), time()) for _ in range(300)
+        (
+            SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100, 0, chance.choice((0, 1)), gtid()),
+            time(),
+        )
+        for _ in range(300)
     ]
-    rows = [(i, (p.file, p.pos, t, p.gtid)) for i, (p, t) in enumerate(events)]
-    frame = spark.createDataFrame(
-        rows, "number int, source struct<file: string, pos: bigint, ts_ms: bigint, gtid: string>"
-    )
+    rows = [(i, (p.file, p.pos, t, p.server_id or None, p.gtid)) for i, (p, t) in enumerate(events)]
+    fields = "file: string, pos: bigint, ts_ms: bigint, server_id: bigint, gtid: string"
+    frame = spark.createDataFrame(rows, f"number int, source struct<{fields}>")
     source = F.col("source")
     boundaries = [Boundary(i, starts[i:]) for i in (4, 8)]
     ranges = [(None, boundaries[0]), (boundaries[0], boundaries[1]), (boundaries[1], None)]

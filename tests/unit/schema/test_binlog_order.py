@@ -1,5 +1,7 @@
 """The order of events and schema versions, on one server and on several."""
 
+from dataclasses import replace
+
 import pytest
 
 from replicator.model.gtid import Transaction
@@ -44,6 +46,14 @@ def test_position_after_a_reset_is_later() -> None:
     assert not start(900).is_before(at(1), T0 + RESET_MS)
     # Imported changes keep their old times.
     assert start(900).is_before(at(901), T0 - RESET_MS - 1)
+
+
+def test_rows_of_a_snapshot_belong_to_the_version_that_it_read() -> None:
+    version = replace(start(900, gtid="a:50"), read_at=frozenset({binlog_key(at(7))}))
+    rows = replace(at(7), server_id=0)
+    assert version.is_before(rows, T0 + 5 * CLOCK_MS)
+    assert not version.is_before(replace(rows, pos=101), T0 + 5 * CLOCK_MS)
+    assert not version.is_before(at(7), T0 + 5 * CLOCK_MS)
 
 
 def test_numbers_decide_between_transactions_of_one_origin() -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema
 from replicator.schema.definition_clock import DefinitionClock
@@ -45,6 +47,34 @@ def test_definition_of_another_member_of_a_replication_group_is_later() -> None:
 def test_redelivered_definition_keeps_its_place_also_from_another_server() -> None:
     first, second, third = placed(defined(900, "a:50"), defined(7, "a:50"), defined(900, "a:50"))
     assert first == second == third
+
+
+def read(file: int, *, ts_ms: int) -> TableDefinition:
+    """Return a definition of an initial snapshot."""
+    found = defined(file, ts_ms=ts_ms)
+    return replace(found, snapshot=True, position=replace(found.position, server_id=0))
+
+
+@pytest.mark.parametrize("file", [7, 900, 901])
+def test_statement_is_executed_again_after_the_snapshot_of_a_replica_that_lags(file: int) -> None:
+    given = [
+        defined(900, "a:50", pos=50),
+        read(file, ts_ms=T0 + 1000),
+        defined(file, "a:50", pos=200),
+        defined(file, "a:50", pos=200),
+    ]
+    first, snapshot, again, redelivered = placed(*given)
+    assert first is not None
+    assert snapshot is not None
+    assert again is not None
+    assert first < snapshot < again == redelivered
+
+
+def test_statement_from_before_a_repeated_snapshot_is_redelivered() -> None:
+    """The connector has the definitions from a snapshot, and continues at the position that it had before."""
+    first, snapshot, again = placed(defined(5, "a:50"), read(6, ts_ms=T0 + 1000), defined(5, "a:50"))
+    assert first == again
+    assert snapshot is not None
 
 
 def test_unknown_earlier_definition_is_redelivered() -> None:
