@@ -179,6 +179,7 @@ def schema_change_event(
     database: str = "shop",
     ddl: str | None = None,
     old_name: str | None = None,
+    snapshot: str = "false",
 ) -> bytes:
     """Return a record of the schema-change topic; `kind` is CREATE, ALTER or DROP.
 
@@ -195,7 +196,7 @@ def schema_change_event(
             "comment": None,
         }
     value = {
-        "source": source_block(place, database, table),
+        "source": source_block(place, database, table, snapshot),
         "ts_ms": place.ts_ms + 5,
         "databaseName": database,
         "schemaName": None,

@@ -44,8 +44,9 @@ class RecordedTables(Source):
 
     def snapshot(self, table: SourceTable) -> None:
         """Read the rows of a table again, as a new connector does. The table must have rows."""
-        # The rows of such a snapshot have no server's id, unlike those of an ad-hoc one.
+        # Unlike that of an ad-hoc snapshot, their place has no server's id.
         place = replace(self._place(), server_id=0, gtid=None)
+        Source._define(self, table, "CREATE", place)
         self._read(table, list(table.rows.values()), place)
 
     def rows_at(self, name: str, records: int) -> Sequence[Row]:
@@ -64,8 +65,12 @@ class RecordedTables(Source):
         end = {table.name: len(table.changes) for table in self.tables}
         behind = {name: [v for v in known if v.records <= since][-1] for name, known in self.versions.items()}
         later = {name: [v for v in known if v.records > since] for name, known in self.versions.items()}
+        place = Place(*at, 0, self._ts + 5_000, server_id=0)
         for table in self.tables:
-            self._read(table, behind[table.name].rows, Place(*at, 0, self._ts + 5_000, server_id=0))
+            # The definition changes no table, so there is no version of it.
+            Source._define(self, table, "CREATE", place)
+        for table in self.tables:
+            self._read(table, behind[table.name].rows, place)
         shift = len(self.records) - since
         self.records += again
         for table in self.tables:

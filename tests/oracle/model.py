@@ -131,7 +131,6 @@ class Source:
         numbered: whether events contain their number within the transaction; only without schemas.
         alters: how many of a hundred transactions alter a table.
         gtids: whether transactions have GTIDs.
-        snapshot_server: server id of the rows of the first snapshot; that of an initial snapshot is 0.
     """
 
     def __init__(
@@ -145,7 +144,6 @@ class Source:
         numbered: bool = False,
         alters: int = 3,
         gtids: bool = False,
-        snapshot_server: int = 1,
     ) -> None:
         self.random = random.Random(seed)
         self.partitions = partitions
@@ -155,7 +153,6 @@ class Source:
         self.numbered = numbered
         self.alters = alters
         self.gtids = gtids
-        self.snapshot_server = snapshot_server
         self.tables: list[SourceTable] = []
         self.records: list[Record] = []
         # Just before the number of a binlog file exceeds six digits.
@@ -179,12 +176,13 @@ class Source:
             for _ in range(rows):
                 row = self._new_row(table)
                 table.rows[table.new_key(row)] = row
-        place = replace(self._place(), gtid=None)
+        # What an initial snapshot reads has neither the id of a server nor a GTID.
+        place = replace(self._place(), server_id=0, gtid=None)
         for table in self.tables:
             self._define(table, "CREATE", place)
         for table in self.tables:
             for row in table.rows.values():
-                self._log(table, "r", replace(place, server_id=self.snapshot_server), after=row)
+                self._log(table, "r", place, after=row)
 
     def run(self, transactions: int) -> None:
         """Execute random transactions."""
@@ -423,6 +421,7 @@ class Source:
             kind=kind,
             database=DATABASE,
             ddl=f"{kind} TABLE {quoted(table.name)} {action}",
+            snapshot="false" if place.server_id else "true",
         )
         if self.with_schemas:
             # Its reader ignores the schema, so an empty one suffices.

@@ -85,7 +85,6 @@ class StoryPlayer:
             with_schemas=story.with_schemas,
             alters=6,
             gtids=story.gtids,
-            snapshot_server=0 if any(isinstance(step, SnapshotAgain) for step in story.steps) else 1,
         )
         self.source.start(story.shapes, rows=6)
         self.fates = {table.name: Fate() for table in self.source.tables}
