@@ -44,6 +44,7 @@ from tests.support.story_steps import (
 
 NEVER: Final = 10**9
 ROLLED_BACK: Final = "was rolled back or replaced"
+BEFORE_SNAPSHOT: Final = "which is before the snapshot"
 INTERRUPTED: Final = "interrupted when another server became the source"
 NOT_READ: Final = ("in which a repeated snapshot has no rows", "before changes that it had sent")
 """Parts of the reasons for which a table pauses if a repeated snapshot has no rows in a partition."""
@@ -102,6 +103,8 @@ class StoryPlayer:
         """The first record that the present server is known to have."""
         self._has_other_server = False
         """Whether the source is another server than at first."""
+        self._has_repeated_snapshot = False
+        """Whether the connector has taken its snapshot again."""
         self._has_switched = False
         """Whether the log has records of the present server that the mirror has not read."""
         self._delivered = 0
@@ -243,6 +246,7 @@ class StoryPlayer:
         # The connector has no earlier offset.
         self._floor = self._server_floor = len(self.source.records) - len(moved.records)
         self._replicated, self._has_other_server, self._has_switched = {}, True, True
+        self._has_repeated_snapshot = True
         if self.source.partitions > 1:
             for fate in self.fates.values():
                 fate.pauses |= set(NOT_READ)
@@ -281,6 +285,9 @@ class StoryPlayer:
             # After a rollback, the mirror reads events that the present server may not have.
             if not table.key or ROLLED_BACK in fate.pauses:
                 fate.pauses.add(INTERRUPTED)
+            if not table.key and self._has_repeated_snapshot:
+                # The new server may have changes at lower positions than the first one had the snapshot.
+                fate.pauses.add(BEFORE_SNAPSHOT)
             for partition in range(self.source.partitions):
                 events = self._delivered_changes(table, partition)
                 # The mirror may know a transaction from this server, or from the one on which it was committed.
