@@ -102,6 +102,12 @@ def play(
 @pytest.mark.parametrize("size", [1, 100])
 @pytest.mark.parametrize("kind", STATEMENTS)
 @pytest.mark.parametrize("file", [3, 901])
+@pytest.mark.fault(
+    "The connector takes its initial snapshot again on a server with lower positions, soon after an ALTER TABLE",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the rows have the columns that the snapshot's definition shows",
+)
 def test_rows_of_a_snapshot_have_its_definition(lake: LakeHarness, kind: str, size: int, file: int) -> None:
     columns, action = STATEMENTS[kind]
     pos = 65
@@ -117,6 +123,12 @@ def test_rows_of_a_snapshot_have_its_definition(lake: LakeHarness, kind: str, si
 @pytest.mark.parametrize("size", [1, 100])
 @pytest.mark.parametrize("kind", STATEMENTS)
 @pytest.mark.parametrize("file", [3, 901])
+@pytest.mark.fault(
+    "The connector takes its initial snapshot again from a replica that lags behind an ALTER TABLE",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the columns go back, and the statement is executed again when the replica executes it",
+)
 def test_replica_that_lags_behind_a_statement_executes_it_again(
     lake: LakeHarness, kind: str, size: int, file: int
 ) -> None:
