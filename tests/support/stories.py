@@ -3,7 +3,6 @@
 import random
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
@@ -24,6 +23,7 @@ from tests.oracle.model import DATABASE, Record, SourceTable
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.replicated_log import ReplicaBinlog, binlog_place, replicate
+from tests.support.story_fates import BEFORE_SNAPSHOT, INTERRUPTED, NOT_READ, ROLLED_BACK, Fate
 from tests.support.story_lake import CHANGELOG, MIRROR, OtherWriters
 from tests.support.story_log import StoryLog
 from tests.support.story_steps import (
@@ -43,35 +43,6 @@ from tests.support.story_steps import (
 )
 
 NEVER: Final = 10**9
-ROLLED_BACK: Final = "was rolled back or replaced"
-BEFORE_SNAPSHOT: Final = "which is before the snapshot"
-INTERRUPTED: Final = "interrupted when another server became the source"
-NOT_READ: Final = ("in which a repeated snapshot has no rows", "before changes that it had sent")
-"""Parts of the reasons for which a table pauses if a repeated snapshot has no rows in a partition."""
-
-
-@dataclass
-class Fate:
-    """What happened to a table, and what it therefore may be.
-
-    Attributes:
-        pauses: parts of the reasons for which it may pause.
-        must_pause: whether nothing but a pause is right.
-        lost: whether the log lost events that the changelog may lack.
-        unsettled: whether its rows are older than its marker until the mirror notices a rollback.
-        since: number of records of the source before the first one of its topic.
-        repeated: file, offset, row and op of changes that the changelog may have besides those of the source: a
-            fail-over may have interrupted their transactions, so they may be there twice.
-        ended: the transactions that a fail-over may have interrupted: the last ones of a binlog file.
-    """
-
-    pauses: set[str] = field(default_factory=set)
-    must_pause: bool = False
-    lost: bool = False
-    unsettled: bool = False
-    since: int = 0
-    repeated: set[tuple[str, int, int, str]] = field(default_factory=set)
-    ended: set[str] = field(default_factory=set)
 
 
 class StoryPlayer:
@@ -99,6 +70,8 @@ class StoryPlayer:
         """The number of partitions that each topic had at its first record."""
         self._replicated: dict[int, Record] = {}
         """The records that have another position in the binlog of the present server."""
+        self._servers: list[dict[int, Record]] = []
+        """The same of each server since the last repeated snapshot."""
         self._server_floor = 0
         """The first record that the present server is known to have."""
         self._has_other_server = False
@@ -217,6 +190,7 @@ class StoryPlayer:
         present = [self._replicated.get(i, r) for i, r in enumerate(self.source.records)]
         moved = replicate(present[self._floor :], self.source.position, step.higher, self._chance)
         before, self._replicated = self._replicated, dict(enumerate(moved.records, start=self._floor))
+        self._servers.append(self._replicated)
         self._server_floor = self._floor
         self._note_moved(range(self._delivered, len(self.source.records)))
         start = max(self._floor, self._delivered - step.records)
@@ -235,10 +209,12 @@ class StoryPlayer:
         present = [self._replicated.get(i, r) for i, r in enumerate(self.source.records)][since:]
         moved = replicate(present, self.source.position, step.higher, self._chance)
         places = {}
-        for was, now in zip((*self.source.records[since:], *present), moved.records * 2, strict=True):
-            if was.value is not None and now.value is not None:
-                before, after = binlog_place(was), binlog_place(now)
-                places[before.op, before.key] = (after.file, after.pos)
+        for i, now in enumerate(moved.records, start=since):
+            # The log has a change at the position of any server.
+            for was in (self.source.records[i], *(s[i] for s in self._servers if i in s)):
+                if was.value is not None and now.value is not None:
+                    before, after = binlog_place(was), binlog_place(now)
+                    places[before.op, before.key] = (after.file, after.pos)
         file, end = moved.end
         begin = min((after[1] for after in places.values()), default=end + 1)
         self.source.snapshot_again(since, (file, begin - 1), moved.records, places)
@@ -246,6 +222,7 @@ class StoryPlayer:
         # The connector has no earlier offset.
         self._floor = self._server_floor = len(self.source.records) - len(moved.records)
         self._replicated, self._has_other_server, self._has_switched = {}, True, True
+        self._servers = []
         self._has_repeated_snapshot = True
         if self.source.partitions > 1:
             for fate in self.fates.values():

@@ -1,0 +1,34 @@
+"""What happened to the tables of a story, and the reasons for which they may pause."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+ROLLED_BACK: Final = "was rolled back or replaced"
+BEFORE_SNAPSHOT: Final = "which is before the snapshot"
+INTERRUPTED: Final = "interrupted when another server became the source"
+NOT_READ: Final = ("in which a repeated snapshot has no rows", "before changes that it had sent")
+"""Parts of the reasons for which a table pauses if a repeated snapshot has no rows in a partition."""
+
+
+@dataclass
+class Fate:
+    """What happened to a table, and what it therefore may be.
+
+    Attributes:
+        pauses: parts of the reasons for which it may pause.
+        must_pause: whether nothing but a pause is right.
+        lost: whether the log lost events that the changelog may lack.
+        unsettled: whether its rows are older than its marker until the mirror notices a rollback.
+        since: number of records of the source before the first one of its topic.
+        repeated: file, offset, row and op of changes that the changelog may have besides those of the source: a
+            fail-over may have interrupted their transactions, so they may be there twice.
+        ended: the transactions that a fail-over may have interrupted: the last ones of a binlog file.
+    """
+
+    pauses: set[str] = field(default_factory=set)
+    must_pause: bool = False
+    lost: bool = False
+    unsettled: bool = False
+    since: int = 0
+    repeated: set[tuple[str, int, int, str]] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
