@@ -5,6 +5,8 @@ from typing import Final
 
 ROLLED_BACK: Final = "was rolled back or replaced"
 BEFORE_SNAPSHOT: Final = "which is before the snapshot"
+NO_SNAPSHOT: Final = "does not begin with a snapshot"
+ADDED_PARTITION: Final = "changes of one row may be in two of them"
 INTERRUPTED: Final = "interrupted when another server became the source"
 NOT_READ: Final = ("in which a repeated snapshot has no rows", "before changes that it had sent")
 """Parts of the reasons for which a table pauses if a repeated snapshot has no rows in a partition."""
