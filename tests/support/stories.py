@@ -180,7 +180,7 @@ class StoryPlayer:
             log: Any = self.mirror.context.log
             log.list_partitions(self.source.partitions)
             for fate in self.fates.values():
-                fate.must_pause = True
+                fate.must_pause = ADDED_PARTITION
 
     def _has_added_partition(self, table: SourceTable) -> bool:
         """Whether a topic has a record in a partition that was added after its first record."""
@@ -234,7 +234,8 @@ class StoryPlayer:
         self._has_repeated_snapshot = True
         for fate in self.fates.values():
             # The mirror may not have noticed that rows were missing, and the snapshot has them.
-            fate.must_pause = fate.must_pause and ADDED_PARTITION in fate.pauses
+            if fate.must_pause == NO_SNAPSHOT:
+                fate.must_pause = None
         if self.source.partitions > 1:
             for fate in self.fates.values():
                 fate.pauses |= set(NOT_READ)
@@ -319,10 +320,11 @@ class StoryPlayer:
 
     def _recreate(self, table: SourceTable, *, with_snapshot: bool) -> None:
         fate, first = self.fates[table.name], len(self.source.records)
-        fate.must_pause = not (with_snapshot and table.rows)
-        if not fate.must_pause:
+        if with_snapshot and table.rows:
+            fate.must_pause = None
             self.source.snapshot(table)
         else:
+            fate.must_pause = NO_SNAPSHOT
             fate.pauses.add(NO_SNAPSHOT)
             self.source.insert_into(table)
         fate.lost, fate.since = True, first
@@ -469,8 +471,8 @@ class StoryPlayer:
                 fate = self.fates[table.name]
                 if table.name in paused:
                     continue
-                must_pause = fate.must_pause or self._has_added_partition(table)
-                assert not must_pause, f"{table.name} did not pause: {fate.pauses}"
+                reason = fate.must_pause or (ADDED_PARTITION if self._has_added_partition(table) else None)
+                assert reason is None, f"{table.name} did not pause: {reason}"
                 assert_mirror_equals(catalog, MIRROR, table)
                 rows = self._changelog(catalog, table)
                 if fate.lost:

@@ -18,7 +18,7 @@ class Fate:
 
     Attributes:
         pauses: parts of the reasons for which it may pause.
-        must_pause: whether nothing but a pause is right.
+        must_pause: the reason if nothing but a pause is right.
         lost: whether the log lost events that the changelog may lack.
         unsettled: whether its rows are older than its marker until the mirror notices a rollback.
         since: number of records of the source before the first one of its topic.
@@ -28,7 +28,7 @@ class Fate:
     """
 
     pauses: set[str] = field(default_factory=set)
-    must_pause: bool = False
+    must_pause: str | None = None
     lost: bool = False
     unsettled: bool = False
     since: int = 0
