@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -139,6 +140,7 @@ class StoryPlayer:
                     self._note_again(range(start, self._delivered))
                 self._delivered = start
                 self._deliver()
+                self._has_switched = self._has_other_server
             case FailOver():
                 self._fail_over(step)
             case SnapshotAgain():
@@ -484,10 +486,12 @@ class StoryPlayer:
 
     def _changelog(self, catalog: Catalog, table: SourceTable) -> list[dict[str, Any]]:
         """Return the rows of a changelog, without those that may be there besides the source's changes."""
-        expected = {(c.file, c.pos, c.number, c.op) for c in table.changes}
-        repeated = self.fates[table.name].repeated - expected
-        return [
-            row
-            for row in lake_rows(catalog, CHANGELOG, table.name)
-            if tuple(row["_change"][name] for name in ("file", "pos", "row", "op")) not in repeated
-        ]
+        left = Counter((c.file, c.pos, c.number, c.op, c.kind) for c in table.changes)
+        rows = []
+        for row in lake_rows(catalog, CHANGELOG, table.name):
+            place = tuple(row["_change"][name] for name in ("file", "pos", "row", "op"))
+            key = (*place, row["_change"]["kind"])
+            left[key] -= 1
+            if left[key] >= 0 or place not in self.fates[table.name].repeated:
+                rows.append(row)
+        return rows
