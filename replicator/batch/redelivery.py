@@ -289,20 +289,17 @@ class RedeliveryDetector:
 
         In the same binlog, a replay reaches the furthest event before `event`. A connector that restarted within the
         transaction may have sent no other event again; then the first event of a batch shows it, and the source is
-        asked, but need not answer.
+        asked, but need not answer. If the source has neither event after a replay, they count as those of two servers.
 
         Raises:
             SourceError: the source does not answer.
-            TransactionInterrupted: the source has neither event, so nothing tells it.
         """
         is_replay = self.replayed_count is not None
         if not (is_replay or self._begins_batch):
             return False
         at = event.packed.unpack(self.file, event.server_id, event.gtid)
         is_skipped = lacks_first(self.binlog, self._position(), at, waits=is_replay)
-        if is_skipped is None and is_replay and self.binlog.must_answer:
-            raise interrupted(at)
-        return is_skipped is True
+        return (is_replay and self.binlog.must_answer) if is_skipped is None else is_skipped
 
     def _may_be_interrupted(self, event: EventPosition) -> bool:
         """Return whether a fail-over may have interrupted the connector within the event's transaction."""

@@ -50,8 +50,19 @@ class DefinitionClock:
         return replace(definition, generation=place.generation, position=place.position)
 
     def _is_executed_again(self, definition: TableDefinition, known: "_Place") -> bool:
-        """Return whether a known statement comes after an initial snapshot that was taken since."""
-        return known.snapshots < self._snapshots and binlog_key(definition.position) >= self._snapshot_key
+        """Return whether a known statement comes after an initial snapshot that was taken since.
+
+        With `snapshot.mode` recovery, a snapshot has the connector's earlier position, and statements from there on
+        come again at the positions that they had. A definition that a snapshot read is no statement; a blocking
+        snapshot sends it again.
+        """
+        key = binlog_key(definition.position)
+        return (
+            not definition.is_read
+            and known.snapshots < self._snapshots
+            and key >= self._snapshot_key
+            and key != binlog_key(known.position)
+        )
 
     def _is_new(self, definition: TableDefinition) -> bool:
         if not definition.position.file or binlog_key(definition.position) >= self._last_key:

@@ -49,9 +49,9 @@ def test_redelivered_definition_keeps_its_place_also_from_another_server() -> No
     assert first == second == third
 
 
-def read(file: int, *, ts_ms: int) -> TableDefinition:
+def read(file: int, *, ts_ms: int, pos: int = 100) -> TableDefinition:
     """Return a definition of an initial snapshot."""
-    found = defined(file, ts_ms=ts_ms)
+    found = defined(file, ts_ms=ts_ms, pos=pos)
     return replace(found, snapshot=True, position=replace(found.position, server_id=0))
 
 
@@ -75,6 +75,28 @@ def test_statement_from_before_a_repeated_snapshot_is_redelivered() -> None:
     first, snapshot, again = placed(defined(5, "a:50"), read(6, ts_ms=T0 + 1000), defined(5, "a:50"))
     assert first == again
     assert snapshot is not None
+
+
+@pytest.mark.parametrize("gtid", ["a:50", None])
+def test_statement_at_its_position_is_redelivered_after_a_recovery_of_the_definitions(
+    gtid: str | None,
+) -> None:
+    """The snapshot then has the position at which the connector continues, which is before the statement."""
+    given = [defined(5, gtid, pos=100), read(5, ts_ms=T0 + 1000, pos=80), defined(5, gtid, pos=100)]
+    first, _, again = placed(*given)
+    assert first == again
+
+
+def test_definition_of_a_snapshot_that_is_sent_again_is_redelivered() -> None:
+    """A blocking ad-hoc snapshot sends it with its first time."""
+    given = [
+        read(900, ts_ms=T0, pos=50),
+        replace(read(900, ts_ms=T0 + 1, pos=50), table=BILLS),
+        defined(7, "a:50", ts_ms=T0 + 2000),
+        read(900, ts_ms=T0, pos=50),
+    ]
+    first, _, _, again = placed(*given)
+    assert first == again
 
 
 def test_unknown_earlier_definition_is_redelivered() -> None:
