@@ -10,6 +10,14 @@ from replicator.schema.binlog_order import binlog_key
 from replicator.schema.history import TableDefinition
 
 
+class _Place(NamedTuple):
+    """Where a definition was placed. `snapshots` is the number of definitions that initial snapshots had read then."""
+
+    generation: int
+    position: SourcePosition
+    snapshots: int
+
+
 class DefinitionClock:
     """Assigns each new definition a generation of the binlog, and finds redelivered ones.
 
@@ -37,19 +45,19 @@ class DefinitionClock:
         may come from another server.
         """
         identity = _identity(definition)
-        known_place = self._placed.get(identity)
-        if known_place is None or self._is_executed_again(definition, known_place):
+        place = self._placed.get(identity)
+        if place is None or self._is_executed_again(definition, place):
             if not self._is_new(definition):
                 return None
             self._advance_to(definition)
-            self._placed[identity] = _Place(self._generation, definition.position, self._snapshots)
+            place = _Place(self._generation, definition.position, self._snapshots)
+            self._placed[identity] = place
         if (own := Transaction.parse(definition.position.gtid)) is not None:
             known = self._numbers.get((definition.table, own.line), 0)
             self._numbers[definition.table, own.line] = max(known, own.number)
-        place = self._placed[identity]
         return replace(definition, generation=place.generation, position=place.position)
 
-    def _is_executed_again(self, definition: TableDefinition, known: "_Place") -> bool:
+    def _is_executed_again(self, definition: TableDefinition, known: _Place) -> bool:
         """Return whether a known statement comes after an initial snapshot that was taken since.
 
         With `snapshot.mode` recovery, a snapshot has the connector's earlier position, and statements from there on
@@ -89,14 +97,6 @@ class DefinitionClock:
         if definition.is_read:
             self._snapshots, self._snapshot_key = self._snapshots + 1, key
         self._latest_ms = max(self._latest_ms, definition.ts_ms)
-
-
-class _Place(NamedTuple):
-    """Where a definition was placed. `snapshots` is the number of definitions that initial snapshots had read then."""
-
-    generation: int
-    position: SourcePosition
-    snapshots: int
 
 
 def _identity(definition: TableDefinition) -> object:

@@ -33,19 +33,17 @@ STATEMENTS = {
 
 def defined(place: Place, columns: Sequence[ColumnSpec]) -> list[Record]:
     """Return what a snapshot sends of the definition of the table."""
-    found = list[Record]()
-    for kind in ("DROP", "CREATE"):
-        value = json.loads(schema_change_event(place, "orders", columns, ["id"], kind=kind))
-        value["source"]["snapshot"] = "true"
-        found.append(Record("shop", 0, None, json.dumps(value).encode()))
-    return found
+    values = (
+        schema_change_event(place, "orders", columns, ["id"], kind=kind, snapshot="true")
+        for kind in ("DROP", "CREATE")
+    )
+    return [Record("shop", 0, None, value) for value in values]
 
 
 def altered(place: Place, columns: Sequence[ColumnSpec], action: str) -> Record:
     ddl = f"ALTER TABLE orders {action}"
-    return Record(
-        "shop", 0, None, schema_change_event(place, "orders", columns, ["id"], kind="ALTER", ddl=ddl)
-    )
+    value = schema_change_event(place, "orders", columns, ["id"], kind="ALTER", ddl=ddl)
+    return Record("shop", 0, None, value)
 
 
 def image(columns: Sequence[ColumnSpec], number: int) -> Image:
@@ -65,8 +63,9 @@ def read(place: Place, columns: Sequence[ColumnSpec], *numbers: int) -> list[Rec
     return [event("r", place, columns, n, mark) for n, mark in zip(numbers, marks, strict=True)]
 
 
-def at(file: int, pos: int, second: int, transaction: int | None = None, *, gtids: bool = True) -> Place:
-    gtid = None if transaction is None or not gtids else f"{UUID}:{transaction}"
+def at(file: int, pos: int, second: int, transaction: int | None = None) -> Place:
+    """Return a place; one without a transaction is that of an initial snapshot."""
+    gtid = None if transaction is None else f"{UUID}:{transaction}"
     return Place(file, pos, 0, second * 1000, 0 if transaction is None else 1, gtid)
 
 
@@ -109,8 +108,7 @@ def play(
     outcome="the rows have the columns that the snapshot's definition shows",
 )
 def test_rows_of_a_snapshot_have_its_definition(lake: LakeHarness, kind: str, size: int, file: int) -> None:
-    columns, action = STATEMENTS[kind]
-    pos = 65
+    (columns, action), pos = STATEMENTS[kind], 65
     records = [
         *first_server(columns, action),
         *defined(at(file, pos, 50), columns),
@@ -132,8 +130,7 @@ def test_rows_of_a_snapshot_have_its_definition(lake: LakeHarness, kind: str, si
 def test_replica_that_lags_behind_a_statement_executes_it_again(
     lake: LakeHarness, kind: str, size: int, file: int
 ) -> None:
-    columns, action = STATEMENTS[kind]
-    pos = 65
+    (columns, action), pos = STATEMENTS[kind], 65
     records = [
         *first_server(columns, action),
         *defined(at(file, pos, 50), OLD),
