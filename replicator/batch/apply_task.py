@@ -276,8 +276,11 @@ def _refuse_late_recreation(context: MirrorContext, task: TableTask, progress: P
     marker, state = progress.mirror, progress.mirror_schema
     if marker is None or marker.position is None or state is None:
         return
-    later = context.schemas.history(task.table).after(state.at)
-    if any(v.recreated and v.start.is_before(marker.position, marker.watermark_ms or 0) for v in later):
+    history = context.schemas.history(task.table)
+    # A replica that lags behind a statement executes it again.
+    followed = {v.position.gtid for v in history.versions if v.at <= state.at and v.position.gtid}
+    later = (v for v in history.after(state.at) if v.recreated and v.position.gtid not in followed)
+    if any(v.start.is_before(marker.position, marker.watermark_ms or 0) for v in later):
         raise UnloggedChange(
             f"{task.table} was dropped and created again, and that became known after its later changes were applied",
             f"read the table again: replicator heal {task.table}",

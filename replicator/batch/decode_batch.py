@@ -127,7 +127,11 @@ class _SchemaDiscovery:
             elif values:
                 schemas.inspect_values(table, values)
         # Definitions alone do not fit events that carry their schema.
-        if schemas.knows(table) and not carried and (known := schemas.writer_schemas(table, since)):
+        if (
+            schemas.knows(table)
+            and not carried
+            and (known := schemas.writer_schemas(table, since, self._task.target_schema_at))
+        ):
             return known
         return self.learn()
 
@@ -199,7 +203,11 @@ def _since(context: MirrorContext, before: Mapping[int, PartitionProgress], task
         # Changes after a snapshot of a replica that lags may be older.
         return None
     known = [history.index_of(high.position, high.ts_ms) for high in highs if high is not None]
-    return history.versions[min(known)].at if history and known and len(known) == len(highs) else None
+    if not (history and known and len(known) == len(highs)):
+        return None
+    # An event before the snapshot of a replica that lags may have the GTID of a statement that comes again after it.
+    followed = context.ledger.progress(task.table).schema_at
+    return history.versions[min(known) if followed is None else min(*known, history.index_at(followed))].at
 
 
 def _after_exchange(context: MirrorContext, task: TableTask, since: int | None) -> int | None:

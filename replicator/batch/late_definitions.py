@@ -31,7 +31,7 @@ def check_definition(context: MirrorContext, task: TableTask) -> None:
     Raises:
         LateDefinition: it is.
     """
-    history = context.schemas.history(task.table)
+    history = context.schemas.history(task.table).until(task.target_schema_at)
     if not history or not context.log.grows:
         return
     for r in task.ranges:

@@ -67,6 +67,11 @@ def read_by_snapshots(events: DataFrame, snapshots: Sequence[SnapshotRead]) -> D
     return events.where(reduce(or_, map(_is_read_by, snapshots), F.lit(False)))
 
 
+def not_read_by_snapshots(events: DataFrame, snapshots: Sequence[SnapshotRead]) -> DataFrame:
+    """Remove the rows that one of `snapshots` read."""
+    return events.where(~reduce(or_, map(_is_read_by, snapshots))) if snapshots else events
+
+
 def not_replaced(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
     """Remove the changes from before `snapshot`; its own rows are kept, also those before the first good one."""
     return events.where(_is_since(snapshot) | _is_read_by(snapshot))

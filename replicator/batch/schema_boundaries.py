@@ -1,21 +1,17 @@
 """Splits tasks into schema segments: at schema changes before and after which rows must not be handled together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext, TableTask, read_records
-from replicator.decode.event_frame import event_position_key
-from replicator.decode.version_ranges import is_past
+from replicator.batch.version_offsets import first_offsets
 from replicator.errors import UnsupportedChange
 from replicator.lake.ledger import Progress
 from replicator.model.table import TableId
-from replicator.schema.binlog_order import VersionStart
 from replicator.schema.history import SchemaHistory
 
 _NO_END: Final = 1 << 62
@@ -78,7 +74,8 @@ def schema_segments(context: MirrorContext, task: TableTask, before: int | None 
     starts: dict[int, dict[int, int]] = {}
     if task.ranges:
         events = context.schemas.with_sources(read_records(context, task))
-        starts = _first_offsets(events, [v.start for v in history.versions])
+        marker = context.ledger.progress(task.table).resume_marker
+        starts = first_offsets(events, history, None if marker is None else marker.snapshot)
         newest = max(starts, default=first)
         first = min(starts, default=first) if known is None else first
     newest = max(newest, first)
@@ -100,20 +97,6 @@ def _first_offsets_after(version: int, starts: Mapping[int, Mapping[int, int]]) 
     for later, offsets in starts.items():
         for partition, offset in offsets.items() if later > version else ():
             found[partition] = min(offset, found.get(partition, offset))
-    return found
-
-
-def _first_offsets(records: DataFrame, starts: Sequence[VersionStart]) -> dict[int, dict[int, int]]:
-    """Return version index → partition → the first offset of an event of it; `starts` is where the versions begin."""
-    source, version = F.col("source"), F.lit(0)
-    for i, start in enumerate(starts[1:], start=1):
-        version = F.when(is_past(source, (start,)), F.lit(i)).otherwise(version)
-    found: dict[int, dict[int, int]] = {}
-    events = records.where(F.col("value").isNotNull() & event_position_key(source).isNotNull())
-    for row in (
-        events.groupBy("partition", version.alias("version")).agg(F.min("offset").alias("first")).collect()
-    ):
-        found.setdefault(row["version"], {})[row["partition"]] = row["first"]
     return found
 
 

@@ -5,15 +5,17 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from replicator.batch.net_changes import after_truncates, since_snapshot
+from replicator.batch.net_changes import after_truncates, not_read_by_snapshots, since_snapshot
 from replicator.batch.table_batch import TableBatch
 from replicator.errors import UnknownPast
 from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_loss
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange
+from replicator.model.position import PackedPosition
 from replicator.model.snapshot import SnapshotRead, follow
 from replicator.model.truncate import SKEW_MS, Truncate
+from replicator.schema.history import SchemaHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +24,13 @@ class TableReset:
 
     Attributes:
         reads: all known snapshots that may have rows among the changes, whether or not they remove earlier ones.
+        removed_reads: those of `reads` whose rows were removed when the source table was created again.
     """
 
     truncates: Sequence[Truncate] = ()
     snapshots: Sequence[SnapshotRead] = ()
     reads: Sequence[SnapshotRead] = ()
+    removed_reads: Sequence[SnapshotRead] = ()
 
     def __bool__(self) -> bool:
         return bool(self.truncates or self.snapshots)
@@ -34,6 +38,7 @@ class TableReset:
     def survivors(self, changes: DataFrame) -> DataFrame:
         """Return those of `changes` (decoded events or changelog rows) that happened after all of these events."""
         changes = after_truncates(changes, self.truncates, self.reads)
+        changes = not_read_by_snapshots(changes, self.removed_reads)
         for snapshot in self.snapshots:
             changes = since_snapshot(changes, snapshot)
         return changes
@@ -86,9 +91,19 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     truncates += begun
     # The marker knows where a snapshot began in earlier batches. The last one counts that has the position of a row.
     reads = [*([] if base is None or base.snapshot is None else [base.snapshot]), *batch.stats.snapshots]
-    reset = TableReset(truncates, () if at_once else replacing, reads)
+    removed = [] if pending is None else _reads_before(batch.schema.history, pending, reads)
+    reset = TableReset(truncates, () if at_once else replacing, reads, removed)
     effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
     return ResetPlan(reset, effective, snapshot, begun, written)
+
+
+def _reads_before(
+    history: SchemaHistory, pending: Truncate, reads: Sequence[SnapshotRead]
+) -> list[SnapshotRead]:
+    """Return the snapshots whose definitions come before the statement that created the table again."""
+    created = next((i for i, v in enumerate(history.versions) if v.position == pending.position), 0)
+    keys = {place.key for v in history.versions[:created] for place in v.reads}
+    return [s for s in reads if s.is_initial and PackedPosition.pack(s.position).position_key in keys]
 
 
 def _snapshots(

@@ -39,10 +39,13 @@ class SchemaDiscovery:
             self._format.takes_definitions and self._histories.is_defined(table)
         )
 
-    def writer_schemas(self, table: TableId, since: int | None) -> list[WriterSchema]:
+    def writer_schemas(
+        self, table: TableId, since: int | None, until: int | None = None
+    ) -> list[WriterSchema]:
         """Return the schemas that events of `table` may have, as far as they are known.
 
-        No event has an earlier version than the one in effect at `since`; None if they may have any version.
+        No event has an earlier version than the one in effect at `since`, or a later one than that at `until`; None if
+        they may have any version.
 
         Raises:
             MissingSchema: no schema of the table is known.
@@ -50,7 +53,7 @@ class SchemaDiscovery:
         current = self._current.get(table)
         if current is not None:
             return [current]
-        writer_schemas = self._declared(table, since)
+        writer_schemas = self._declared(table, since, until)
         if not writer_schemas:
             raise MissingSchema(
                 f"no definition of {table} in the schema-change topic",
@@ -172,10 +175,12 @@ class SchemaDiscovery:
             self.observe(table, carried, writer_schema, patient=patient)
         return self._with_encodings(table, writer_schemas)
 
-    def _declared(self, table: TableId, since: int | None = None) -> list[WriterSchema]:
+    def _declared(
+        self, table: TableId, since: int | None = None, until: int | None = None
+    ) -> list[WriterSchema]:
         if not self._format.takes_definitions:
             return []
-        return declared_writer_schemas(self._histories.history(table), since)
+        return declared_writer_schemas(self._histories.history(table).until(until), since)
 
     def _with_encodings(self, table: TableId, writer_schemas: Iterable[WriterSchema]) -> list[WriterSchema]:
         return [self._format.with_encodings(table, writer_schema) for writer_schema in writer_schemas]

@@ -101,9 +101,11 @@ class SchemaTracker:
         """See `SchemaDiscovery`."""
         return self._discovery.knows(table)
 
-    def writer_schemas(self, table: TableId, since: int | None) -> list[WriterSchema]:
+    def writer_schemas(
+        self, table: TableId, since: int | None, until: int | None = None
+    ) -> list[WriterSchema]:
         """See `SchemaDiscovery`. Raises MissingSchema."""
-        return self._discovery.writer_schemas(table, since)
+        return self._discovery.writer_schemas(table, since, until)
 
     def needs_definitions(self, table: TableId) -> bool:
         """See `SchemaDiscovery`."""

@@ -1,5 +1,6 @@
 """Spark expressions that assign events to the versions of their table's schema; the rules of `schema.binlog_order`."""
 
+from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 
@@ -9,7 +10,7 @@ from pyspark.sql import functions as F
 from replicator.decode.event_frame import event_position_key
 from replicator.model.gtid import BLOCK
 from replicator.model.truncate import RESET_MS
-from replicator.schema.binlog_order import CLOCK_MS, Boundary, VersionStart
+from replicator.schema.binlog_order import CLOCK_MS, Boundary, SnapshotPlace, VersionStart
 
 
 def is_in_range(source: SparkColumn, first: Boundary | None, end: Boundary | None) -> SparkColumn:
@@ -31,19 +32,31 @@ def is_past(source: SparkColumn, starts: tuple[VersionStart, ...]) -> SparkColum
 
 
 def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
-    past = _is_past_statement(source, start)
-    if not start.read_at:
+    past, time = _is_past_statement(source, start), _time(source)
+    if not (start.read_at or start.read_before):
         return past
-    is_read = event_position_key(source).isin(*start.read_at)
-    return (F.coalesce(source.getField("server_id"), F.lit(0)) == 0) & is_read | past
+    is_own = (time == 0) | (time > start.ts_ms - CLOCK_MS)
+    return (
+        F.when(is_read_at(source, start.read_at), is_own)
+        .when(is_read_at(source, start.read_before), F.lit(False))
+        .otherwise(past)
+    )
+
+
+def is_read_at(source: SparkColumn, places: Iterable[SnapshotPlace]) -> SparkColumn:
+    """Return whether events are rows at the positions of initial snapshots."""
+    is_row = F.coalesce(source.getField("server_id"), F.lit(0)) == 0
+    return is_row & event_position_key(source).isin(*{place.key for place in places})
 
 
 def _is_past_statement(source: SparkColumn, start: VersionStart) -> SparkColumn:
-    key, gtid = event_position_key(source), source.getField("gtid")
-    time = F.coalesce(source.getField("ts_ms"), F.lit(0))
+    key, gtid, time = event_position_key(source), source.getField("gtid"), _time(source)
     here, own = key >= start.key, start.transaction
     known = time > 0 if start.ts_ms else F.lit(False)
-    by_position = here | (known & (time > start.ts_ms + RESET_MS))
+    later = time > start.ts_ms + RESET_MS
+    for read in start.read_at:
+        later |= (key >= read.key) & (time > start.first_ms_after(read))
+    by_position = here | (known & later)
     if own is None:
         return F.when(key.isNotNull(), by_position)
     number = F.substring_index(gtid, ":", -1)
@@ -58,3 +71,7 @@ def _is_past_statement(source: SparkColumn, start: VersionStart) -> SparkColumn:
         .otherwise(by_position)
     )
     return F.when(key.isNotNull(), past)
+
+
+def _time(source: SparkColumn) -> SparkColumn:
+    return F.coalesce(source.getField("ts_ms"), F.lit(0))

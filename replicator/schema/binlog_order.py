@@ -10,19 +10,19 @@ whose files may have lower numbers. So an event is compared with the beginning o
 3. Without GTIDs, positions decide, unless the event is more than `RESET_MS` later: then the binlog was reset, or a
    snapshot read another server in between.
 
-Rows of an initial snapshot have no GTID. They belong to the version that its definition shows, even if their position
-is before that of the version's statement, because another server executed it.
+Rows of an initial snapshot have no GTID. They belong to the version that its definition shows, wherever another server
+executed the statements before and after it. So do changes without GTIDs that follow it in the same server's binlog.
 
 Events keep the GTID and time of their first commit when they are replicated. Expressions of the same rules for Spark
 are in `decode.version_ranges`.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
-from replicator.model.truncate import RESET_MS
+from replicator.model.truncate import RESET_MS, SKEW_MS
 
 CLOCK_MS: Final = 1_000
 """Maximum difference of the clocks of two servers; source times may be rounded to seconds."""
@@ -33,6 +33,13 @@ def binlog_key(position: SourcePosition) -> int:
     return PackedPosition.pack(position).position_key
 
 
+class SnapshotPlace(NamedTuple):
+    """The `binlog_key` of an initial snapshot, and its time (ms since the epoch) by the clock of Kafka Connect."""
+
+    key: int
+    ts_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class VersionStart:
     """The beginning of a schema version.
@@ -41,13 +48,15 @@ class VersionStart:
         key: its `binlog_key`.
         gtid: the transaction of the statement; None if there was none, or for a snapshot.
         ts_ms: the source time, milliseconds since the epoch; 0 if unknown.
-        read_at: the `binlog_key` of each initial snapshot that has this version's rows at a position before `key`.
+        read_at: the initial snapshots that showed this version again.
+        read_before: the initial snapshots from before this version whose position is not before `key`.
     """
 
     key: int
     gtid: str | None = None
     ts_ms: int = 0
-    read_at: frozenset[int] = frozenset()
+    read_at: frozenset[SnapshotPlace] = frozenset()
+    read_before: frozenset[SnapshotPlace] = frozenset()
 
     @property
     def transaction(self) -> Transaction | None:
@@ -56,17 +65,39 @@ class VersionStart:
 
     def is_before(self, position: SourcePosition, ts_ms: int) -> bool:
         """Return whether an event at `position`, with source time `ts_ms` (0 if unknown), belongs to this version."""
-        if self.read_at and not position.server_id and binlog_key(position) in self.read_at:
-            return True
+        key = binlog_key(position)
+        if not position.server_id:
+            if any(read.key == key for read in self.read_at):
+                return self.has_rows_at(ts_ms)
+            if any(read.key == key for read in self.read_before):
+                return False
         own, other = self.transaction, Transaction.parse(position.gtid)
         if own is not None and other is not None and own.line == other.line:
             return other.number >= own.number
-        here = binlog_key(position) >= self.key
+        here = key >= self.key
         if not self.ts_ms or not ts_ms:
             return here
         if own is None or other is None:
-            return here or ts_ms > self.ts_ms + RESET_MS
+            return here or ts_ms > self.ts_ms + RESET_MS or self._follows_snapshot(key, ts_ms)
         return here if abs(ts_ms - self.ts_ms) <= CLOCK_MS else ts_ms > self.ts_ms
+
+    def has_rows_at(self, ts_ms: int) -> bool:
+        """Return whether rows at the position of one of the snapshots are its rows.
+
+        An earlier snapshot, from before the statement, may have the same position, on another server.
+        """
+        return not ts_ms or ts_ms > self.ts_ms - CLOCK_MS
+
+    def _follows_snapshot(self, key: int, ts_ms: int) -> bool:
+        return any(key >= read.key and ts_ms > self.first_ms_after(read) for read in self.read_at)
+
+    def first_ms_after(self, read: SnapshotPlace) -> int:
+        """Return the source time from which on changes without GTIDs follow a snapshot in its server's binlog.
+
+        The clocks of MySQL and Kafka Connect differ. The time of a statement is that when it began, so changes from
+        before its end may be later, in the other server's binlog.
+        """
+        return max(self.ts_ms, read.ts_ms - SKEW_MS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class DefinitionClock:
         self._placed: dict[object, _Place] = {}
         self._snapshots = 0
         self._snapshot_key = 0
+        self._has_rows = False
         self._numbers: dict[tuple[TableId, tuple[str, int]], int] = {}
         self._generation = 0
         self._last_key = 0
@@ -46,9 +47,11 @@ class DefinitionClock:
         """
         identity = _identity(definition)
         place = self._placed.get(identity)
-        if place is None or self._is_executed_again(definition, place):
-            if not self._is_new(definition):
-                return None
+        if place is not None and self._is_executed_again(definition, place):
+            definition, place = self._with_lost_changes(definition), None
+        elif place is None and not self._is_new(definition):
+            return None
+        if place is None:
             self._advance_to(definition)
             place = _Place(self._generation, definition.position, self._snapshots)
             self._placed[identity] = place
@@ -58,19 +61,30 @@ class DefinitionClock:
         return replace(definition, generation=place.generation, position=place.position)
 
     def _is_executed_again(self, definition: TableDefinition, known: _Place) -> bool:
-        """Return whether a known statement comes after an initial snapshot that was taken since.
+        """Return whether a known statement was executed after what an initial snapshot read since.
 
-        With `snapshot.mode` recovery, a snapshot has the connector's earlier position, and statements from there on
-        come again at the positions that they had. A definition that a snapshot read is no statement; a blocking
-        snapshot sends it again.
+        A definition that a snapshot read is no statement; a blocking snapshot sends it again. A snapshot of definitions
+        only (`snapshot.mode` recovery) has the connector's earlier position, and statements from there on come again.
+        On another server, they have other positions: those that only change columns then change nothing.
         """
-        key = binlog_key(definition.position)
-        return (
-            not definition.is_read
-            and known.snapshots < self._snapshots
-            and key >= self._snapshot_key
-            and key != binlog_key(known.position)
-        )
+        if definition.is_read or known.snapshots == self._snapshots:
+            return False
+        if self._has_rows:
+            return True
+        is_at_known = binlog_key(definition.position) == binlog_key(known.position)
+        return not (is_at_known or _replaces_rows(definition))
+
+    def _with_lost_changes(self, definition: TableDefinition) -> TableDefinition:
+        """Return a statement that is executed again, as one that changes rows if it comes from another server.
+
+        That server may have sent changes between the snapshot and the statement. Their transactions are older than the
+        statement, so they were decoded with the definition from before its first execution, and not with the one that
+        the snapshot read: their values of columns that both have are lost.
+        """
+        if binlog_key(definition.position) >= self._snapshot_key or _replaces_rows(definition):
+            return definition
+        statement = f"ALTER TABLE {definition.table.name} …, on another server than the last snapshot,"
+        return replace(definition, unlogged=definition.unlogged or statement)
 
     def _is_new(self, definition: TableDefinition) -> bool:
         if not definition.position.file or binlog_key(definition.position) >= self._last_key:
@@ -96,7 +110,13 @@ class DefinitionClock:
             self._last_key = key
         if definition.is_read:
             self._snapshots, self._snapshot_key = self._snapshots + 1, key
+            self._has_rows = not definition.ends_snapshot
         self._latest_ms = max(self._latest_ms, definition.ts_ms)
+
+
+def _replaces_rows(definition: TableDefinition) -> bool:
+    """Return whether a statement removes the table, creates it, gives it another name, or changes only its rows."""
+    return definition.schema is None or definition.other_name is not None or definition.key_change.created
 
 
 def _identity(definition: TableDefinition) -> object:

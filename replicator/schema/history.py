@@ -6,13 +6,13 @@ statement is known; longer mappings are composed of these.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LakeType
-from replicator.schema.binlog_order import Boundary, VersionStart, binlog_key
+from replicator.schema.binlog_order import Boundary, SnapshotPlace, VersionStart, binlog_key
 from replicator.schema.conversions import changes_expressions, needs_rewrite, unfit_values
 from replicator.schema.partition_layout import PartitionChange, PartitionLayout
 from replicator.schema.row_conditions import PartitionCondition
@@ -114,7 +114,8 @@ class SchemaVersion:
         unlogged: the statement with which the version begins if it changed rows of the table without events.
         generated: the generated columns, as far as statements show them.
         removed: which rows the statement `unlogged` removed; None if the definition of the table does not tell.
-        read_at: see `VersionStart`.
+        read_at, read_before: see `VersionStart`.
+        is_read: whether it begins with the definition that an initial snapshot read.
     """
 
     at: int
@@ -135,12 +136,21 @@ class SchemaVersion:
     unlogged: str | None = None
     generated: frozenset[str] = frozenset()
     removed: PartitionCondition | None = None
-    read_at: frozenset[int] = frozenset()
+    read_at: frozenset[SnapshotPlace] = frozenset()
+    read_before: frozenset[SnapshotPlace] = frozenset()
+    is_read: bool = False
 
     @property
     def start(self) -> VersionStart:
         """What its events are compared with."""
-        return VersionStart(binlog_key(self.position), self.position.gtid, self.ts_ms, self.read_at)
+        key = binlog_key(self.position)
+        return VersionStart(key, self.position.gtid, self.ts_ms, self.read_at, self.read_before)
+
+    @property
+    def reads(self) -> frozenset[SnapshotPlace]:
+        """The initial snapshots that showed this version."""
+        own = {SnapshotPlace(binlog_key(self.position), self.ts_ms)} if self.is_read else set[SnapshotPlace]()
+        return self.read_at | own
 
     def key(self, of_events: tuple[str, ...]) -> tuple[str, ...]:
         """Return the columns that identify rows: the key of events if the source's definition has none."""
@@ -206,6 +216,21 @@ class SchemaHistory:
     def versions_of_current_name(self) -> tuple[SchemaVersion, ...]:
         """The versions with the table's current name."""
         return self.versions[self.own :]
+
+    def repeated_reads(self, index: int) -> frozenset[SnapshotPlace]:
+        """Return the initial snapshots, except the first, whose definitions come before version `index`, or are its."""
+        own = (
+            v.reads if i < index else v.reads - v.read_at for i, v in enumerate(self.versions[: index + 1])
+        )
+        first = (
+            self.versions[0].reads - self.versions[0].read_at if self.versions else frozenset[SnapshotPlace]()
+        )
+        return frozenset[SnapshotPlace]().union(*own) - first
+
+    def until(self, at: int | None) -> "SchemaHistory":
+        """Return the history without versions that begin after `at` (None: the end), but with one of its own name."""
+        kept = tuple(v for i, v in enumerate(self.versions) if at is None or v.at <= at or i <= self.own)
+        return self if len(kept) == len(self.versions) else replace(self, versions=kept)
 
     def after(self, at: int) -> tuple[SchemaVersion, ...]:
         """Return the versions that begin after `at`."""
@@ -283,6 +308,7 @@ class SchemaHistory:
         old = self.versions[index - 1]
         if (
             version.recreated
+            or version.is_read  # Only their offsets tell which changes of other servers came before it.
             or version.unlogged is not None
             or version.exchanged_with is not None
             or carried_key(old.schema.key, version.carried) != set(version.schema.key)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
-from replicator.schema.binlog_order import binlog_key
+from replicator.schema.binlog_order import SnapshotPlace, binlog_key
 from replicator.schema.history import (
     BEGINNING,
     GENERATION_SHIFT,
@@ -48,6 +48,7 @@ class HistoryBuilder:
         self, past: SchemaHistory | None = None, new_names: Mapping[int, TableId | None] | None = None
     ) -> None:
         self._versions = [] if past is None else list(past.versions)
+        self._reads = {place for v in self._versions for place in v.reads}
         self._first_own = len(self._versions)
         self._new_names = new_names or {}
         self._removal: TableRemoval | None = None
@@ -79,7 +80,11 @@ class HistoryBuilder:
         schema, weak = self._with_strong_key(definition, definition.schema)
         last = self._versions[-1] if self._versions else None
         version = _version(definition, schema, last, weak_key=weak)
-        version = replace(version, removed=self._removed_rows(definition, version))
+        version = replace(
+            version,
+            removed=self._removed_rows(definition, version),
+            read_before=frozenset(place for place in self._reads if place.key >= version.start.key),
+        )
         if not self._has_own_version:
             self._versions.append(replace(version, replaced=None, renamed_from=definition.other_name))
         elif self._removal is not None and definition.other_name is None:
@@ -87,6 +92,7 @@ class HistoryBuilder:
         else:
             self._altered(definition, _with_other_rows(definition, version))
         self._removal = None
+        self._reads |= self._versions[-1].reads
 
     def _change_keys(self, d: TableDefinition, key: Sequence[str]) -> None:
         """Apply the statement of a definition, whose key Debezium considers to be `key`, to the table's keys."""
@@ -186,8 +192,9 @@ class HistoryBuilder:
         if not same or replaced or version.unlogged is not None or _moved(version.carried, version.schema):
             exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
             self._versions.append(replace(version, exchanged_with=exchanged))
-        elif d.is_read and (key := binlog_key(d.position)) < binlog_key(last.position):
-            self._versions[-1] = replace(last, read_at=last.read_at | {key})
+        elif d.is_read:
+            place = SnapshotPlace(binlog_key(d.position), d.ts_ms)
+            self._versions[-1] = replace(last, read_at=last.read_at | {place})
 
 
 def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersion:
@@ -252,6 +259,7 @@ def _version(
         weak_key=weak_key,
         unlogged=d.unlogged,
         generated=_generated(d, schema, last, carried),
+        is_read=d.is_read,
     )
 
 

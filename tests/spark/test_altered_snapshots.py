@@ -23,6 +23,7 @@ ADDED = (*OLD, ColumnSpec("added", "int", False, "7"))
 RENAMED = (OLD[0], ColumnSpec("title", "varchar"), OLD[2])
 DROPPED = OLD[:2]
 RETYPED = (*OLD[:2], ColumnSpec("extra", "bigint"))
+SIZES = [1, -1, -3, 100]
 STATEMENTS = {
     "add": (ADDED, "ADD COLUMN added INT NOT NULL DEFAULT 7"),
     "rename": (RENAMED, "RENAME COLUMN name TO title"),
@@ -59,14 +60,17 @@ def event(op: str, place: Place, columns: Sequence[ColumnSpec], number: int, mar
 
 
 def read(place: Place, columns: Sequence[ColumnSpec], *numbers: int) -> list[Record]:
-    marks = [*["true"] * (len(numbers) - 1), "last_in_data_collection"]
+    marks = ["first", *["true"] * (len(numbers) - 2), "last_in_data_collection"]
     return [event("r", place, columns, n, mark) for n, mark in zip(numbers, marks, strict=True)]
 
 
-def at(file: int, pos: int, second: int, transaction: int | None = None) -> Place:
-    """Return a place; one without a transaction is that of an initial snapshot."""
-    gtid = None if transaction is None else f"{UUID}:{transaction}"
-    return Place(file, pos, 0, second * 1000, 0 if transaction is None else 1, gtid)
+def at(file: int, pos: int, time: int, transaction: int | None = None) -> Place:
+    """Return a place; `time` is in tens of seconds.
+
+    One without a transaction is that of an initial snapshot; 0 stands for one without a GTID.
+    """
+    gtid = f"{UUID}:{transaction}" if transaction else None
+    return Place(file, pos, 0, time * 10_000, 0 if transaction is None else 1, gtid)
 
 
 def first_server(columns: Sequence[ColumnSpec], action: str) -> list[Record]:
@@ -80,9 +84,14 @@ def first_server(columns: Sequence[ColumnSpec], action: str) -> list[Record]:
     ]
 
 
-def play(
-    lake: LakeHarness, records: list[Record], size: int, columns: Sequence[ColumnSpec], wanted: list[Image]
-) -> None:
+def run(lake: LakeHarness, records: list[Record], size: int) -> dict[str, str]:
+    """Mirror records, so many at once. Return the tables that are paused, and why.
+
+    If `size` is negative, the mirror is behind: the log has all records, and batches have so many.
+    """
+    if size < 0:
+        lake.write(records)
+        return dict(lake.catch_up(lake.config(apply={"max_events": -size})).summary().paused)
     first = max(size, 2)
     lake.open_log = lambda path: StoryLog(path, {}, None)
     lake.write(records[:first])
@@ -93,12 +102,18 @@ def play(
         lake.write(records[start : start + size])
         log.refresh()
         rounds.advance(mirror.check_log()[1])
-    assert mirror.summary().paused == {}
+    return dict(mirror.summary().paused)
+
+
+def play(
+    lake: LakeHarness, records: list[Record], size: int, columns: Sequence[ColumnSpec], wanted: list[Image]
+) -> None:
+    assert run(lake, records, size) == {}
     found = [{c.name: r.get(c.name) for c in columns} for r in lake.rows("orders")]
     assert sorted(found, key=lambda r: str(r["id"])) == wanted
 
 
-@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", STATEMENTS)
 @pytest.mark.parametrize("file", [3, 901])
 @pytest.mark.fault(
@@ -118,7 +133,7 @@ def test_rows_of_a_snapshot_have_its_definition(lake: LakeHarness, kind: str, si
     play(lake, records, size, columns, [image(columns, n) for n in (1, 2, 3, 4, 5)])
 
 
-@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", STATEMENTS)
 @pytest.mark.parametrize("file", [3, 901])
 @pytest.mark.fault(
@@ -143,3 +158,184 @@ def test_replica_that_lags_behind_a_statement_executes_it_again(
     executed = {"added": 7} if kind == "add" else {}
     wanted = [image(columns, n) | executed for n in (1, 2, 3)]
     play(lake, records, size, columns, [*wanted, *(image(columns, n) for n in (4, 5))])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", STATEMENTS)
+@pytest.mark.parametrize("file", [3, 901])
+@pytest.mark.fault(
+    "The same without GTIDs; changes follow the snapshot",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the changes have the columns that the snapshot's definition shows",
+)
+def test_changes_after_a_snapshot_have_its_definition_without_gtids(
+    lake: LakeHarness, kind: str, size: int, file: int
+) -> None:
+    (columns, action), pos = STATEMENTS[kind], 65
+    records = [
+        *defined(at(900, 50, 10), OLD),
+        *read(at(900, 50, 10), OLD, 1, 2),
+        event("c", at(900, 60, 20, 0), OLD, 3),
+        altered(at(900, 70, 30, 0), columns, action),
+        event("c", at(900, 80, 40, 0), columns, 4),
+        *defined(at(file, pos, 50), columns),
+        *read(at(file, pos, 51), columns, 1, 2, 3, 4),
+        event("c", at(file, pos + 10, 60, 0), columns, 5),
+        event("c", at(file + 1, 4, 61, 0), columns, 6),
+    ]
+    play(lake, records, size, columns, [image(columns, n) for n in (1, 2, 3, 4, 5, 6)])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_rows_of_two_snapshots_at_one_position_have_their_own_definitions(
+    lake: LakeHarness, kind: str, size: int
+) -> None:
+    """The second one is of another server."""
+    columns, action = STATEMENTS[kind]
+    records = [
+        *first_server(columns, action),
+        *defined(at(900, 50, 50), columns),
+        *read(at(900, 50, 51), columns, 1, 2, 3, 4),
+        event("c", at(900, 60, 60, 4), columns, 5),
+    ]
+    play(lake, records, size, columns, [image(columns, n) for n in (1, 2, 3, 4, 5)])
+
+
+def dropped(place: Place) -> Record:
+    value = schema_change_event(place, "orders", (), [], kind="DROP", ddl="DROP TABLE orders")
+    return Record("shop", 0, None, value)
+
+
+def created(place: Place, columns: Sequence[ColumnSpec]) -> Record:
+    value = schema_change_event(
+        place, "orders", columns, ["id"], kind="CREATE", ddl="CREATE TABLE orders (…)"
+    )
+    return Record("shop", 0, None, value)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("columns", [OLD, ADDED, DROPPED], ids=["same", "more", "fewer"])
+@pytest.mark.parametrize("file", [3, 901])
+@pytest.mark.fault(
+    "The connector takes its initial snapshot again from a replica that lags behind a DROP TABLE and CREATE TABLE",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the old rows come back, and go when the replica executes the statements",
+)
+def test_replica_that_lags_behind_a_new_table_executes_its_statements_again(
+    lake: LakeHarness, columns: Sequence[ColumnSpec], size: int, file: int
+) -> None:
+    pos = 65
+    records = [
+        *defined(at(900, 50, 10), OLD),
+        *read(at(900, 50, 10), OLD, 1, 2),
+        event("c", at(900, 60, 20, 1), OLD, 3),
+        dropped(at(900, 70, 30, 2)),
+        created(at(900, 71, 31, 3), columns),
+        event("c", at(900, 80, 40, 4), columns, 4),
+        *defined(at(file, pos, 50), OLD),
+        *read(at(file, pos, 51), OLD, 1, 2),
+        event("c", at(file, pos + 10, 20, 1), OLD, 3),
+        dropped(at(file, pos + 20, 30, 2)),
+        created(at(file, pos + 21, 31, 3), columns),
+        event("c", at(file, pos + 30, 40, 4), columns, 4),
+        event("c", at(file, pos + 40, 60, 5), columns, 5),
+    ]
+    play(lake, records, size, columns, [image(columns, n) for n in (4, 5)])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", STATEMENTS)
+@pytest.mark.fault(
+    "The connector takes its initial snapshot again from a replica that lags behind an ALTER TABLE, and then reads a "
+    "third server, with lower positions",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the table pauses, and is read again",
+)
+def test_second_fail_over_before_a_statement_comes_again_pauses_the_table(
+    lake: LakeHarness, kind: str, size: int
+) -> None:
+    columns, action = STATEMENTS[kind]
+    records = [
+        *first_server(columns, action),
+        *defined(at(901, 65, 50), OLD),
+        *read(at(901, 65, 51), OLD, 1, 2),
+        event("c", at(3, 75, 20, 1), OLD, 3),
+        altered(at(3, 85, 30, 2), columns, action),
+        event("c", at(3, 95, 40, 3), columns, 4),
+        event("c", at(3, 105, 60, 4), columns, 5),
+    ]
+    paused = run(lake, records, size)
+    assert list(paused) == ["shop.orders"]
+    assert f"{UUID}:2" in paused["shop.orders"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_first_server_sends_a_statement_again_after_the_snapshot_of_a_replica_that_lags(
+    lake: LakeHarness, kind: str, size: int
+) -> None:
+    columns, action = STATEMENTS[kind]
+    first = first_server(columns, action)
+    records = [
+        *first,
+        *defined(at(3, 65, 50), OLD),
+        *read(at(3, 65, 51), OLD, 1, 2),
+        *first[4:],
+        event("c", at(900, 90, 60, 4), columns, 5),
+    ]
+    executed = {"added": 7} if kind == "add" else {}
+    wanted = [image(columns, n) | executed for n in (1, 2, 3)]
+    play(lake, records, size, columns, [*wanted, *(image(columns, n) for n in (4, 5))])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", STATEMENTS)
+@pytest.mark.fault(
+    "An ALTER TABLE on a server with lower positions than those of the snapshot; the mirror is behind",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the rows of the snapshot have the columns from before it",
+)
+def test_rows_of_a_snapshot_do_not_have_a_later_definition(lake: LakeHarness, kind: str, size: int) -> None:
+    columns, action = STATEMENTS[kind]
+    records = [
+        *defined(at(900, 50, 10), OLD),
+        *read(at(900, 50, 10), OLD, 1, 2),
+        event("c", at(3, 60, 20, 1), OLD, 3),
+        altered(at(3, 70, 30, 2), columns, action),
+        event("c", at(3, 80, 40, 3), columns, 4),
+    ]
+    executed = {"added": 7} if kind == "add" else {}
+    wanted = [image(columns, n) | executed for n in (1, 2, 3)]
+    play(lake, records, size, columns, [*wanted, image(columns, 4)])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", STATEMENTS)
+@pytest.mark.parametrize("file", [3, 901])
+@pytest.mark.fault(
+    "The connector takes its initial snapshot again on a server with lower positions, and an ALTER TABLE was not sent",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="changes from before the snapshot have the columns from before it",
+)
+def test_changes_from_before_a_snapshot_do_not_have_its_definition(
+    lake: LakeHarness, kind: str, size: int, file: int
+) -> None:
+    columns, _ = STATEMENTS[kind]
+    records = [
+        *defined(at(900, 50, 10), OLD),
+        *read(at(900, 50, 10), OLD, 1, 2),
+        event("c", at(900, 60, 20, 1), OLD, 3),
+        event("c", at(900, 70, 30, 2), OLD, 4),
+        *defined(at(file, 65, 50), columns),
+        *read(at(file, 65, 51), columns, 1, 2, 3, 4),
+        event("c", at(file, 75, 60, 5), columns, 5),
+    ]
+    play(lake, records, size, columns, [image(columns, n) for n in (1, 2, 3, 4, 5)])
+    changes = [r for r in lake.rows("orders", "shop_changes") if r["id"] in (3, 4)]
+    assert {r.get("name", r["title"] if kind == "rename" else None) for r in changes} >= {"n3", "n4"}

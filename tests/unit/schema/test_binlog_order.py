@@ -6,8 +6,8 @@ import pytest
 
 from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
-from replicator.model.truncate import RESET_MS
-from replicator.schema.binlog_order import CLOCK_MS, VersionStart, binlog_key
+from replicator.model.truncate import RESET_MS, SKEW_MS
+from replicator.schema.binlog_order import CLOCK_MS, SnapshotPlace, VersionStart, binlog_key
 
 T0 = 1_700_000_000_000
 
@@ -48,12 +48,38 @@ def test_position_after_a_reset_is_later() -> None:
     assert start(900).is_before(at(901), T0 - RESET_MS - 1)
 
 
+def read(file: int, pos: int = 100) -> SourcePosition:
+    return replace(at(file, pos), server_id=0)
+
+
 def test_rows_of_a_snapshot_belong_to_the_version_that_it_read() -> None:
-    version = replace(start(900, gtid="a:50"), read_at=frozenset({binlog_key(at(7))}))
-    rows = replace(at(7), server_id=0)
-    assert version.is_before(rows, T0 + 5 * CLOCK_MS)
-    assert not version.is_before(replace(rows, pos=101), T0 + 5 * CLOCK_MS)
-    assert not version.is_before(at(7), T0 + 5 * CLOCK_MS)
+    place = SnapshotPlace(binlog_key(at(7)), T0 + 4 * CLOCK_MS)
+    version = replace(start(900, gtid="a:50"), read_at=frozenset({place}))
+    assert version.is_before(read(7), T0 + 5 * CLOCK_MS)
+    assert not version.is_before(read(7, 101), T0)
+    assert not version.is_before(at(7), T0)
+    # Rows of an earlier snapshot at the same position of another server.
+    assert not version.is_before(read(7), T0 - CLOCK_MS)
+
+
+def test_rows_of_a_snapshot_from_before_a_version_do_not_belong_to_it() -> None:
+    """A server with lower positions executed the statement."""
+    version = replace(
+        start(7, gtid="b:3"), read_before=frozenset({SnapshotPlace(binlog_key(at(900)), T0 - 1)})
+    )
+    assert not version.is_before(read(900), T0 - 1)
+    assert version.is_before(read(901), T0 - 1)
+
+
+def test_changes_after_a_snapshot_belong_to_the_version_that_it_read_without_gtids() -> None:
+    place = SnapshotPlace(binlog_key(at(7)), T0 + 3 * SKEW_MS)
+    version = replace(start(900), read_at=frozenset({place}))
+    assert version.is_before(at(7, 101), place.ts_ms - SKEW_MS + 1)
+    assert not version.is_before(at(7, 99), place.ts_ms)
+    assert not version.is_before(at(899), place.ts_ms - SKEW_MS)
+    soon = replace(version, read_at=frozenset({place._replace(ts_ms=T0 + 1)}))
+    assert not soon.is_before(at(899), T0)
+    assert soon.is_before(at(7, 101), T0 + 1)
 
 
 def test_numbers_decide_between_transactions_of_one_origin() -> None:

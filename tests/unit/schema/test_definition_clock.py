@@ -8,6 +8,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema
 from replicator.schema.definition_clock import DefinitionClock
 from replicator.schema.history import TableDefinition
+from replicator.schema.table_keys import KeyChange
 
 T0 = 1_700_000_000_000
 ORDERS, BILLS = TableId("shop", "orders"), TableId("shop", "bills")
@@ -70,21 +71,38 @@ def test_statement_is_executed_again_after_the_snapshot_of_a_replica_that_lags(f
     assert first < snapshot < again == redelivered
 
 
-def test_statement_from_before_a_repeated_snapshot_is_redelivered() -> None:
-    """The connector has the definitions from a snapshot, and continues at the position that it had before."""
-    first, snapshot, again = placed(defined(5, "a:50"), read(6, ts_ms=T0 + 1000), defined(5, "a:50"))
-    assert first == again
-    assert snapshot is not None
+@pytest.mark.parametrize(("known", "file"), [(900, 7), (5, 7), (5, 5), (900, 900)])
+def test_statement_is_executed_again_also_on_another_server_than_the_snapshots(known: int, file: int) -> None:
+    """That may be the first one. If it has lower positions, changes before it had a definition that did not fit."""
+    clock = DefinitionClock()
+    first = clock.place(defined(known, "a:50"))
+    assert clock.place(read(40, ts_ms=T0 + 1000)) is not None
+    again = clock.place(defined(file, "a:50"))
+    assert first is not None
+    assert again is not None
+    assert again.at > first.at
+    assert (again.unlogged is not None) == (file < 40)
 
 
+@pytest.mark.parametrize("pos", [80, 120])
 @pytest.mark.parametrize("gtid", ["a:50", None])
 def test_statement_at_its_position_is_redelivered_after_a_recovery_of_the_definitions(
-    gtid: str | None,
+    gtid: str | None, pos: int
 ) -> None:
-    """The snapshot then has the position at which the connector continues, which is before the statement."""
-    given = [defined(5, gtid, pos=100), read(5, ts_ms=T0 + 1000, pos=80), defined(5, gtid, pos=100)]
-    first, _, again = placed(*given)
+    """The snapshot has no rows, and the position at which the connector continues."""
+    recovered = replace(read(5, ts_ms=T0 + 1000, pos=pos), ends_snapshot=True)
+    first, _, again = placed(defined(5, gtid, pos=100), recovered, defined(5, gtid, pos=100))
     assert first == again
+
+
+def test_table_is_not_created_again_after_a_recovery_of_the_definitions_on_another_server() -> None:
+    """Its rows are not sent again. A column that is added again changes nothing."""
+    created = replace(defined(5, "a:50"), key_change=KeyChange(created=True))
+    recovered = replace(read(5, ts_ms=T0 + 1000, pos=80), ends_snapshot=True)
+    for statement, is_again in ((created, False), (defined(5, "a:50"), True)):
+        elsewhere = replace(statement, position=defined(3, "a:50").position)
+        first, _, again = placed(statement, recovered, elsewhere)
+        assert (first != again) == is_again
 
 
 def test_definition_of_a_snapshot_that_is_sent_again_is_redelivered() -> None:

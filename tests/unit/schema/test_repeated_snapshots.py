@@ -1,0 +1,77 @@
+"""The history of a table whose initial snapshot was taken again, on servers with higher and with lower positions."""
+
+from dataclasses import replace
+
+from replicator.model.position import SourcePosition
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import INT, LONG
+from replicator.schema.binlog_order import SnapshotPlace, binlog_key
+from replicator.schema.definition_clock import DefinitionClock
+from replicator.schema.history import SchemaHistory, TableDefinition
+from replicator.schema.history_builder import build_history
+
+T0 = 1_700_000_000_000
+ID = Column("id", LONG, nullable=False)
+
+
+def position(file: int, server_id: int = 1, gtid: str | None = None) -> SourcePosition:
+    return SourcePosition(f"binlog.{file:06d}", 100, 0, server_id, gtid)
+
+
+def altered(file: int, gtid: str, *columns: str) -> TableDefinition:
+    schema = TableSchema((ID, *(Column(name, INT) for name in columns)), ("id",))
+    return TableDefinition(TableId("shop", "orders"), position(file, gtid=gtid), T0, schema)
+
+
+def read(file: int, second: int, *columns: str) -> TableDefinition:
+    found = altered(file, "", *columns)
+    return replace(found, position=position(file, 0), ts_ms=T0 + second * 1000, snapshot=True)
+
+
+def place(file: int, second: int) -> SnapshotPlace:
+    return SnapshotPlace(binlog_key(position(file)), T0 + second * 1000)
+
+
+def history(*definitions: TableDefinition) -> SchemaHistory:
+    clock = DefinitionClock()
+    found = (clock.place(d) for d in definitions)
+    return build_history([d for d in found if d is not None])
+
+
+LAGGING = history(
+    read(900, -9, "a"), altered(901, "u:5", "a", "b"), read(3, 9, "a"), altered(4, "u:5", "a", "b")
+)
+"""The third definition is of a replica that lags behind the second, and then executes it."""
+
+
+def test_snapshot_that_shows_the_same_definition_adds_no_version() -> None:
+    line = history(read(900, -9, "a"), altered(901, "u:5", "a", "b"), read(3, 9, "a", "b"))
+    assert [v.read_at for v in line.versions] == [frozenset(), {place(3, 9)}]
+    assert not line.is_barrier(1, 0)
+
+
+def test_version_that_a_repeated_snapshot_read_is_a_barrier() -> None:
+    assert [v.is_read for v in LAGGING.versions] == [True, False, True, False]
+    assert LAGGING.is_barrier(2, 0)
+    assert not LAGGING.is_barrier(0, 0)
+
+
+def test_version_knows_the_snapshots_before_it_at_higher_positions() -> None:
+    assert [v.read_before for v in LAGGING.versions] == [set(), set(), {place(900, -9)}, {place(900, -9)}]
+    first, second = (position(file, 0) for file in (900, 3))
+    assert [LAGGING.index_of(p, T0) for p in (first, second)] == [0, 2]
+
+
+def test_versions_from_a_repeated_snapshot_on_come_after_its_rows() -> None:
+    assert [LAGGING.repeated_reads(i) for i in range(4)] == [set(), set(), {place(3, 9)}, {place(3, 9)}]
+    same = history(read(900, -9, "a"), altered(901, "u:5", "a", "b"), read(3, 9, "a", "b"), altered(4, "u:6"))
+    assert [same.repeated_reads(i) for i in range(3)] == [set(), set(), {place(3, 9)}]
+    assert SchemaHistory().repeated_reads(0) == set()
+
+
+def test_history_until_a_version_keeps_one_of_the_current_name() -> None:
+    second = LAGGING.versions[1].at
+    assert LAGGING.until(second).versions == LAGGING.versions[:2]
+    assert LAGGING.until(None) is LAGGING
+    assert LAGGING.until(LAGGING.versions[-1].at) is LAGGING
+    assert replace(LAGGING, own=2).until(second).versions == LAGGING.versions[:3]
