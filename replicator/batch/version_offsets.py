@@ -50,7 +50,7 @@ def _follows_snapshots(
 
     In a partition that has no rows of it, source times decide.
     """
-    places = history.repeated_reads(len(history.versions))
+    places = {place for i in range(len(history.versions)) for place in history.repeated_reads(i)}
     if not places:
         return {}
     source = F.col("source")

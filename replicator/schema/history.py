@@ -218,14 +218,20 @@ class SchemaHistory:
         return self.versions[self.own :]
 
     def repeated_reads(self, index: int) -> frozenset[SnapshotPlace]:
-        """Return the initial snapshots, except the first, whose definitions come before version `index`, or are its."""
-        own = (
-            v.reads if i < index else v.reads - v.read_at for i, v in enumerate(self.versions[: index + 1])
-        )
-        first = (
-            self.versions[0].reads - self.versions[0].read_at if self.versions else frozenset[SnapshotPlace]()
-        )
-        return frozenset[SnapshotPlace]().union(*own) - first
+        """Return the initial snapshots, except the first, before whose rows no event belongs to version `index`.
+
+        They were sent before that version's definition, or sent it. If the version's statement was executed only once,
+        its GTID tells which events come before it.
+        """
+        if not self.versions:
+            return frozenset()
+        earlier, own = self.versions[:index], self.versions[index]
+        gtid = own.position.gtid
+        if gtid is not None and all(v.position.gtid != gtid for v in earlier):
+            return frozenset()
+        first = self.versions[0]
+        reads = (own.reads - own.read_at, *(v.reads for v in earlier))
+        return frozenset[SnapshotPlace]().union(*reads) - (first.reads - first.read_at)
 
     def until(self, at: int | None) -> "SchemaHistory":
         """Return the history without versions that begin after `at` (None: the end), but with one of its own name."""

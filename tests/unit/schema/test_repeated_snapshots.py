@@ -9,6 +9,7 @@ from replicator.schema.binlog_order import SnapshotPlace, binlog_key
 from replicator.schema.definition_clock import DefinitionClock
 from replicator.schema.history import SchemaHistory, TableDefinition
 from replicator.schema.history_builder import build_history
+from replicator.schema.table_keys import KeyChange
 
 T0 = 1_700_000_000_000
 ID = Column("id", LONG, nullable=False)
@@ -64,8 +65,10 @@ def test_version_knows_the_snapshots_before_it_at_higher_positions() -> None:
 
 def test_versions_from_a_repeated_snapshot_on_come_after_its_rows() -> None:
     assert [LAGGING.repeated_reads(i) for i in range(4)] == [set(), set(), {place(3, 9)}, {place(3, 9)}]
-    same = history(read(900, -9, "a"), altered(901, "u:5", "a", "b"), read(3, 9, "a", "b"), altered(4, "u:6"))
-    assert [same.repeated_reads(i) for i in range(3)] == [set(), set(), {place(3, 9)}]
+    shown = (read(900, -9, "a"), altered(901, "u:5", "a", "b"), read(3, 9, "a", "b"))
+    again = history(*shown, replace(altered(4, "u:5", "a"), key_change=KeyChange(created=True)))
+    assert [again.repeated_reads(i) for i in range(3)] == [set(), set(), {place(3, 9)}]
+    assert not history(*shown, altered(4, "u:6")).repeated_reads(2)
     assert SchemaHistory().repeated_reads(0) == set()
 
 
