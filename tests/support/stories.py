@@ -378,7 +378,7 @@ class StoryPlayer:
                     fate = self.fates[table.name]
                     fate.unsettled = True
                     fate.pauses.add(ROLLED_BACK)
-                    if self._replicated:
+                    if self._has_other_server:
                         fate.pauses.add(INTERRUPTED)
             case Compact():
                 others.compact(table, step)
