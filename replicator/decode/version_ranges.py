@@ -35,10 +35,10 @@ def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
     past, time = _is_past_statement(source, start), _time(source)
     if not (start.read_at or start.read_before):
         return past
-    is_own = (time == 0) | (time > start.ts_ms - CLOCK_MS)
+    is_own, was_before = (time == 0) | (time > start.ts_ms - CLOCK_MS), is_read_at(source, start.read_before)
     return (
-        F.when(is_read_at(source, start.read_at), is_own)
-        .when(is_read_at(source, start.read_before), F.lit(False))
+        F.when(is_read_at(source, start.read_at), ~was_before | is_own)
+        .when(was_before, F.lit(False))
         .otherwise(past)
     )
 

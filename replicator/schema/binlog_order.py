@@ -49,7 +49,7 @@ class VersionStart:
         gtid: the transaction of the statement; None if there was none, or for a snapshot.
         ts_ms: the source time, milliseconds since the epoch; 0 if unknown.
         read_at: the initial snapshots that showed this version again.
-        read_before: the initial snapshots from before this version whose position is not before `key`.
+        read_before: the initial snapshots from before this version.
     """
 
     key: int
@@ -67,9 +67,10 @@ class VersionStart:
         """Return whether an event at `position`, with source time `ts_ms` (0 if unknown), belongs to this version."""
         key = binlog_key(position)
         if not position.server_id:
+            was_before = any(read.key == key for read in self.read_before)
             if any(read.key == key for read in self.read_at):
-                return self.has_rows_at(ts_ms)
-            if any(read.key == key for read in self.read_before):
+                return not was_before or self.has_rows_at(ts_ms)
+            if was_before:
                 return False
         own, other = self.transaction, Transaction.parse(position.gtid)
         if own is not None and other is not None and own.line == other.line:
@@ -82,10 +83,7 @@ class VersionStart:
         return here if abs(ts_ms - self.ts_ms) <= CLOCK_MS else ts_ms > self.ts_ms
 
     def has_rows_at(self, ts_ms: int) -> bool:
-        """Return whether rows at the position of one of the snapshots are its rows.
-
-        An earlier snapshot, from before the statement, may have the same position, on another server.
-        """
+        """Return whether rows at a position that a snapshot of this version shares with an earlier one are its rows."""
         return not ts_ms or ts_ms > self.ts_ms - CLOCK_MS
 
     def _follows_snapshot(self, key: int, ts_ms: int) -> bool:

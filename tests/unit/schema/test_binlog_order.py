@@ -55,10 +55,17 @@ def read(file: int, pos: int = 100) -> SourcePosition:
 def test_rows_of_a_snapshot_belong_to_the_version_that_it_read() -> None:
     place = SnapshotPlace(binlog_key(at(7)), T0 + 4 * CLOCK_MS)
     version = replace(start(900, gtid="a:50"), read_at=frozenset({place}))
-    assert version.is_before(read(7), T0 + 5 * CLOCK_MS)
+    assert version.is_before(read(7), T0 - 5 * CLOCK_MS)
     assert not version.is_before(read(7, 101), T0)
     assert not version.is_before(at(7), T0)
-    # Rows of an earlier snapshot at the same position of another server.
+
+
+def test_times_decide_between_rows_of_two_snapshots_at_one_position() -> None:
+    place = SnapshotPlace(binlog_key(at(7)), T0 + 4 * CLOCK_MS)
+    earlier = place._replace(ts_ms=T0 - 9 * CLOCK_MS)
+    version = replace(start(900, gtid="a:50"), read_at=frozenset({place}), read_before=frozenset({earlier}))
+    assert version.is_before(read(7), T0 + 5 * CLOCK_MS)
+    assert version.is_before(read(7), 0)
     assert not version.is_before(read(7), T0 - CLOCK_MS)
 
 

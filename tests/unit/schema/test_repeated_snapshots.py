@@ -57,8 +57,18 @@ def test_version_that_a_repeated_snapshot_read_is_a_barrier() -> None:
     assert not LAGGING.is_barrier(0, 0)
 
 
-def test_version_knows_the_snapshots_before_it_at_higher_positions() -> None:
-    assert [v.read_before for v in LAGGING.versions] == [set(), set(), {place(900, -9)}, {place(900, -9)}]
+def test_version_knows_the_snapshots_before_it() -> None:
+    first, second = place(900, -9), place(3, 9)
+    assert [v.read_before for v in LAGGING.versions] == [set(), {first}, {first}, {first, second}]
+
+
+def test_definitions_that_are_read_again_at_one_position_are_one_snapshot() -> None:
+    line = history(read(900, -9, "a"), altered(901, "u:5", "a", "b"), read(3, 9, "a"), read(3, 12, "a"))
+    assert [v.reads for v in line.versions] == [{place(900, -9)}, set(), {place(3, 9)}]
+    assert line.versions[2].read_before == {place(900, -9)}
+
+
+def test_rows_of_each_snapshot_have_their_version() -> None:
     first, second = (position(file, 0) for file in (900, 3))
     assert [LAGGING.index_of(p, T0) for p in (first, second)] == [0, 2]
 
