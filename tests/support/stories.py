@@ -273,8 +273,9 @@ class StoryPlayer:
         """Note which transactions the connector may have been interrupted within: the last of each file."""
         for table in self.source.tables:
             fate = self.fates[table.name]
-            # After a rollback, the mirror reads events that the present server may not have.
-            if not table.key or ROLLED_BACK in fate.pauses:
+            # After a rollback, the mirror reads events that the present server may not have. After the snapshot of a
+            # replica that lags, the last transaction of an earlier file may come again.
+            if not table.key or ROLLED_BACK in fate.pauses or self._has_repeated_snapshot:
                 fate.pauses.add(INTERRUPTED)
             if not table.key and self._has_repeated_snapshot:
                 # The new server may have changes at lower positions than the first one had the snapshot.
