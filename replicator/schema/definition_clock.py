@@ -55,6 +55,8 @@ class DefinitionClock:
             self._advance_to(definition)
             place = _Place(self._generation, definition.position, self._snapshots)
             self._placed[identity] = place
+        if definition.is_read and place.snapshots == self._snapshots:
+            self._has_rows = not definition.ends_snapshot  # Two definitions may have one time.
         if (own := Transaction.parse(definition.position.gtid)) is not None:
             known = self._numbers.get((definition.table, own.line), 0)
             self._numbers[definition.table, own.line] = max(known, own.number)
@@ -69,10 +71,12 @@ class DefinitionClock:
         """
         if definition.is_read or known.snapshots == self._snapshots:
             return False
+        key, replaces_rows = binlog_key(definition.position), _replaces_rows(definition)
+        is_at_known = key == binlog_key(known.position)
         if self._has_rows:
-            return True
-        is_at_known = binlog_key(definition.position) == binlog_key(known.position)
-        return not (is_at_known or _replaces_rows(definition))
+            # Offsets of the connector may have been set back to before the snapshot.
+            return not (is_at_known and key < self._snapshot_key and replaces_rows)
+        return not (is_at_known or replaces_rows)
 
     def _with_lost_changes(self, definition: TableDefinition) -> TableDefinition:
         """Return a statement that is executed again, as one that changes rows if it comes from another server.
@@ -110,7 +114,6 @@ class DefinitionClock:
             self._last_key = key
         if definition.is_read:
             self._snapshots, self._snapshot_key = self._snapshots + 1, key
-            self._has_rows = not definition.ends_snapshot
         self._latest_ms = max(self._latest_ms, definition.ts_ms)
 
 

@@ -95,6 +95,21 @@ def test_statement_at_its_position_is_redelivered_after_a_recovery_of_the_defini
     assert first == again
 
 
+def test_table_is_not_created_again_if_the_offsets_of_the_connector_were_set_back() -> None:
+    """On one server, the later snapshot has the new table already."""
+    created = replace(defined(5, "a:50"), key_change=KeyChange(created=True))
+    first, _, again = placed(created, read(6, ts_ms=T0 + 1000), created)
+    assert first == again
+
+
+def test_last_definition_of_a_recovery_may_have_the_time_of_the_one_before() -> None:
+    created = replace(defined(5, "a:50"), key_change=KeyChange(created=True))
+    recovered = read(5, ts_ms=T0 + 1000, pos=80)
+    last = replace(recovered, table=BILLS, ends_snapshot=True)
+    first, *_, again = placed(created, recovered, last, created)
+    assert first == again
+
+
 def test_table_is_not_created_again_after_a_recovery_of_the_definitions_on_another_server() -> None:
     """Its rows are not sent again. A column that is added again changes nothing."""
     created = replace(defined(5, "a:50"), key_change=KeyChange(created=True))
