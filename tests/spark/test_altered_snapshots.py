@@ -339,3 +339,13 @@ def test_changes_from_before_a_snapshot_do_not_have_its_definition(
     play(lake, records, size, columns, [image(columns, n) for n in (1, 2, 3, 4, 5)])
     changes = [r for r in lake.rows("orders", "shop_changes") if r["id"] in (3, 4)]
     assert {r.get("name", r["title"] if kind == "rename" else None) for r in changes} >= {"n3", "n4"}
+
+
+def test_backlog_that_spark_reads_past_a_statement_has_the_definition_of_each_batch(
+    lake: LakeHarness,
+) -> None:
+    """The last records of the table, which show whether a definition is late, are of a later version."""
+    lake.driver_max_events, lake.open_log = 0, lambda path: StoryLog(path, {}, None)
+    lake.write(first_server(ADDED, STATEMENTS["add"][1]))
+    assert lake.catch_up(lake.config(apply={"max_events": 2})).summary().paused == {}
+    assert sorted(row["id"] for row in lake.rows("orders")) == [1, 2, 3, 4]
