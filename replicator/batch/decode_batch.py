@@ -206,8 +206,9 @@ def _since(context: MirrorContext, before: Mapping[int, PartitionProgress], task
     if not (history and known and len(known) == len(highs)):
         return None
     # An event before the snapshot of a replica that lags may have the GTID of a statement that comes again after it.
-    followed = context.ledger.progress(task.table).schema_at
-    return history.versions[min(known) if followed is None else min(*known, history.index_at(followed))].at
+    if (followed := context.ledger.progress(task.table).schema_at) is not None:
+        known.append(history.index_at(followed))
+    return history.versions[min(known)].at
 
 
 def _after_exchange(context: MirrorContext, task: TableTask, since: int | None) -> int | None:

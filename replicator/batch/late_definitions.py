@@ -33,9 +33,8 @@ def check_definition(context: MirrorContext, task: TableTask) -> None:
     """
     history = context.schemas.history(task.table)
     if task.records is not None:
-        history = history.until(
-            task.target_schema_at
-        )  # The tail of a table may have later versions than a segment.
+        # Other records, those of the table's tail, may have later versions than the segment.
+        history = history.until(task.target_schema_at)
     if not history or not context.log.grows:
         return
     for r in task.ranges:
