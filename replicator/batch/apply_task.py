@@ -19,6 +19,7 @@ from replicator.batch.exchange import ExchangeAwaited, next_exchange
 from replicator.batch.followed_statements import refuse_late_events
 from replicator.batch.quarantine_bad import quarantine_bad
 from replicator.batch.rename_tables import rename, renamed_to
+from replicator.batch.repeated_statements import refuse_repeated_statements
 from replicator.batch.schema_boundaries import newest_known, schema_segments
 from replicator.batch.table_batch import (
     DecodedBatch,
@@ -143,6 +144,7 @@ def _apply(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchSt
     done: list[tuple[TableTask, BatchStats]] = []
     while segments:
         segment = segments.popleft()
+        refuse_repeated_statements(context, segment)
         _stop_at_exchange(context, segment, done)
         _follow_rename(context, segment)
         if not segment.ranges:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from replicator.batch.net_changes import after_truncates, not_read_by_snapshots, since_snapshot
-from replicator.batch.table_batch import TableBatch
+from replicator.batch.table_batch import BatchSchema, TableBatch
 from replicator.errors import UnknownPast
 from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_loss
@@ -15,7 +15,6 @@ from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.position import PackedPosition
 from replicator.model.snapshot import SnapshotRead, follow
 from replicator.model.truncate import SKEW_MS, Truncate
-from replicator.schema.history import SchemaHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +90,22 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     truncates += begun
     # The marker knows where a snapshot began in earlier batches. The last one counts that has the position of a row.
     reads = [*([] if base is None or base.snapshot is None else [base.snapshot]), *batch.stats.snapshots]
-    removed = [] if pending is None else _reads_before(batch.schema.history, pending, reads)
+    removed = [] if pending is None else _reads_before(batch.schema, pending, reads)
     reset = TableReset(truncates, () if at_once else replacing, reads, removed)
     effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
     return ResetPlan(reset, effective, snapshot, begun, written)
 
 
 def _reads_before(
-    history: SchemaHistory, pending: Truncate, reads: Sequence[SnapshotRead]
+    schema: BatchSchema, pending: Truncate, reads: Sequence[SnapshotRead]
 ) -> list[SnapshotRead]:
-    """Return the snapshots whose definitions come before the statement that created the table again."""
-    created = next((i for i, v in enumerate(history.versions) if v.position == pending.position), 0)
-    keys = {place.key for v in history.versions[:created] for place in v.reads}
+    """Return the snapshots whose definitions come before the statement that created the table again.
+
+    The statement may have been executed at one position more than once; see `schema.definition_clock`.
+    """
+    versions = schema.history.versions[: schema.version_index + 1]
+    created = max((i for i, v in enumerate(versions) if v.position == pending.position), default=0)
+    keys = {place.key for v in versions[:created] for place in v.reads}
     return [s for s in reads if s.is_initial and PackedPosition.pack(s.position).position_key in keys]
 
 

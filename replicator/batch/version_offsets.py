@@ -5,17 +5,18 @@ connector took its initial snapshot again, on another server, they may fit versi
 Then offsets decide: in a partition, no event before the snapshot's rows belongs to a version that was defined later.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from replicator.decode.event_frame import event_position_key
-from replicator.decode.version_ranges import is_past, is_read_at
+from replicator.decode.version_ranges import is_past, is_row_of
 from replicator.model.snapshot import SnapshotRead
-from replicator.schema.binlog_order import CLOCK_MS, SnapshotPlace, binlog_key
+from replicator.schema.binlog_order import SnapshotPlace
 from replicator.schema.history import SchemaHistory
 
 PartitionOffsets = dict[int, int]
@@ -46,31 +47,31 @@ def first_offsets(
 def _follows_snapshots(
     events: DataFrame, history: SchemaHistory, newest: SnapshotRead | None
 ) -> dict[SnapshotPlace, SparkColumn]:
-    """Return the condition that an event is a row of a repeated snapshot, or comes after it.
-
-    In a partition that has no rows of it, source times decide.
-    """
-    places = {place for i in range(len(history.versions)) for place in history.repeated_reads(i)}
+    """Return the condition that an event is a row of a repeated snapshot, or comes after it."""
+    places = sorted({place for i in range(len(history.versions)) for place in history.repeated_reads(i)})
     if not places:
         return {}
-    source = F.col("source")
-    rows = events.where(is_read_at(source, places)).groupBy(
-        event_position_key(source).alias("key"), "partition"
-    )
-    found: dict[int, PartitionOffsets] = {}
-    for row in rows.agg(F.min("offset").alias("first")).collect():
-        found.setdefault(row["key"], {})[row["partition"]] = row["first"]
-    return {place: _follows(place, found.get(place.key, {}), newest) for place in places}
+    # Snapshots of several servers may have one position; the newest place that is not later is a row's own.
+    number = F.lit(None).cast("int")
+    for i, place in enumerate(places):
+        number = F.when(is_row_of(F.col("source"), place), F.lit(i)).otherwise(number)
+    rows = events.where(number.isNotNull()).groupBy(number.alias("place"), "partition")
+    found: dict[int, list[Row]] = {}
+    for row in rows.agg(F.min("offset").alias("first"), F.min("timestamp").alias("sent")).collect():
+        found.setdefault(row["place"], []).append(row)
+    return {place: _follows(place, found.get(i, []), newest) for i, place in enumerate(places)}
 
 
-def _follows(place: SnapshotPlace, first: PartitionOffsets, newest: SnapshotRead | None) -> SparkColumn:
-    time = F.coalesce(F.col("source.ts_ms"), F.lit(0))
-    condition = (time == 0) | (time > place.ts_ms - CLOCK_MS)
-    for partition, offset in first.items():
-        is_own = F.col("partition") == partition
-        condition = F.when(is_own, F.col("offset") >= offset).otherwise(condition)
-    if newest is not None and (
-        binlog_key(newest.position) == place.key or newest.ts_ms > place.ts_ms - CLOCK_MS
-    ):
+def _follows(place: SnapshotPlace, rows: Sequence[Row], newest: SnapshotRead | None) -> SparkColumn:
+    """Return the condition for one snapshot, with the first of its `rows` in each partition of the batch.
+
+    In a partition without rows, the times of records tell what was sent later. Source times do not tell it: they are
+    those of statements, and a replica that lags sends old ones.
+    """
+    condition = F.col("timestamp") >= min((row["sent"] for row in rows), default=place.ts_ms)
+    for row in rows:
+        is_own = F.col("partition") == row["partition"]
+        condition = F.when(is_own, F.col("offset") >= row["first"]).otherwise(condition)
+    if newest is not None and place.has_rows_at(newest.ts_ms):
         condition |= F.col("partition").isin(*newest.starts)
     return condition

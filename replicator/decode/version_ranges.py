@@ -32,15 +32,22 @@ def is_past(source: SparkColumn, starts: tuple[VersionStart, ...]) -> SparkColum
 
 
 def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
-    past, time = _is_past_statement(source, start), _time(source)
+    past = _is_past_statement(source, start)
     if not (start.read_at or start.read_before):
         return past
-    is_own, was_before = (time == 0) | (time > start.ts_ms - CLOCK_MS), is_read_at(source, start.read_before)
+    is_own = reduce(or_, (is_row_of(source, place) for place in start.read_at), F.lit(False))
+    was_before = is_read_at(source, start.read_before)
     return (
         F.when(is_read_at(source, start.read_at), ~was_before | is_own)
         .when(was_before, F.lit(False))
         .otherwise(past)
     )
+
+
+def is_row_of(source: SparkColumn, place: SnapshotPlace) -> SparkColumn:
+    """Return whether events are rows at the position of an initial snapshot, and not of an earlier one there."""
+    time = _time(source)
+    return is_read_at(source, (place,)) & ((time == 0) | (time > place.ts_ms - CLOCK_MS))
 
 
 def is_read_at(source: SparkColumn, places: Iterable[SnapshotPlace]) -> SparkColumn:

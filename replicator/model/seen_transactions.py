@@ -77,6 +77,13 @@ class SeenTransactions:
     origins: tuple[tuple[str, SeenNumbers], ...] = ()
     interrupted: tuple[Transaction, ...] = ()
 
+    def has_later(self, transaction: Transaction) -> bool:
+        """Return whether a later transaction of the same origin and block was seen."""
+        return any(
+            numbers.last > transaction.number and Transaction(origin, numbers.last).line == transaction.line
+            for origin, numbers in self.origins
+        )
+
     def has(self, transaction: Transaction) -> bool | None:
         """Return whether a transaction was seen; None if that is not known."""
         found = self.of(transaction)

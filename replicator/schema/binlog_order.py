@@ -39,6 +39,10 @@ class SnapshotPlace(NamedTuple):
     key: int
     ts_ms: int
 
+    def has_rows_at(self, ts_ms: int) -> bool:
+        """Return whether rows at the position are not of an earlier snapshot; `ts_ms` is 0 if it is unknown."""
+        return not ts_ms or ts_ms > self.ts_ms - CLOCK_MS
+
 
 @dataclass(frozen=True, slots=True)
 class VersionStart:
@@ -68,8 +72,8 @@ class VersionStart:
         key = binlog_key(position)
         if not position.server_id:
             was_before = any(read.key == key for read in self.read_before)
-            if any(read.key == key for read in self.read_at):
-                return not was_before or self.has_rows_at(ts_ms)
+            if own_reads := [read for read in self.read_at if read.key == key]:
+                return not was_before or any(read.has_rows_at(ts_ms) for read in own_reads)
             if was_before:
                 return False
         own, other = self.transaction, Transaction.parse(position.gtid)
@@ -81,10 +85,6 @@ class VersionStart:
         if own is None or other is None:
             return here or ts_ms > self.ts_ms + RESET_MS or self._follows_snapshot(key, ts_ms)
         return here if abs(ts_ms - self.ts_ms) <= CLOCK_MS else ts_ms > self.ts_ms
-
-    def has_rows_at(self, ts_ms: int) -> bool:
-        """Return whether rows at a position that a snapshot of this version shares with an earlier one are its rows."""
-        return not ts_ms or ts_ms > self.ts_ms - CLOCK_MS
 
     def _follows_snapshot(self, key: int, ts_ms: int) -> bool:
         return any(key >= read.key and ts_ms > self.first_ms_after(read) for read in self.read_at)

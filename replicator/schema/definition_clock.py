@@ -21,9 +21,10 @@ class _Place(NamedTuple):
 class DefinitionClock:
     """Assigns each new definition a generation of the binlog, and finds redelivered ones.
 
-    A generation ends when a new definition has a lower position than the one before it: then the connector reads
-    another server, or the binlog was reset. The number of a generation is the source time of its first definition, in
-    seconds, so that it stays the same if the topic loses its first records. The first generation is 0.
+    A generation ends when a new definition has a lower position than the one before it, or if a snapshot reads another
+    definition of a table at the position of the last one: then the connector reads another server, or the binlog was
+    reset. The number of a generation is the source time of its first definition, in seconds, so that it stays the same
+    if the topic loses its first records. The first generation is 0.
 
     If the connector takes its initial snapshot again, of a replica that lags, the replica executes statements later
     that were known before. Then they are not redelivered ones.
@@ -34,6 +35,7 @@ class DefinitionClock:
         self._snapshots = 0
         self._snapshot_key = 0
         self._has_rows = False
+        self._read: dict[TableId, TableDefinition] = {}
         self._numbers: dict[tuple[TableId, tuple[str, int]], int] = {}
         self._generation = 0
         self._last_key = 0
@@ -49,12 +51,15 @@ class DefinitionClock:
         place = self._placed.get(identity)
         if place is not None and self._is_executed_again(definition, place):
             definition, place = self._with_lost_changes(definition), None
+        elif self._is_read_otherwise(definition):
+            place = None  # Definitions of a snapshot may have one time, also if those before it were known.
         elif place is None and not self._is_new(definition):
             return None
         if place is None:
             self._advance_to(definition)
             place = _Place(self._generation, definition.position, self._snapshots)
             self._placed[identity] = place
+        self._note_read(definition)
         if definition.is_read and place.snapshots == self._snapshots:
             self._has_rows = not definition.ends_snapshot  # Two definitions may have one time.
         if (own := Transaction.parse(definition.position.gtid)) is not None:
@@ -108,13 +113,30 @@ class DefinitionClock:
 
     def _advance_to(self, definition: TableDefinition) -> None:
         key = binlog_key(definition.position)
-        if key < self._last_key and definition.position.file:
+        is_earlier = key < self._last_key and definition.position.file
+        if is_earlier or self._is_read_otherwise(definition):
             self._generation = max(self._generation + 1, definition.ts_ms // 1000)
         if definition.position.file:
             self._last_key = key
         if definition.is_read:
             self._snapshots, self._snapshot_key = self._snapshots + 1, key
         self._latest_ms = max(self._latest_ms, definition.ts_ms)
+
+    def _note_read(self, definition: TableDefinition) -> None:
+        known = self._read.get(definition.table)
+        if not definition.is_read or definition.schema is None:
+            return
+        if known is None or known.ts_ms < definition.ts_ms:
+            self._read[definition.table] = definition
+
+    def _is_read_otherwise(self, definition: TableDefinition) -> bool:
+        """Return whether a snapshot read another definition than the last one, at the same position."""
+        known = self._read.get(definition.table)
+        if not definition.is_read or definition.schema is None or known is None:
+            return False
+        if known.position != definition.position or known.ts_ms >= definition.ts_ms:
+            return False
+        return (known.schema, known.source_types) != (definition.schema, definition.source_types)
 
 
 def _replaces_rows(definition: TableDefinition) -> bool:

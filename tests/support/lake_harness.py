@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,9 @@ FAST_SPARK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+_TIME = re.compile(rb'"ts_ms": ?(\d{1,15})\b')
+"""A time in an event, in milliseconds since the epoch."""
+
 
 @contextlib.contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
@@ -59,6 +63,7 @@ class LakeHarness:
         open_log: opens the archive as a log.
         adapt: replaces services of every mirror's context.
         schedule: creates the scheduler of every mirror.
+        sent_ms: when the last record was sent, milliseconds since the epoch.
     """
 
     base: SparkSession
@@ -68,6 +73,7 @@ class LakeHarness:
     open_log: Callable[[Path], ChangeLog] = ArchiveChangeLog
     adapt: Callable[[MirrorContext], MirrorContext] = lambda context: context
     schedule: Callable[[MirrorContext], Scheduler] = open_scheduler
+    sent_ms: int = 0
 
     def config(self, **sections: Any) -> Config:
         """Return the minimal configuration with other `sections`, for this folder."""
@@ -103,6 +109,7 @@ class LakeHarness:
         topics, as `replicator record` notes them.
         """
         chance = None if gaps is None else random.Random(gaps)
+        times = self._sending_times(records)
         encoding: Encoding = "json" if avro is None else "avro"
         with ArchiveWriter(self.folder / "archive", topic_prefix="shop", encoding=encoding) as writer:
             if avro is not None:
@@ -111,11 +118,20 @@ class LakeHarness:
                     writer.add_schema(number, schema)
             for topic, count in (partitions or {}).items():
                 writer.add_topic(topic, partitions=count)
-            for r in records:
+            for r, time in zip(records, times, strict=True):
                 offset = writer.end_offset(r.topic, r.partition) or 0
                 if chance is not None and chance.random() < 0.05:
                     offset += chance.randint(1, 5)
-                writer.append(Event(r.topic, r.partition, offset, 1_700_000_000_000, r.key, r.value, ()))
+                writer.append(Event(r.topic, r.partition, offset, time, r.key, r.value, ()))
+
+    def _sending_times(self, records: Sequence[Record]) -> list[int]:
+        """Return when the connector sent each of `records`: not before what it read, and in their order."""
+        found: list[int] = []
+        for r in records:
+            times = map(int, _TIME.findall(r.value or b""))
+            self.sent_ms = max(self.sent_ms, *times, 0)
+            found.append(self.sent_ms)
+        return found
 
     def mirror(self, config: Config | None = None) -> Scheduler:
         """Create a mirror as a new process would, after the check of its log."""

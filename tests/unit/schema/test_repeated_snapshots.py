@@ -68,6 +68,15 @@ def test_definitions_that_are_read_again_at_one_position_are_one_snapshot() -> N
     assert line.versions[2].read_before == {place(900, -9)}
 
 
+def test_snapshot_of_another_server_at_one_position_may_show_another_definition() -> None:
+    first, second = read(900, -9, "a"), read(900, 9, "a", "b")
+    snapshots = [(replace(d, schema=None), d) for d in (first, second)]
+    line = history(*snapshots[0], *snapshots[1], *snapshots[0], *snapshots[1])
+    assert [v.reads for v in line.versions] == [{place(900, -9)}, {place(900, 9)}]
+    assert line.is_barrier(1, 0)
+    assert line.repeated_reads(1) == {place(900, 9)}
+
+
 def test_rows_of_each_snapshot_have_their_version() -> None:
     first, second = (position(file, 0) for file in (900, 3))
     assert [LAGGING.index_of(p, T0) for p in (first, second)] == [0, 2]
