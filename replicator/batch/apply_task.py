@@ -144,7 +144,6 @@ def _apply(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchSt
     done: list[tuple[TableTask, BatchStats]] = []
     while segments:
         segment = segments.popleft()
-        refuse_repeated_statements(context, segment)
         _stop_at_exchange(context, segment, done)
         _follow_rename(context, segment)
         if not segment.ranges:
@@ -192,6 +191,7 @@ def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> di
 
 def _apply_segment(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats | None:
     """Apply one segment; None if its events have a schema version that was not known."""
+    refuse_repeated_statements(context, task)
     marker = context.ledger.progress(task.table).resume_marker
     with watch.stage("decode"):
         decoded = decode_batch(context, task, {} if marker is None else marker.progress.get(task.topic, {}))
@@ -240,6 +240,7 @@ def _to_apply(decoded: DecodedBatch) -> TableBatch | None:
 
 def _evolve_without_events(context: MirrorContext, task: TableTask) -> BatchStats:
     """Evolve the lake tables to the newest schema version if there are no events."""
+    refuse_repeated_statements(context, task)
     options = context.config.table(str(task.table))
     schema = current_schema(context, task, options)
     keeper = TableKeeper(context, task.table, options, schema)

@@ -127,6 +127,8 @@ class TableTask:
         tail: the last records of the ranges, if the others were not prefetched; see `late_definitions`.
         target_schema_at: binlog key of the schema version that the lake tables must have afterwards; None if the task
             was not split at schema changes.
+        since_schema_at: that of the version that the first rows show if the task was split before those of a repeated
+            snapshot; None otherwise.
     """
 
     table: TableId
@@ -137,6 +139,7 @@ class TableTask:
     records: pa.Table | None = None
     tail: pa.Table | None = None
     target_schema_at: int | None = None
+    since_schema_at: int | None = None
 
     @property
     def count(self) -> int:

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from replicator.batch import batch_stats
 from replicator.batch.context import MirrorContext, TableTask, column_rules, read_records
 from replicator.batch.decode_queries import Decoding, without_tombstones
-from replicator.batch.exchange import last_exchange
 from replicator.batch.executors import DriverEvents, MaterializedEvents
 from replicator.batch.late_definitions import check_definition
 from replicator.batch.net_changes import has_short_key, key_columns
+from replicator.batch.oldest_version import oldest_version
 from replicator.batch.redelivery import interrupted
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
@@ -78,12 +78,12 @@ def _decode_known(
     before: Mapping[int, PartitionProgress],
 ) -> DecodedBatch | None:
     """Decode with the known schemas; discover the schemas in the records if these do not fit."""
-    since = _after_exchange(context, task, _since(context, before, task))
+    since = oldest_version(context, task, before)
     discovery = _SchemaDiscovery(context, task)
     writer_schemas = discovery.expected(since)
     if discovery.found_version():
         return None
-    check_definition(context, task)
+    check_definition(context, task, since)
     batch = _decode(context, task, options, before, writer_schemas, since, UNKNOWN_SCHEMA)
     if not batch.stats.unknown_schema:
         return batch
@@ -193,30 +193,6 @@ def _decode_without_schema(
         events.release()
         raise error
     return DecodedBatch(context, task, options, events, None, stats)
-
-
-def _since(context: MirrorContext, before: Mapping[int, PartitionProgress], task: TableTask) -> int | None:
-    """Return the `at` of the oldest schema version that events of this batch may have; None if unknown."""
-    history = context.schemas.history(task.table)
-    highs = [p.high_water if (p := before.get(r.partition)) else None for r in task.ranges]
-    if any(high is not None and high.snapshot is not None for high in highs):
-        # Changes after a snapshot of a replica that lags may be older.
-        return None
-    known = [history.index_of(high.position, high.ts_ms) for high in highs if high is not None]
-    if not (history and known and len(known) == len(highs)):
-        return None
-    # An event before the snapshot of a replica that lags may have the GTID of a statement that comes again after it.
-    if (followed := context.ledger.progress(task.table).schema_at) is not None:
-        known.append(history.index_at(followed))
-    return history.versions[min(known)].at
-
-
-def _after_exchange(context: MirrorContext, task: TableTask, since: int | None) -> int | None:
-    """Return `since`, or the version with which the table got its name by an exchange, if that is later."""
-    exchange = last_exchange(context, task.table)
-    if exchange is None or (since is not None and since >= exchange.at):
-        return since
-    return exchange.at
 
 
 def _decode(

@@ -25,8 +25,10 @@ _SHOWN: Final = 5
 """Number of columns in a message."""
 
 
-def check_definition(context: MirrorContext, task: TableTask) -> None:
+def check_definition(context: MirrorContext, task: TableTask, since: int | None) -> None:
     """Check that the definition of a table is not late for the events of a task, as far as they have no schema.
+
+    No event has an earlier version than the one in effect at `since`; None if they may have any version.
 
     Raises:
         LateDefinition: it is.
@@ -40,7 +42,7 @@ def check_definition(context: MirrorContext, task: TableTask) -> None:
     for r in task.ranges:
         if (last := next(_images(context, task, r), None)) is None:
             continue
-        _check(task.table, history, last, context.image_fields.get((task.topic, r.partition)))
+        _check(task.table, history, since, last, context.image_fields.get((task.topic, r.partition)))
         context.image_fields[task.topic, r.partition] = last.names
 
 
@@ -63,10 +65,19 @@ def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator
             yield found
 
 
-def _check(table: TableId, history: SchemaHistory, last: ImageFields, before: frozenset[str] | None) -> None:
+def _check(
+    table: TableId,
+    history: SchemaHistory,
+    since: int | None,
+    last: ImageFields,
+    before: frozenset[str] | None,
+) -> None:
     """Compare the last event with its version of the definition, and with an event that was applied `before`."""
-    version = history.versions[history.index_of(last.position, last.ts_ms)]
-    if before == last.names or not version.start.is_before(last.position, last.ts_ms):
+    index = history.index_of(last.position, last.ts_ms)
+    oldest = 0 if since is None else history.index_at(since)
+    version = history.versions[max(index, oldest)]
+    is_older = index >= oldest and not version.start.is_before(last.position, last.ts_ms)
+    if before == last.names or is_older:
         # In the latter case, the event is older than all known definitions.
         return
     written = {c.written for c in version.schema.columns}

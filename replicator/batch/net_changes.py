@@ -67,9 +67,14 @@ def read_by_snapshots(events: DataFrame, snapshots: Sequence[SnapshotRead]) -> D
     return events.where(reduce(or_, map(_is_read_by, snapshots), F.lit(False)))
 
 
-def not_read_by_snapshots(events: DataFrame, snapshots: Sequence[SnapshotRead]) -> DataFrame:
-    """Remove the rows that one of `snapshots` read."""
-    return events.where(~reduce(or_, map(_is_read_by, snapshots))) if snapshots else events
+def not_read_by_snapshots(
+    events: DataFrame, removed: Sequence[SnapshotRead], kept: Sequence[SnapshotRead]
+) -> DataFrame:
+    """Remove the rows that one of the snapshots `removed` read, and none of the later ones `kept`."""
+    if not removed:
+        return events
+    gone, stays = (reduce(or_, map(_is_read_by, reads), F.lit(False)) for reads in (removed, kept))
+    return events.where(~gone | stays)
 
 
 def not_replaced(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:

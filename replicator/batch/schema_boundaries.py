@@ -88,6 +88,8 @@ def schema_segments(context: MirrorContext, task: TableTask, before: int | None 
     for end in ends:
         segment, left = cut_task(left, _first_offsets_after(end, starts))
         segments.append(replace(segment, target_schema_at=history.versions[end].at))
+        if (begun := history.versions[end + 1]).is_read:
+            left = replace(left, since_schema_at=begun.at)
     return [*segments, replace(left, target_schema_at=history.versions[newest].at)]
 
 

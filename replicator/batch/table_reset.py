@@ -12,9 +12,9 @@ from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_loss
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange
-from replicator.model.position import PackedPosition
 from replicator.model.snapshot import SnapshotRead, follow
 from replicator.model.truncate import SKEW_MS, Truncate
+from replicator.schema.binlog_order import SnapshotPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class TableReset:
     def survivors(self, changes: DataFrame) -> DataFrame:
         """Return those of `changes` (decoded events or changelog rows) that happened after all of these events."""
         changes = after_truncates(changes, self.truncates, self.reads)
-        changes = not_read_by_snapshots(changes, self.removed_reads)
+        kept = [read for read in self.reads if read not in self.removed_reads]
+        changes = not_read_by_snapshots(changes, self.removed_reads, kept)
         for snapshot in self.snapshots:
             changes = since_snapshot(changes, snapshot)
         return changes
@@ -103,10 +104,11 @@ def _reads_before(
 
     The statement may have been executed at one position more than once; see `schema.definition_clock`.
     """
-    versions = schema.history.versions[: schema.version_index + 1]
+    history = schema.history
+    versions = history.versions[: schema.version_index + 1]
     created = max((i for i, v in enumerate(versions) if v.position == pending.position), default=0)
-    keys = {place.key for v in versions[:created] for place in v.reads}
-    return [s for s in reads if s.is_initial and PackedPosition.pack(s.position).position_key in keys]
+    before = frozenset[SnapshotPlace]().union(*(v.reads for v in versions[:created]))
+    return [s for s in reads if history.snapshot_of(s) in before]
 
 
 def _snapshots(

@@ -2,12 +2,11 @@
 
 Positions, GTIDs and times tell to which version an event belongs, as far as `schema.binlog_order` knows. If the
 connector took its initial snapshot again, on another server, they may fit versions from before and after the snapshot.
-Then offsets decide: in a partition, no event before the snapshot's rows belongs to a version that was defined later.
+Then offsets decide: in a partition, no event before the snapshot's rows belongs to a version that was defined later,
+and no event after them to an earlier one than the snapshot showed.
 """
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import and_
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row
@@ -35,8 +34,13 @@ def first_offsets(
     events = records.where(F.col("value").isNotNull() & event_position_key(source).isNotNull())
     follows = _follows_snapshots(events, history, newest)
     for i, v in enumerate(history.versions[1:], start=1):
-        conditions = (follows[place] for place in history.repeated_reads(i))
-        version = F.when(reduce(and_, conditions, is_past(source, (v.start,))), F.lit(i)).otherwise(version)
+        is_own = is_past(source, (v.start,))
+        if (earlier := history.last_read_before(i)) is not None:
+            is_own &= follows[earlier]
+        if (shown := history.first_read_of(i)) is not None:
+            # Another server than that of the snapshot may have lower positions.
+            is_own |= follows[shown]
+        version = F.when(is_own, F.lit(i)).otherwise(version)
     found: dict[int, PartitionOffsets] = {}
     firsts = events.groupBy("partition", version.alias("version")).agg(F.min("offset").alias("first"))
     for row in firsts.collect():
@@ -47,23 +51,34 @@ def first_offsets(
 def _follows_snapshots(
     events: DataFrame, history: SchemaHistory, newest: SnapshotRead | None
 ) -> dict[SnapshotPlace, SparkColumn]:
-    """Return the condition that an event is a row of a repeated snapshot, or comes after it."""
-    places = sorted({place for i in range(len(history.versions)) for place in history.repeated_reads(i)})
+    """Return the conditions that an event is a row of a repeated snapshot, or comes after it.
+
+    They are those of the snapshots that begin a version, or end one.
+    """
+    indexes = range(1, len(history.versions))
+    wanted = (read(i) for i in indexes for read in (history.last_read_before, history.first_read_of))
+    places = sorted({place for place in wanted if place is not None})
     if not places:
         return {}
-    # Snapshots of several servers may have one position; the newest place that is not later is a row's own.
-    number = F.lit(None).cast("int")
+    index = F.lit(None).cast("int")
     for i, place in enumerate(places):
-        number = F.when(is_row_of(F.col("source"), place), F.lit(i)).otherwise(number)
-    rows = events.where(number.isNotNull()).groupBy(number.alias("place"), "partition")
-    found: dict[int, list[Row]] = {}
+        index = F.when(is_row_of(F.col("source"), place, history.reads), F.lit(i)).otherwise(index)
+    rows = events.where(index.isNotNull()).groupBy(index.alias("index"), "partition")
+    firsts: dict[int, list[Row]] = {}
     for row in rows.agg(F.min("offset").alias("first"), F.min("timestamp").alias("sent")).collect():
-        found.setdefault(row["place"], []).append(row)
-    return {place: _follows(place, found.get(i, []), newest) for i, place in enumerate(places)}
+        firsts.setdefault(row["index"], []).append(row)
+    known = None if newest is None else history.snapshot_of(newest)
+    found: dict[SnapshotPlace, SparkColumn] = {}
+    for i, place in enumerate(places):
+        has_rows = known is not None and known.ts_ms >= place.ts_ms
+        found[place] = _follows(place, firsts.get(i, []), newest if has_rows else None)
+    return found
 
 
-def _follows(place: SnapshotPlace, rows: Sequence[Row], newest: SnapshotRead | None) -> SparkColumn:
+def _follows(place: SnapshotPlace, rows: Sequence[Row], known: SnapshotRead | None) -> SparkColumn:
     """Return the condition for one snapshot, with the first of its `rows` in each partition of the batch.
+
+    If the lake has rows of the snapshot, or of a later one, that is `known`.
 
     In a partition without rows, the times of records tell what was sent later. Source times do not tell it: they are
     those of statements, and a replica that lags sends old ones.
@@ -72,6 +87,6 @@ def _follows(place: SnapshotPlace, rows: Sequence[Row], newest: SnapshotRead | N
     for row in rows:
         is_own = F.col("partition") == row["partition"]
         condition = F.when(is_own, F.col("offset") >= row["first"]).otherwise(condition)
-    if newest is not None and place.has_rows_at(newest.ts_ms):
-        condition |= F.col("partition").isin(*newest.starts)
+    if known is not None:
+        condition |= F.col("partition").isin(*known.starts)
     return condition

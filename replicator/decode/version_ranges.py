@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from replicator.decode.event_frame import event_position_key
 from replicator.model.gtid import BLOCK
 from replicator.model.truncate import RESET_MS
-from replicator.schema.binlog_order import CLOCK_MS, Boundary, SnapshotPlace, VersionStart
+from replicator.schema.binlog_order import CLOCK_MS, Boundary, SnapshotPlace, VersionStart, first_rows_at
 
 
 def is_in_range(source: SparkColumn, first: Boundary | None, end: Boundary | None) -> SparkColumn:
@@ -32,28 +32,31 @@ def is_past(source: SparkColumn, starts: tuple[VersionStart, ...]) -> SparkColum
 
 
 def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
-    past = _is_past_statement(source, start)
-    if not (start.read_at or start.read_before):
+    past, read_at, read_before = _is_past_statement(source, start), start.read_at, start.read_before
+    if not (read_at or read_before):
         return past
-    is_own = reduce(or_, (is_row_of(source, place) for place in start.read_at), F.lit(False))
-    was_before = is_read_at(source, start.read_before)
-    return (
-        F.when(is_read_at(source, start.read_at), ~was_before | is_own)
-        .when(was_before, F.lit(False))
-        .otherwise(past)
-    )
+    key, time, is_row = event_position_key(source), _time(source), _is_snapshot_row(source)
+    own_keys, earlier_keys = ({place.key for place in places} for places in (read_at, read_before))
+    condition = F.when(is_row & key.isin(*own_keys - earlier_keys), F.lit(True))
+    condition = condition.when(is_row & key.isin(*earlier_keys - own_keys), F.lit(False))
+    for shared in own_keys & earlier_keys:
+        is_own = F.lit(False)
+        for place, first_ms in first_rows_at(read_at | read_before, shared):
+            is_own = F.when((time == 0) | (time > first_ms), F.lit(place in read_at)).otherwise(is_own)
+        condition = condition.when(is_row & (key == shared), is_own)
+    return condition.otherwise(past)
 
 
-def is_row_of(source: SparkColumn, place: SnapshotPlace) -> SparkColumn:
-    """Return whether events are rows at the position of an initial snapshot, and not of an earlier one there."""
-    time = _time(source)
-    return is_read_at(source, (place,)) & ((time == 0) | (time > place.ts_ms - CLOCK_MS))
+def is_row_of(source: SparkColumn, place: SnapshotPlace, places: Iterable[SnapshotPlace]) -> SparkColumn:
+    """Return whether events are rows of an initial snapshot, and not of another one of `places` at its position."""
+    key, time, is_row = event_position_key(source), _time(source), F.lit(False)
+    for other, first_ms in first_rows_at({*places, place}, place.key):
+        is_row = F.when((time == 0) | (time > first_ms), F.lit(other == place)).otherwise(is_row)
+    return _is_snapshot_row(source) & (key == place.key) & is_row
 
 
-def is_read_at(source: SparkColumn, places: Iterable[SnapshotPlace]) -> SparkColumn:
-    """Return whether events are rows at the positions of initial snapshots."""
-    is_row = F.coalesce(source.getField("server_id"), F.lit(0)) == 0
-    return is_row & event_position_key(source).isin(*{place.key for place in places})
+def _is_snapshot_row(source: SparkColumn) -> SparkColumn:
+    return F.coalesce(source.getField("server_id"), F.lit(0)) == 0
 
 
 def _is_past_statement(source: SparkColumn, start: VersionStart) -> SparkColumn:
@@ -61,7 +64,7 @@ def _is_past_statement(source: SparkColumn, start: VersionStart) -> SparkColumn:
     here, own = key >= start.key, start.transaction
     known = time > 0 if start.ts_ms else F.lit(False)
     later = time > start.ts_ms + RESET_MS
-    for read in start.read_at:
+    for read in start.earliest_reads:
         later |= (key >= read.key) & (time > start.first_ms_after(read))
     by_position = here | (known & later)
     if own is None:

@@ -77,17 +77,15 @@ class SeenTransactions:
     origins: tuple[tuple[str, SeenNumbers], ...] = ()
     interrupted: tuple[Transaction, ...] = ()
 
-    def has_later(self, transaction: Transaction) -> bool:
-        """Return whether a later transaction of the same origin and block was seen."""
-        return any(
-            numbers.last > transaction.number and Transaction(origin, numbers.last).line == transaction.line
-            for origin, numbers in self.origins
-        )
-
     def has(self, transaction: Transaction) -> bool | None:
         """Return whether a transaction was seen; None if that is not known."""
         found = self.of(transaction)
         return None if found is None or transaction in self.interrupted else found.has(transaction.number)
+
+    def has_later(self, transaction: Transaction) -> bool:
+        """Return whether a later transaction of the same origin and block was seen."""
+        found = self.of(transaction)
+        return found is not None and found.last > transaction.number
 
     def of(self, transaction: Transaction) -> SeenNumbers | None:
         """Return the numbers of a transaction's origin and block; None if nothing is known of them."""

@@ -17,7 +17,9 @@ Events keep the GTID and time of their first commit when they are replicated. Ex
 are in `decode.version_ranges`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from replicator.model.gtid import Transaction
@@ -39,9 +41,25 @@ class SnapshotPlace(NamedTuple):
     key: int
     ts_ms: int
 
-    def has_rows_at(self, ts_ms: int) -> bool:
-        """Return whether rows at the position are not of an earlier snapshot; `ts_ms` is 0 if it is unknown."""
-        return not ts_ms or ts_ms > self.ts_ms - CLOCK_MS
+    def first_row_ms(self, earlier: "SnapshotPlace") -> int:
+        """Return after which source time rows are of this snapshot, and not of an `earlier` one at the same position.
+
+        The times of rows are those of MySQL's clock, in whole seconds.
+        """
+        return self.ts_ms - min(SKEW_MS, (self.ts_ms - earlier.ts_ms) // 2)
+
+
+def first_rows_at(places: Iterable[SnapshotPlace], key: int) -> list[tuple[SnapshotPlace, int]]:
+    """Return the snapshots at one position, oldest first, each with the source time after which rows are of it."""
+    found = sorted(place for place in places if place.key == key)
+    later = [(place, place.first_row_ms(earlier)) for earlier, place in pairwise(found)]
+    return [*((place, 0) for place in found[:1]), *later]
+
+
+def snapshot_of(places: Iterable[SnapshotPlace], key: int, ts_ms: int) -> SnapshotPlace | None:
+    """Return the snapshot of a row with a `binlog_key` and a source time (0 if unknown); None if it is of none."""
+    rows = first_rows_at(places, key)
+    return next((place for place, first_ms in reversed(rows) if not ts_ms or ts_ms > first_ms), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +70,7 @@ class VersionStart:
         key: its `binlog_key`.
         gtid: the transaction of the statement; None if there was none, or for a snapshot.
         ts_ms: the source time, milliseconds since the epoch; 0 if unknown.
-        read_at: the initial snapshots that showed this version again.
+        read_at: the initial snapshots that showed this version.
         read_before: the initial snapshots from before this version.
     """
 
@@ -71,11 +89,9 @@ class VersionStart:
         """Return whether an event at `position`, with source time `ts_ms` (0 if unknown), belongs to this version."""
         key = binlog_key(position)
         if not position.server_id:
-            was_before = any(read.key == key for read in self.read_before)
-            if own_reads := [read for read in self.read_at if read.key == key]:
-                return not was_before or any(read.has_rows_at(ts_ms) for read in own_reads)
-            if was_before:
-                return False
+            snapshot = snapshot_of(self.read_at | self.read_before, key, ts_ms)
+            if snapshot is not None:
+                return snapshot in self.read_at
         own, other = self.transaction, Transaction.parse(position.gtid)
         if own is not None and other is not None and own.line == other.line:
             return other.number >= own.number
@@ -87,7 +103,16 @@ class VersionStart:
         return here if abs(ts_ms - self.ts_ms) <= CLOCK_MS else ts_ms > self.ts_ms
 
     def _follows_snapshot(self, key: int, ts_ms: int) -> bool:
-        return any(key >= read.key and ts_ms > self.first_ms_after(read) for read in self.read_at)
+        return any(key >= read.key and ts_ms > self.first_ms_after(read) for read in self.earliest_reads)
+
+    @property
+    def earliest_reads(self) -> list[SnapshotPlace]:
+        """Those of `read_at` that have no other one before them, by position and by time."""
+        found: list[SnapshotPlace] = []
+        for read in sorted(self.read_at):
+            if not found or read.ts_ms < found[-1].ts_ms:
+                found.append(read)
+        return found
 
     def first_ms_after(self, read: SnapshotPlace) -> int:
         """Return the source time from which on changes without GTIDs follow a snapshot in its server's binlog.

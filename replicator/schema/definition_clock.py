@@ -6,6 +6,7 @@ from typing import NamedTuple
 from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
+from replicator.model.truncate import SKEW_MS
 from replicator.schema.binlog_order import binlog_key
 from replicator.schema.history import TableDefinition
 
@@ -35,11 +36,12 @@ class DefinitionClock:
         self._snapshots = 0
         self._snapshot_key = 0
         self._has_rows = False
-        self._read: dict[TableId, TableDefinition] = {}
+        self._last_read: dict[TableId, TableDefinition] = {}
         self._numbers: dict[tuple[TableId, tuple[str, int]], int] = {}
         self._generation = 0
         self._last_key = 0
         self._latest_ms = 0
+        self._latest_read_ms = 0
 
     def place(self, definition: TableDefinition) -> TableDefinition | None:
         """Return a definition with its generation; None if it is older than what is known, and so redelivered.
@@ -50,16 +52,16 @@ class DefinitionClock:
         identity = _identity(definition)
         place = self._placed.get(identity)
         if place is not None and self._is_executed_again(definition, place):
-            definition, place = self._with_lost_changes(definition), None
-        elif self._is_read_otherwise(definition):
-            place = None  # Definitions of a snapshot may have one time, also if those before it were known.
+            place = None
+        elif self._differs_at_same_position(definition):
+            place = None  # Another definition of this snapshot, with the same time, has the earlier place.
         elif place is None and not self._is_new(definition):
             return None
         if place is None:
             self._advance_to(definition)
             place = _Place(self._generation, definition.position, self._snapshots)
             self._placed[identity] = place
-        self._note_read(definition)
+        self._note_last_read(definition, place)
         if definition.is_read and place.snapshots == self._snapshots:
             self._has_rows = not definition.ends_snapshot  # Two definitions may have one time.
         if (own := Transaction.parse(definition.position.gtid)) is not None:
@@ -83,22 +85,13 @@ class DefinitionClock:
             return not (is_at_known and key < self._snapshot_key and replaces_rows)
         return not (is_at_known or replaces_rows)
 
-    def _with_lost_changes(self, definition: TableDefinition) -> TableDefinition:
-        """Return a statement that is executed again, as one that changes rows if it comes from another server.
-
-        That server may have sent changes between the snapshot and the statement. Their transactions are older than the
-        statement, so they were decoded with the definition from before its first execution, and not with the one that
-        the snapshot read: their values of columns that both have are lost.
-        """
-        if binlog_key(definition.position) >= self._snapshot_key or _replaces_rows(definition):
-            return definition
-        statement = f"ALTER TABLE {definition.table.name} …, on another server than the last snapshot,"
-        return replace(definition, unlogged=definition.unlogged or statement)
-
     def _is_new(self, definition: TableDefinition) -> bool:
         if not definition.position.file or binlog_key(definition.position) >= self._last_key:
             return True
         own = Transaction.parse(definition.position.gtid)
+        if own is None and definition.is_read:
+            # Snapshots have the time of Kafka Connect, whose clock may be behind that of MySQL.
+            return definition.ts_ms > max(self._latest_read_ms, self._latest_ms - SKEW_MS)
         if own is None:
             return definition.ts_ms > self._latest_ms
         if definition.whole_database:
@@ -114,29 +107,31 @@ class DefinitionClock:
     def _advance_to(self, definition: TableDefinition) -> None:
         key = binlog_key(definition.position)
         is_earlier = key < self._last_key and definition.position.file
-        if is_earlier or self._is_read_otherwise(definition):
+        if is_earlier or self._differs_at_same_position(definition):
             self._generation = max(self._generation + 1, definition.ts_ms // 1000)
         if definition.position.file:
             self._last_key = key
         if definition.is_read:
             self._snapshots, self._snapshot_key = self._snapshots + 1, key
+            self._latest_read_ms = max(self._latest_read_ms, definition.ts_ms)
         self._latest_ms = max(self._latest_ms, definition.ts_ms)
 
-    def _note_read(self, definition: TableDefinition) -> None:
-        known = self._read.get(definition.table)
+    def _note_last_read(self, definition: TableDefinition, place: _Place) -> None:
+        known = self._last_read.get(definition.table)
         if not definition.is_read or definition.schema is None:
             return
         if known is None or known.ts_ms < definition.ts_ms:
-            self._read[definition.table] = definition
+            self._last_read[definition.table] = replace(definition, generation=place.generation)
 
-    def _is_read_otherwise(self, definition: TableDefinition) -> bool:
-        """Return whether a snapshot read another definition than the last one, at the same position."""
-        known = self._read.get(definition.table)
+    def _differs_at_same_position(self, definition: TableDefinition) -> bool:
+        """Return whether a snapshot shows another definition than the last one, at its position in this generation."""
+        known = self._last_read.get(definition.table)
         if not definition.is_read or definition.schema is None or known is None:
             return False
         if known.position != definition.position or known.ts_ms >= definition.ts_ms:
             return False
-        return (known.schema, known.source_types) != (definition.schema, definition.source_types)
+        is_same = (known.schema, known.source_types) == (definition.schema, definition.source_types)
+        return not is_same and known.generation == self._generation
 
 
 def _replaces_rows(definition: TableDefinition) -> bool:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from replicator.model.position import SourcePosition
+from replicator.model.snapshot import SnapshotRead
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LakeType
-from replicator.schema.binlog_order import Boundary, SnapshotPlace, VersionStart, binlog_key
+from replicator.schema.binlog_order import Boundary, SnapshotPlace, VersionStart, binlog_key, snapshot_of
 from replicator.schema.conversions import changes_expressions, needs_rewrite, unfit_values
 from replicator.schema.partition_layout import PartitionChange, PartitionLayout
 from replicator.schema.row_conditions import PartitionCondition
@@ -114,7 +115,8 @@ class SchemaVersion:
         unlogged: the statement with which the version begins if it changed rows of the table without events.
         generated: the generated columns, as far as statements show them.
         removed: which rows the statement `unlogged` removed; None if the definition of the table does not tell.
-        read_at, read_before: see `VersionStart`.
+        read_at: the initial snapshots that showed it again.
+        read_before: the initial snapshots from before it.
         is_read: whether it begins with the definition that an initial snapshot read.
     """
 
@@ -144,7 +146,7 @@ class SchemaVersion:
     def start(self) -> VersionStart:
         """What its events are compared with."""
         key = binlog_key(self.position)
-        return VersionStart(key, self.position.gtid, self.ts_ms, self.read_at, self.read_before)
+        return VersionStart(key, self.position.gtid, self.ts_ms, self.reads, self.read_before)
 
     @property
     def reads(self) -> frozenset[SnapshotPlace]:
@@ -217,21 +219,41 @@ class SchemaHistory:
         """The versions with the table's current name."""
         return self.versions[self.own :]
 
-    def repeated_reads(self, index: int) -> frozenset[SnapshotPlace]:
-        """Return the initial snapshots, except the first, before whose rows no event belongs to version `index`.
+    @property
+    def reads(self) -> frozenset[SnapshotPlace]:
+        """The initial snapshots that the definitions show."""
+        return frozenset[SnapshotPlace]().union(*(v.reads for v in self.versions))
 
-        They were sent before that version's definition, or sent it. If the version's statement was executed only once,
-        its GTID tells which events come before it.
+    @property
+    def repeated_reads(self) -> frozenset[SnapshotPlace]:
+        """The initial snapshots except the first."""
+        first = self.versions[0] if self.versions else None
+        return self.reads - (first.reads - first.read_at if first is not None else frozenset())
+
+    def snapshot_of(self, read: SnapshotRead) -> SnapshotPlace | None:
+        """Return where the definitions show an initial snapshot; None if they do not."""
+        return snapshot_of(self.reads, binlog_key(read.position), read.ts_ms) if read.is_initial else None
+
+    def last_read_before(self, index: int) -> SnapshotPlace | None:
+        """Return the newest repeated snapshot before whose rows no event belongs to version `index`.
+
+        It was sent before that version's definition, or sent it first. None if there is no such snapshot; or if the
+        version's statement was executed only once, because its GTID tells which events come before it.
         """
-        if not self.versions:
-            return frozenset()
         earlier, own = self.versions[:index], self.versions[index]
         gtid = own.position.gtid
         if gtid is not None and all(v.position.gtid != gtid for v in earlier):
-            return frozenset()
-        first = self.versions[0]
-        reads = (own.reads - own.read_at, *(v.reads for v in earlier))
-        return frozenset[SnapshotPlace]().union(*reads) - (first.reads - first.read_at)
+            return None
+        reads = (own.reads - own.read_at).union(*(v.reads for v in earlier)) & self.repeated_reads
+        return max(reads, key=lambda place: place.ts_ms, default=None)
+
+    def first_read_of(self, index: int) -> SnapshotPlace | None:
+        """Return the oldest repeated snapshot that showed version `index`, None if there is none.
+
+        No event that follows its rows belongs to an earlier version.
+        """
+        reads = self.versions[index].reads & self.repeated_reads
+        return min(reads, key=lambda place: place.ts_ms, default=None)
 
     def until(self, at: int | None) -> "SchemaHistory":
         """Return the history without versions that begin after `at` (None: the end), but with one of its own name."""

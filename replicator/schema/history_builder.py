@@ -83,7 +83,7 @@ class HistoryBuilder:
         version = replace(
             version,
             removed=self._removed_rows(definition, version),
-            read_before=self._reads_before(version),
+            read_before=frozenset(self._reads),
         )
         if not self._has_own_version:
             self._versions.append(replace(version, replaced=None, renamed_from=definition.other_name))
@@ -194,11 +194,6 @@ class HistoryBuilder:
             self._versions.append(replace(version, exchanged_with=exchanged))
         elif d.is_read and (key := binlog_key(d.position)) != binlog_key(last.position):
             self._versions[-1] = replace(last, read_at=last.read_at | {SnapshotPlace(key, d.ts_ms)})
-
-    def _reads_before(self, version: SchemaVersion) -> frozenset[SnapshotPlace]:
-        """Return the initial snapshots from before a new version, except at its own position if a snapshot read it."""
-        own = version.start.key if version.is_read else None
-        return frozenset(place for place in self._reads if place.key != own)
 
 
 def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersion:

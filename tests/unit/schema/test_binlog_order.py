@@ -66,9 +66,13 @@ def test_times_decide_between_rows_of_two_snapshots_at_one_position() -> None:
     version = replace(start(900, gtid="a:50"), read_at=frozenset({place}), read_before=frozenset({earlier}))
     assert version.is_before(read(7), T0 + 5 * CLOCK_MS)
     assert version.is_before(read(7), 0)
-    assert not version.is_before(read(7), T0 + 2 * CLOCK_MS)
-    # The clock of MySQL may be ahead of Kafka Connect's, with which snapshots are marked.
+    # The clock of MySQL may be behind Kafka Connect's, with which snapshots are marked, or ahead of it.
+    assert version.is_before(read(7), T0 - 2 * CLOCK_MS)
+    assert not version.is_before(read(7), T0 - 3 * CLOCK_MS)
     assert replace(version, ts_ms=T0 + 90 * CLOCK_MS).is_before(read(7), T0 + 5 * CLOCK_MS)
+    long_before = replace(version, read_before=frozenset({earlier._replace(ts_ms=T0 - 10 * SKEW_MS)}))
+    assert long_before.is_before(read(7), T0 - 55 * CLOCK_MS)
+    assert not long_before.is_before(read(7), T0 - 57 * CLOCK_MS)
 
 
 def test_rows_of_a_snapshot_from_before_a_version_do_not_belong_to_it() -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from replicator.model.position import SourcePosition
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import INT
 from replicator.schema.definition_clock import DefinitionClock
 from replicator.schema.history import TableDefinition
 from replicator.schema.table_keys import KeyChange
@@ -73,15 +74,48 @@ def test_statement_is_executed_again_after_the_snapshot_of_a_replica_that_lags(f
 
 @pytest.mark.parametrize(("known", "file"), [(900, 7), (5, 7), (5, 5), (900, 900)])
 def test_statement_is_executed_again_also_on_another_server_than_the_snapshots(known: int, file: int) -> None:
-    """That may be the first one. If it has lower positions, changes before it had a definition that did not fit."""
-    clock = DefinitionClock()
-    first = clock.place(defined(known, "a:50"))
-    assert clock.place(read(40, ts_ms=T0 + 1000)) is not None
-    again = clock.place(defined(file, "a:50"))
+    """That may be the first one."""
+    first, snapshot, again = placed(defined(known, "a:50"), read(40, ts_ms=T0 + 1000), defined(file, "a:50"))
     assert first is not None
+    assert snapshot is not None
     assert again is not None
-    assert again.at > first.at
-    assert (again.unlogged is not None) == (file < 40)
+    assert first < snapshot < again
+
+
+def test_snapshot_of_another_server_is_later_also_if_the_clock_of_mysql_is_ahead() -> None:
+    first, snapshot = placed(defined(70, "a:50"), read(3, ts_ms=T0 - 9000))
+    assert first is not None
+    assert snapshot is not None
+    assert snapshot > first
+    assert placed(defined(70, "a:50"), read(3, ts_ms=T0 - 90_000))[1] is None
+
+
+def differing(second: int, column: str, table: TableId = ORDERS) -> TableDefinition:
+    """Return a definition that a snapshot read at one position."""
+    schema = TableSchema((Column(column, INT),))
+    return replace(read(50, ts_ms=T0 + second * 1000), schema=schema, table=table)
+
+
+def test_snapshot_at_the_position_of_the_first_is_one_generation() -> None:
+    snapshots = [
+        [differing(s, name, table) for table in (ORDERS, BILLS)] for s, name in ((1, "a"), (50, "b"))
+    ]
+    ats = placed(*snapshots[0], *snapshots[1], *snapshots[0])
+    assert ats[:2] == ats[4:]
+    assert ats[2] == ats[3]
+    assert ats[0] != ats[2]
+
+
+def test_generation_of_a_snapshot_does_not_depend_on_records_that_the_topic_lost() -> None:
+    second = differing(50, "c")
+    records = [
+        differing(10, "a"),
+        defined(70, "a:2", ts_ms=T0 + 30_000),
+        replace(second, schema=None),
+        second,
+        defined(80, "a:9", ts_ms=T0 + 60_000),
+    ]
+    assert placed(*records)[3:] == placed(*records[1:])[2:]
 
 
 @pytest.mark.parametrize("pos", [80, 120])

@@ -74,7 +74,8 @@ def test_snapshot_of_another_server_at_one_position_may_show_another_definition(
     line = history(*snapshots[0], *snapshots[1], *snapshots[0], *snapshots[1])
     assert [v.reads for v in line.versions] == [{place(900, -9)}, {place(900, 9)}]
     assert line.is_barrier(1, 0)
-    assert line.repeated_reads(1) == {place(900, 9)}
+    assert line.last_read_before(1) == line.first_read_of(1) == place(900, 9)
+    assert [line.index_of(position(900, 0), T0 + s * 1000) for s in (-8, 10)] == [0, 1]
 
 
 def test_rows_of_each_snapshot_have_their_version() -> None:
@@ -83,12 +84,20 @@ def test_rows_of_each_snapshot_have_their_version() -> None:
 
 
 def test_versions_from_a_repeated_snapshot_on_come_after_its_rows() -> None:
-    assert [LAGGING.repeated_reads(i) for i in range(4)] == [set(), set(), {place(3, 9)}, {place(3, 9)}]
+    assert [LAGGING.last_read_before(i) for i in range(4)] == [None, None, place(3, 9), place(3, 9)]
+    assert [LAGGING.first_read_of(i) for i in range(4)] == [None, None, place(3, 9), None]
     shown = (read(900, -9, "a"), altered(901, "u:5", "a", "b"), read(3, 9, "a", "b"))
     again = history(*shown, replace(altered(4, "u:5", "a"), key_change=KeyChange(created=True)))
-    assert [again.repeated_reads(i) for i in range(3)] == [set(), set(), {place(3, 9)}]
-    assert not history(*shown, altered(4, "u:6")).repeated_reads(2)
-    assert SchemaHistory().repeated_reads(0) == set()
+    assert [again.last_read_before(i) for i in range(3)] == [None, None, place(3, 9)]
+    assert history(*shown, altered(4, "u:6")).last_read_before(2) is None
+    assert not SchemaHistory().repeated_reads
+
+
+def test_newest_snapshot_ends_the_versions_before_it() -> None:
+    reads = [read(3, 9, "a", "b"), read(4, 19, "a", "b"), read(2, 29, "a")]
+    line = history(read(900, -9, "a"), altered(901, "u:5", "a", "b"), *reads)
+    assert [line.last_read_before(i) for i in range(3)] == [None, None, place(2, 29)]
+    assert [line.first_read_of(i) for i in range(3)] == [None, place(3, 9), place(2, 29)]
 
 
 def test_history_until_a_version_keeps_one_of_the_current_name() -> None:
