@@ -14,7 +14,7 @@ from replicator.batch.context import MirrorContext, TableTask, read_records
 from replicator.batch.exchange import last_exchange
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.snapshot import SnapshotRead
-from replicator.schema.history import SchemaHistory
+from replicator.schema.binlog_order import SnapshotPlace
 
 
 def oldest_version(
@@ -54,7 +54,7 @@ def _after_progress(
 
 
 def _after_snapshot(context: MirrorContext, task: TableTask) -> int | None:
-    """Return the version that the newest snapshot showed, if all events were sent after it; None if unknown.
+    """Return the version that the newest repeated snapshot showed, if all events were sent after it; else None.
 
     Another server than that of the snapshot may have lower positions.
     """
@@ -62,18 +62,16 @@ def _after_snapshot(context: MirrorContext, task: TableTask) -> int | None:
     marker, known = progress.mirror or progress.changelog, progress.schema_at
     if marker is None or marker.snapshot is None or known is None:
         return None
-    shown = _version_shown(context.schemas.history(task.table), marker.snapshot, known)
-    return shown if shown is not None and _is_after(context, task, marker.snapshot) else None
+    history = context.schemas.history(task.table)
+    place = history.snapshot_of(marker.snapshot)
+    shown = max((v.at for v in history.versions[1:] if v.at <= known and place in v.reads), default=None)
+    if place is None or shown is None or not _is_after(context, task, marker.snapshot, place):
+        return None
+    return shown
 
 
-def _version_shown(history: SchemaHistory, snapshot: SnapshotRead, known: int) -> int | None:
-    """Return the version that a repeated snapshot showed, of those up to `known`; None if there is none."""
-    place = history.snapshot_of(snapshot)
-    return max((v.at for v in history.versions[1:] if v.at <= known and place in v.reads), default=None)
-
-
-def _is_after(context: MirrorContext, task: TableTask, snapshot: SnapshotRead) -> bool:
-    """Return whether all events were sent after the first row of a snapshot.
+def _is_after(context: MirrorContext, task: TableTask, snapshot: SnapshotRead, place: SnapshotPlace) -> bool:
+    """Return whether all events were sent after the first row of a snapshot, or after its definition at `place`.
 
     In a partition without rows of it, the times at which records were sent tell it.
     """
@@ -88,4 +86,4 @@ def _is_after(context: MirrorContext, task: TableTask, snapshot: SnapshotRead) -
     else:
         records = read_records(context, task).where(F.col("partition").isin(others))
         first = records.agg(F.min("timestamp")).collect()[0][0]
-    return first is None or first >= snapshot.ts_ms
+    return first is None or first >= place.ts_ms
