@@ -35,14 +35,13 @@ def refuse_repeated_statements(context: MirrorContext, task: TableTask) -> None:
 
 
 def _followed_again(history: SchemaHistory, known: int, target: int | None) -> list[SchemaVersion]:
-    """Return the versions after `known`, up to `target`, of known statements that remove rows or columns."""
-    followed = {v.position.gtid for v in history.versions if v.at <= known and v.position.gtid}
+    """Return the versions after `known`, up to `target`, of repeated statements that remove rows or columns."""
     return [
         v
-        for before, v in pairwise(history.versions)
+        for i, (before, v) in enumerate(pairwise(history.versions), start=1)
         if v.at > known
         and (target is None or v.at <= target)
-        and v.position.gtid in followed
+        and history.is_executed_again(i)
         and (v.recreated or not v.carried.keys() >= set(before.schema.names))
     ]
 

@@ -3,7 +3,8 @@
 Positions, GTIDs and times tell to which version an event belongs, as far as `schema.binlog_order` knows. If the
 connector took its initial snapshot again, on another server, they may fit versions from before and after the snapshot.
 Then offsets decide: in a partition, no event before the snapshot's rows belongs to a version that was defined later,
-and no event after them to an earlier one than the snapshot showed.
+and no event after them to an earlier one than the snapshot showed. The times at which records were sent tell the order
+where offsets do not: in a partition without rows of the snapshot, and of a statement that comes again.
 """
 
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ def first_offsets(
         is_own = is_past(source, (v.start,))
         if (earlier := history.last_read_before(i)) is not None:
             is_own &= follows[earlier]
+        if history.is_executed_again(i):
+            is_own &= F.col("timestamp") >= v.sent_ms
         if (shown := history.first_read_of(i)) is not None:
             # Another server than that of the snapshot may have lower positions.
             is_own |= follows[shown]

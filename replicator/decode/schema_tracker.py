@@ -1,6 +1,7 @@
 """Tracks the schemas of all source tables and of their events; the interface of this package for other packages."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
@@ -55,10 +56,11 @@ class SchemaTracker:
             if record.value is None:
                 continue
             try:
-                definitions = self._format.definitions_in(record.value)
+                found = self._format.definitions_in(record.value)
             except DecodeError as error:
                 bad.append(BadRecord(record, error.message))
                 continue
+            definitions = [replace(d, sent_ms=record.timestamp) for d in found]
             self._histories.apply(definitions)
             self._snapshots.add(definitions)
         return bad

@@ -54,6 +54,7 @@ class TableDefinition:
         whole_database: whether all tables of the database were dropped; `table` has no name then.
         generation: the generation of the binlog; see `DefinitionClock`.
         recollated: whether the statement may give columns another character set or collation.
+        sent_ms: when its record was sent, milliseconds since the epoch; 0 if unknown.
     """
 
     table: TableId
@@ -75,6 +76,7 @@ class TableDefinition:
     whole_database: bool = False
     generation: int = 0
     recollated: bool = False
+    sent_ms: int = 0
 
     @property
     def is_read(self) -> bool:
@@ -118,6 +120,7 @@ class SchemaVersion:
         read_at: the initial snapshots that showed it again.
         read_before: the initial snapshots from before it.
         is_read: whether it begins with the definition that an initial snapshot read.
+        sent_ms: see `TableDefinition`.
     """
 
     at: int
@@ -141,6 +144,7 @@ class SchemaVersion:
     read_at: frozenset[SnapshotPlace] = frozenset()
     read_before: frozenset[SnapshotPlace] = frozenset()
     is_read: bool = False
+    sent_ms: int = 0
 
     @property
     def start(self) -> VersionStart:
@@ -234,6 +238,11 @@ class SchemaHistory:
         """Return where the definitions show an initial snapshot; None if they do not."""
         return snapshot_of(self.reads, binlog_key(read.position), read.ts_ms) if read.is_initial else None
 
+    def is_executed_again(self, index: int) -> bool:
+        """Return whether an earlier version begins with the same statement: its GTID fits events from before both."""
+        gtid = self.versions[index].position.gtid
+        return gtid is not None and any(v.position.gtid == gtid for v in self.versions[:index])
+
     def last_read_before(self, index: int) -> SnapshotPlace | None:
         """Return the newest repeated snapshot before whose rows no event belongs to version `index`.
 
@@ -241,8 +250,7 @@ class SchemaHistory:
         version's statement was executed only once, because its GTID tells which events come before it.
         """
         earlier, own = self.versions[:index], self.versions[index]
-        gtid = own.position.gtid
-        if gtid is not None and all(v.position.gtid != gtid for v in earlier):
+        if own.position.gtid is not None and not self.is_executed_again(index):
             return None
         reads = (own.reads - own.read_at).union(*(v.reads for v in earlier)) & self.repeated_reads
         return max(reads, key=lambda place: place.ts_ms, default=None)

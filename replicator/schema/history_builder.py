@@ -259,6 +259,7 @@ def _version(
         unlogged=d.unlogged,
         generated=_generated(d, schema, last, carried),
         is_read=d.is_read,
+        sent_ms=d.sent_ms,
     )
 
 

@@ -173,7 +173,6 @@ def test_table_that_is_created_again_because_offsets_were_set_back_loses_nothing
     paused = run(lake, records, size)
     if paused:
         assert "came again, behind later changes" in paused["shop.orders"]
-        assert size > 0
     else:
         assert sorted(row["id"] for row in lake.rows("orders")) == [4, 5, 6, 7]
 

@@ -125,11 +125,11 @@ class LakeHarness:
                 writer.append(Event(r.topic, r.partition, offset, time, r.key, r.value, ()))
 
     def _sending_times(self, records: Sequence[Record]) -> list[int]:
-        """Return when the connector sent each of `records`: not before what it read, and in their order."""
+        """Return when the connector sent each of `records`: not before what it read, and one after the other."""
         found: list[int] = []
         for r in records:
             times = map(int, _TIME.findall(r.value or b""))
-            self.sent_ms = max(self.sent_ms, *times, 0)
+            self.sent_ms = max(self.sent_ms + 1, *times, 0)
             found.append(self.sent_ms)
         return found
 
