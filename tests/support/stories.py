@@ -29,7 +29,6 @@ from tests.support.story_fates import (
     BEFORE_SNAPSHOT,
     INTERRUPTED,
     NO_SNAPSHOT,
-    NOT_READ,
     ROLLED_BACK,
     Fate,
 )
@@ -235,12 +234,7 @@ class StoryPlayer:
         self._servers = []
         self._has_repeated_snapshot = True
         for fate in self.fates.values():
-            # The mirror may not have noticed that rows were missing, and the snapshot has them.
-            if fate.must_pause == NO_SNAPSHOT:
-                fate.must_pause = None
-        if self.source.partitions > 1:
-            for fate in self.fates.values():
-                fate.pauses |= set(NOT_READ)
+            fate.note_repeated_snapshot(is_divided=self.source.partitions > 1)
         self._deliver()
 
     def _end_of_replica(self, records: int) -> int | None:
@@ -330,7 +324,7 @@ class StoryPlayer:
             fate.must_pause = NO_SNAPSHOT
             fate.pauses.add(NO_SNAPSHOT)
             self.source.insert_into(table)
-        fate.lost, fate.since = True, first
+        fate.note_recreated_topic(first, is_divided=self.source.partitions > 1)
         self._ids[table.topic] = f"since record {first}"
         # The other topics keep their records and offsets.
         self._log = [(i, record) for i, record in self._log if record.topic != table.topic]

@@ -8,6 +8,7 @@ BEFORE_SNAPSHOT: Final = "which is before the snapshot"
 NO_SNAPSHOT: Final = "does not begin with a snapshot"
 ADDED_PARTITION: Final = "changes of one row may be in two of them"
 INTERRUPTED: Final = "interrupted when another server became the source"
+UNKNOWN_SURVIVORS: Final = "the offsets in the changelog do not tell which rows survive"
 NOT_READ: Final = ("in which a repeated snapshot has no rows", "before changes that it had sent")
 """Parts of the reasons for which a table pauses if a repeated snapshot has no rows in a partition."""
 
@@ -34,3 +35,17 @@ class Fate:
     since: int = 0
     repeated: set[tuple[str, int, int, str]] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
+
+    def note_repeated_snapshot(self, *, is_divided: bool) -> None:
+        """Note that the connector took its snapshot again; `is_divided`: the topic has several partitions."""
+        if self.must_pause == NO_SNAPSHOT:
+            # The mirror may not have noticed that rows were missing, and the snapshot has them.
+            self.must_pause = None
+        if is_divided:
+            self.pauses |= set(NOT_READ)
+
+    def note_recreated_topic(self, since: int, *, is_divided: bool) -> None:
+        """Note that the topic was recreated; `since` is the number of records of the source before its first one."""
+        self.lost, self.since = True, since
+        if is_divided:
+            self.pauses.add(UNKNOWN_SURVIVORS)
