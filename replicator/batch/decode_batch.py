@@ -17,7 +17,7 @@ from replicator.batch.decode_queries import Decoding, without_tombstones
 from replicator.batch.executors import DriverEvents, MaterializedEvents
 from replicator.batch.late_definitions import check_definition
 from replicator.batch.net_changes import has_short_key, key_columns
-from replicator.batch.oldest_version import oldest_version
+from replicator.batch.oldest_version import oldest_version, shown_by_snapshot
 from replicator.batch.redelivery import interrupted
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
@@ -83,7 +83,7 @@ def _decode_known(
     writer_schemas = discovery.expected(since)
     if discovery.found_version():
         return None
-    check_definition(context, task, since)
+    check_definition(context, task, shown_by_snapshot(context, task))
     batch = _decode(context, task, options, before, writer_schemas, since, UNKNOWN_SCHEMA)
     if not batch.stats.unknown_schema:
         return batch

@@ -25,10 +25,10 @@ _SHOWN: Final = 5
 """Number of columns in a message."""
 
 
-def check_definition(context: MirrorContext, task: TableTask, since: int | None) -> None:
+def check_definition(context: MirrorContext, task: TableTask, shown: int | None) -> None:
     """Check that the definition of a table is not late for the events of a task, as far as they have no schema.
 
-    No event has an earlier version than the one in effect at `since`; None if they may have any version.
+    `shown` is the `at` of the version that a snapshot showed before all of them, if known.
 
     Raises:
         LateDefinition: it is.
@@ -42,7 +42,7 @@ def check_definition(context: MirrorContext, task: TableTask, since: int | None)
     for r in task.ranges:
         if (last := next(_images(context, task, r), None)) is None:
             continue
-        _check(task.table, history, since, last, context.image_fields.get((task.topic, r.partition)))
+        _check(task.table, history, shown, last, context.image_fields.get((task.topic, r.partition)))
         context.image_fields[task.topic, r.partition] = last.names
 
 
@@ -68,13 +68,13 @@ def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator
 def _check(
     table: TableId,
     history: SchemaHistory,
-    since: int | None,
+    shown: int | None,
     last: ImageFields,
     before: frozenset[str] | None,
 ) -> None:
     """Compare the last event with its version of the definition, and with an event that was applied `before`."""
     index = history.index_of(last.position, last.ts_ms)
-    oldest = 0 if since is None else history.index_at(since)
+    oldest = 0 if shown is None else history.index_at(shown)
     version = history.versions[max(index, oldest)]
     is_older = index >= oldest and not version.start.is_before(last.position, last.ts_ms)
     if before == last.names or is_older:

@@ -29,8 +29,7 @@ def oldest_version(
         _after_progress(context, task, before),
         # It got its name by the exchange.
         None if exchange is None else exchange.at,
-        task.since_schema_at,
-        _after_snapshot(context, task),
+        shown_by_snapshot(context, task),
     )
     return max((at for at in found if at is not None), default=None)
 
@@ -53,11 +52,13 @@ def _after_progress(
     return history.versions[min(known)].at
 
 
-def _after_snapshot(context: MirrorContext, task: TableTask) -> int | None:
+def shown_by_snapshot(context: MirrorContext, task: TableTask) -> int | None:
     """Return the version that the newest repeated snapshot showed, if all events were sent after it; else None.
 
     Another server than that of the snapshot may have lower positions.
     """
+    if task.since_schema_at is not None:
+        return task.since_schema_at
     progress = context.ledger.progress(task.table)
     marker, known = progress.mirror or progress.changelog, progress.schema_at
     if marker is None or marker.snapshot is None or known is None:
