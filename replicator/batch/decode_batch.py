@@ -78,12 +78,13 @@ def _decode_known(
     before: Mapping[int, PartitionProgress],
 ) -> DecodedBatch | None:
     """Decode with the known schemas; discover the schemas in the records if these do not fit."""
-    since = oldest_version(context, task, before)
+    shown = shown_by_snapshot(context, task)
+    since = oldest_version(context, task, before, shown)
     discovery = _SchemaDiscovery(context, task)
     writer_schemas = discovery.expected(since)
     if discovery.found_version():
         return None
-    check_definition(context, task, shown_by_snapshot(context, task))
+    check_definition(context, task, shown)
     batch = _decode(context, task, options, before, writer_schemas, since, UNKNOWN_SCHEMA)
     if not batch.stats.unknown_schema:
         return batch

@@ -28,7 +28,7 @@ _SHOWN: Final = 5
 def check_definition(context: MirrorContext, task: TableTask, shown: int | None) -> None:
     """Check that the definition of a table is not late for the events of a task, as far as they have no schema.
 
-    `shown` is the `at` of the version that a snapshot showed before all of them, if known.
+    `shown` is what `oldest_version.shown_by_snapshot` returns.
 
     Raises:
         LateDefinition: it is.

@@ -18,18 +18,18 @@ from replicator.schema.binlog_order import SnapshotPlace
 
 
 def oldest_version(
-    context: MirrorContext, task: TableTask, before: Mapping[int, PartitionProgress]
+    context: MirrorContext, task: TableTask, before: Mapping[int, PartitionProgress], shown: int | None
 ) -> int | None:
     """Return the `at` of the oldest schema version that events of a task may have; None if unknown.
 
-    `before` is partition → progress of the table.
+    `before` is partition → progress of the table, and `shown` what `shown_by_snapshot` returns.
     """
     exchange = last_exchange(context, task.table)
     found = (
         _after_progress(context, task, before),
         # It got its name by the exchange.
         None if exchange is None else exchange.at,
-        shown_by_snapshot(context, task),
+        shown,
     )
     return max((at for at in found if at is not None), default=None)
 
@@ -53,7 +53,7 @@ def _after_progress(
 
 
 def shown_by_snapshot(context: MirrorContext, task: TableTask) -> int | None:
-    """Return the version that the newest repeated snapshot showed, if all events were sent after it; else None.
+    """Return the `at` of the version that the newest repeated snapshot showed, if it is before all events; else None.
 
     Another server than that of the snapshot may have lower positions.
     """

@@ -198,7 +198,14 @@ def test_changes_in_partitions_without_rows_of_the_snapshot_show_that_offsets_we
         later,
         event("c", at(server, 90, 71, 7), OLD, 7),
     ]
-    if not run(lake, records, size):
+    if paused := run(lake, records, size):
+        # In small batches of a mirror that is behind, a partition without rows of the snapshot is ahead of it.
+        reasons = (
+            "came again",
+            "the order of changes in partitions without rows of the snapshot is not known",
+        )
+        assert any(reason in paused["shop.orders"] for reason in reasons)
+    else:
         assert sorted(row["id"] for row in lake.rows("orders")) == [4, 5, 6, 7]
 
 
