@@ -49,7 +49,7 @@
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── EventsWrong                      events of a table that do not show its rows
     │   ├── SnapshotLacksTable               a repeated snapshot without rows of a table that has rows in the lake
-    │   ├── LateDefinition                   events with other columns than the definition of their table has
+    │   ├── LateDefinition                   events or the lake have a later definition of a table than the log
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
     │   └── MissingSchema                    events without a schema, of a table without a known definition
     │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
@@ -206,7 +206,7 @@ class UnloggedChange(UnsupportedChange):
 
 
 class UnknownSurvivors(UnsupportedChange):
-    """A TRUNCATE arrived behind later changes, and it is not known which rows are newer than it."""
+    """A TRUNCATE arrived after later changes, and it is not known which rows are newer than it."""
 
 
 class MissingKey(SchemaError):
@@ -313,7 +313,7 @@ class SnapshotLacksTable(SchemaError):
 
 
 class LateDefinition(SchemaError):
-    """Events have other columns than the known definition of their table, and the definition may still arrive."""
+    """Events or the lake show a later definition of a table than is known, and the definition may still arrive."""
 
 
 class OtherLog(SchemaError):

@@ -17,6 +17,7 @@ from replicator.batch.decode_batch import current_schema, decode_batch
 from replicator.batch.evolve_tables import TableKeeper, evolve_tables
 from replicator.batch.exchange import ExchangeAwaited, next_exchange
 from replicator.batch.followed_statements import refuse_late_events
+from replicator.batch.late_definitions import check_followed
 from replicator.batch.quarantine_bad import quarantine_bad
 from replicator.batch.rename_tables import rename, renamed_to
 from replicator.batch.repeated_statements import refuse_repeated_statements
@@ -212,6 +213,7 @@ def _apply_segment(context: MirrorContext, task: TableTask, watch: Stopwatch) ->
 
 def _write(batch: TableBatch, watch: Stopwatch) -> None:
     with watch.stage("evolve"):
+        check_followed(batch)
         batch = evolve_tables(batch)
         refuse_late_events(batch)
     with watch.stage("changelog"):

@@ -127,8 +127,9 @@ class TableTask:
         tail: the last records of the ranges, if the others were not prefetched; see `late_definitions`.
         target_schema_at: binlog key of the schema version that the lake tables must have afterwards; None if the task
             was not split at schema changes.
-        since_schema_at: that of the version that the first rows show if the task was split before those of a repeated
-            snapshot; None otherwise.
+        since_schema_at: that of the version that a repeated snapshot shows if the task was split before its rows, and
+            this is the part from them on; None otherwise.
+        until_schema_at: that of the last version that the events may have, if it is not `target_schema_at`.
     """
 
     table: TableId
@@ -140,6 +141,12 @@ class TableTask:
     tail: pa.Table | None = None
     target_schema_at: int | None = None
     since_schema_at: int | None = None
+    until_schema_at: int | None = None
+
+    @property
+    def last_schema_at(self) -> int | None:
+        """The binlog key of the last schema version that the events may have; None if they may have any."""
+        return self.target_schema_at if self.until_schema_at is None else self.until_schema_at
 
     @property
     def count(self) -> int:

@@ -22,6 +22,7 @@ from replicator.batch.redelivery import interrupted
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
+from replicator.decode.schema_histories import FollowedVersion
 from replicator.decode.schema_resolution import ResolvedSchema
 from replicator.errors import MissingKey, MissingSchema, UnknownPast, UnknownWriter
 from replicator.jvm.spark import local_frame
@@ -101,7 +102,15 @@ class _SchemaDiscovery:
     def __init__(self, context: MirrorContext, task: TableTask) -> None:
         self._context = context
         self._task = task
+        self._note_followed()
         self._known_versions = self._versions()
+
+    def _note_followed(self) -> None:
+        progress = self._context.ledger.progress(self._task.table)
+        markers = [m for m in (progress.mirror, progress.changelog) if m is not None]
+        if (at := progress.newest_schema_at) is not None and markers:
+            until_ms = max(m.watermark_ms or 0 for m in markers)
+            self._context.schemas.follow(self._task.table, FollowedVersion(at, until_ms))
 
     def _versions(self) -> int:
         return len(self._context.schemas.history(self._task.table).versions)
@@ -131,7 +140,7 @@ class _SchemaDiscovery:
         if (
             schemas.knows(table)
             and not carried
-            and (known := schemas.writer_schemas(table, since, self._task.target_schema_at))
+            and (known := schemas.writer_schemas(table, since, self._task.last_schema_at))
         ):
             return known
         return self.learn()

@@ -1,12 +1,13 @@
 """The two sides of an evolution: the schema of a lake table, and that of the source."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from replicator.batch.table_batch import BatchSchema
 from replicator.lake.catalog import LakeTable
 from replicator.model.clock import now_ms
-from replicator.model.table import TableSchema
+from replicator.model.table import Column, TableSchema
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
     ChangeNote,
@@ -61,7 +62,27 @@ def source_side(
     # Masked and hashed columns are text, regardless of the source's type.
     transformed = {c.name for c in schema.source.columns if c.transform is not None}
     source_types = {n: t for n, t in schema.version.source_types.items() if n not in transformed}
-    return SourceSide(schema.source, carried, source_types, old >= 0 and last >= 0, unlogged)
+    target = schema.source if old >= 0 else _with_fills_of_first(schema, frozenset(carried.values()))
+    return SourceSide(target, carried, source_types, old >= 0 and last >= 0, unlogged)
+
+
+def _with_fills_of_first(schema: BatchSchema, kept: frozenset[str]) -> TableSchema:
+    """Return the columns of the target for a lake table with a version that is earlier than all known ones.
+
+    A column of the first known version that the table lacks was added in between. If the statement is not known, its
+    default may have been another one.
+    """
+    first, columns = schema.history.versions[0], list[Column]()
+    origin = {now: was for was, now in schema.history.carry(0, schema.version_index).items()}
+    for column in schema.source.columns:
+        defined = first.schema.column(origin.get(column.name, ""))
+        if defined is None or column.name in kept:
+            columns.append(column)
+            continue
+        is_unknown = defined.fill is not None and (first.declared or column.transform is not None)
+        fill = None if is_unknown else defined.fill
+        columns.append(replace(column, fill=fill, fill_unknown=is_unknown or defined.fill_unknown))
+    return replace(schema.source, columns=tuple(columns))
 
 
 def _unlogged(version: SchemaVersion, statement: str, rows: RowCondition | None) -> KeepRows | DeleteRows:

@@ -12,6 +12,7 @@ from replicator.batch.context import MirrorContext, column_rules
 from replicator.batch.evolution_sides import fits, lake_side, next_state, source_side
 from replicator.batch.followed_statements import in_lake_columns, rows_to_delete
 from replicator.batch.recognize_table import Recognized, TableRecognizer, names_in
+from replicator.batch.rename_tables import refuse_taken_name
 from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, UnsupportedChange
@@ -89,6 +90,7 @@ class TableKeeper:
     Attributes:
         follows: whether a statement that removed rows without events may be followed, unless that was decided before. A
             re-read has its outcome instead.
+        replaces: whether the tables get all rows of the source; then they may have a version that the history lacks.
     """
 
     context: MirrorContext
@@ -96,10 +98,11 @@ class TableKeeper:
     options: TableOptions
     schema: BatchSchema
     follows: bool = True
+    replaces: bool = False
 
     def keep(self, role: LakeRole) -> LakeTable | None:
         """Return the lake table, created or evolved; None if it has a newer schema."""
-        known = self.context.ledger.progress(self.table).schema(role)
+        known = self._known(role)
         if self.schema.source.columns and known is not None and known.at > self.schema.version.at:
             return None
         side = self._side(role)
@@ -125,6 +128,13 @@ class TableKeeper:
         ended = SchemaState(removal.at, state.retired, str(removal), (*state.notes, note))
         self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
         self._note_evolved(role, ended, present)
+
+    def _known(self, role: LakeRole) -> SchemaState | None:
+        """Return the schema state of a lake table; that of the batch's version if it need not be known."""
+        known = self.context.ledger.progress(self.table).schema(role)
+        if known is None or not (self.replaces and self.schema.history.lacks(known.at)):
+            return known
+        return replace(known, at=self.schema.version.at)
 
     def _recognize(self, present: LakeTable, role: LakeRole, *, restated: bool = False) -> Recognized:
         recognizer = TableRecognizer(self.context, self.table, self.schema)
@@ -161,8 +171,10 @@ class TableKeeper:
 
     def _evolve(self, side: "_Side", present: LakeTable, columns: Mapping[str, LakeType]) -> None:
         version = self.schema.version
-        known = self.context.ledger.progress(self.table).schema(side.role) or SchemaState(version.at)
-        if known.at == version.at and fits(present, columns, side.columns()):
+        recorded = self.context.ledger.progress(self.table).schema(side.role)
+        known = self._known(side.role) or SchemaState(version.at)
+        is_same = recorded is None or recorded.at <= version.at
+        if is_same and known.at == version.at and fits(present, columns, side.columns()):
             return
         side.check(known)
         lake, removed = lake_side(present, known, self.schema), self.rows_to_delete(known)
@@ -172,7 +184,7 @@ class TableKeeper:
         with self._healing_as_configured():
             found = side.plan(lake, source)
             _refuse_mixed_rules(present, self.schema.source, found, source)
-            if not found.changes and known.at >= version.at:
+            if is_same and not found.changes and known.at >= version.at:
                 return
             state = next_state(known, self.schema, found)
             properties = {SCHEMA_KEY: state.to_json(), **side.steps(present, known, found)}
@@ -255,8 +267,7 @@ class TableKeeper:
 
     def _sides(self, present: LakeTable) -> tuple[SchemaState, tuple[LakeSide, SourceSide]]:
         """Return the schema state of a mirror, and both sides of its evolution."""
-        known = self.context.ledger.progress(self.table).schema(LakeRole.MIRROR)
-        known = known or SchemaState(self.schema.version.at)
+        known = self._known(LakeRole.MIRROR) or SchemaState(self.schema.version.at)
         lake = lake_side(present, known, self.schema)
         return known, (lake, source_side(lake, known, self.schema))
 
@@ -360,7 +371,7 @@ class _MirrorSide:
         return partition_spec(self.columns(), partition) if partition else None
 
     def check(self, known: SchemaState) -> None:
-        _refuse_exchange(self._keeper.context, self._keeper.table, known, self._keeper.schema)
+        refuse_taken_name(self._keeper.context, self._keeper.table, known, self._keeper.schema)
 
     def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
         return plan(lake, source, self._keeper.options.schema_changes)
@@ -456,28 +467,6 @@ class _ChangelogSide:
         source: SourceSide,  # noqa: ARG002
     ) -> None:
         evolve(self._keeper.context.lake, present, found.changes, properties)
-
-
-def _refuse_exchange(context: MirrorContext, table: TableId, known: SchemaState, schema: BatchSchema) -> None:
-    """Raise UnsupportedChange if another mirrored table has taken the name of the table.
-
-    A copy that a tool made, and that replaced the table, has the same rows; another table has its own.
-    """
-    for version in schema.history.versions[1:]:
-        if version.at <= known.at:
-            continue
-        other = version.replaced
-        if version.exchanged_with is not None:
-            continue
-        if (
-            version.at <= schema.version.at
-            and other not in (None, table)
-            and context.config.includes(str(other))
-        ):
-            raise UnsupportedChange(
-                f"{other} was renamed to {table}, while the lake has other rows under that name",
-                f"drop {table.name} in the lake, mirror and changelog, and bootstrap it again",
-            )
 
 
 def _refuse_mixed_rules(table: LakeTable, schema: TableSchema, found: Plan, source: SourceSide) -> None:

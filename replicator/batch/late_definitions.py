@@ -1,4 +1,4 @@
-"""Find out whether the definition of a table is late: its newest events have other columns than it.
+"""Find out whether the definition of a table is late: its newest events, or its lake tables, show a later one.
 
 Definitions come by another topic than events, without an order between the two. Events without a schema would be
 decoded without a column that the definition lacks, so they wait. Definitions arrive in the order of the schema changes:
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.batch.context import TAIL, MirrorContext, TableTask
+from replicator.batch.table_batch import TableBatch
 from replicator.decode.image_fields import ImageFields
 from replicator.errors import LateDefinition
 from replicator.model.avro_names import adjusted
@@ -36,7 +37,7 @@ def check_definition(context: MirrorContext, task: TableTask, shown: int | None)
     history = context.schemas.history(task.table)
     if task.records is not None:
         # Other records, those of the table's tail, may have later versions than the segment.
-        history = history.until(task.target_schema_at)
+        history = history.until(task.last_schema_at)
     if not history or not context.log.grows:
         return
     for r in task.ranges:
@@ -44,6 +45,24 @@ def check_definition(context: MirrorContext, task: TableTask, shown: int | None)
             continue
         _check(task.table, history, shown, last, context.image_fields.get((task.topic, r.partition)))
         context.image_fields[task.topic, r.partition] = last.names
+
+
+def check_followed(batch: TableBatch) -> None:
+    """Check that the lake tables have no later version than all known ones: those could not be compared with it.
+
+    A batch that only has events from before needs no definition.
+
+    Raises:
+        LateDefinition: a lake table has a later one.
+    """
+    progress, table = batch.progress, batch.task.table
+    followed = progress.newest_schema_at
+    if followed is not None and batch.stats.changes and batch.schema.history.lacks(followed):
+        raise LateDefinition(
+            f"the lake has a later definition of {table} than the log: the schema-change topic has lost records or is "
+            "not written, and the server that the connector reads has lower binlog positions",
+            f"restore the records of the topic, or read the table again: replicator heal {table}",
+        )
 
 
 def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator[ImageFields]:

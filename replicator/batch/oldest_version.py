@@ -1,20 +1,25 @@
-"""Finds the oldest schema version that the events of a batch may have.
+"""Finds the oldest schema version that the events of a task may have.
 
-Positions, GTIDs and times of events tell their versions, as far as `schema.binlog_order` knows. What the table has
-read before them, in the order of the log, excludes earlier versions.
+Positions, GTIDs and times decide which versions fit an event; see `schema.binlog_order`. What the table has read before
+it, in the order of the log, excludes earlier versions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from replicator.batch.context import MirrorContext, TableTask, read_records
+from replicator.batch.context import MirrorContext, TableTask
 from replicator.batch.exchange import last_exchange
-from replicator.model.commit_marker import PartitionProgress
+from replicator.model.commit_marker import OffsetRange, PartitionProgress
 from replicator.model.snapshot import SnapshotRead
 from replicator.schema.binlog_order import SnapshotPlace
+
+_HEAD: Final = 1_000
+"""Number of offsets in which the first record of a range is looked for."""
 
 
 def oldest_version(
@@ -37,7 +42,10 @@ def oldest_version(
 def _after_progress(
     context: MirrorContext, task: TableTask, before: Mapping[int, PartitionProgress]
 ) -> int | None:
-    """Return the oldest version of the newest events that were read; redelivered ones may have an earlier one."""
+    """Return the `at` of the oldest version among the last events that were read of the task's partitions.
+
+    It is at most the version that the lake follows. Redelivered events may have an earlier one.
+    """
     history = context.schemas.history(task.table)
     highs = [p.high_water if (p := before.get(r.partition)) else None for r in task.ranges]
     if any(high is not None and high.snapshot is not None for high in highs):
@@ -46,16 +54,17 @@ def _after_progress(
     known = [history.index_of(high.position, high.ts_ms) for high in highs if high is not None]
     if not (history and known and len(known) == len(highs)):
         return None
-    # An event before the snapshot of a replica that lags may have the GTID of a statement that comes again after it.
+    # The last event may be past a statement that a replica that lags executes again later.
     if (followed := context.ledger.progress(task.table).schema_at) is not None:
         known.append(history.index_at(followed))
     return history.versions[min(known)].at
 
 
 def shown_by_snapshot(context: MirrorContext, task: TableTask) -> int | None:
-    """Return the `at` of the version that the newest repeated snapshot showed, if it is before all events; else None.
+    """Return the `at` of the version with which the newest repeated snapshot began, if all events come after its rows.
 
-    Another server than that of the snapshot may have lower positions.
+    Else None. The snapshot is that before whose rows the task was split, or that of which the lake has rows. Positions
+    do not show the order, because another server may have lower ones.
     """
     if task.since_schema_at is not None:
         return task.since_schema_at
@@ -65,16 +74,19 @@ def shown_by_snapshot(context: MirrorContext, task: TableTask) -> int | None:
         return None
     history = context.schemas.history(task.table)
     place = history.snapshot_of(marker.snapshot)
-    shown = max((v.at for v in history.versions[1:] if v.at <= known and place in v.reads), default=None)
+    begun = (
+        v.at for i, v in enumerate(history.versions) if v.at <= known and history.first_read_of(i) == place
+    )
+    shown = None if place is None else max(begun, default=None)
     if place is None or shown is None or not _is_after(context, task, marker.snapshot, place):
         return None
     return shown
 
 
 def _is_after(context: MirrorContext, task: TableTask, snapshot: SnapshotRead, place: SnapshotPlace) -> bool:
-    """Return whether all events were sent after the first row of a snapshot, or after its definition at `place`.
+    """Return whether all events were sent after a snapshot, whose definition is at `place`.
 
-    In a partition without rows of it, the times at which records were sent tell it.
+    Offsets decide in partitions with its rows, and in others the times at which records were sent.
     """
     if any(r.start < snapshot.starts.get(r.partition, 0) for r in task.ranges):
         return False
@@ -85,6 +97,21 @@ def _is_after(context: MirrorContext, task: TableTask, snapshot: SnapshotRead, p
         own = pc.is_in(task.records.column("partition"), pa.array(others, pa.int32()))
         first = pc.min(task.records.filter(own).column("timestamp")).as_py()
     else:
-        records = read_records(context, task).where(F.col("partition").isin(others))
-        first = records.agg(F.min("timestamp")).collect()[0][0]
+        first = _first_sent(context, [r for r in task.ranges if r.partition in others])
     return first is None or first >= place.ts_ms
+
+
+def _first_sent(context: MirrorContext, ranges: Sequence[OffsetRange]) -> int | None:
+    """Return when the first record of some partitions was sent, ms since the epoch; None if there is no record.
+
+    The records of a partition were sent in its order. Offsets may be missing, so the first records are tried first.
+    """
+    heads = [replace(r, end=min(r.end, r.start + _HEAD)) for r in ranges]
+    for tried in (heads, ranges):
+        records = (
+            context.log.read(context.spark, tried).groupBy("partition").agg(F.min("timestamp").alias("first"))
+        )
+        found = [row["first"] for row in records.collect()]
+        if len(found) == len(tried):
+            break
+    return min(found, default=None)

@@ -2,7 +2,10 @@
 
 from replicator import failpoints
 from replicator.batch.context import MirrorContext
+from replicator.batch.table_batch import BatchSchema
+from replicator.errors import UnsupportedChange
 from replicator.model.table import SOURCE_KEY, TableId
+from replicator.schema.changes import SchemaState
 from replicator.schema.history import BEGINNING
 
 
@@ -71,3 +74,27 @@ def rename(context: MirrorContext, table: TableId, new: TableId) -> bool:
     context.ledger.forget(table)
     context.ledger.forget(new)
     return found
+
+
+def refuse_taken_name(
+    context: MirrorContext, table: TableId, known: SchemaState, schema: BatchSchema
+) -> None:
+    """Raise UnsupportedChange if another mirrored table has taken the name of the table.
+
+    A copy that a tool made, and that replaced the table, has the same rows; another table has its own.
+    """
+    for version in schema.history.versions[1:]:
+        if version.at <= known.at:
+            continue
+        other = version.replaced
+        if version.exchanged_with is not None:
+            continue
+        if (
+            version.at <= schema.version.at
+            and other not in (None, table)
+            and context.config.includes(str(other))
+        ):
+            raise UnsupportedChange(
+                f"{other} was renamed to {table}, while the lake has other rows under that name",
+                f"drop {table.name} in the lake, mirror and changelog, and bootstrap it again",
+            )

@@ -11,7 +11,10 @@ from replicator.batch.context import MirrorContext, TableTask, read_records
 from replicator.batch.version_offsets import first_offsets
 from replicator.errors import UnsupportedChange
 from replicator.lake.ledger import Progress
+from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
+from replicator.model.truncate import SKEW_MS
+from replicator.schema.binlog_order import SnapshotPlace
 from replicator.schema.history import SchemaHistory
 
 _NO_END: Final = 1 << 62
@@ -67,7 +70,8 @@ def schema_segments(context: MirrorContext, task: TableTask, before: int | None 
     history = context.schemas.history(task.table)
     known = context.ledger.progress(task.table).schema_at
     news = history.after(known) if known is not None else history.versions_of_current_name[1:]
-    if not news:
+    awaited = _awaited_snapshot(context, task, history)
+    if not news and awaited is None:
         return [task]
     first = history.own if known is None else history.index_at(known)
     newest = len(history.versions) - 1 if before is None else history.index_at(before - 1)
@@ -85,12 +89,51 @@ def schema_segments(context: MirrorContext, task: TableTask, before: int | None 
             ends.append(i - 1)
             since = i - 1
     segments, left = [], task
+    if awaited is not None:
+        earlier, left = _parted_by_snapshot(task, history, awaited, starts)
+        segments += [replace(part, target_schema_at=history.versions[first].at) for part in earlier]
     for end in ends:
         segment, left = cut_task(left, _first_offsets_after(end, starts))
         segments.append(replace(segment, target_schema_at=history.versions[end].at))
         if (begun := history.versions[end + 1]).is_read:
             left = replace(left, since_schema_at=begun.at)
     return [*segments, replace(left, target_schema_at=history.versions[newest].at)]
+
+
+def _awaited_snapshot(context: MirrorContext, task: TableTask, history: SchemaHistory) -> int | None:
+    """Return the version that a repeated snapshot shows whose rows may still come, if the lake follows it already.
+
+    So it does if the mirror read the definition before the rows, or was killed when only a part was committed.
+    """
+    progress = context.ledger.progress(task.table)
+    marker, known = progress.resume_marker, progress.schema_at
+    if not task.ranges or task.since_schema_at is not None or marker is None or known is None:
+        return None
+    indexes = range(1, history.index_at(known) + 1)
+    shown = [(i, place) for i in indexes if (place := history.first_read_of(i)) is not None]
+    if not shown or not _is_awaited(shown[-1][1], marker, history):
+        return None
+    return shown[-1][0]
+
+
+def _parted_by_snapshot(
+    task: TableTask, history: SchemaHistory, shown: int, starts: Mapping[int, Mapping[int, int]]
+) -> tuple[list[TableTask], TableTask]:
+    """Split a task before the rows of the snapshot that shows version `shown`: the first part may be missing."""
+    rows = _first_offsets_after(shown - 1, starts)
+    if not rows:
+        return [], replace(task, until_schema_at=history.versions[shown - 1].at)
+    earlier, later = cut_task(task, rows)
+    later = replace(later, since_schema_at=history.versions[shown].at)
+    return [replace(earlier, until_schema_at=history.versions[shown - 1].at)] if earlier.ranges else [], later
+
+
+def _is_awaited(place: SnapshotPlace, marker: CommitMarker, history: SchemaHistory) -> bool:
+    """Return whether the rows of a snapshot may still come: the lake has none, and no change from long after it."""
+    known = None if marker.snapshot is None else history.snapshot_of(marker.snapshot)
+    if known is not None and known.ts_ms >= place.ts_ms:
+        return False
+    return (marker.watermark_ms or 0) <= place.ts_ms + SKEW_MS
 
 
 def _first_offsets_after(version: int, starts: Mapping[int, Mapping[int, int]]) -> dict[int, int]:

@@ -1,10 +1,15 @@
 """Finds where the events of each schema version begin in the log.
 
-Positions, GTIDs and times tell to which version an event belongs, as far as `schema.binlog_order` knows. If the
-connector took its initial snapshot again, on another server, they may fit versions from before and after the snapshot.
-Then offsets decide: in a partition, no event before the snapshot's rows belongs to a version that was defined later,
-and no event after them to an earlier one than the snapshot showed. The times at which records were sent tell the order
-where offsets do not: in a partition without rows of the snapshot, and of a statement that comes again.
+Positions, GTIDs and times decide to which version an event belongs; see `schema.binlog_order`. If the connector took
+its initial snapshot again, on another server, they may fit versions from before and after the snapshot. Then offsets
+decide in each partition that has rows of the snapshot:
+
+- Events before its first row do not belong to a version that was defined later. If that version begins with a statement
+  that has a GTID and was executed once, the GTID decides.
+- Events after that row do not belong to an earlier version than the one that begins with the snapshot.
+
+The times at which records were sent decide in partitions without such rows. They also show which events follow a
+statement that is executed again.
 """
 
 from collections.abc import Sequence
@@ -25,11 +30,11 @@ PartitionOffsets = dict[int, int]
 def first_offsets(
     records: DataFrame, history: SchemaHistory, newest: SnapshotRead | None
 ) -> dict[int, PartitionOffsets]:
-    """Return version index → partition → the first offset of an event of it.
+    """Return version index → partition → the offset of the version's first event.
 
     Args:
         records: events with their source blocks, as `SchemaTracker.with_sources` returns them.
-        newest: the newest snapshot of the table of which the lake has rows.
+        newest: the newest snapshot whose rows the lake has.
     """
     source, version = F.col("source"), F.lit(0)
     events = records.where(F.col("value").isNotNull() & event_position_key(source).isNotNull())
@@ -54,9 +59,9 @@ def first_offsets(
 def _follows_snapshots(
     events: DataFrame, history: SchemaHistory, newest: SnapshotRead | None
 ) -> dict[SnapshotPlace, SparkColumn]:
-    """Return the conditions that an event is a row of a repeated snapshot, or comes after it.
+    """Return snapshot → the condition that an event is a row of it or was sent after its first row.
 
-    They are those of the snapshots that begin a version, or end one.
+    Only repeated snapshots are included before or after which some version does not apply.
     """
     indexes = range(1, len(history.versions))
     wanted = (read(i) for i in indexes for read in (history.last_read_before, history.first_read_of))
@@ -79,12 +84,15 @@ def _follows_snapshots(
 
 
 def _follows(place: SnapshotPlace, rows: Sequence[Row], known: SnapshotRead | None) -> SparkColumn:
-    """Return the condition for one snapshot, with the first of its `rows` in each partition of the batch.
+    """Return the condition for one snapshot.
 
-    If the lake has rows of the snapshot, or of a later one, that is `known`.
+    In partitions without its rows, the times at which records were sent decide. Source times do not: these are the
+    times of statements, and a replica that lags sends old ones.
 
-    In a partition without rows, the times of records tell what was sent later. Source times do not tell it: they are
-    those of statements, and a replica that lags sends old ones.
+    Args:
+        place: the snapshot.
+        rows: the first offset and sending time of its rows, for each partition of the batch that has any.
+        known: this snapshot, or a later one, if the lake has its rows; all events in its partitions come after it.
     """
     condition = F.col("timestamp") >= min((row["sent"] for row in rows), default=place.ts_ms)
     for row in rows:

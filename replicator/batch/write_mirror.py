@@ -235,7 +235,7 @@ def _with_surviving_rows(
         changelog = context.lake.load(context.config.lake.changes_namespace, task.table.name)
     if changelog is None:
         raise UnknownSurvivors(
-            f"a TRUNCATE of {task.table} arrived behind later changes from other partitions of its topic, "
+            f"a TRUNCATE of {task.table} arrived after later changes from other partitions of its topic, "
             "and without a changelog the surviving rows are not known",
             "read the table again: replicator heal DATABASE.TABLE; a changelog, or a topic of one partition, prevents "
             "this",
@@ -246,7 +246,7 @@ def _with_surviving_rows(
     if has_repeated_offsets(changelog):
         if late or not batch.is_in_log_order:
             raise UnknownSurvivors(
-                f"a TRUNCATE of {task.table} arrived behind later changes from other partitions, and its topic was "
+                f"a TRUNCATE of {task.table} arrived after later changes from other partitions, and its topic was "
                 "recreated before, so the offsets in the changelog do not tell which rows survive",
                 "read the table again: replicator heal DATABASE.TABLE",
             )

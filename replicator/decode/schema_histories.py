@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
-from typing import Final
+from typing import Final, NamedTuple
 
 from replicator.decode.schema_resolution import matching_versions
 from replicator.model.identifiers import quoted
@@ -17,13 +17,34 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema, topic_name
 from replicator.schema.binlog_order import VersionStart, binlog_key
 from replicator.schema.definition_clock import DefinitionClock
-from replicator.schema.history import ColumnMoves, SchemaHistory, SchemaVersion, TableDefinition
+from replicator.schema.history import (
+    BEGINNING,
+    ColumnMoves,
+    SchemaHistory,
+    SchemaVersion,
+    TableDefinition,
+)
 from replicator.schema.history_builder import build_history, with_observed
 from replicator.schema.partition_ddl import FORGET
 from replicator.schema.table_copies import is_copy_of
 from replicator.schema.table_keys import primary_key
 
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
+
+
+class FollowedVersion(NamedTuple):
+    """The version that the lake tables of a source table have.
+
+    Events of an earlier process showed it if there are no definitions. Another server may have lower positions, so the
+    time tells which events are new.
+
+    Attributes:
+        at: see `SchemaVersion.at`.
+        until_ms: the latest source time of a change that the lake has, milliseconds since the epoch.
+    """
+
+    at: int
+    until_ms: int
 
 
 class SchemaHistories:
@@ -39,6 +60,7 @@ class SchemaHistories:
         self.revision = 0
         self._declared: dict[TableId, list[TableDefinition]] = {}
         self._observed: dict[TableId, list[TableDefinition]] = {}
+        self._followed: dict[TableId, FollowedVersion] = {}
         self._only_statements: dict[TableId, list[TableDefinition]] = {}
         self._spellings: dict[tuple[str, str], set[TableId]] = defaultdict(set)
         self._histories: dict[TableId, SchemaHistory] = {}
@@ -72,6 +94,11 @@ class SchemaHistories:
             keys = primary_key(c.source_name.name for c in schema.key_columns)
             self._declared.setdefault(table, [TableDefinition(table, _BEGINNING, 0, schema, key_change=keys)])
             self._histories.pop(table, None)
+
+    def follow(self, table: TableId, version: FollowedVersion) -> None:
+        """Note the version that the lake had when the process began; later calls for the table change nothing."""
+        with self._lock:
+            self._followed.setdefault(table, version)
 
     def observe(self, table: TableId, position: SourcePosition, ts_ms: int, schema: TableSchema) -> None:
         """Add an observed version, which begins at the first event that has it."""
@@ -255,8 +282,15 @@ class SchemaHistories:
                 is_declared = history and matching_versions(history, d.schema)[-1:] == [
                     len(history.versions) - 1
                 ]
-                history = history if is_declared else with_observed(history, d.position, d.ts_ms, d.schema)
+                if not is_declared:
+                    followed_at = self._followed_at(table, d.ts_ms)
+                    history = with_observed(history, d.position, d.ts_ms, d.schema, followed_at)
         return history
+
+    def _followed_at(self, table: TableId, ts_ms: int) -> int:
+        """Return the `at` of the version after which a version begins that events showed at a source time."""
+        followed = self._followed.get(table)
+        return BEGINNING if followed is None or ts_ms <= followed.until_ms else followed.at
 
     def _statements(self, table: TableId) -> list[TableDefinition]:
         """Return the statements about a table that do not define it, in their order.

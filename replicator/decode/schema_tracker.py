@@ -10,7 +10,7 @@ from replicator.decode.event_frame import WriterSchema
 from replicator.decode.image_fields import ImageFields
 from replicator.decode.resolution_cache import ResolutionCache
 from replicator.decode.schema_discovery import SchemaDiscovery
-from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.schema_histories import FollowedVersion, SchemaHistories
 from replicator.decode.schema_resolution import ResolvedSchema
 from replicator.errors import DecodeError
 from replicator.model.commit_marker import OffsetRange
@@ -76,6 +76,10 @@ class SchemaTracker:
     def define(self, table: TableId, schema: TableSchema) -> None:
         """See `SchemaHistories`."""
         self._histories.define(table, schema)
+
+    def follow(self, table: TableId, version: FollowedVersion) -> None:
+        """See `SchemaHistories`."""
+        self._histories.follow(table, version)
 
     def history(self, table: TableId) -> SchemaHistory:
         """See `SchemaHistories`."""

@@ -32,17 +32,17 @@ def is_past(source: SparkColumn, starts: tuple[VersionStart, ...]) -> SparkColum
 
 
 def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
-    past, read_at, read_before = _is_past_statement(source, start), start.read_at, start.read_before
-    if not (read_at or read_before):
+    past, reads, read_before = _is_past_statement(source, start), start.reads, start.read_before
+    if not (reads or read_before):
         return past
     key, time, is_row = event_position_key(source), _time(source), _is_snapshot_row(source)
-    own_keys, earlier_keys = ({place.key for place in places} for places in (read_at, read_before))
+    own_keys, earlier_keys = ({place.key for place in places} for places in (reads, read_before))
     condition = F.when(is_row & key.isin(*own_keys - earlier_keys), F.lit(True))
     condition = condition.when(is_row & key.isin(*earlier_keys - own_keys), F.lit(False))
     for shared in own_keys & earlier_keys:
         is_own = F.lit(False)
-        for place, first_ms in first_rows_at(read_at | read_before, shared):
-            is_own = F.when((time == 0) | (time > first_ms), F.lit(place in read_at)).otherwise(is_own)
+        for place, first_ms in first_rows_at(reads | read_before, shared):
+            is_own = F.when((time == 0) | (time > first_ms), F.lit(place in reads)).otherwise(is_own)
         condition = condition.when(is_row & (key == shared), is_own)
     return condition.otherwise(past)
 

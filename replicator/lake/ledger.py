@@ -70,6 +70,11 @@ class Progress:
         return min((s.at for s in states if s is not None), default=None) if None not in states else None
 
     @property
+    def newest_schema_at(self) -> int | None:
+        """The position of the newer schema version of the two tables; None if both do not exist yet."""
+        return max((s.at for s in (self.mirror_schema, self.changelog_schema) if s is not None), default=None)
+
+    @property
     def resume_marker(self) -> CommitMarker | None:
         """The marker of the table that contains less; reading resumes there. None: from the beginning."""
         if not self.changelog_wanted:

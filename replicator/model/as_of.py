@@ -29,7 +29,7 @@ class Bound:
     row: int | None = None
 
     def is_before(self, position: SourcePosition) -> bool:
-        """Return whether a change at `position`, or at one behind it, is the last one that counts, or a later one."""
+        """Return whether a change at `position`, or at a later one, is the last one that counts, or a later one."""
         packed = PackedPosition.pack(position)
         if packed.position_key != self.position_key:
             return packed.position_key > self.position_key

@@ -94,7 +94,7 @@ class Narrowed:
         return Narrowed(self.column, (span,), self.width).condition(self.column)
 
     def _literal(self, end: int, rest: int) -> str:
-        """Return an end of a span in SQL; bytes behind the first eight are `rest`."""
+        """Return an end of a span in SQL; bytes after the first eight are `rest`."""
         if self.width is None:
             return str(end)
         octets = end.to_bytes(_PREFIX, "big")[: self.width]

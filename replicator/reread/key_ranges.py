@@ -37,7 +37,7 @@ class KeyRanges:
         return cls(table, last, rows, first if dense else None)
 
     def end(self, connection: Connection, after: Boundary | None) -> Boundary:
-        """Return the greatest key of the range behind `after`; None is the beginning of the table."""
+        """Return the greatest key of the range after `after`; None is the beginning of the table."""
         if self.first is None:
             found = first_row(connection, self.table.boundary_query(after, self.last, self.rows))
             return self.last if found is None else found

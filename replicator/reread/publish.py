@@ -109,7 +109,7 @@ class Publication:
         return self.staging.context.ledger.progress(self.table).mirror
 
     def _position(self, marker: CommitMarker) -> SourcePosition:
-        """Return the position of the mirror: the end of reading, unless an event that was applied is behind it."""
+        """Return the position of the mirror: the end of reading, unless an event that was applied is after it."""
         read = SourcePosition(self.state.file, self.state.pos)
         return read if marker.position is None else max(read, marker.position)
 
@@ -241,12 +241,14 @@ class Publication:
         return replace(staged, fills_done=True, properties={**complete, **properties})
 
     def _schema_property(self, mirror: LakeTable) -> dict[str, str]:
-        """Return the property with the schema version of the rows, if the mirror has an earlier one.
+        """Return the property with the schema version of the rows, if the mirror has an earlier or unknown one.
 
-        Between the two, statements may have changed rows without events.
+        Between an earlier one and it, statements may have changed rows without events.
         """
         known, read = mirror.schema_state(), self.staging.context.ledger.progress(self.table).mirror_schema
-        if known is None or read is None or read.at <= known.at:
+        if known is None or read is None:
+            return {}
+        if read.at <= known.at and not self.schema.history.lacks(known.at):
             return {}
         return {SCHEMA_KEY: replace(known, at=read.at).to_json()}
 
@@ -294,7 +296,8 @@ class Publication:
 
     def _keeper(self) -> TableKeeper:
         options = self.context.config.table(str(self.table))
-        return TableKeeper(self.context, self.table, options, self.schema, follows=False)
+        replaces = self.request.narrowed is None
+        return TableKeeper(self.context, self.table, options, self.schema, follows=False, replaces=replaces)
 
     def _write_changelog(self, images: DataFrame, marker: CommitMarker, op: str) -> None:
         """Append `images` (columns before and after) to the changelog, unless it has them."""

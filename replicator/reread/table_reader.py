@@ -293,7 +293,7 @@ class TableReader:
         after: Boundary | None,
         waves: int,
     ) -> Part:
-        """Return the next ranges of keys behind `after`, `waves` of them for each core.
+        """Return the next ranges of keys after `after`, `waves` of them for each core.
 
         `keys` is None if the table is read as a whole, or has no rows.
         """

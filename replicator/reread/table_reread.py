@@ -261,7 +261,7 @@ class TableReread:
         try:
             apply_task(self._staging.context, task, watch)
         except UnknownSurvivors as error:
-            # A staging table has no changelog. Later reads are behind the TRUNCATE.
+            # A staging table has no changelog. Later reads are after the TRUNCATE.
             self._start_again()
             raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
         except TableAwaits as awaited:

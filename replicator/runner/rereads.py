@@ -228,7 +228,7 @@ class Rereads:
             return False
         try:
             if self._reads_new_tables:
-                # No table may continue behind the gap. Otherwise the connector takes a new snapshot of all of them.
+                # No table may continue after the gap. Otherwise the connector takes a new snapshot of all of them.
                 # Rows that were read before it must not count either.
                 tables = {*self._mirrored(), *self._active, *self._waiting}
                 self._replace([new_request(table, lost.reason) for table in sorted(tables)])

@@ -1,7 +1,7 @@
 """Let the connector send events again that the log has lost, if the source still has them in its binlogs.
 
 A rewind stops the connector, sets its offset to the beginning of a binlog file, and lets it continue. All events from
-there on come again, of all tables, behind what the topics have. A table whose events were lost skips what its topic had
+there on come again, of all tables, after what the topics have. A table whose events were lost skips what its topic had
 until then, and continues once all of them are there; every table drops what it has already, as after any restart of a
 connector. What a rewind has done is recorded in the lake, and repeating it from its beginning is harmless: whatever the
 topics got from an interrupted one is skipped too, and comes again.

@@ -15,7 +15,7 @@ from replicator.config import Config
 _NAME: Final = "run.json"
 _STATE: Final = 0
 _STARTED: Final = 19
-"""Places of fields in /proc/PID/stat behind the name of the process."""
+"""Places of fields in /proc/PID/stat after the name of the process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,23 @@
-"""Order events and schema changes of one table, also if they were written to the binlogs of several servers.
+"""Orders events and schema changes of one table, also if they were written to the binlogs of several servers.
 
 Positions order the events of one binlog only. After a fail-over, the connector reads the binlog of another server,
 whose files may have lower numbers. So an event is compared with the beginning of a schema version as follows:
 
-1. If both transactions were first committed on the same server, their numbers in their GTIDs decide. The members of a
-   replication group share the origin of their GTIDs, so both numbers must be in one block of it.
-2. If they were committed on different servers, source times decide, unless they are at most `CLOCK_MS` apart: then both
-   are probably in one binlog, as in circular replication, and positions decide.
-3. Without GTIDs, positions decide, unless the event is more than `RESET_MS` later: then the binlog was reset, or a
-   snapshot read another server in between.
+1. If both have GTIDs of one origin and block of numbers, the numbers decide. The members of a replication group share
+   an origin, and each has its own blocks.
+2. If both have GTIDs, but of another origin or block, source times decide, unless they are at most `CLOCK_MS` apart:
+   then both are probably in one binlog, as in circular replication, and positions decide.
+3. If one of them has no GTID, positions decide, unless the event is more than `RESET_MS` later: then the binlog was
+   reset, or a snapshot read another server in between.
+
+If a source time is unknown, rules 2 and 3 compare positions.
 
 Rows of an initial snapshot have no GTID. They belong to the version that its definition shows, wherever another server
-executed the statements before and after it. So do changes without GTIDs that follow it in the same server's binlog.
+executed other statements. Later changes without GTIDs in the same server's binlog belong to that version or a later
+one.
 
-Events keep the GTID and time of their first commit when they are replicated. Expressions of the same rules for Spark
-are in `decode.version_ranges`.
+Replicated events keep their GTID and the time of their statement. Expressions of the same rules for Spark are in
+`decode.version_ranges`.
 """
 
 from collections.abc import Iterable
@@ -70,14 +73,14 @@ class VersionStart:
         key: its `binlog_key`.
         gtid: the transaction of the statement; None if there was none, or for a snapshot.
         ts_ms: the source time, milliseconds since the epoch; 0 if unknown.
-        read_at: the initial snapshots that showed this version.
+        reads: the initial snapshots that showed this version.
         read_before: the initial snapshots from before this version.
     """
 
     key: int
     gtid: str | None = None
     ts_ms: int = 0
-    read_at: frozenset[SnapshotPlace] = frozenset()
+    reads: frozenset[SnapshotPlace] = frozenset()
     read_before: frozenset[SnapshotPlace] = frozenset()
 
     @property
@@ -86,12 +89,15 @@ class VersionStart:
         return Transaction.parse(self.gtid)
 
     def is_before(self, position: SourcePosition, ts_ms: int) -> bool:
-        """Return whether an event at `position`, with source time `ts_ms` (0 if unknown), belongs to this version."""
+        """Return whether this version begins before an event, which belongs to it or to a later one.
+
+        `position` is that of the event, and `ts_ms` its source time, 0 if unknown.
+        """
         key = binlog_key(position)
         if not position.server_id:
-            snapshot = snapshot_of(self.read_at | self.read_before, key, ts_ms)
+            snapshot = snapshot_of(self.reads | self.read_before, key, ts_ms)
             if snapshot is not None:
-                return snapshot in self.read_at
+                return snapshot in self.reads
         own, other = self.transaction, Transaction.parse(position.gtid)
         if own is not None and other is not None and own.line == other.line:
             return other.number >= own.number
@@ -107,18 +113,18 @@ class VersionStart:
 
     @property
     def earliest_reads(self) -> list[SnapshotPlace]:
-        """Those of `read_at` that have no other one before them, by position and by time."""
+        """Those of `reads` than which no other one is earlier, or equal, both by position and by time."""
         found: list[SnapshotPlace] = []
-        for read in sorted(self.read_at):
+        for read in sorted(self.reads):
             if not found or read.ts_ms < found[-1].ts_ms:
                 found.append(read)
         return found
 
     def first_ms_after(self, read: SnapshotPlace) -> int:
-        """Return the source time from which on changes without GTIDs follow a snapshot in its server's binlog.
+        """Return the source time after which changes without GTIDs follow a snapshot in its server's binlog.
 
-        The clocks of MySQL and Kafka Connect differ. The time of a statement is that when it began, so changes from
-        before its end may be later, in the other server's binlog.
+        The clocks of MySQL and Kafka Connect differ. The time of this version's statement is that when it began. The
+        other server may have written changes until it ended.
         """
         return max(self.ts_ms, read.ts_ms - SKEW_MS)
 

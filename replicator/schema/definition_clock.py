@@ -23,18 +23,17 @@ class DefinitionClock:
     """Assigns each new definition a generation of the binlog, and finds redelivered ones.
 
     A generation ends when a new definition has a lower position than the one before it, or if a snapshot reads another
-    definition of a table at the position of the last one: then the connector reads another server, or the binlog was
-    reset. The number of a generation is the source time of its first definition, in seconds, so that it stays the same
-    if the topic loses its first records. The first generation is 0.
+    definition of a table at the position at which the snapshot before read it: then the connector reads another server,
+    or the binlog was reset. The first generation in the topic is 0. The number of a later one is the time of its first
+    definition, in seconds, so that it does not change if the topic loses its first records.
 
-    If the connector takes its initial snapshot again, of a replica that lags, the replica executes statements later
-    that were known before. Then they are not redelivered ones.
+    After a repeated snapshot of a replica that lags, the replica executes known statements. They are new then, and not
+    redelivered.
     """
 
     def __init__(self) -> None:
         self._placed: dict[object, _Place] = {}
         self._snapshots = 0
-        self._snapshot_key = 0
         self._has_rows = False
         self._last_read: dict[TableId, TableDefinition] = {}
         self._numbers: dict[tuple[TableId, tuple[str, int]], int] = {}
@@ -44,10 +43,10 @@ class DefinitionClock:
         self._latest_read_ms = 0
 
     def place(self, definition: TableDefinition) -> TableDefinition | None:
-        """Return a definition with its generation; None if it is older than what is known, and so redelivered.
+        """Return a definition with its generation; None if it is not known, and older than what is known.
 
-        Definitions must be given in the order of the topic. A redelivered one that is known gets its first position: it
-        may come from another server.
+        Definitions must be given in the order of the topic. A redelivered one that is known gets its first position and
+        generation: it may come from another server.
         """
         identity = _identity(definition)
         place = self._placed.get(identity)
@@ -70,20 +69,21 @@ class DefinitionClock:
         return replace(definition, generation=place.generation, position=place.position)
 
     def _is_executed_again(self, definition: TableDefinition, known: _Place) -> bool:
-        """Return whether a known statement was executed after what an initial snapshot read since.
+        """Return whether a known statement counts as executed again, after a later initial snapshot.
 
-        A definition that a snapshot read is no statement; a blocking snapshot sends it again. A snapshot of definitions
-        only (`snapshot.mode` recovery) has the connector's earlier position, and statements from there on come again.
-        On another server, they have other positions: those that only change columns then change nothing.
+        A definition that a snapshot read is no statement; a blocking snapshot sends it again.
+
+        If the snapshot has rows, a replica that lagged at that time executes the statement. If the offsets of the
+        connector were set back, rows from before the statement may have come again; see `batch.repeated_statements`.
+
+        If it has none (such as `snapshot.mode = recovery`), it has the position at which the connector continues, and
+        statements from there on are redelivered, or come from another server at other positions. Those that replace
+        rows must not do that again; others change nothing.
         """
         if definition.is_read or known.snapshots == self._snapshots:
             return False
-        key, replaces_rows = binlog_key(definition.position), _replaces_rows(definition)
-        is_at_known = key == binlog_key(known.position)
-        if self._has_rows:
-            # Offsets of the connector may have been set back to before the snapshot.
-            return not (is_at_known and key < self._snapshot_key and replaces_rows)
-        return not (is_at_known or replaces_rows)
+        is_at_known = binlog_key(definition.position) == binlog_key(known.position)
+        return self._has_rows or not (is_at_known or _replaces_rows(definition))
 
     def _is_new(self, definition: TableDefinition) -> bool:
         if not definition.position.file or binlog_key(definition.position) >= self._last_key:
@@ -112,7 +112,7 @@ class DefinitionClock:
         if definition.position.file:
             self._last_key = key
         if definition.is_read:
-            self._snapshots, self._snapshot_key = self._snapshots + 1, key
+            self._snapshots += 1
             self._latest_read_ms = max(self._latest_read_ms, definition.ts_ms)
         self._latest_ms = max(self._latest_ms, definition.ts_ms)
 
@@ -135,7 +135,7 @@ class DefinitionClock:
 
 
 def _replaces_rows(definition: TableDefinition) -> bool:
-    """Return whether a statement removes the table, creates it, gives it another name, or changes only its rows."""
+    """Return whether a statement creates, drops or renames the table, or changes only rows or keys."""
     return definition.schema is None or definition.other_name is not None or definition.key_change.created
 
 

@@ -98,7 +98,7 @@ def _whole(database: str) -> ChangedTables:
 
 
 def _first_table(tokens: Statement, database: str) -> ChangedTables:
-    """Return the table whose name is first behind modifiers; all tables of the database if there is no name."""
+    """Return the table whose name is first after modifiers; all tables of the database if there is no name."""
     start = next((i for i, t in enumerate(tokens) if t.keyword not in _MODIFIERS), len(tokens))
     found = _name_at(tokens, start, database)
     return _whole(database) if found is None else ChangedTables(frozenset({found}))

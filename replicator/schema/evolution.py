@@ -363,7 +363,7 @@ class _Planner:
         """Raise UnknownValues if the table must pause for a column whose values in existing rows no event has."""
         if self.policies.get("unlogged") == "pause" and not self.source.recreated:
             raise UnknownValues(
-                f"the source computed the values of the new column {name}: no event has them for existing rows",
+                f"no event has the values that existing rows got in the new column {name}",
                 _READ_AGAIN,
             )
 

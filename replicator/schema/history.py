@@ -153,6 +153,13 @@ class SchemaVersion:
         return VersionStart(key, self.position.gtid, self.ts_ms, self.reads, self.read_before)
 
     @property
+    def statement(self) -> object:
+        """What identifies the statement with which it begins, also if it is sent again; None if there is none."""
+        if not self.declared or self.is_read:
+            return None
+        return self.position.gtid or (self.position.server_id, binlog_key(self.position), self.ts_ms)
+
+    @property
     def reads(self) -> frozenset[SnapshotPlace]:
         """The initial snapshots that showed this version."""
         own = {SnapshotPlace(binlog_key(self.position), self.ts_ms)} if self.is_read else set[SnapshotPlace]()
@@ -240,8 +247,14 @@ class SchemaHistory:
 
     def is_executed_again(self, index: int) -> bool:
         """Return whether an earlier version begins with the same statement: its GTID fits events from before both."""
-        gtid = self.versions[index].position.gtid
-        return gtid is not None and any(v.position.gtid == gtid for v in self.versions[:index])
+        statement = self.versions[index].statement
+        return statement is not None and any(v.statement == statement for v in self.versions[:index])
+
+    def loses_values_again(self, index: int) -> bool:
+        """Return whether version `index` begins with a statement that removes rows or columns a second time."""
+        version = self.versions[index]
+        loses = version.recreated or not version.carried.keys() >= set(self.versions[index - 1].schema.names)
+        return index > 0 and loses and self.is_executed_again(index)
 
     def last_read_before(self, index: int) -> SnapshotPlace | None:
         """Return the newest repeated snapshot before whose rows no event belongs to version `index`.
@@ -256,11 +269,15 @@ class SchemaHistory:
         return max(reads, key=lambda place: place.ts_ms, default=None)
 
     def first_read_of(self, index: int) -> SnapshotPlace | None:
-        """Return the oldest repeated snapshot that showed version `index`, None if there is none.
+        """Return the oldest repeated snapshot after whose rows no event belongs to a version before `index`.
 
-        No event that follows its rows belongs to an earlier version.
+        None if there is no such snapshot; or if the version begins with a statement that has a GTID: it tells which
+        events come before it, also if these come again because the offsets of the connector were set back.
         """
-        reads = self.versions[index].reads & self.repeated_reads
+        version = self.versions[index]
+        if not version.is_read and version.position.gtid is not None:
+            return None
+        reads = version.reads & self.repeated_reads
         return min(reads, key=lambda place: place.ts_ms, default=None)
 
     def until(self, at: int | None) -> "SchemaHistory":
@@ -271,6 +288,11 @@ class SchemaHistory:
     def after(self, at: int) -> tuple[SchemaVersion, ...]:
         """Return the versions that begin after `at`."""
         return tuple(v for v in self.versions if v.at > at)
+
+    def lacks(self, at: int) -> bool:
+        """Return whether the version at `at`, which a lake table has, is later than all known ones."""
+        newest = max((v.at for v in self.versions), default=at)
+        return at > (newest if self.gone is None else max(newest, self.gone.at))
 
     def carry(self, old: int, new: int) -> dict[str, str]:
         """Return column of version `old` → its name in version `new`, without columns dropped in between."""
@@ -345,8 +367,12 @@ class SchemaHistory:
         if (
             version.recreated
             or version.is_read  # Only their offsets tell which changes of other servers came before it.
+            or (version.position.gtid is None and self.last_read_before(index) is not None)
             or version.unlogged is not None
             or version.exchanged_with is not None
+            or self.loses_values_again(
+                index
+            )  # What the mirror has from before it decides whether it is followed.
             or carried_key(old.schema.key, version.carried) != set(version.schema.key)
         ):
             return True

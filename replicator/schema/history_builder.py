@@ -67,7 +67,10 @@ class HistoryBuilder:
     def apply(self, definition: TableDefinition) -> None:
         """Extend the history by a definition, if it is not a redelivered one."""
         if self._versions and definition.at <= self._versions[-1].at:
-            return  # It was delivered again; exchanged names would be exchanged back.
+            # It was delivered again; exchanged names would be exchanged back.
+            if definition.at == self._versions[-1].at:
+                self._note_read(definition)
+            return
         if definition.only_statement:
             self._change_keys(definition, ())
             if self._removal is not None or not self._has_own_version:
@@ -188,12 +191,23 @@ class HistoryBuilder:
             names = ", ".join(sorted(computed))
             version = replace(version, unlogged=f"ALTER TABLE {d.table.name} …, with the generated {names},")
         same = (version.schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
+        if same and version.unlogged is None and _was_shown_before(d, last):
+            # The changes between the two in the log may be from before it, with other columns.
+            text = f"ALTER TABLE {d.table.name} …, which a snapshot had shown before it was sent,"
+            version = replace(version, unlogged=text)
         replaced = self._removal is not None or d.other_name is not None
         if not same or replaced or version.unlogged is not None or _moved(version.carried, version.schema):
             exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
             self._versions.append(replace(version, exchanged_with=exchanged))
-        elif d.is_read and (key := binlog_key(d.position)) != binlog_key(last.position):
-            self._versions[-1] = replace(last, read_at=last.read_at | {SnapshotPlace(key, d.ts_ms)})
+        else:
+            self._note_read(d)
+
+    def _note_read(self, d: TableDefinition) -> None:
+        """Record the initial snapshot that shows the last version again, if `d` is of one."""
+        last, place = self._versions[-1], SnapshotPlace(binlog_key(d.position), d.ts_ms)
+        if d.is_read and d.schema is not None and place not in last.reads:
+            self._versions[-1] = replace(last, read_at=last.read_at | {place})
+            self._reads.add(place)
 
 
 def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersion:
@@ -216,6 +230,18 @@ def _recomputes(d: TableDefinition, last: SchemaVersion, version: SchemaVersion)
     if has_conversion(last, version):
         return True
     return not d.snapshot and (d.recollated or may_recompute(last, version))
+
+
+def _was_shown_before(d: TableDefinition, last: SchemaVersion) -> bool:
+    """Return whether a statement changed columns before a snapshot that showed the last version, and comes after it.
+
+    So it is if the offsets of the connector are set back, or if the snapshot did not lock the table. The GTID of a
+    statement that comes again tells which changes are from before it.
+    """
+    changes_columns = bool(d.generated) or (d.moves is not None and bool(d.moves.renamed or d.moves.dropped))
+    if d.snapshot or not changes_columns or not (last.is_read or d.position.gtid is None):
+        return False
+    return any(d.ts_ms <= read.ts_ms for read in last.reads)
 
 
 def _repeated(d: TableDefinition, last: SchemaVersion) -> TableDefinition:
@@ -302,14 +328,22 @@ def carried_names(old: TableSchema, new: TableSchema, moves: ColumnMoves | None)
 
 
 def with_observed(
-    history: SchemaHistory, position: SourcePosition, ts_ms: int, schema: TableSchema
+    history: SchemaHistory,
+    position: SourcePosition,
+    ts_ms: int,
+    schema: TableSchema,
+    followed_at: int = BEGINNING,
 ) -> SchemaHistory:
-    """Return `history` with a further version that was observed in events only."""
+    """Return `history` with a further version that was observed in events only.
+
+    It is later than the one at `followed_at`.
+    """
     last = history.versions[-1] if history else None
     at = binlog_key(position)
     if last is not None:
-        # Its position may be one of another server.
-        at = max((last.at >> GENERATION_SHIFT << GENERATION_SHIFT) + at, last.at + 1)
+        at += last.at >> GENERATION_SHIFT << GENERATION_SHIFT
+        followed_at = max(followed_at, last.at)
+    at = max(at, followed_at + 1)  # Its position may be one of another server.
     before = TableSchema(()) if last is None else last.schema
     carried = carried_names(before, schema, None)
     weak = history.keys.lost if last is None else last.weak_key

@@ -230,3 +230,35 @@ def test_transactions_of_two_origins_are_applied_once(lake: LakeHarness, driver_
     lake.write([*sent[2:], visit(on(B, 9, 7, second=9), "9")])
     assert lake.catch_up().summary().paused == {}
     assert sorted(row["page"] for row in lake.rows("visits")) == ["2", "3", "4", "5", "6", "7", "9"]
+
+
+def changed(place: Place, number: int, columns: tuple[ColumnSpec, ...]) -> Record:
+    return created(place, columns, *(number, f"n{number}", number)[: len(columns)], with_schema=True)
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, GROWN])
+def test_new_process_follows_the_schemas_of_another_server_without_definitions(
+    lake: LakeHarness, columns: tuple[ColumnSpec, ...]
+) -> None:
+    """Only events show the columns; the process that saw those of the first server has ended."""
+    records = [changed(on(A, n, 900, second=10 * n), n, COLUMNS) for n in (1, 2)]
+    records += [changed(on(B, n, 3, second=1000 + n), n, columns) for n in (3, 4)]
+    for record in records:
+        lake.write([record])
+        assert lake.catch_up().summary().paused == {}
+    found = sorted((r["id"], r["name"], r.get("price")) for r in lake.rows("orders"))
+    prices = {3: 3, 4: 4} if columns == GROWN else {}
+    assert found == [(n, f"n{n}", prices.get(n)) for n in (1, 2, 3, 4)]
+
+
+def test_new_process_pauses_if_another_server_begins_with_a_redelivered_event_without_definitions(
+    lake: LakeHarness,
+) -> None:
+    """The event has the columns of any version before that of the lake."""
+    lake.write([changed(on(A, n, 900, second=10 * n), n, COLUMNS) for n in (1, 2)])
+    lake.catch_up()
+    before = lake.rows("orders")
+    again = Place(3, 50, 0, T0 + 20_000, 2, f"{A}:2")
+    lake.write([changed(again, 2, COLUMNS), changed(on(B, 3, 3, second=1003), 3, COLUMNS)])
+    assert "a later definition of shop.orders" in lake.catch_up().summary().paused["shop.orders"]
+    assert lake.rows("orders") == before

@@ -63,7 +63,7 @@ def values(row: Row) -> tuple[str, ...]:
 
 
 @pytest.mark.fault(
-    "Lost events come again, behind later ones and together with many that the lake has",
+    "Lost events come again, after later ones and together with many that the lake has",
     area="Log",
     on="Iceberg; events by hand",
     outcome="each is applied once",

@@ -8,11 +8,13 @@ from tests.support.altered_snapshots import (
     OLD,
     SIZES,
     STATEMENTS,
+    altered,
     at,
     created,
     defined,
     dropped,
     event,
+    existing,
     first_server,
     image,
     play,
@@ -91,3 +93,22 @@ def test_table_that_was_created_again_keeps_the_rows_of_a_snapshot_at_the_positi
         event("c", at(900, 60, 60, 6), OLD, 6),
     ]
     play(lake, records, size, OLD, [image(OLD, n) for n in (4, 5, 6)])
+
+
+@pytest.mark.parametrize("size", [100, -100])
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_changes_between_two_snapshots_at_one_position_do_not_have_a_later_definition(
+    lake: LakeHarness, kind: str, size: int
+) -> None:
+    """The second snapshot shows the definition of the first, without GTIDs; then a statement has a lower position."""
+    columns, action = STATEMENTS[kind]
+    records = [
+        *snapshot(900, 50, 10, OLD, 1, 2),
+        event("c", at(900, 80, 20, 0), OLD, 3),
+        *snapshot(900, 50, 50, OLD, 1, 2, 3),
+        altered(at(900, 70, 60, 0), columns, action),
+        event("c", at(900, 90, 70, 0), columns, 4),
+    ]
+    play(lake, records, size, columns, [*existing(columns, 1, 2, 3), image(columns, 4)])
+    changes = [r for r in lake.rows("orders", "shop_changes") if (r["id"], r["_change"]["op"]) == (3, "c")]
+    assert [r["title" if kind == "rename" else "name"] for r in changes] == ["n3"]

@@ -4,7 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import cast
 
+from replicator.lake.properties import RETRYING_KEY
 from replicator.runner.rounds import Rounds
+from replicator.runner.scheduler import Scheduler
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
@@ -98,13 +100,13 @@ def first_server(columns: Sequence[ColumnSpec], action: str) -> list[Record]:
 
 
 def run(lake: LakeHarness, records: list[Record], size: int) -> dict[str, str]:
-    """Mirror records, so many at once. Return the tables that are paused, and why.
+    """Mirror records, so many at once. Return the tables that are paused or wait for a retry, and why.
 
     If `size` is negative, the mirror is behind: the log has all records, and batches have so many.
     """
     if size < 0:
         lake.write(records)
-        return dict(lake.catch_up(lake.config(apply={"max_events": -size})).summary().paused)
+        return _failures(lake.catch_up(lake.config(apply={"max_events": -size})))
     first = max(size, 2)
     lake.open_log = lambda path: StoryLog(path, {}, None)
     lake.write(records[:first])
@@ -115,7 +117,18 @@ def run(lake: LakeHarness, records: list[Record], size: int) -> dict[str, str]:
         lake.write(records[start : start + size])
         log.refresh()
         rounds.advance(mirror.check_log()[1])
-    return dict(mirror.summary().paused)
+    return _failures(mirror)
+
+
+def _failures(mirror: Scheduler) -> dict[str, str]:
+    context = mirror.context
+    properties = context.lake.namespace_properties(context.config.lake.ops_namespace)
+    waiting = {
+        key.removeprefix(RETRYING_KEY): json.loads(text)["reason"]
+        for key, text in properties.items()
+        if key.startswith(RETRYING_KEY)
+    }
+    return {**waiting, **mirror.summary().paused}
 
 
 def play(

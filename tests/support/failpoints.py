@@ -11,13 +11,13 @@ class PowerCut(BaseException):
 
 
 @contextmanager
-def power_cut(at: int) -> Iterator[None]:
-    """Raise an error at the `at`-th failpoint that is reached."""
+def power_cut(at: int, point: str | None = None) -> Iterator[None]:
+    """Raise an error at the `at`-th failpoint that is reached; with `point`, only those of that name count."""
     reached = 0
 
-    def reach(_point: str) -> None:
+    def reach(reached_point: str) -> None:
         nonlocal reached
-        reached += 1
+        reached += point in (None, reached_point)
         if reached == at:
             raise PowerCut
 

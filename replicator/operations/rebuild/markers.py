@@ -148,6 +148,6 @@ def _high_water(rows: Changes) -> dict[int, HighWater]:
 
 
 def _snapshot_after(snapshots: Sequence[SnapshotRead], partition: int, offset: int) -> SourcePosition | None:
-    """Return the position of the last snapshot with rows behind an offset; None if there is none."""
+    """Return the position of the last snapshot with rows after an offset; None if there is none."""
     later = [s.position for s in snapshots if s.starts.get(partition, -1) > offset]
     return later[-1] if later else None

@@ -1,7 +1,7 @@
 """Find the part of an archive up to a moment of the source, by the index and the events of a few files.
 
-Events of a partition are in the order of the source, except those that a restarted connector delivered again: these are
-behind later ones, and repeat earlier ones. So the part up to a moment ends before the first event from after it.
+Events of a partition are in the order of the source, except those that a restarted connector delivered again: these
+come after later ones, and repeat earlier ones. So the part up to a moment ends before the first event from after it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

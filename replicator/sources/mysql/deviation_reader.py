@@ -178,7 +178,7 @@ class DeviationReader:
 def _without_cut(events: list[ListedEvent]) -> list[ListedEvent]:
     """Return the events without a compressed transaction at the end, whose events may not all be listed.
 
-    MySQL lists them behind it, each with the offset after it.
+    MySQL lists them after it, each with the offset after it.
     """
     if events[-1].kind != PAYLOAD and events[-1].pos != events[-1].end:
         return events

@@ -200,14 +200,14 @@ class SourceTable:
         return f"SELECT {', '.join([*read, *keys])} FROM {self.name}"
 
     def boundary_query(self, after: Boundary | None, last: Boundary, count: int) -> str:
-        """Return the query for the key of the row that is number `count` behind `after` and not behind `last`."""
+        """Return the query for the key of the row that is number `count` after `after` and not after `last`."""
         names = [quoted(k.name) for k in self.key]
         read = ", ".join(k.expression for k in self.key)
         where = self.range_condition(names, after, last)
         return f"SELECT {read} FROM {self.name} WHERE {where} ORDER BY {', '.join(names)} LIMIT 1 OFFSET {count - 1}"
 
     def range_condition(self, names: Sequence[str], after: Boundary | None, upto: Boundary | None) -> str:
-        """Return the condition for the rows to read with keys behind `after` up to `upto`; see `key_range`."""
+        """Return the condition for the rows to read with keys after `after` up to `upto`; see `key_range`."""
         condition = key_range(names, self.key, after, upto)
         return (
             condition if self.narrowed is None else f"{condition} AND ({self.narrowed.condition(names[0])})"
@@ -233,7 +233,7 @@ class SourceTable:
 def key_range(
     names: Sequence[str], key: Sequence[KeyColumn], after: Boundary | None, upto: Boundary | None
 ) -> str:
-    """Return the condition for keys behind `after` (exclusive; None: from the first) up to `upto` (inclusive).
+    """Return the condition for keys after `after` (exclusive; None: from the first) up to `upto` (inclusive).
 
     If `upto` is None, the range ends with the last key. `names` are the key columns in SQL.
     """

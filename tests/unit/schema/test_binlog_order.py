@@ -54,7 +54,7 @@ def read(file: int, pos: int = 100) -> SourcePosition:
 
 def test_rows_of_a_snapshot_belong_to_the_version_that_it_read() -> None:
     place = SnapshotPlace(binlog_key(at(7)), T0 + 4 * CLOCK_MS)
-    version = replace(start(900, gtid="a:50"), read_at=frozenset({place}))
+    version = replace(start(900, gtid="a:50"), reads=frozenset({place}))
     assert version.is_before(read(7), T0 - 5 * CLOCK_MS)
     assert not version.is_before(read(7, 101), T0)
     assert not version.is_before(at(7), T0)
@@ -63,7 +63,7 @@ def test_rows_of_a_snapshot_belong_to_the_version_that_it_read() -> None:
 def test_times_decide_between_rows_of_two_snapshots_at_one_position() -> None:
     place = SnapshotPlace(binlog_key(at(7)), T0 + 4 * CLOCK_MS)
     earlier = place._replace(ts_ms=T0 - 9 * CLOCK_MS)
-    version = replace(start(900, gtid="a:50"), read_at=frozenset({place}), read_before=frozenset({earlier}))
+    version = replace(start(900, gtid="a:50"), reads=frozenset({place}), read_before=frozenset({earlier}))
     assert version.is_before(read(7), T0 + 5 * CLOCK_MS)
     assert version.is_before(read(7), 0)
     # The clock of MySQL may be behind Kafka Connect's, with which snapshots are marked, or ahead of it.
@@ -86,11 +86,11 @@ def test_rows_of_a_snapshot_from_before_a_version_do_not_belong_to_it() -> None:
 
 def test_changes_after_a_snapshot_belong_to_the_version_that_it_read_without_gtids() -> None:
     place = SnapshotPlace(binlog_key(at(7)), T0 + 3 * SKEW_MS)
-    version = replace(start(900), read_at=frozenset({place}))
+    version = replace(start(900), reads=frozenset({place}))
     assert version.is_before(at(7, 101), place.ts_ms - SKEW_MS + 1)
     assert not version.is_before(at(7, 99), place.ts_ms)
     assert not version.is_before(at(899), place.ts_ms - SKEW_MS)
-    soon = replace(version, read_at=frozenset({place._replace(ts_ms=T0 + 1)}))
+    soon = replace(version, reads=frozenset({place._replace(ts_ms=T0 + 1)}))
     assert not soon.is_before(at(899), T0)
     assert soon.is_before(at(7, 101), T0 + 1)
 

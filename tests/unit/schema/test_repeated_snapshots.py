@@ -97,7 +97,11 @@ def test_newest_snapshot_ends_the_versions_before_it() -> None:
     reads = [read(3, 9, "a", "b"), read(4, 19, "a", "b"), read(2, 29, "a")]
     line = history(read(900, -9, "a"), altered(901, "u:5", "a", "b"), *reads)
     assert [line.last_read_before(i) for i in range(3)] == [None, None, place(2, 29)]
-    assert [line.first_read_of(i) for i in range(3)] == [None, place(3, 9), place(2, 29)]
+    # The GTID of the second version's statement tells which changes come before it.
+    assert [line.first_read_of(i) for i in range(3)] == [None, None, place(2, 29)]
+    plain = replace(altered(901, "", "a", "b"), position=position(901))
+    without = history(read(900, -9, "a"), plain, *reads)
+    assert [without.first_read_of(i) for i in range(3)] == [None, place(3, 9), place(2, 29)]
 
 
 def test_history_until_a_version_keeps_one_of_the_current_name() -> None:
