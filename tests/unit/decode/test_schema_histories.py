@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.schema_histories import FollowedVersion, SchemaHistories
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
@@ -194,3 +194,29 @@ def test_table_with_another_known_letter_case_is_not_gone_with_it() -> None:
     histories.apply([replace(definition(5, FIRST), table=SPELT)])
     histories.apply([replace(definition(50, None), table=SPELT)])
     assert unlogged(histories) == [(4, None)]
+
+
+def test_version_that_a_new_process_observes_is_later_than_that_of_the_lake_if_its_events_are() -> None:
+    lake = SchemaHistories()
+    lake.observe(TABLE, SourcePosition("b.000900", 4), 100, FIRST)
+    known = lake.history(TABLE).versions[-1].at
+    for ts_ms, is_later in ((200, True), (100, False)):
+        histories = SchemaHistories()
+        histories.follow(TABLE, FollowedVersion(known, until_ms=100))
+        histories.follow(TABLE, FollowedVersion(known * 2, until_ms=0))
+        histories.observe(TABLE, SourcePosition("b.000003", 4), ts_ms, FIRST)
+        history = histories.history(TABLE)
+        assert history.lacks(known) != is_later
+        assert (history.versions[0].at > known) == is_later
+
+
+def test_history_lacks_a_version_that_is_later_than_all_definitions_and_the_removal() -> None:
+    histories = SchemaHistories()
+    assert not histories.history(TABLE).lacks(1)
+    histories.apply([definition(4, FIRST)])
+    defined = histories.history(TABLE)
+    histories.apply([definition(9, None)])
+    removed = histories.history(TABLE)
+    at_4 = defined.versions[0].at
+    assert [defined.lacks(at_4 + n) for n in (0, 5)] == [False, True]
+    assert [removed.lacks(at_4 + n) for n in (0, 5, 6)] == [False, False, True]

@@ -7,7 +7,7 @@ from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT, LONG
 from replicator.schema.binlog_order import SnapshotPlace, binlog_key
 from replicator.schema.definition_clock import DefinitionClock
-from replicator.schema.history import SchemaHistory, TableDefinition
+from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
 from replicator.schema.history_builder import build_history
 from replicator.schema.table_keys import KeyChange
 
@@ -62,9 +62,10 @@ def test_version_knows_the_snapshots_before_it() -> None:
     assert [v.read_before for v in LAGGING.versions] == [set(), {first}, {first}, {first, second}]
 
 
-def test_definitions_that_are_read_again_at_one_position_are_one_snapshot() -> None:
+def test_snapshot_that_begins_again_at_one_position_shows_the_version_again() -> None:
     line = history(read(900, -9, "a"), altered(901, "u:5", "a", "b"), read(3, 9, "a"), read(3, 12, "a"))
-    assert [v.reads for v in line.versions] == [{place(900, -9)}, set(), {place(3, 9)}]
+    assert [v.reads for v in line.versions] == [{place(900, -9)}, set(), {place(3, 9), place(3, 12)}]
+    assert line.first_read_of(2) == place(3, 9)
     assert line.versions[2].read_before == {place(900, -9)}
 
 
@@ -110,3 +111,43 @@ def test_history_until_a_version_keeps_one_of_the_current_name() -> None:
     assert LAGGING.until(None) is LAGGING
     assert LAGGING.until(LAGGING.versions[-1].at) is LAGGING
     assert replace(LAGGING, own=2).until(second).versions == LAGGING.versions[:3]
+
+
+def renamed(file: int, second: int, gtid: str | None = None) -> TableDefinition:
+    found = replace(altered(file, "", "b"), position=position(file, gtid=gtid), ts_ms=T0 + second * 1000)
+    return replace(found, moves=ColumnMoves(renamed=(("a", "b"),)))
+
+
+def test_statement_that_follows_a_snapshot_that_showed_it_changed_rows_without_events() -> None:
+    shown = [read(900, -9, "a"), read(901, 9, "b")]
+    late = history(*shown, renamed(5, 0, "u:5"))
+    assert "which a snapshot had shown" in str(late.versions[-1].unlogged)
+    assert late.is_barrier(2, 0)
+    for harmless in (renamed(902, 20, "u:5"), replace(renamed(5, 0, "u:5"), moves=None)):
+        assert len(history(*shown, harmless).versions) == 2
+
+
+def test_statement_without_gtid_that_comes_again_after_a_snapshot_changed_rows_without_events() -> None:
+    again = {
+        gtid: history(
+            read(900, -9, "a"), renamed(901, 0, gtid), read(902, 9, "b"), renamed(901, 0, gtid)
+        ).versions
+        for gtid in ("u:5", None)
+    }
+    assert [v.unlogged is None for v in again["u:5"]] == [True, True]
+    assert [v.unlogged is None for v in again[None]] == [True, True, False]
+
+
+def test_statement_that_removes_values_again_is_a_barrier() -> None:
+    statements = [altered(901, "u:5"), altered(902, "u:6", "a")]
+    line = history(read(900, -9, "a"), *statements, read(903, 9, "a"), *statements)
+    assert [v.schema.names for v in line.versions[1:]] == [("id",), ("id", "a")] * 2
+    assert [line.loses_values_again(i) for i in range(5)] == [False, False, False, True, False]
+    assert line.is_barrier(3, 2)
+
+
+def test_snapshot_at_the_position_of_the_first_that_shows_its_definition_is_known() -> None:
+    line = history(read(900, -9, "a"), read(900, 9, "a"), renamed(901, 20))
+    assert line.versions[0].reads == {place(900, -9), place(900, 9)}
+    assert line.last_read_before(1) == place(900, 9)
+    assert line.is_barrier(1, 0)
