@@ -236,6 +236,12 @@ def changed(place: Place, number: int, columns: tuple[ColumnSpec, ...]) -> Recor
     return created(place, columns, *(number, f"n{number}", number)[: len(columns)], with_schema=True)
 
 
+@pytest.mark.fault(
+    "A fail-over to a server with lower positions, and a restart of the mirror, without a schema-change topic",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the columns that the events show are followed",
+)
 @pytest.mark.parametrize("columns", [COLUMNS, GROWN])
 def test_new_process_follows_the_schemas_of_another_server_without_definitions(
     lake: LakeHarness, columns: tuple[ColumnSpec, ...]

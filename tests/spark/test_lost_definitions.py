@@ -55,6 +55,12 @@ def found(lake: LakeHarness) -> list[dict[str, object]]:
     return sorted(rows, key=lambda r: str(r["id"]))
 
 
+@pytest.mark.fault(
+    "The schema-change topic lost the definitions from before a fail-over to a server with lower positions",
+    area="Log",
+    on="Iceberg; events by hand",
+    outcome="the table pauses, and continues after it was read again",
+)
 def test_table_whose_definition_was_lost_pauses_until_it_is_read_again(lake: LakeHarness) -> None:
     """The definitions of the first server are lost, so those of the second one look older than the lake's."""
     lake.write([*FIRST_SERVER, *SECOND_SERVER])
@@ -79,6 +85,12 @@ DEFAULT = (*OLD, ColumnSpec("added", "int", True, "7"))
 NULLABLE = (*OLD, ColumnSpec("added", "int"))
 
 
+@pytest.mark.fault(
+    "The schema-change topic lost the statement that added a column",
+    area="Log",
+    on="Iceberg; events by hand",
+    outcome="the table is read again if existing rows may have a value in the column",
+)
 @pytest.mark.parametrize(("columns", "is_known"), [(ADDED, False), (DEFAULT, False), (NULLABLE, True)])
 def test_column_whose_statement_was_lost_is_known_to_lack_values(
     lake: LakeHarness, columns: tuple[ColumnSpec, ...], *, is_known: bool

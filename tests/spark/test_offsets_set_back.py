@@ -128,7 +128,11 @@ def test_rows_of_the_earlier_table_that_come_again_go_again(
         event("c", at(900, 99, 70, 7 * n), OLD, 7),
     ]
     if paused := run(lake, records, size):
-        assert "came again, after later changes" in paused["shop.orders"]
+        reasons = (
+            "came again, after later changes",
+            "was dropped and created again, and that became known after",
+        )
+        assert any(reason in paused["shop.orders"] for reason in reasons)
     else:
         assert [r["id"] for r in rows(lake, OLD)] == [4, 5, *([6] if follows else []), 7]
 
