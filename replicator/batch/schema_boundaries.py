@@ -109,11 +109,12 @@ def _awaited_snapshot(context: MirrorContext, task: TableTask, history: SchemaHi
     marker, known = progress.resume_marker, progress.schema_at
     if not task.ranges or task.since_schema_at is not None or marker is None or known is None:
         return None
-    indexes = range(1, history.index_at(known) + 1)
-    shown = [(i, place) for i in indexes if (place := history.first_read_of(i)) is not None]
-    if not shown or not _is_awaited(shown[-1][1], marker, history):
+    if not history.repeated_reads:
         return None
-    return shown[-1][0]
+    for i in range(history.index_at(known), 0, -1):
+        if (place := history.first_read_of(i)) is not None:
+            return i if _is_awaited(place, marker, history) else None
+    return None
 
 
 def _parted_by_snapshot(
