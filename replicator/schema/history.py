@@ -246,7 +246,7 @@ class SchemaHistory:
         return snapshot_of(self.reads, binlog_key(read.position), read.ts_ms) if read.is_initial else None
 
     def is_executed_again(self, index: int) -> bool:
-        """Return whether an earlier version begins with the same statement: its GTID fits events from before both."""
+        """Return whether an earlier version begins with the same statement: its place fits events of both."""
         statement = self.versions[index].statement
         return statement is not None and any(v.statement == statement for v in self.versions[:index])
 
