@@ -59,8 +59,8 @@ def check_followed(batch: TableBatch) -> None:
     followed = progress.newest_schema_at
     if followed is not None and batch.stats.changes and batch.schema.history.lacks(followed):
         raise LateDefinition(
-            f"the lake has a later definition of {table} than the log: the schema-change topic has lost records or is "
-            "not written, and the server that the connector reads has lower binlog positions",
+            f"the lake has a later definition of {table} than the log: the schema-change topic has lost records, or "
+            "it is not written and the connector reads a server with lower binlog positions",
             f"restore the records of the topic, or read the table again: replicator heal {table}",
         )
 
