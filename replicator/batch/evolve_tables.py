@@ -173,8 +173,8 @@ class TableKeeper:
         version = self.schema.version
         recorded = self.context.ledger.progress(self.table).schema(side.role)
         known = self._known(side.role) or SchemaState(version.at)
-        is_same = recorded is None or recorded.at <= version.at
-        if is_same and known.at == version.at and fits(present, columns, side.columns()):
+        is_lost = recorded is not None and recorded.at > known.at
+        if not is_lost and known.at == version.at and fits(present, columns, side.columns()):
             return
         side.check(known)
         lake, removed = lake_side(present, known, self.schema), self.rows_to_delete(known)
@@ -184,7 +184,7 @@ class TableKeeper:
         with self._healing_as_configured():
             found = side.plan(lake, source)
             _refuse_mixed_rules(present, self.schema.source, found, source)
-            if is_same and not found.changes and known.at >= version.at:
+            if not is_lost and not found.changes and known.at >= version.at:
                 return
             state = next_state(known, self.schema, found)
             properties = {SCHEMA_KEY: state.to_json(), **side.steps(present, known, found)}

@@ -83,21 +83,26 @@ def schema_segments(context: MirrorContext, task: TableTask, before: int | None 
         newest = max(starts, default=first)
         first = min(starts, default=first) if known is None else first
     newest = max(newest, first)
-    ends, since = [], first
-    for i in range(first + 1, newest + 1):
-        if history.is_barrier(i, since):
-            ends.append(i - 1)
-            since = i - 1
     segments, left = [], task
     if awaited is not None:
         earlier, left = _parted_by_snapshot(task, history, awaited, starts)
         segments += [replace(part, target_schema_at=history.versions[first].at) for part in earlier]
-    for end in ends:
+    for end in _versions_before_barriers(history, first, newest):
         segment, left = cut_task(left, _first_offsets_after(end, starts))
         segments.append(replace(segment, target_schema_at=history.versions[end].at))
         if (begun := history.versions[end + 1]).is_read:
             left = replace(left, since_schema_at=begun.at)
     return [*segments, replace(left, target_schema_at=history.versions[newest].at)]
+
+
+def _versions_before_barriers(history: SchemaHistory, first: int, newest: int) -> list[int]:
+    """Return the versions that segments end with, from version `first` of the lake up to version `newest`."""
+    ends, since = [], first
+    for i in range(first + 1, newest + 1):
+        if history.is_barrier(i, since):
+            ends.append(i - 1)
+            since = i - 1
+    return ends
 
 
 def _awaited_snapshot(context: MirrorContext, task: TableTask, history: SchemaHistory) -> int | None:

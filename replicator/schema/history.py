@@ -252,9 +252,10 @@ class SchemaHistory:
 
     def loses_values_again(self, index: int) -> bool:
         """Return whether version `index` begins with a statement that removes rows or columns a second time."""
-        version = self.versions[index]
-        loses = version.recreated or not version.carried.keys() >= set(self.versions[index - 1].schema.names)
-        return index > 0 and loses and self.is_executed_again(index)
+        if not self.is_executed_again(index):
+            return False
+        before, version = self.versions[index - 1], self.versions[index]
+        return version.recreated or not version.carried.keys() >= set(before.schema.names)
 
     def last_read_before(self, index: int) -> SnapshotPlace | None:
         """Return the newest repeated snapshot before whose rows no event belongs to version `index`.
@@ -370,9 +371,8 @@ class SchemaHistory:
             or (version.position.gtid is None and self.last_read_before(index) is not None)
             or version.unlogged is not None
             or version.exchanged_with is not None
-            or self.loses_values_again(
-                index
-            )  # What the mirror has from before it decides whether it is followed.
+            # What the mirror has from before it decides whether it is followed.
+            or self.loses_values_again(index)
             or carried_key(old.schema.key, version.carried) != set(version.schema.key)
         ):
             return True

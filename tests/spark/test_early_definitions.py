@@ -1,37 +1,26 @@
 """The lake follows the definition of a repeated snapshot before its rows are read."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import pytest
 
-from replicator.runner.rounds import Rounds
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Record
-from tests.support.altered_snapshots import OLD, STATEMENTS, altered, at, event, image, snapshot
+from tests.support.altered_snapshots import (
+    OLD,
+    STATEMENTS,
+    altered,
+    at,
+    event,
+    image,
+    rows,
+    run_in_pieces,
+    snapshot,
+)
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
-from tests.support.story_log import StoryLog
 
 KINDS = ["rename", "add"]
-
-
-def run_in_pieces(lake: LakeHarness, records: Sequence[Record], cuts: Sequence[int]) -> dict[str, str]:
-    lake.open_log = lambda path: StoryLog(path, {}, None)
-    lake.write(records[: cuts[0]])
-    mirror = lake.mirror()
-    rounds, log = Rounds(mirror, follows=False), cast("StoryLog", mirror.context.log)
-    rounds.advance(mirror.check_log()[1])
-    for start, end in zip(cuts, [*cuts[1:], len(records)], strict=True):
-        lake.write(records[start:end])
-        log.refresh()
-        rounds.advance(mirror.check_log()[1])
-    return dict(mirror.summary().paused)
-
-
-def rows(lake: LakeHarness, columns: Sequence[ColumnSpec]) -> list[dict[str, object]]:
-    found = [{c.name: r.get(c.name) for c in columns} for r in lake.rows("orders")]
-    return sorted(found, key=lambda r: str(r["id"]))
 
 
 def shown_and_failed_over(columns: Sequence[ColumnSpec], partition: int = 0) -> list[Record]:

@@ -11,7 +11,7 @@ from replicator.model.table import TableId
 from replicator.sources.archive import ArchiveWriter, Event
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Record, SourceTable
-from tests.support.altered_snapshots import ADDED, OLD, altered, at, event, existing, image, snapshot
+from tests.support.altered_snapshots import ADDED, OLD, altered, at, event, existing, image, rows, snapshot
 from tests.support.lake_harness import LakeHarness
 from tests.support.reread_lake import LakeReread
 
@@ -41,18 +41,13 @@ def write_again(lake: LakeHarness, records: Sequence[Record], *, lost: int) -> N
 
 
 def read_again(lake: LakeHarness, columns: Sequence[ColumnSpec], numbers: Sequence[int]) -> None:
-    rows = {(n,): image(columns, n) | {"added": 7} if n < 4 else image(columns, n) for n in numbers}
-    source = SourceTable("orders", ("id",), [*columns], rows)
+    content = {(n,): image(columns, n) | {"added": 7} if n < 4 else image(columns, n) for n in numbers}
+    source = SourceTable("orders", ("id",), [*columns], content)
     request = replace(new_request(TableId("shop", "orders"), "heal"), held=True)
     reread = LakeReread(lake.mirror(), source, request, ("mysql-bin.000003", 105, 10_350_000))
     reread.read([source])
     reread.complete()
     reread.publish()
-
-
-def found(lake: LakeHarness) -> list[dict[str, object]]:
-    rows = [{c.name: r.get(c.name) for c in MORE} for r in lake.rows("orders")]
-    return sorted(rows, key=lambda r: str(r["id"]))
 
 
 @pytest.mark.fault(
@@ -76,7 +71,7 @@ def test_table_whose_definition_was_lost_pauses_until_it_is_read_again(lake: Lak
     write_again(lake, [*known, *LAST], lost=2)
     assert lake.catch_up().summary().paused == {}
     old = [r | {"more": n} for n, r in enumerate(existing(ADDED, 1, 2, 3), start=1)]
-    assert found(lake) == [*old, {**image(ADDED, 4), "more": 4}, image(MORE, 5), image(MORE, 6)]
+    assert rows(lake, MORE) == [*old, {**image(ADDED, 4), "more": 4}, image(MORE, 5), image(MORE, 6)]
     changes = [r for r in lake.rows("orders", "shop_changes") if r["id"] == 6]
     assert [r["more"] for r in changes] == [6]
 
@@ -106,8 +101,8 @@ def test_column_whose_statement_was_lost_is_known_to_lack_values(
     write_again(lake, [*FIRST_SERVER, *later], lost=3)
     mirror = lake.catch_up()
     assert mirror.summary().paused == {}
-    rows = sorted((r["id"], r["added"]) for r in lake.rows("orders"))
-    assert rows == [(1, None), (2, None), (3, None), (4, 4)]
+    found = sorted((r["id"], r["added"]) for r in lake.rows("orders"))
+    assert found == [(1, None), (2, None), (3, None), (4, 4)]
     # Such tables are read again.
     wanted = {} if is_known else {TableId("shop", "orders"): ("added",)}
     assert mirror.context.ledger.incomplete() == wanted

@@ -1,12 +1,11 @@
 """The offsets of the connector are set back to before its last snapshot, so statements and changes come again."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from tests.oracle.events import ColumnSpec, Place
+from tests.oracle.events import Place
 from tests.oracle.model import Record
 from tests.support.altered_snapshots import (
     DROPPED,
@@ -18,6 +17,7 @@ from tests.support.altered_snapshots import (
     dropped,
     event,
     image,
+    rows,
     run,
     snapshot,
 )
@@ -32,11 +32,6 @@ def deleted(place: Place, number: int) -> Record:
     record = event("d", place, OLD, number)
     value = json.loads(record.value or b"")
     return replace(record, value=json.dumps(value | {"before": value["after"], "after": None}).encode())
-
-
-def rows(lake: LakeHarness, columns: Sequence[ColumnSpec]) -> list[dict[str, object]]:
-    found = [{c.name: r.get(c.name) for c in columns} for r in lake.rows("orders")]
-    return sorted(found, key=lambda r: str(r["id"]))
 
 
 @sizes

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import cast
 
 from replicator.lake.properties import RETRYING_KEY
@@ -107,17 +108,28 @@ def run(lake: LakeHarness, records: list[Record], size: int) -> dict[str, str]:
     if size < 0:
         lake.write(records)
         return _failures(lake.catch_up(lake.config(apply={"max_events": -size})))
-    first = max(size, 2)
+    return run_in_pieces(lake, records, range(max(size, 2), len(records), size))
+
+
+def run_in_pieces(lake: LakeHarness, records: Sequence[Record], cuts: Sequence[int]) -> dict[str, str]:
+    """Mirror the records up to each of `cuts`, and then the rest, with one process. Return what `run` does."""
     lake.open_log = lambda path: StoryLog(path, {}, None)
-    lake.write(records[:first])
+    ends = [*cuts, len(records)]
+    lake.write(records[: ends[0]])
     mirror = lake.mirror()
     rounds, log = Rounds(mirror, follows=False), cast("StoryLog", mirror.context.log)
     rounds.advance(mirror.check_log()[1])
-    for start in range(first, len(records), size):
-        lake.write(records[start : start + size])
+    for start, end in pairwise(ends):
+        lake.write(records[start:end])
         log.refresh()
         rounds.advance(mirror.check_log()[1])
     return _failures(mirror)
+
+
+def rows(lake: LakeHarness, columns: Sequence[ColumnSpec]) -> list[Image]:
+    """Return the rows of the mirror, ordered by key; None for a column that it lacks."""
+    found: list[Image] = [{c.name: r.get(c.name) for c in columns} for r in lake.rows("orders")]
+    return sorted(found, key=lambda r: str(r["id"]))
 
 
 def _failures(mirror: Scheduler) -> dict[str, str]:
@@ -135,8 +147,7 @@ def play(
     lake: LakeHarness, records: list[Record], size: int, columns: Sequence[ColumnSpec], wanted: list[Image]
 ) -> None:
     assert run(lake, records, size) == {}
-    found = [{c.name: r.get(c.name) for c in columns} for r in lake.rows("orders")]
-    assert sorted(found, key=lambda r: str(r["id"])) == wanted
+    assert rows(lake, columns) == wanted
 
 
 def dropped(place: Place) -> Record:
