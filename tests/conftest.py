@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import requests
@@ -75,11 +76,13 @@ def local_stack(
 ) -> Iterator[LocalStack]:
     """Start the real MySQL, Kafka, Connect and schema registry once.
 
-    REPLICATOR_MYSQL selects the MySQL server, as `replicator stack up --mysql` does. If the stack cannot run: skip,
-    or fail if CI requires it. If any test of the run failed, the logs are kept in reports/stack.
+    REPLICATOR_MYSQL selects the MySQL server, as `replicator stack up --mysql` does. REPLICATOR_STACK_DIR is a folder
+    whose stack is used, and keeps running for the next run. If the stack cannot run: skip, or fail if CI requires it.
+    If any test of the run failed, the logs are kept in reports/stack.
     """
     options = Options(mysql=os.environ.get("REPLICATOR_MYSQL", ""))
-    stack = LocalStack(tmp_path_factory.mktemp("stack"), options)
+    kept_folder = os.environ.get("REPLICATOR_STACK_DIR")
+    stack = LocalStack(Path(kept_folder or tmp_path_factory.mktemp("stack")), options)
     try:
         record_testsuite_property(MYSQL, stack.up(PARTS).mysql_version)
     except (StackError, JavaMissing) as error:
@@ -90,13 +93,15 @@ def local_stack(
     try:
         yield stack
     finally:
-        stack.down()
+        if kept_folder is None:
+            stack.down()
         if request.session.testsfailed:
             kept = request.config.rootpath / "reports" / "stack"
             kept.mkdir(parents=True, exist_ok=True)
             for part in PARTS:
                 shutil.copy(stack.log(part), kept)
-        stack.remove()
+        if kept_folder is None:
+            stack.remove()
 
 
 @pytest.fixture
