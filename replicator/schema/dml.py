@@ -32,6 +32,8 @@ class ChangedTables:
     calls: frozenset[str] = field(default_factory=frozenset)
 
     def __or__(self, other: "ChangedTables") -> "ChangedTables":
+        if all((other.tables <= self.tables, other.databases <= self.databases, other.calls <= self.calls)):
+            return self  # A transaction may have many statements of the same tables.
         return ChangedTables(
             self.tables | other.tables, self.databases | other.databases, self.calls | other.calls
         )

@@ -11,7 +11,6 @@ ALTER ONLINE TABLE become an opaque command, ALTER TABLE ... RENAME AS raises, a
 Grammar: MySQL's reference manual, "ALTER TABLE Statement", "RENAME TABLE Statement", "CREATE TABLE Statement".
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -160,26 +159,15 @@ def renamed_tables(statements: Iterable[Statement], database: str) -> list[tuple
     ]
 
 
-def renamed_from(statements: Iterable[Statement], table: TableId) -> TableId | None:
-    """Return the name that `table` had before the statements; None if they do not rename it.
+def rename_origins(statements: Iterable[Statement], database: str) -> dict[str, TableId]:
+    """Return the casefolded name of each table that statements rename → the name that it had before them.
 
-    One statement may rename several tables in turn, and the same table more than once.
+    One statement may rename several tables in turn, and the same table more than once. `database` is the current one.
     """
-    # Keyed by the casefolded table name, so that the tables of one statement are not all compared with each other.
-    origins: dict[str, list[tuple[TableName, TableName]]] = defaultdict(list)
-    for statement in statements:
-        for old, new in _table_renames(statement):
-            there = origins[old.table.casefold()]
-            known = next((pair for pair in there if pair[0].may_be(old)), None)
-            if known is not None:
-                there.remove(known)
-            origins[new.table.casefold()].append((new, old if known is None else known[1]))
-    there = origins[table.name.casefold()]
-    origin = next((old for new, old in reversed(there) if new.means(table)), None)
-    if origin is None:
-        return None
-    found = TableId(origin.database or table.database, origin.table)
-    return None if found == table else found
+    origins: dict[str, TableId] = {}
+    for old, new in renamed_tables(statements, database):
+        origins[str(new).casefold()] = origins.pop(str(old).casefold(), old)
+    return origins
 
 
 def dropped_database(statements: Sequence[Statement]) -> str | None:
@@ -203,6 +191,11 @@ def table_effects(statements: Iterable[Statement], database: str) -> Iterator[Ta
         for kind, name in _effects(statement):
             if name is not None:
                 yield TableEffect(kind, TableId(name.database or database, name.table))
+
+
+def named_tables(statement: Statement) -> Iterator[TableName]:
+    """Yield the tables that a statement defines, changes or drops; of an ALTER TABLE, the altered one is first."""
+    yield from (name for _, name in _effects(statement) if name is not None)
 
 
 def _effects(statement: Statement) -> Iterator[tuple[TableEffectKind, TableName | None]]:

@@ -3,6 +3,7 @@
 Grammar: MySQL's reference manual, "CREATE TABLE Statement", "ALTER TABLE Partition Operations".
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ from replicator.schema.mysql_ddl import (
     altered_table,
     created_table,
     has_keywords,
+    named_tables,
     split_at_commas,
 )
 from replicator.schema.partition_layout import (
@@ -51,9 +53,16 @@ def partition_statements(
     statements: Sequence[Statement], database: str
 ) -> Iterator[tuple[TableId, PartitionChange]]:
     """Yield what ALTER TABLE does to the partitions of which table; `database` is the current one."""
-    for name in dict.fromkeys(altered[0] for s in statements if (altered := altered_table(s)) is not None):
-        table = TableId(name.database or database, name.table)
-        if (change := partition_change(statements, table)) is not None:
+    of_table: dict[str, list[Statement]] = defaultdict(list)
+    altered: dict[TableId, None] = {}
+    for statement in statements:
+        names = [TableId(n.database or database, n.table) for n in named_tables(statement)]
+        for name in {str(name).casefold() for name in names}:
+            of_table[name].append(statement)
+        if altered_table(statement) is not None:
+            altered[names[0]] = None
+    for table in altered:
+        if (change := partition_change(of_table[str(table).casefold()], table)) is not None:
             yield table, change
 
 
@@ -74,8 +83,8 @@ def _change(statement: Statement, table: TableId) -> PartitionChange | None:
 
 
 def _alteration(specs: Sequence[_Tokens]) -> PartitionChange | None:
-    while specs and specs[0][0].keyword in _MODIFIERS and len(specs) > 1:
-        specs = specs[1:]
+    first = next((at for at, spec in enumerate(specs) if spec[0].keyword not in _MODIFIERS), len(specs) - 1)
+    specs = specs[max(first, 0) :]
     for spec in specs:
         if (clause := _clause(spec)) is not None:
             return PartitionChange("define", layout=_layout(clause))

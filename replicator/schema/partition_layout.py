@@ -102,9 +102,10 @@ class PartitionLayout:
 
     def without(self, names: Collection[str]) -> "PartitionLayout | None":
         """Return the layout without partitions; the range after a dropped one then begins where that began."""
-        if not set(names) <= {p.name for p in self.partitions}:
+        dropped = set(names)
+        if not dropped <= {p.name for p in self.partitions}:
             return None
-        return self._with([p for p in self.partitions if p.name not in names])
+        return self._with([p for p in self.partitions if p.name not in dropped])
 
     def added(self, new: Sequence[Partition]) -> "PartitionLayout | None":
         """Return the layout with further partitions; ranges are added at the end only."""
@@ -112,13 +113,13 @@ class PartitionLayout:
 
     def reorganized(self, names: Sequence[str], new: Sequence[Partition]) -> "PartitionLayout | None":
         """Return the layout with other partitions in place of `names`, which are consecutive if they are ranges."""
-        known = [p.name for p in self.partitions]
-        if not names or not set(names) <= set(known):
+        known, replaced = [p.name for p in self.partitions], set(names)
+        if not replaced or not replaced <= set(known):
             return None
-        first = min(known.index(name) for name in names)
-        if self.kind == "range" and set(known[first : first + len(names)]) != set(names):
+        first = next(at for at, name in enumerate(known) if name in replaced)
+        if self.kind == "range" and set(known[first : first + len(names)]) != replaced:
             return None
-        rest = [p for p in self.partitions if p.name not in names]
+        rest = [p for p in self.partitions if p.name not in replaced]
         return self._with([*rest[:first], *new, *rest[first:]])
 
     def _with(self, partitions: Sequence[Partition]) -> "PartitionLayout | None":

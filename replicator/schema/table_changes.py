@@ -21,15 +21,13 @@ from replicator.schema.key_ddl import index_statements, key_change
 from replicator.schema.mysql_ddl import (
     Statement,
     column_moves,
-    computed_columns,
     dropped_database,
-    parse,
-    renamed_from,
     renamed_tables,
 )
 from replicator.schema.native_types import with_labels
 from replicator.schema.partition_ddl import partition_change, partition_statements
-from replicator.schema.unlogged_ddl import changes_collation, generated_columns, unlogged_changes
+from replicator.schema.record_statements import RecordStatements
+from replicator.schema.unlogged_ddl import unlogged_changes
 
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
 _NUMBER: Final = re.compile(r"(?=.{1,400}$)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | re.ASCII)
@@ -96,7 +94,8 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
     mark = str(source.get("snapshot") or "false").lower()
     snapshot = mark not in ("false", "incremental")
     ts_ms = source.optional_number("ts_ms", 0, LAST_MS) or 0
-    statements = parse(record.optional_text("ddl"))
+    of_record = RecordStatements(record.optional_text("ddl"))
+    statements = of_record.all
     changes = record.objects("tableChanges", _MOST_TABLES)
     database = record.optional_text("databaseName", mysql_types.LONGEST_NAME) or ""
     unlogged = dict(unlogged_changes(statements, database))
@@ -118,27 +117,28 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
     found = [
         definition
         for change in changes
-        for definition in _definitions(change, position, ts_ms, statements, snapshot=snapshot)
+        for definition in _definitions(change, position, ts_ms, of_record, snapshot=snapshot)
     ]
     if mark == "last":
         found = [replace(definition, ends_snapshot=True) for definition in found]
-    return [*(_with_rows(d, unlogged) for d in found), *_of_rows(unlogged, position, ts_ms)]
+    folded: dict[str, list[TableId]] = {}
+    for table in unlogged:
+        folded.setdefault(str(table).casefold(), []).append(table)
+    return [*(_with_rows(d, unlogged, folded) for d in found), *_of_rows(unlogged, position, ts_ms)]
 
 
-def _with_rows(definition: TableDefinition, unlogged: dict[TableId, str]) -> TableDefinition:
+def _with_rows(
+    definition: TableDefinition, unlogged: dict[TableId, str], folded: Mapping[str, list[TableId]]
+) -> TableDefinition:
     """Return a definition with the statement that changed rows of its table, which is removed from `unlogged`.
 
-    Letter case is ignored, as on some servers.
+    Letter case is ignored, as on some servers: `folded` is casefolded name → tables of `unlogged`.
     """
     if definition.schema is None:
         return definition
-    names = [n for n in (definition.table, definition.other_name) if n is not None]
-    found = next((t for t in unlogged if any(_is_same(t, name) for name in names)), None)
-    return definition if found is None else replace(definition, unlogged=unlogged.pop(found))
-
-
-def _is_same(one: TableId, other: TableId) -> bool:
-    return str(one).casefold() == str(other).casefold()
+    names = [str(n).casefold() for n in (definition.table, definition.other_name) if n is not None]
+    same = next((tables for name in names if (tables := folded.get(name))), None)
+    return definition if same is None else replace(definition, unlogged=unlogged.pop(same.pop(0)))
 
 
 def _of_rows(
@@ -182,7 +182,7 @@ def _definitions(
     change: Document,
     position: SourcePosition,
     ts_ms: int,
-    statements: Sequence[Statement],
+    of_record: RecordStatements,
     *,
     snapshot: bool,
 ) -> list[TableDefinition]:
@@ -191,7 +191,7 @@ def _definitions(
     Some connectors list both names, others only the new one.
     """
     kind, names = change.text("type"), _table_ids(change.text("id", _LONGEST_ID))
-    table, old = names[-1], names[0] if len(names) > 1 else renamed_from(statements, names[-1])
+    table, old = names[-1], names[0] if len(names) > 1 else of_record.renamed_from(names[-1])
     gone = TableDefinition(old or table, position, ts_ms, None, snapshot=snapshot)
     definition = change.optional_object("table")
     if kind == "DROP" or definition is None:
@@ -201,7 +201,7 @@ def _definitions(
     key = _key(
         definition.texts("primaryKeyColumnNames", mysql_types.MOST_COLUMNS), [c.text("name") for c in columns]
     )
-    computed = computed_columns(statements)
+    statements, computed = of_record.of(table), of_record.computed
     schema = TableSchema(tuple(_column(c, computed) for c in columns), key).without_reserved()
     mysql_types.check_columns(schema.columns)
     source_types = {c.name: _native(d) for c, d in zip(schema.columns, columns, strict=True)}
@@ -217,9 +217,9 @@ def _definitions(
         old,
         snapshot,
         key_change=changed,
-        generated=generated_columns(statements),
+        generated=of_record.generated,
         partitions=partition_change(statements, table),
-        recollated=changes_collation(statements),
+        recollated=of_record.recollated,
     )
     return [found] if old is None else [replace(gone, other_name=table), found]
 

@@ -10,6 +10,7 @@ of RANGE and LIST Partitions", "ALTER TABLE and Generated Columns".
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -39,8 +40,10 @@ def unlogged_changes(statements: Iterable[Statement], database: str) -> list[tup
     """
     found: dict[TableId, str] = {}
     for statement in statements:
-        for name, text in _changes(statement):
-            found.setdefault(TableId(name.database or database, name.table), text)
+        for name, specs in _changes(statement):
+            table = TableId(name.database or database, name.table)
+            if table not in found:
+                found[table] = specs.described()
     return list(found.items())
 
 
@@ -70,29 +73,63 @@ def _changes_collation(spec: Sequence[Token]) -> bool:
     )
 
 
-def _changes(statement: Statement) -> Iterator[tuple[TableName, str]]:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The specifications of an ALTER TABLE from `first` on, before `end`."""
+
+    table: TableName
+    specs: Sequence[Sequence[Token]]
+    first: int
+    end: int
+
+    def described(self) -> str:
+        """Return them as text, without comments and the content of strings."""
+        text = ""
+        for spec in self.specs[self.first : min(self.end, self.first + _LONGEST)]:
+            # Half of it may be spaces that are removed below.
+            if len(text) > 2 * _LONGEST:
+                break
+            text += (", " if text else "") + " ".join(map(_word, spec[:_LONGEST]))
+        whole = (
+            f"ALTER TABLE {self.table.table} {text}".replace("( ", "(")
+            .replace(" )", ")")
+            .replace(" . ", ".")
+            .replace(" ,", ",")
+        )
+        return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 1] + "…"
+
+
+def _changes(statement: Statement) -> Iterator[tuple[TableName, _Part]]:
     if (altered := altered_table(statement)) is None:
         return
     name, specs = altered
+    last_list = max((at for at, spec in enumerate(specs) if _has_list(spec)), default=-1)
     for index, spec in enumerate(specs):
-        if _changes_partitions(spec, specs[index:]):
+        if _changes_partitions(spec, has_list=last_list >= index):
             # The names of several partitions are separated by commas, as specifications are.
-            text = _described(name, specs[index:])
-            yield name, text
+            part = _Part(name, specs, index, len(specs))
+            yield name, part
             if (other := _exchanged(spec)) is not None:
                 # Without a database, it is in the current one, as the altered table is.
-                yield other, text
+                yield other, part
         elif (spec[0].keyword in _OF_TABLESPACE and has_keywords(spec, 1, "TABLESPACE")) or _computes(spec):
-            yield name, _described(name, [spec])
+            yield name, _Part(name, specs, index, index + 1)
 
 
-def _changes_partitions(spec: Sequence[Token], rest: Sequence[Sequence[Token]]) -> bool:
-    """Return whether a specification changes the rows of partitions; `rest` is it and what follows."""
+def _changes_partitions(spec: Sequence[Token], *, has_list: bool) -> bool:
+    """Return whether a specification changes the rows of partitions.
+
+    `has_list` is whether it, or what follows, defines a partition by a list.
+    """
     if not has_keywords(spec, 1, "PARTITION"):
         return False
     if spec[0].keyword != "REORGANIZE":
         return spec[0].keyword in _OF_PARTITIONS
-    return any(has_keywords(part, at, "VALUES", "IN") for part in rest for at in range(len(part)))
+    return has_list
+
+
+def _has_list(spec: Sequence[Token]) -> bool:
+    return any(token.keyword == "VALUES" and after.keyword == "IN" for token, after in pairwise(spec))
 
 
 def _exchanged(spec: Sequence[Token]) -> TableName | None:
@@ -109,6 +146,10 @@ def _computes(spec: Sequence[Token]) -> bool:
     return any(map(_is_generated, defined_elements(spec)))
 
 
+def _word(token: Token) -> str:
+    return (token.name or token.keyword or "'…'")[:_LONGEST]
+
+
 def _is_generated(column: Sequence[Token]) -> bool:
     depth = 0
     for token, following in pairwise(column):
@@ -117,15 +158,3 @@ def _is_generated(column: Sequence[Token]) -> bool:
         if depth == 0 and token.keyword == "AS" and following.keyword == "(":
             return True
     return False
-
-
-def _described(table: TableName, specs: Sequence[Sequence[Token]]) -> str:
-    """Return an ALTER TABLE with some of its specifications as text, without comments and the content of strings."""
-    text = ", ".join(" ".join(token.name or token.keyword or "'…'" for token in spec) for spec in specs)
-    whole = (
-        f"ALTER TABLE {table.table} {text}".replace("( ", "(")
-        .replace(" )", ")")
-        .replace(" . ", ".")
-        .replace(" ,", ",")
-    )
-    return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 1] + "…"

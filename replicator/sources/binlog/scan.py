@@ -32,7 +32,9 @@ REPORT_BYTES: Final = 64 * 2**20
 """How often the progress of a scan is reported."""
 
 _DEFINES: Final = re.compile(
-    rb"\s*(?:/\*.*?\*/\s*)*(?:CREATE|ALTER|DROP|RENAME)\b", re.IGNORECASE | re.DOTALL
+    # Possessive quantifiers: otherwise each comment may be divided in many ways, and the time is exponential.
+    rb"\s*+(?:/\*(?:[^*]++|\*(?!/))*+\*/\s*+)*+(?:CREATE|ALTER|DROP|RENAME)\b",
+    re.IGNORECASE,
 )
 
 OnBytes = Callable[[int], None]

@@ -4,7 +4,8 @@ import pytest
 
 from replicator.model.table import TableId
 from replicator.schema.history import ColumnMoves
-from replicator.schema.mysql_ddl import column_moves, computed_columns, parse, renamed_from
+from replicator.schema.mysql_ddl import column_moves, computed_columns, parse
+from replicator.schema.record_statements import RecordStatements
 
 T = TableId("shop", "t")
 
@@ -114,11 +115,11 @@ def test_column_moves_is_empty_when_the_statement_is_incomplete(ddl: str) -> Non
     ],
 )
 def test_renamed_from_returns_the_old_name_of_a_table(ddl: str | None, old: str | None) -> None:
-    assert renamed_from(parse(ddl), T) == (None if old is None else TableId("shop", old))
+    assert RecordStatements(ddl).renamed_from(T) == (None if old is None else TableId("shop", old))
 
 
 def test_renamed_from_returns_the_old_database_when_it_differs() -> None:
-    assert renamed_from(parse("RENAME TABLE crm.a TO shop.t"), T) == TableId("crm", "a")
+    assert RecordStatements("RENAME TABLE crm.a TO shop.t").renamed_from(T) == TableId("crm", "a")
 
 
 @pytest.mark.parametrize(
