@@ -52,6 +52,7 @@ def open_scheduler(
         scheduler.tags.rereads = scheduler.rereads
         # Before the first batch: the tables must not continue without the events that are sent again.
         scheduler.rereads.rewinds.load()
+        scheduler.rereads.repair.load()
         tables.keep_lasting_pauses()
         scheduler.rereads.notice_returned()
     return scheduler

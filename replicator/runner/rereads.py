@@ -32,6 +32,7 @@ from replicator.model.reread import REREAD_KEY, Narrowed, Phase, Request, new_re
 from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
+from replicator.runner.connector_repair import ConnectorRepair
 from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.healing import Healing
 from replicator.runner.left_out import LEFT_OUT, LeftOutTables
@@ -72,6 +73,7 @@ class Rereads:
         watch: finds changes that the events do not show; None if the binlog is not watched.
         snapshots: finds the tables that were empty at a repeated snapshot; None if nothing checks that.
         rewinds: the lost events that the connector sends again, so that their tables need no re-read.
+        repair: the repairs of the connector.
     """
 
     def __init__(self, context: MirrorContext, tables: TableStates, stopping: threading.Event) -> None:
@@ -99,13 +101,14 @@ class Rereads:
         self._left_out = LeftOutTables(context)
         self._newest: dict[TableId, Request] | None = None
         self.rewinds = Rewinds(context, tables, stopping)
+        self.repair = ConnectorRepair(context)
         tables.on_pause = self._table_paused
 
     @property
     def any_left(self) -> bool:
         """Whether a request or a rewind has not ended, or the source was not asked for new tables or changes yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
-        recovers = recovers or (self.watch is not None and self.watch.is_behind)
+        recovers = recovers or self.repair.is_busy or (self.watch is not None and self.watch.is_behind)
         recovers = recovers or (self.snapshots is not None and self.snapshots.is_waiting)
         requested = self._active or self._waiting or self.rewinds.any_left
         return bool(requested or self._must_discover or recovers)
@@ -209,6 +212,7 @@ class Rereads:
             and not self._recover(self.lost_binlog)
         ):
             return
+        self.repair.step()
         self.rewinds.lost_binlog = self.lost_binlog
         self.rewinds.step()
         self._discover()
@@ -328,7 +332,7 @@ class Rereads:
         for table, request in list(self._waiting.items()):
             if reading >= self._context.config.bootstrap.parallel_tables:
                 return
-            if self._retries.must_wait(table):
+            if self._retries.must_wait(table) or self.repair.blocks(table):
                 continue
             del self._waiting[table]
             self._active[table] = TableReread(

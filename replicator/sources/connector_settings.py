@@ -7,8 +7,9 @@ configuration. They contain passwords: they are sent to Kafka Connect and never 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from string import Template
+from typing import Any, Final
 
 from replicator.config import Config, KafkaLog
 from replicator.config.kafka_options import java_client_options
@@ -16,6 +17,7 @@ from replicator.config.models import APICURIO_API
 from replicator.config.resources import resource
 from replicator.errors import ConfigError
 from replicator.model.patterns import literal_regex, to_regex
+from replicator.model.table import TableId
 from replicator.sources.kafka_connect import KafkaConnect
 
 TEMPLATE = "connectors/mysql.json"
@@ -32,6 +34,16 @@ Debezium 3.6's own list of such errors has no effect for MySQL: `MySqlErrorHandl
 the last one and then tests whether null can be retried. Do not add errors that do not pass with time: a connector
 that retries is reported as RUNNING.
 """
+
+SKIP_STATEMENTS: Final = {"schema.history.internal.skip.unparseable.ddl": "true"}
+"""The setting that lets the connector skip a statement that its parser does not understand, instead of failing.
+
+The mirror compares the definitions with those of the source, so a skipped statement of one of its tables is noticed.
+"""
+
+_SET_ASIDE: Final = "replicator.set.aside"
+"""A setting of the mirror's own, which Kafka Connect keeps: the tables that the connector leaves out for some time."""
+_TABLES: Final = "table.include.list"
 
 _SECRET = re.compile(r"password|secret|token|user\.info|sasl\.jaas")
 _SHORT = 3
@@ -102,6 +114,34 @@ def differing_selection(config: Config, options: Mapping[str, str]) -> list[str]
     """Return the settings of `table_selection` that differ from a connector's `options`."""
     wanted = table_selection(config)
     return [name for name, value in wanted.items() if options.get(name, "") != value]
+
+
+def set_aside(options: Mapping[str, str]) -> frozenset[TableId]:
+    """Return the tables that a connector with these settings leaves out for some time; see `setting_aside`."""
+    return frozenset(TableId(*name) for name in _aside(options)["tables"])
+
+
+def setting_aside(options: Mapping[str, str], tables: Collection[TableId]) -> dict[str, str]:
+    """Return the settings of a connector with which it leaves out `tables`, and no others that it left out before."""
+    if _SET_ASIDE not in options and not tables:
+        return dict(options)
+    listed = _aside(options)["list"]
+    settings = {name: value for name, value in options.items() if name != _SET_ASIDE} | {_TABLES: listed}
+    if names := sorted(tables):
+        settings[_SET_ASIDE] = json.dumps({"tables": [[t.database, t.name] for t in names], "list": listed})
+        without = "|".join(literal_regex(str(table)) for table in names)
+        # As in `table_patterns`. A comma that separates items has no backslash before it.
+        items = re.split(r"(?<!\\),", listed)
+        settings[_TABLES] = ",".join(f"(?!(?-i:{without})$){item}" for item in items)
+    return settings
+
+
+def _aside(options: Mapping[str, str]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(options.get(_SET_ASIDE, "null")) or {
+        "tables": [],
+        "list": options.get(_TABLES, ".*"),
+    }
+    return found
 
 
 def _converters(log: KafkaLog) -> dict[str, str]:

@@ -280,7 +280,7 @@ class KafkaConnect:
             with self._understood():
                 return answer.json() if answer.content else None
         reason = self._reason(answer)
-        if answer.status_code == 409:
+        if answer.status_code == 409 or "a rebalance is expected" in reason:
             raise _Rebalancing(reason)
         if "Failed to find any class" in reason:
             raise ConnectError(

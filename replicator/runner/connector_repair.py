@@ -1,0 +1,296 @@
+"""Repair the connector of a running mirror: let it read the definitions of all tables again, or set tables aside.
+
+The settings of the connector tell what a repair has done, so `replicator connect` undoes all of it. A record in the
+lake tells that a repair was begun: the next process completes it.
+
+A table that is set aside gets no events from the connector. It must not continue before it was read again, and it must
+not be read before the connector sends its events again: see `blocks`.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from replicator import failpoints
+from replicator.batch import MirrorContext
+from replicator.config import KafkaLog
+from replicator.errors import ConnectError, ConnectRefused, LogError
+from replicator.model.table import TableId
+from replicator.sources.connector_policy import Observation
+from replicator.sources.connector_settings import SKIP_STATEMENTS, connect_client, set_aside, setting_aside
+from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
+from replicator.sources.kafka_connect import Connector, KafkaConnect
+from replicator.telemetry import get_logger
+
+REPAIR_KEY: Final = "replicator.connector-repair"
+"""The property of the `_ops` namespace that tells which repair was begun; empty if none."""
+REPAIR_POINTS: Final = (
+    "after-repair-stop",
+    "after-repair-record",
+    "after-repair-put",
+    "before-repair-restore",
+)
+"""The failpoints of a repair."""
+
+_LOG: Final = get_logger("replicator.repair")
+_POLL_S: Final = 0.5
+_RETRY_S: Final = 5.0
+_REBUILD_S: Final = 300.0
+"""How long the connector may take to read the definitions of all tables."""
+_MODE: Final = "snapshot.mode"
+_RECOVERY: Final = "recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A repair that was begun.
+
+    Attributes:
+        rebuilds: whether the connector reads the definitions again.
+        heartbeats: how many heartbeats it had sent when it was stopped for that. It sends the next one when it has
+            read the definitions. None before it was stopped.
+    """
+
+    rebuilds: bool
+    heartbeats: int | None = None
+
+    def to_json(self) -> str:
+        return json.dumps({"version": 1, "rebuilds": self.rebuilds, "heartbeats": self.heartbeats})
+
+    @classmethod
+    def from_json(cls, text: str) -> "_Begun | None":
+        """Read what `to_json` wrote; None if it is something else."""
+        try:
+            value: dict[str, Any] = json.loads(text)
+            return cls(bool(value["rebuilds"]), value["heartbeats"]) if value["version"] == 1 else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+class ConnectorRepair:
+    """The repairs of one mirror's connector. Any thread may request one; `load` and `step` are for the scheduler's.
+
+    Attributes:
+        rebuilt: how often the connector has read the definitions again.
+    """
+
+    def __init__(self, context: MirrorContext) -> None:
+        self._context = context
+        self._client = connect_client(context.config)
+        self._lock = threading.Lock()
+        # What was requested: why definitions are read again, whether statements are skipped, table → set aside.
+        self._rebuild: str | None = None
+        self._skips = False
+        self._moves: dict[TableId, bool] = {}
+        self._begun: _Begun | None = None
+        self._aside: frozenset[TableId] | None = None
+        self._must_look = False
+        self._due_at = 0.0
+        self._deadline: float | None = None
+        self.rebuilt = 0
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the mirror knows the address of Kafka Connect."""
+        return self._client is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a repair is left to do."""
+        with self._lock:
+            return bool(self._begun or self._rebuild or self._skips or self._moves)
+
+    @property
+    def aside(self) -> frozenset[TableId]:
+        """The tables that are set aside, also if the connector does not know yet."""
+        with self._lock:
+            return self._wanted_aside()
+
+    def blocks(self, table: TableId) -> bool:
+        """Return whether a table must not be read now: later events of it would be lacking or wrong."""
+        return self.is_possible and (self.is_busy or self._must_look or table in self.aside)
+
+    def rebuild_history(self, reason: str) -> None:
+        """Let the connector replace its schema history by the definitions that the source has.
+
+        No re-read begins before that is done. Tables with statements between the connector's offset and now must be
+        read again, because their events were decoded by the later definition.
+        """
+        with self._lock:
+            self._rebuild = self._rebuild or reason
+
+    def skip_statements(self) -> None:
+        """Let the connector skip the statements that it cannot parse."""
+        with self._lock:
+            self._skips = True
+
+    def without_table(self, table: TableId) -> None:
+        """Set a table aside. A held re-read of it must have been requested."""
+        with self._lock:
+            self._moves[table] = True
+
+    def with_table(self, table: TableId) -> None:
+        """Let the connector send the events of a table again."""
+        with self._lock:
+            self._moves[table] = False
+
+    def load(self) -> None:
+        """Learn what an earlier process has begun; `step` completes it.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        if self._client is None:
+            return
+        lake, config = self._context.lake, self._context.config
+        self._begun = _Begun.from_json(
+            lake.namespace_properties(config.lake.ops_namespace).get(REPAIR_KEY, "")
+        )
+        # The settings of the connector tell which tables are set aside.
+        self._must_look = True
+
+    def step(self) -> None:
+        """Do what can be done now.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer; nothing is forgotten.
+        """
+        if self._client is None or time.monotonic() < self._due_at:
+            return
+        if not (self.is_busy or self._must_look):
+            return
+        self._due_at = time.monotonic() + _POLL_S
+        try:
+            self._carry_out(self._client)
+        except (ConnectError, LogError) as error:
+            self._due_at = time.monotonic() + _RETRY_S
+            _LOG.warning("the connector cannot be repaired yet", reason=error.message, next=error.hint)
+
+    def _carry_out(self, client: KafkaConnect) -> None:
+        """Compare the settings of the connector with those that it should have, and change them if they differ.
+
+        Raises:
+            ConnectError, LogError: Kafka Connect or Kafka does not answer, or the connector was stopped by someone.
+        """
+        connector = self._connector(client)
+        if self._aside is None:
+            self._aside = set_aside(connector.options)
+        self._must_look = False
+        with self._lock:
+            reason, skips, moves, aside = self._rebuild, self._skips, dict(self._moves), self._wanted_aside()
+        rebuilds = reason is not None or (self._begun is not None and self._begun.rebuilds)
+        if rebuilds and self._has_rebuilt(client, connector):
+            self._restore(client, connector)
+            return
+        wanted = setting_aside(connector.options, aside) | (SKIP_STATEMENTS if skips else {})
+        if rebuilds:
+            wanted[_MODE] = _RECOVERY
+        if wanted != connector.options:
+            self._change(client, connector, wanted, rebuilds=rebuilds, reason=reason)
+        elif self._begun is not None and connector.state.state == "STOPPED":
+            client.resume(connector.name)
+        with self._lock:
+            self._aside, self._skips = aside, False
+            self._moves = {t: out for t, out in self._moves.items() if moves.get(t) is not out}
+        if not rebuilds and self._begun is not None:
+            self._record(None)
+
+    def _wanted_aside(self) -> frozenset[TableId]:
+        added = {table for table, out in self._moves.items() if out}
+        return ((self._aside or frozenset()) - self._moves.keys()) | added
+
+    def _change(
+        self,
+        client: KafkaConnect,
+        connector: Connector,
+        wanted: Mapping[str, str],
+        *,
+        rebuilds: bool,
+        reason: str | None,
+    ) -> None:
+        """Stop the connector, so that no task works with the former settings, and let it continue with others."""
+        name, state = connector.name, connector.state
+        if state.state in ("PAUSED", "STOPPED") and self._begun is None:
+            seen = Observation.of_connector(state)
+            raise ConnectError(seen.describe(), seen.next_step())
+        self._record(_Begun(rebuilds))
+        client.stop(name)
+        failpoints.reach("after-repair-stop")
+        client.await_stopped(name)
+        if rebuilds:
+            self._deadline = time.monotonic() + _REBUILD_S
+            self._record(_Begun(rebuilds, self._heartbeats()))
+            failpoints.reach("after-repair-record")
+        client.put(name, wanted)
+        failpoints.reach("after-repair-put")
+        client.resume(name)
+        aside = sorted(map(str, set_aside(wanted)))
+        if rebuilds:
+            _LOG.warning("the connector reads all definitions again", connector=name, reason=reason)
+        _LOG.info("the connector has other settings", connector=name, set_aside=aside)
+
+    def _has_rebuilt(self, client: KafkaConnect, connector: Connector) -> bool:
+        """Return whether the connector has read the definitions.
+
+        Raises:
+            ConnectError: it takes too long.
+        """
+        begun = self._begun
+        if begun is None or begun.heartbeats is None or connector.options.get(_MODE) != _RECOVERY:
+            return False
+        if self._heartbeats() > begun.heartbeats:
+            return True
+        if self._deadline is None:
+            self._deadline = time.monotonic() + _REBUILD_S
+        if time.monotonic() > self._deadline:
+            self._deadline = None
+            seen = Observation.of(connector.state)
+            raise ConnectError(
+                f"the connector does not read the definitions again: {seen.describe()}", seen.next_step()
+            )
+        if connector.state.summary == "FAILED":
+            client.restart(connector.name)
+        return False
+
+    def _restore(self, client: KafkaConnect, connector: Connector) -> None:
+        failpoints.reach("before-repair-restore")
+        mode = "no_data" if self._context.config.reads_new_tables else "initial"
+        client.put(connector.name, {**connector.options, _MODE: mode})
+        self._record(None)
+        with self._lock:
+            self._rebuild, self._deadline = None, None
+        # Something else may have been requested meanwhile.
+        self._must_look = True
+        self.rebuilt += 1
+        _LOG.info("the connector has read all definitions again", connector=connector.name)
+
+    def _connector(self, client: KafkaConnect) -> Connector:
+        log = self._context.config.log
+        if not isinstance(log, KafkaLog):
+            raise ConnectRefused("a mirror of an archive has no connector")
+        connector = client.find(log.topic_prefix)
+        if connector is None:
+            raise ConnectError("no connector has the topic prefix of the mirror", "run: replicator connect")
+        return connector
+
+    def _heartbeats(self) -> int:
+        """Return how many heartbeats the connector has sent.
+
+        Raises:
+            LogError: Kafka does not answer.
+        """
+        log = self._context.config.log
+        if not isinstance(log, KafkaLog):
+            return 0
+        admin, topic = KafkaAdmin(log, timeout_s=PATIENT_S), f"__debezium-heartbeat.{log.topic_prefix}"
+        partitions = [(topic, partition) for partition in admin.partitions().get(topic, [])]
+        return sum(admin.end_offsets(partitions).values())
+
+    def _record(self, begun: _Begun | None) -> None:
+        self._context.lake.set_namespace_property(
+            self._context.config.lake.ops_namespace, REPAIR_KEY, "" if begun is None else begun.to_json()
+        )
+        self._begun = begun
