@@ -43,6 +43,8 @@ _LONG: Final = (1 << 63) - 1
 _MOST_TABLES: Final = 10_000
 _LONGEST_ID: Final = 1024
 """Maximum length of a table id, characters: two names in two databases, with quotes."""
+_REPLACEMENT: Final = "\ufffd"
+"""What the connector reads for bytes that are not UTF-8."""
 _NOW: Final = "1970-01-01 00:00:00"
 """The default that connectors write for CURRENT_TIMESTAMP and NOW(), as well as for this constant itself."""
 
@@ -385,6 +387,9 @@ def _text(default: str, kind: mysql_types.Declared, labels: Sequence[str]) -> st
     """Return a default as the source stores it in a column that is text in the lake; None if that is not known."""
     if kind.name in mysql_types.DECIMALS:
         return _wide(default, kind)
+    if _REPLACEMENT in default:
+        # The connector reads each statement as UTF-8, whatever the session's character set was.
+        return None
     text = mysql_types.unescaped(default.replace("''", "'"))
     if kind.name in mysql_types.CHARS:
         return text.rstrip(" ")

@@ -1,28 +1,43 @@
-"""Read a table's current definition from the source: the last resort for events without a schema.
+"""Read the current definitions of tables from the source.
 
-The schema-change topic has the definition that was valid when an event was written. If it has no definition of a
-table, because it was not kept or never written, the source is queried. Its answer is the current definition: events
-from before an ALTER may have had other columns.
+The schema-change topic has the definition that was valid when an event was written. It is compared with the one in the
+source, which decides. If the topic has no definition of a table, because it was not kept or never written, the source's
+is used; events from before an ALTER may have had other columns.
 """
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
 from replicator.config import SourceConfig
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT, Encoding
 from replicator.schema import mysql_types
+from replicator.schema.definition_comparison import SourceColumn, SourceDefinition
+from replicator.schema.native_types import NativeType
 from replicator.sources.mysql.connection import connect
 
-_COLUMNS: Final = text(
-    "SELECT column_name AS name, data_type AS kind, column_type AS whole, character_set_name AS charset, "
+_SHOWN: Final = (
+    "column_name AS name, data_type AS kind, column_type AS whole, character_set_name AS charset, "
     "is_nullable AS nullable, numeric_precision AS digits, numeric_scale AS scale, datetime_precision AS fraction, "
-    "character_maximum_length AS size, character_octet_length AS octets FROM information_schema.columns "
+    "character_maximum_length AS size, character_octet_length AS octets, column_default AS given"
+)
+_COLUMNS: Final = text(
+    f"SELECT {_SHOWN} FROM information_schema.columns "
     "WHERE table_schema = :database AND table_name = :name ORDER BY ordinal_position"
 )
+_ALL_COLUMNS: Final = text(
+    f"SELECT table_schema AS `database`, table_name AS `table`, {_SHOWN} FROM information_schema.columns "
+    "WHERE table_schema IN :databases ORDER BY table_schema, table_name, ordinal_position"
+).bindparams(bindparam("databases", expanding=True))
+_UNIQUE_KEYS: Final = text(
+    "SELECT table_schema, table_name, index_name, column_name, nullable FROM information_schema.statistics "
+    "WHERE non_unique = 0 AND table_schema IN :databases ORDER BY seq_in_index"
+).bindparams(bindparam("databases", expanding=True))
 _KEY: Final = text(
     "SELECT column_name FROM information_schema.statistics "
     "WHERE table_schema = :database AND table_name = :name AND index_name = 'PRIMARY' ORDER BY seq_in_index"
@@ -54,6 +69,70 @@ def read_primary_key(connection: Connection, table: TableId) -> tuple[str, ...]:
     """Return the columns of a table's primary key, in its order; none if it has none."""
     wanted = {"database": table.database, "name": table.name}
     return tuple(str(name) for (name,) in connection.execute(_KEY, wanted))
+
+
+def read_definitions(connection: Connection, tables: Collection[TableId]) -> dict[TableId, SourceDefinition]:
+    """Return the definitions of those tables that the source has, read by two statements."""
+    databases = sorted({table.database for table in tables})
+    if not databases:
+        return {}
+    columns, keys = defaultdict[TableId, list[SourceColumn]](list), defaultdict[TableId, _Keys](_Keys)
+    for row in connection.execute(_ALL_COLUMNS, {"databases": databases}).mappings():
+        if (table := TableId(str(row["database"]), str(row["table"]))) in tables:
+            columns[table].append(_source_column(row))
+    for database, name, *key in connection.execute(_UNIQUE_KEYS, {"databases": databases}):
+        keys[TableId(str(database), str(name))].add(*key)
+    return {
+        table: SourceDefinition(tuple(found), keys[table].primary, keys[table].unique)
+        for table, found in columns.items()
+    }
+
+
+def _source_column(row: Mapping[str, Any]) -> SourceColumn:
+    default = row["given"]
+    # Numbers and ASCII are what they are in any character set.
+    kept = None if default is None or str(default).isascii() else str(default)
+    return SourceColumn(str(row["name"]), _native(row), column_of(row), kept)
+
+
+@dataclass(slots=True)
+class _Keys:
+    """The unique keys of a table: name → columns, and the names of those that identify no row."""
+
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    weak: set[str] = field(default_factory=set)
+
+    def add(self, key: str, column: str | None, nullable: str | None) -> None:
+        # A part of a key that is an expression has no column.
+        self.columns.setdefault(key, []).append(column or "")
+        if column is None or nullable == "YES":
+            self.weak.add(key)
+
+    @property
+    def primary(self) -> tuple[str, ...]:
+        return tuple(self.columns.get("PRIMARY", ()))
+
+    @property
+    def unique(self) -> frozenset[frozenset[str]]:
+        return frozenset(frozenset(names) for key, names in self.columns.items() if key not in self.weak)
+
+
+def _native(row: Mapping[str, Any]) -> NativeType:
+    whole, kind, charset = str(row["whole"]), str(row["kind"]).upper(), row["charset"]
+    if kind in ("ENUM", "SET"):
+        # MySQL escapes them as in a statement.
+        labels = (mysql_types.label_meant(label.replace("''", "'")) for label in _LABEL.findall(whole))
+        return NativeType(kind, labels=tuple(labels))
+    digits = _length(row) if kind not in ("BINARY", "VARBINARY") else int(row["octets"] or 0)
+    unsigned = " unsigned" in whole or " zerofill" in whole
+    base = "GEOMETRYCOLLECTION" if kind == "GEOMCOLLECTION" else kind
+    return NativeType(
+        base,
+        digits or 0,
+        _scale(row),
+        unsigned=unsigned,
+        charset=None if charset is None else str(charset).upper(),
+    )
 
 
 def column_of(row: Mapping[str, Any]) -> Column:
