@@ -22,6 +22,7 @@ from replicator.runner.crash_loop import CrashLoop
 from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
+from replicator.runner.run_record import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.sessions import Sessions, open_mirror, sole_process
 from replicator.runner.signals import reload_on_hangup, stop_on_signals
@@ -53,10 +54,12 @@ def run(
     if isinstance(config.log, ArchiveLog):
         return replay(config, on_batch=on_batch)
     control, crashes = SessionControl(), CrashLoop(config.mirror.state_dir)
-    reloads = None if file is None else Reloads(config, file, control)
+    record = RunRecorder(config, None if file is None else file.path)
+    reloads = None if file is None else Reloads(config, file, control, record)
 
     def note(report: BatchReport) -> None:
         crashes.progressed()
+        record.made_batch()
         if on_batch is not None:
             on_batch(report)
 
@@ -64,7 +67,9 @@ def run(
         process.enter_context(crashes.watching())
         if reloads is not None:
             process.enter_context(reload_on_hangup(reloads.request, control))
-        sessions = Sessions(process, control, reloads, until_caught_up=until_caught_up, on_batch=note)
+        sessions = Sessions(
+            process, control, reloads, until_caught_up=until_caught_up, on_batch=note, record=record
+        )
         return sessions.run(NextSession(config, open_kafka_log(config, config.log)))
 
 

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +19,11 @@ from replicator.config import ColumnRuleBook, Config
 from replicator.config.changes import changed_keys, refuse_fixed
 from replicator.errors import ReplicatorError
 from replicator.runner.kafka_log import FollowedLog, open_kafka_log
-from replicator.runner.run_record import ReloadOutcome, RunRecord, remove_record, write_record
+from replicator.runner.run_record import ReloadOutcome, RunRecorder
 from replicator.sources.connector_settings import kafka_log
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")
-_KEPT: Final = 10
-"""Number of outcomes in the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +88,17 @@ class SessionControl:
 class Reloads:
     """Reads the configuration file of a run again on request, and tells `replicator reload` how that ended."""
 
-    def __init__(self, config: Config, file: ConfigFile, control: SessionControl) -> None:
-        """Offer accepted configurations to `control`; the run begins with `config`."""
+    def __init__(
+        self, config: Config, file: ConfigFile, control: SessionControl, record: RunRecorder
+    ) -> None:
+        """Offer accepted configurations to `control`; the run begins with `config`. Write outcomes to `record`."""
         self._config = config
         self._file = file
         self._control = control
         # Unlike an event, a simple queue may be used in a signal handler. False ends the thread.
         self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._applied = threading.Event()
-        self._record: RunRecord | None = None
+        self._record = record
 
     def request(self) -> None:
         """Request that the file is read again. Safe in a signal handler."""
@@ -106,8 +106,7 @@ class Reloads:
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """Answer requests, also earlier ones, while the block runs. The process must hold the mirror's lock."""
-        self._write(RunRecord.of_this_process(self._file.path))
+        """Answer requests, also earlier ones, while the block runs."""
         thread = threading.Thread(target=self._answer, name="reload", daemon=True)
         thread.start()
         try:
@@ -116,12 +115,11 @@ class Reloads:
             # Do not wait for the thread: it may be in a request to a server.
             self._requests.put(False)
             self._applied.set()
-            remove_record(self._config)
 
     def applied(self, outcome: ReloadOutcome) -> None:
         """Note that a session with an accepted configuration has begun."""
         _LOG.info("configuration reloaded", changed=list(outcome.changed))
-        self._add(outcome)
+        self._record.reloaded(outcome)
         self._applied.set()
 
     def _answer(self) -> None:
@@ -157,19 +155,7 @@ class Reloads:
         if isinstance(error, ReplicatorError):
             reason, hint = error.message, error.hint
         _LOG.error("configuration not reloaded", reason=reason, next=hint)
-        self._add(ReloadOutcome(began, refused=reason, hint=hint))
-
-    def _add(self, outcome: ReloadOutcome) -> None:
-        if self._record is not None:
-            self._write(replace(self._record, reloads=(*self._record.reloads, outcome)[-_KEPT:]))
-
-    def _write(self, record: RunRecord) -> None:
-        self._record = record
-        try:
-            write_record(self._config, record)
-        except OSError as error:
-            # Only `replicator reload` needs it; the mirror can do its work.
-            _LOG.warning("the state folder cannot be written", reason=error.strerror)
+        self._record.reloaded(ReloadOutcome(began, refused=reason, hint=hint))
 
 
 def _checked_log(config: Config, changed: tuple[str, ...]) -> FollowedLog:

@@ -20,6 +20,7 @@ from replicator.runner.connector_watch import watching
 from replicator.runner.lock import only_one
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
+from replicator.runner.run_record import RunRecorder
 from replicator.runner.scheduled_checks import ScheduledChecks
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.signals import stop_on_signals
@@ -34,8 +35,8 @@ _RETRY_S: Final = 2.0
 
 
 @contextlib.contextmanager
-def sole_process(config: Config, log: ChangeLog) -> Iterator[SparkSession]:
-    """Hold the mirror's lock on this machine, and provide Spark, while the block runs.
+def sole_process(config: Config, log: ChangeLog, record: RunRecorder | None = None) -> Iterator[SparkSession]:
+    """Hold the mirror's lock on this machine, and provide Spark, while the block runs. Write a `record` of that.
 
     Raises:
         MirrorRuns: another process holds the lock.
@@ -43,10 +44,14 @@ def sole_process(config: Config, log: ChangeLog) -> Iterator[SparkSession]:
         ConfigError: the key for hashing is missing.
     """
     ColumnRuleBook(config)  # Report a missing key before the JVM starts.
-    with only_one(config, "stop that process first, or give this mirror another name and namespace"):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            only_one(config, "stop that process first, or give this mirror another name and namespace")
+        )
+        if record is not None:
+            stack.enter_context(record.recording())
         log.offsets()  # Report a log that cannot be reached before the JVM starts.
-        with running_session(config) as spark:
-            yield spark
+        yield stack.enter_context(running_session(config))
 
 
 def open_mirror(
@@ -73,13 +78,15 @@ class Sessions:
         *,
         until_caught_up: bool,
         on_batch: OnBatch | None,
+        record: RunRecorder | None = None,
     ) -> None:
-        """Leave what all sessions share to `process`, which must be closed after them."""
+        """Leave what all sessions share to `process`, which must be closed after them. Keep `record` up to date."""
         self._process = process
         self._control = control
         self._reloads = reloads
         self._until_caught_up = until_caught_up
         self._on_batch = on_batch
+        self._record = record
         self._spark: SparkSession | None = None
         self._totals: RunTotals | None = None
         self._summary: RunSummary | None = None
@@ -115,13 +122,15 @@ class Sessions:
                         scheduler.checks = ScheduledChecks(config, scheduler.rereads, scheduler.stopping)
                 if session.reload is not None and self._reloads is not None:
                     self._reloads.applied(session.reload)
+                if self._record is not None:
+                    self._record.follows()
                 stream = KafkaStream(scheduler.context, kafka_log(config), scheduler, self._until_caught_up)
                 follow(stream, goal)
                 self._summary = scheduler.summary()
 
     def _start(self, session: NextSession) -> SparkSession:
         """Start what all sessions share."""
-        spark = self._spark = self._process.enter_context(sole_process(session.config, session.log))
+        spark = self._spark = self._process.enter_context(sole_process(session.config, session.log, self._record))
         self._process.enter_context(stop_on_signals(self._control))
         if self._reloads is not None:
             self._process.enter_context(self._reloads.answering())

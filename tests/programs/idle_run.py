@@ -6,14 +6,20 @@ from pathlib import Path
 
 from replicator.config import load
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
+from replicator.runner.run_record import RunRecorder
 from replicator.runner.signals import reload_on_hangup, stop_on_signals
 
 
 def main(file: Path) -> None:
     config, control = load(file), SessionControl()
-    config.mirror.state_dir.mkdir(parents=True, exist_ok=True)
-    reloads = Reloads(config, ConfigFile(file, lambda: load(file)), control)
-    with reload_on_hangup(reloads.request, control), stop_on_signals(control), reloads.answering():
+    record = RunRecorder(config, file)
+    reloads = Reloads(config, ConfigFile(file, lambda: load(file)), control, record)
+    with (
+        reload_on_hangup(reloads.request, control),
+        stop_on_signals(control),
+        record.recording(),
+        reloads.answering(),
+    ):
         print("ready", flush=True)
         session: NextSession | None = None
         while True:

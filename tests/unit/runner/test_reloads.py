@@ -10,7 +10,7 @@ import pytest
 from replicator.config import Config, load
 from replicator.errors import ConfigError
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
-from replicator.runner.run_record import ReloadOutcome, read_record
+from replicator.runner.run_record import ReloadOutcome, RunRecorder, read_record
 from tests.support.config_files import GOOD, load_text
 from tests.support.mirror import until
 from tests.support.mock_broker import MockBroker
@@ -26,9 +26,9 @@ class Run:
         self.reads = 0
         self.reader: Callable[[], Config] = lambda: load(file)
         self.config = load(file)
-        self.config.mirror.state_dir.mkdir(parents=True)
         self.control = SessionControl()
-        self.reloads = Reloads(self.config, ConfigFile(file, self.read), self.control)
+        self.record = RunRecorder(self.config, file)
+        self.reloads = Reloads(self.config, ConfigFile(file, self.read), self.control, self.record)
         self.ended = self.begin_session()
 
     def read(self) -> Config:
@@ -78,7 +78,7 @@ def text(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def run(tmp_path: Path, text: str) -> Iterator[Run]:
     load_text(tmp_path / "shop.toml", text)
     made = Run(tmp_path / "shop.toml")
-    with made.reloads.answering():
+    with made.record.recording(), made.reloads.answering():
         yield made
 
 
@@ -163,14 +163,6 @@ def test_requests_during_a_reload_are_answered_together_after_it(run: Run, text:
     run.follow()
     assert [outcome.changed for outcome in run.outcomes(2)] == [(), ("apply.trigger",)]
     assert run.reads == 2
-
-
-def test_record_is_removed_at_the_end(tmp_path: Path, text: str) -> None:
-    load_text(tmp_path / "shop.toml", text)
-    run = Run(tmp_path / "shop.toml")
-    with run.reloads.answering():
-        assert read_record(run.config) is not None
-    assert read_record(run.config) is None
 
 
 def session() -> NextSession:
