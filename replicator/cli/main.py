@@ -22,6 +22,7 @@ from replicator.cli import (
     tag,
     verify,
 )
+from replicator.cli.next_steps import next_step_lines
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
 
@@ -119,6 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _fail(message: str, hint: str | None, code: int) -> None:
     typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
-    if hint:
-        typer.secho(f"next:  {hint}", err=True)
+    for number, line in enumerate(next_step_lines(hint) if hint else ()):
+        typer.secho(f"next:  {line}" if number == 0 else f"     {line}", err=True)
     sys.exit(code)

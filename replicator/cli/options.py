@@ -5,6 +5,15 @@ from typing import Annotated
 
 import typer
 
+from replicator.cli.next_steps import remember_config
+
+
+def _remembered(context: typer.Context, file: Path) -> Path:
+    given = getattr(context.get_parameter_source("config"), "name", "") == "COMMANDLINE"
+    remember_config(file if given else None)
+    return file
+
+
 ConfigFile = Annotated[
     Path,
     typer.Option(
@@ -13,6 +22,16 @@ ConfigFile = Annotated[
         envvar="REPLICATOR_CONFIG",
         metavar="FILE",
         help="Configuration of the mirror.",
+        callback=_remembered,
+    ),
+]
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TABLES]...",
+        help='Only these source tables, as in "shop.orders" or "shop.*".',
+        show_default=False,
     ),
 ]
 

@@ -13,6 +13,7 @@ COLOURS = {
     "current": "green",
     "behind": "yellow",
     "paused": "red",
+    "unreadable": "red",
     "complete": "green",
     "failed": "red",
     "equal": "green",

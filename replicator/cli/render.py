@@ -1,22 +1,16 @@
 """Print the reports of the commands: tables for people, JSON for programs."""
 
 import base64
-import json
+import shlex
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
+from replicator.cli.next_steps import next_step_lines, pasted
 from replicator.cli.output import COLOURS, coloured, duration, new_console, new_table, print_json
-from replicator.cli.render_rereads import noteworthy, reread_lines
-from replicator.cli.render_rewinds import rewind_lines
-from replicator.cli.render_tags import tag_notes, tag_table
-from replicator.cli.render_verify import checks_table, verified_lines
 from replicator.model.counts import counted
 
 if TYPE_CHECKING:
@@ -25,236 +19,39 @@ if TYPE_CHECKING:
     from replicator.operations.check import CheckResult, Status
     from replicator.operations.drop import DropPlan, DropReport
     from replicator.operations.maintain import TableReport, TableSize
-    from replicator.operations.status.mirror_status import (
-        ConnectorStatus,
-        MirrorStatus,
-        TableMaintenance,
-        TableStatus,
-    )
 
-_CHANGES_SHOWN = 5
-_TABLES_SHOWN = 5
 _VERDICTS = {
     "ok": "All checks passed.",
-    "warn": "All required checks passed; see the warnings above.",
+    "warn": "The mirror can run; see the warnings above.",
     "fail": "Some checks failed: fix them, then run this again.",
 }
 
 
-def print_checks(results: "Sequence[CheckResult]", verdict: "Status", *, as_json: bool) -> None:
-    """Print the report of `check`."""
+def print_checks(
+    results: "Sequence[CheckResult]", verdict: "Status", *, as_json: bool, everything: bool = True
+) -> None:
+    """Print the report of `check`: what is wrong, the failures first; and what is not, if `everything` is wanted."""
     if as_json:
         print_json({"version": 1, "status": verdict, "results": [asdict(result) for result in results]})
         return
-    table = new_table("check", "status", "found", "next step")
-    for result in results:
-        table.add_row(Text(result.name), coloured(result.status), Text(result.found), Text(result.next_step))
     console = new_console()
-    console.print(table)
-    console.print(Text(_VERDICTS[verdict], style=COLOURS[verdict]))
-
-
-@dataclass(frozen=True, slots=True)
-class StatusParts:
-    """Which further tables the report of `status` contains: the maintenance, and the past checks."""
-
-    maintenance: bool = False
-    checks: bool = False
-
-
-def print_status(status: "MirrorStatus", parts: StatusParts = StatusParts(), *, as_json: bool) -> None:
-    """Print the report of `status`."""
-    if as_json:
-        print_json(status.to_json())
-        return
-    console = new_console()
-    for part in status_report(status, parts):
-        console.print(part, soft_wrap=isinstance(part, Text))
-
-
-def watch_status(
-    read: Callable[[], "MirrorStatus"],
-    parts: StatusParts = StatusParts(),
-    *,
-    as_json: bool,
-    seconds: float = 2,
-) -> None:
-    """Print the report of `status` repeatedly until Ctrl-C, in place on a terminal, otherwise one after the other."""
-    console = new_console()
-    if as_json or not console.is_terminal:
-        while True:
-            if as_json:
-                print(json.dumps(read().to_json(), ensure_ascii=False), flush=True)
-            else:
-                print_status(read(), parts, as_json=False)
-            time.sleep(seconds)
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        while True:
-            stamp = Text(time.strftime("%H:%M:%S"), style="dim")
-            live.update(Group(stamp, *status_report(read(), parts)), refresh=True)
-            time.sleep(seconds)
-
-
-def status_report(status: "MirrorStatus", wanted: StatusParts = StatusParts()) -> list[Table | Text]:
-    """Build the report of `status`: a table of tables, those that are `wanted` too, then one line per note."""
-    parts: list[Table | Text] = []
-    if status.tables:
-        table = new_table("table", "state", "rows", "changes", "behind", "lag", "last commit", "position")
-        for column in table.columns[2:6]:
-            column.justify = "right"
-        for entry in status.tables:
-            table.add_row(*_row(entry))
-        parts.append(table)
-    else:
-        parts.append(
-            Text(f"The lake has no table of the mirror {status.mirror} yet; start it with: replicator run")
-        )
-    if wanted.maintenance and status.maintenance:
-        parts += [Text(), _maintenance_table(status), Text()]
-    if wanted.checks and status.verified:
-        parts += [Text(), checks_table(status.verified, status.checks), Text()]
-    if status.tags:
-        parts += [Text(), tag_table(status.tags), Text()]
-    if status.connector is not None:
-        parts.append(_connector_line(status.connector))
-    parts += reread_lines(noteworthy(status.rereads))
-    parts += rewind_lines(status.rewinds)
-    parts += verified_lines(status.verified)
-    parts += [Text(note, style="yellow") for note in _notes(status)]
-    return parts
-
-
-def _row(entry: "TableStatus") -> list[Text]:
-    state = coloured(entry.state)
-    if entry.quarantined:
-        state.append(f", {entry.quarantined:,} quarantined", style="red")
-    return [
-        Text(entry.table),
-        state,
-        Text("?" if entry.rows is None else f"{entry.rows:,}"),
-        Text("-" if entry.changes is None else f"{entry.changes:,}"),
-        Text("?" if entry.events_behind is None else f"{entry.events_behind:,}"),
-        Text("?" if entry.lag_seconds is None else duration(entry.lag_seconds)),
-        Text(f"{duration(time.time() - entry.committed_ms / 1000)} ago"),
-        Text(entry.position or "snapshot only"),
-    ]
-
-
-def _maintenance_table(status: "MirrorStatus") -> Table:
-    columns = ("data", "deletes", "size", "snapshots", "metadata")
-    table = new_table("lake table", *columns, "maintained", "due")
-    for column in table.columns[1:6]:
-        # On a narrow terminal the texts are folded, not the numbers.
-        column.justify, column.no_wrap = "right", True
-    now = time.time()
-    for entry in status.maintenance:
-        table.add_row(
-            Text(entry.table),
-            Text(f"{entry.data_files:,}"),
-            Text(_delete_files(entry)),
-            Text(_megabytes(entry.bytes)),
-            Text(f"{entry.snapshots:,}"),
-            Text("?" if entry.metadata_bytes is None else _megabytes(entry.metadata_bytes)),
-            Text(_last_maintenance(entry, now)),
-            Text(", ".join(entry.due) or "-", style="yellow" if entry.overdue else ""),
-        )
-    return table
-
-
-def _delete_files(entry: "TableMaintenance") -> str:
-    """Describe the number of delete files, and how many of them have keys, which cost readers most."""
-    if not entry.equality_delete_files:
-        return f"{entry.delete_files:,}"
-    keys = counted(entry.equality_deletes, "key")
-    return f"{entry.delete_files:,} ({entry.equality_delete_files:,} equality, {keys})"
-
-
-def _last_maintenance(entry: "TableMaintenance", now: float) -> str:
-    """Describe the newest step of a table, and how long ago it was."""
-    if entry.maintained_ms is None:
-        return "-"
-    last = max(entry.steps, key=entry.steps.__getitem__)
-    return f"{duration(now - entry.maintained_ms / 1000)} ago: {last}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
-
-
-def _maintenance_note(status: "MirrorStatus") -> str | None:
-    """Name the tables that need maintenance which the mirror does not do soon by itself; None if there are none."""
-    found = [entry for entry in status.maintenance if entry.overdue]
-    if not found:
-        return None
-    shown = [f"{entry.table} ({', '.join(entry.overdue)})" for entry in found[:_TABLES_SHOWN]]
-    more = len(found) - _TABLES_SHOWN
-    text = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-    return f"Maintenance is due: {text}; next: run: replicator maintain -c FILE"
-
-
-def _connector_line(connector: "ConnectorStatus") -> Text:
-    """Describe the connector and its position relative to the source on one line."""
-    line = Text("connector ", style="bold")
-    line.append(f"{connector.name or '-'} ", style="not bold")
-    line.append(connector.state, style="green" if connector.state == "RUNNING" else "red")
-    details = [connector.reason] if connector.reason else []
-    if connector.position:
-        details.append(f"has confirmed {connector.position}")
-    if connector.source_position:
-        later = (
-            f", {counted(connector.transactions_behind, 'transaction')} later"
-            if connector.transactions_behind
-            else ""
-        )
-        details.append(f"the source is at {connector.source_position}{later}")
-    if connector.next_step:
-        details.append(f"next: {connector.next_step}")
-    line.append("".join(f"; {detail}" for detail in details), style="not bold")
-    return line
-
-
-def _notes(status: "MirrorStatus") -> list[str]:
-    notes = []
-    if status.log_problem:
-        notes.append(f"Lag is unknown: {status.log_problem}")
-    if status.source_problem:
-        notes.append(f"The source cannot be compared: {status.source_problem}; next: run: replicator check")
-    notes += [_reason(entry) for entry in status.tables if entry.reason]
-    known = {source for entry in status.tables for source in entry.source.split(", ")}
-    for word, tables in (("paused", status.paused), ("being retried", status.retrying)):
-        notes += [f"{source} is {word}: {reason}" for source, reason in tables.items() if source not in known]
-    notes += [_schema_note(entry) for entry in status.tables if entry.schema_changes]
-    notes += [
-        f"{entry.source}: older rows have null in {', '.join(entry.unfilled)}, which the source added with an "
-        "expression"
-        for entry in status.tables
-        if entry.unfilled
-    ]
-    notes += [_kept_note(entry) for entry in status.tables if entry.kept]
-    if status.not_started:
-        notes.append(f"In the log, not in the lake yet: {', '.join(status.not_started)}")
-    if status.unread:
-        notes.append(
-            f"In the source, not in the log yet: {', '.join(status.unread)}; next: replicator connect"
-        )
-    if status.empty:
-        notes.append(f"Empty in the source, so not in the lake yet: {', '.join(status.empty)}")
-    notes += tag_notes(status.tags)
-    if (note := _maintenance_note(status)) is not None:
-        notes.append(note)
-    if status.quarantined:
-        notes.append(
-            f"{counted(status.quarantined, 'event is', 'events are')} in quarantine, each with its reason: "
-            "replicator quarantine list"
-        )
-    return notes
-
-
-def _reason(entry: "TableStatus") -> str:
-    """Describe on one line why a table is not current, and the next step."""
-    reason = " ".join((entry.reason or "").split())
-    step = f"; next: {' '.join(entry.next_step.split())}" if entry.next_step else ""
-    return f"{entry.source} is {entry.state}: {reason}{step}"
+    for result in sorted(results, key=lambda result: result.status != "fail"):
+        if result.status == "ok":
+            continue
+        line = Text(f"{result.status}  ", style=COLOURS[result.status])
+        line.append(f"{result.name}: {result.found}", style="default")
+        console.print(line, soft_wrap=True)
+        for n, step in enumerate(next_step_lines(result.next_step)):
+            console.print(Text(f"      next: {step}" if n == 0 else f"          {step}"), soft_wrap=True)
+    passed = [result for result in results if result.status == "ok"]
+    if everything and passed:
+        table = new_table("check", "status", "found")
+        for result in passed:
+            table.add_row(Text(result.name), coloured(result.status), Text(result.found))
+        console.print(table)
+    number = counted(len(passed), "check passed", "checks passed")
+    more = "" if everything or not passed else "; --all shows them"
+    console.print(Text(f"{_VERDICTS[verdict]} {number}{more}.", style=COLOURS[verdict]), soft_wrap=True)
 
 
 def print_quarantine(
@@ -336,6 +133,10 @@ def print_replayed(done: "ReplayResult", *, as_json: bool) -> None:
         console.print(f"{len(done.ahead):,} are beyond their table's position: replicator run applies them.")
     for place, reason in declared:
         console.print(Text(f"{place}  {reason}", style="yellow"))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 def print_maintenance(reports: "Sequence[TableReport]", mirror: str, *, as_json: bool) -> None:
@@ -432,8 +233,8 @@ def print_dropped(report: "DropReport", *, as_json: bool) -> None:
         console.print(Text(f"The files in {folder} were left."), soft_wrap=True)
     if report.quarantined:
         note = (
-            f"{counted(report.quarantined, 'event')} of {report.source} still in quarantine; "
-            f"next: replicator quarantine drop --table {report.source}"
+            f"{counted(report.quarantined, 'event')} of {report.source} still in quarantine\n"
+            f"next:  {pasted('replicator quarantine drop')} --table {shlex.quote(report.source)}"
         )
         console.print(Text(note, style="yellow"), soft_wrap=True)
     if report.selected and report.dropped:
@@ -446,24 +247,3 @@ def _comes_back(source: str) -> str:
         "mirror reads no new tables, from the first event that the log still has. To prevent that, add it to "
         "source.exclude."
     )
-
-
-def _kept_note(entry: "TableStatus") -> str:
-    """Describe which rows a table has that its source may not have."""
-    count, last = len(entry.kept), entry.kept[-1]
-    times = "a statement" if count == 1 else f"{count} statements"
-    return (
-        f"{entry.source} keeps its rows from before {times} that changed rows in the source without events, last at "
-        f"{last.position}: {last.statement}"
-    )
-
-
-def _schema_note(entry: "TableStatus") -> str:
-    """Describe how often a table's schema changed, and its newest change."""
-    count, last = len(entry.schema_changes), entry.schema_changes[-1]
-    words = "; ".join(last.changes[:_CHANGES_SHOWN])
-    more = len(last.changes) - _CHANGES_SHOWN
-    words += f"; and {more} more" if more > 0 else ""
-    seen = "" if last.declared else " (observed in the events, not declared by the source)"
-    times = "once" if count == 1 else f"{count} times"
-    return f"{entry.source} changed its schema {times}, last at {last.position}: {words}{seen}"

@@ -66,7 +66,7 @@ def open_catalog(lake: LakeConfig) -> Iterator[Catalog]:
         )
     # PyIceberg warns about the older schema of JDBC catalogs, although it can read it. `replicator run` updates it.
     logging.getLogger("pyiceberg.catalog.sql").setLevel(logging.ERROR)
-    catalog = _load(lake)
+    catalog = _opened(lake)
     try:
         yield catalog
     except _OUTAGES as error:
@@ -75,7 +75,7 @@ def open_catalog(lake: LakeConfig) -> Iterator[Catalog]:
         catalog.close()
 
 
-def _load(lake: LakeConfig) -> Catalog:
+def _opened(lake: LakeConfig) -> Catalog:
     try:
         return load_catalog(CATALOG_NAME, **catalog_properties(lake))
     except ReplicatorError:
@@ -94,14 +94,18 @@ def _unavailable(lake: LakeConfig, error: Exception) -> LakeUnavailable:
     )
 
 
-def tables_in(catalog: Catalog, namespace: str) -> dict[str, Table]:
-    """Load all tables of a namespace, as name → table; empty if the namespace does not exist."""
+def tables_in(catalog: Catalog, namespace: str, unreadable: dict[str, str] | None = None) -> dict[str, Table]:
+    """Load all tables of a namespace, as name → table; empty if the namespace does not exist.
+
+    If `unreadable` is given, tables whose metadata or list of manifests cannot be read are added there instead, as
+    `namespace.name` → the reason.
+    """
     try:
         names = sorted(identifier[-1] for identifier in catalog.list_tables(namespace))
     except NoSuchNamespaceError:
         return {}
     with ThreadPoolExecutor(_PARALLEL_LOADS) as pool:
-        loaded = pool.map(lambda name: _load_table(catalog, namespace, name), names)
+        loaded = pool.map(lambda name: _load(catalog, namespace, name, unreadable), names)
         return {name: table for name, table in zip(names, loaded, strict=True) if table is not None}
 
 
@@ -127,6 +131,25 @@ def _load_table(catalog: Catalog, namespace: str, name: str) -> Table | None:
     except NoSuchTableError:
         # Dropped since it was listed, or not an Iceberg table.
         return None
+
+
+def _load(catalog: Catalog, namespace: str, name: str, unreadable: dict[str, str] | None) -> Table | None:
+    if unreadable is None:
+        return _load_table(catalog, namespace, name)
+    try:
+        table = _load_table(catalog, namespace, name)
+        if table is not None and (snapshot := table.current_snapshot()) is not None:
+            snapshot.manifests(table.io)
+    except (FileNotFoundError, PermissionError, ValueError) as error:
+        unreadable[f"{namespace}.{name}"] = unreadable_reason(error)
+        return None
+    return table
+
+
+def unreadable_reason(error: Exception) -> str:
+    """Describe on one line why files of a table cannot be read."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"its files cannot be read: {reason}"
 
 
 def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:

@@ -78,11 +78,11 @@ class TableCondition:
     overdue: tuple[Step, ...]
 
 
-def read_namespaces(config: Config, catalog: Catalog) -> Namespaces:
-    """Load all tables of the mirror's three namespaces."""
+def read_namespaces(config: Config, catalog: Catalog, unreadable: dict[str, str] | None = None) -> Namespaces:
+    """Load all tables of the mirror's three namespaces. See `tables_in` for `unreadable`."""
     lake = config.lake
     return {
-        name: tables_in(catalog, name)
+        name: tables_in(catalog, name, unreadable)
         for name in (lake.namespace, lake.changes_namespace, lake.ops_namespace)
     }
 

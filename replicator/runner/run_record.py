@@ -86,9 +86,7 @@ class RunRecord:
     def of_this_process(cls, file: Path | str) -> "RunRecord":
         """Return the record of this process, whose configuration is `file`."""
         now = now_ms()
-        return cls(
-            os.getpid(), _start_ticks(os.getpid()) or 0, str(file), (), socket.gethostname(), now, now
-        )
+        return cls(os.getpid(), _start_ticks(os.getpid()) or 0, str(file), (), socket.gethostname(), now, now)
 
     @property
     def is_alive(self) -> bool:

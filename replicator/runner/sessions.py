@@ -130,7 +130,9 @@ class Sessions:
 
     def _start(self, session: NextSession) -> SparkSession:
         """Start what all sessions share."""
-        spark = self._spark = self._process.enter_context(sole_process(session.config, session.log, self._record))
+        spark = self._spark = self._process.enter_context(
+            sole_process(session.config, session.log, self._record)
+        )
         self._process.enter_context(stop_on_signals(self._control))
         if self._reloads is not None:
             self._process.enter_context(self._reloads.answering())

@@ -113,12 +113,20 @@ def _log(config: Config) -> list[CheckResult]:
         topics = read_topics(config.log)
         return [
             ok("log: reachable", f"Kafka at {config.log.bootstrap_servers}"),
-            *check_topics(topics, config),
+            *check_topics(topics, config, is_registered=_is_registered(config.log)),
             *check_schema_topic(topics, config.log),
             *_archive(config, config.log),
         ]
     manifest = ArchiveReader(open_storage(config.log.path, config.lake.catalog_options)).manifest
     return [ok("log: reachable", f"{counted(manifest.events, 'event')} in {config.log.path}")]
+
+
+def _is_registered(log: KafkaLog) -> bool:
+    """Return whether a connector has the topic prefix; False if that is unknown, which another check reports."""
+    try:
+        return log.connect_url is not None and read_connector(log) is not None
+    except ReplicatorError:
+        return False
 
 
 def _archive(config: Config, log: KafkaLog) -> list[CheckResult]:

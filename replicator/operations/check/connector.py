@@ -122,17 +122,24 @@ _LEAVING_OUT = (
 """Names or prefixes of options that keep columns, rows or values out of the topics."""
 
 
-def check_topics(topics: tuple[TopicFacts, ...], config: Config) -> list[CheckResult]:
-    """Run every check of the topics, in the order of the report."""
+def check_topics(
+    topics: tuple[TopicFacts, ...], config: Config, *, is_registered: bool = False
+) -> list[CheckResult]:
+    """Run every check of the topics, in the order of the report.
+
+    A connector that is registered makes the topic of a table with its first event.
+    """
     prefix = config.log.topic_prefix
     is_mirrored = mirrored_topics(config)
     tables = [topic for topic in topics if is_mirrored(topic.name)]
+    if not tables and is_registered:
+        return [ok("log: topics", "none yet; the connector makes that of a table with the first change")]
     if not tables:
         return [
             warn(
                 "log: topics",
                 f"no topic {prefix}.DATABASE.TABLE matches source.tables",
-                "run: replicator connect; if the connector is already running, check log.topic_prefix",
+                "run: replicator connect; if a connector is running, compare log.topic_prefix with its topic.prefix",
             )
         ]
     return [ok("log: topics", f"{len(tables)}: {listing(topic.name for topic in tables)}"), *_kept(tables)]

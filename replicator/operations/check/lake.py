@@ -87,7 +87,8 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
     try:
         with open_catalog(config.lake) as catalog:
             namespaces = [".".join(parts) for parts in catalog.list_namespaces()]
-            tables = list(mirror_tables(config, read_namespaces(config, catalog)))
+            unreadable: dict[str, str] = {}
+            tables = list(mirror_tables(config, read_namespaces(config, catalog, unreadable)))
             owners = {
                 found.mirror
                 for found in tables
@@ -102,6 +103,8 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
         yield fail(name, f"{file} is not writable for this user", "change its owner, or name another file")
         return
     yield ok(name, f"opens; namespaces: {', '.join(sorted(namespaces)) or 'none yet'}")
+    for table, reason in unreadable.items():
+        yield fail("lake: tables", f"{table}: {reason}", "restore the files of the lake")
     yield from _owner(config, owners)
     yield from _maintenance(config, conditions)
     yield from _interrupted_purges(purges)

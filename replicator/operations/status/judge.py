@@ -1,7 +1,7 @@
 """Determine the state of each table relative to the source, and what to do about it."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from pyiceberg.table import Table
@@ -15,18 +15,33 @@ from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.operations.status.lake_state import LakeState, Trouble
 from replicator.operations.status.mirror_status import TableState, TableStatus
 from replicator.schema.changes import KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaState, kept_from_json
-from replicator.sources.source_view import Ends, SourceView
+from replicator.sources.oldest_unread import OldestUnread, Partition
+from replicator.sources.source_view import SourceView
 
 _WAIT = "replicator run applies them; start it if it is not running"
+_GRACE_S = 5.0
+"""Changes that are younger than the trigger and this are on their way. Connect confirms positions every few seconds."""
 
 
 class Judge:
     """Determine the state of each table relative to the source."""
 
-    def __init__(self, config: Config, lake: LakeState, view: SourceView, watermarks: list[int]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        lake: LakeState,
+        view: SourceView,
+        watermarks: list[int],
+        oldest: OldestUnread | None = None,
+    ) -> None:
         self._config = config
         self._lake = lake
         self._view = view
+        self._oldest = oldest or OldestUnread()
+        self._own_topics = {
+            topic for table in lake.mirrors.values() for topic in own_topic(table, view.prefix)
+        }
+        self._grace_s = config.apply.trigger + _GRACE_S
         self._now_ms = now_ms()
         self._requested_ms = {str(request.table): request.requested_ms for request in lake.rereads}
         self._equality_files = {entry.table: entry.equality_delete_files for entry in lake.maintenance}
@@ -39,12 +54,13 @@ class Judge:
         mirror, changelog = self._lake.mirrors[name], self._lake.changelogs.get(name)
         snapshot = mirror.current_snapshot()
         sources = sources_of(mirror, marker, self._view.prefix)
-        topics = marker.topic_ids.keys() | _own_topic(mirror, self._view.prefix)
-        behind = None if self._view.ends is None else events_behind(marker, self._view.ends, topics)
+        missing = self.unread(name, marker)
+        behind = None if missing is None else sum(last - first for first, last in missing.values())
+        lag = self._lag(missing, marker.watermark_ms)
         text = mirror.properties.get(SCHEMA_KEY)
         schema = None if text is None else SchemaState.from_json(text)
         unfilled = mirror.properties.get(UNFILLED_KEY)
-        state = self._state(behind, sources, gone=schema is not None and schema.gone is not None)
+        state = self._state(behind, lag, sources, gone=schema is not None and schema.gone is not None)
         reason, next_step = self._reason(state, behind, sources)
         name_in_lake = ".".join(mirror.name())
         return TableStatus(
@@ -56,7 +72,7 @@ class Judge:
             events_behind=behind,
             position=None if marker.position is None else str(marker.position),
             newest_change_ms=marker.watermark_ms,
-            lag_seconds=self._lag(state, behind, marker.watermark_ms),
+            lag_seconds=None if state in ("unknown", "excluded") else lag,
             committed_ms=marker.committed_ms,
             commits=marker.sequence,
             quarantined=sum(self._lake.quarantined[source] for source in sources),
@@ -73,7 +89,25 @@ class Judge:
             kept=kept_from_json(mirror.properties.get(KEPT_KEY)),
         )
 
-    def _state(self, behind: int | None, sources: list[str], *, gone: bool) -> TableState:
+    def unread(self, name: str, marker: CommitMarker) -> dict[Partition, tuple[int, int]] | None:
+        """Return the partitions with events that a table lacks, each with the first offset and the end.
+
+        None if they are unknown. Kafka may have fewer events than offsets. The topic that a table had before it was
+        renamed may be another table's now.
+        """
+        if self._view.ends is None:
+            return None
+        own = own_topic(self._lake.mirrors[name], self._view.prefix)
+        topics = (marker.progress.keys() | marker.topic_ids.keys() | own) - (
+            self._own_topics - own if own else set()
+        )
+        return {
+            (topic, partition): (first, end)
+            for (topic, partition), end in self._view.ends.items()
+            if topic in topics and end > (first := marker.next_offset(topic, partition) or 0)
+        }
+
+    def _state(self, behind: int | None, lag: float | None, sources: list[str], *, gone: bool) -> TableState:
         # Of older mirrors, the tables are known only if the prefix is: an unreadable archive has none.
         if self._view.prefix and not any(map(self._config.includes, sources)):
             return "excluded"
@@ -82,9 +116,15 @@ class Judge:
         complete = self._view.log_is_complete
         if behind is None or complete is None:
             return "behind" if behind else "unknown"
-        if behind or not complete:
+        if (behind or not complete) and not self._is_young(lag):
             return "behind"
         return "gone" if gone else "current"
+
+    def _is_young(self, lag: float | None) -> bool:
+        """Whether all that is missing is younger than the trigger. While a snapshot goes on, older rows are missing."""
+        offset = self._view.offset
+        reads_rows = self._view.is_asked and (offset is None or offset.in_snapshot)
+        return lag is not None and lag < self._grace_s and not reads_rows
 
     def _reason(
         self, state: TableState, behind: int | None, sources: list[str]
@@ -145,13 +185,20 @@ class Judge:
         state = f"{seen.describe()}; " if seen and seen.state != "RUNNING" else ""
         return f"{state}{at}", step or "none: the connector is running, and confirms every few seconds"
 
-    def _lag(self, state: TableState, behind: int | None, watermark_ms: int | None) -> float | None:
-        if state in ("current", "gone"):
-            return 0.0
-        known = watermark_ms if behind else self._read_ms
-        if behind is None or state in ("unknown", "excluded") or not known:
+    def _lag(
+        self, missing: Mapping[Partition, tuple[int, int]] | None, watermark_ms: int | None
+    ) -> float | None:
+        """Return the age of the oldest change that is missing; of the newest one that is not, if that is unknown."""
+        complete = self._view.log_is_complete
+        if missing is None or (complete is None and not missing):
             return None
-        return max(0.0, (self._now_ms - known) / 1000)
+        if complete and not missing:
+            return 0.0
+        times = [self._oldest.in_log.get(partition, watermark_ms) for partition in missing]
+        if not missing:
+            times = [self._oldest.in_source_ms or self._read_ms]
+        known = [at for at in times if at]
+        return max(0.0, (self._now_ms - min(known)) / 1000) if known else None
 
 
 def sources_of(mirror: Table, marker: CommitMarker, prefix: str) -> list[str]:
@@ -161,19 +208,7 @@ def sources_of(mirror: Table, marker: CommitMarker, prefix: str) -> list[str]:
     return [recorded] if recorded else sorted(topic.removeprefix(prefix) for topic in topics)
 
 
-def _own_topic(mirror: Table, prefix: str) -> set[str]:
+def own_topic(mirror: Table, prefix: str) -> set[str]:
     """Return the topic of the source table that is recorded for a mirror; empty if none is."""
     database, _, name = mirror.properties.get(SOURCE_KEY, "").partition(".")
     return {prefix + topic_name(TableId(database, name))} if name else set()
-
-
-def events_behind(marker: CommitMarker, ends: Ends, topics: Collection[str] = ()) -> int:
-    """Return how many offsets of the marker's topics the table lacks. Kafka may have fewer events than offsets.
-
-    `topics` are further ones of the table, of which the marker may have no event: it was renamed, or a topic recreated.
-    """
-    return sum(
-        max(0, end - (marker.next_offset(topic, partition) or 0))
-        for (topic, partition), end in ends.items()
-        if topic in marker.progress or topic in topics
-    )

@@ -40,7 +40,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class LakeState:
-    """The state of the lake: tables by name; quarantined events, pauses and failures by source table."""
+    """The state of the lake: tables by name; quarantined events, pauses and failures by source table.
+
+    `unreadable` has, by `namespace.name`, why tables cannot be read.
+    """
 
     mirrors: Mapping[str, Table] = field(default_factory=dict)
     changelogs: Mapping[str, Table] = field(default_factory=dict)
@@ -53,6 +56,7 @@ class LakeState:
     tags: tuple[TagStatus, ...] = ()
     verified: tuple[VerifiedTable, ...] = ()
     checks: tuple[CheckHistory, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_lake(config: Config) -> LakeState:
@@ -61,7 +65,8 @@ def read_lake(config: Config) -> LakeState:
         # A mirror that has not run yet is a valid state, not an error.
         return LakeState()
     with open_catalog(config.lake) as catalog:
-        namespaces = read_namespaces(config, catalog)
+        unreadable: dict[str, str] = {}
+        namespaces = read_namespaces(config, catalog, unreadable)
         changelogs = namespaces[config.lake.changes_namespace]
         mirrors = namespaces[config.lake.namespace]
         alone = {
@@ -82,6 +87,7 @@ def read_lake(config: Config) -> LakeState:
             tag_status(tags_in(properties), mirrors.values()),
             tuple(verified_in(properties)),
             tuple(histories_in(properties)),
+            unreadable,
         )
 
 

@@ -10,7 +10,42 @@ from replicator.model.rewind import Rewind, values_of
 from replicator.model.verified import CheckHistory, VerifiedTable
 from replicator.schema.changes import ChangeNote, KeepRows
 
-TableState = Literal["current", "behind", "paused", "gone", "excluded", "unknown"]
+TableState = Literal["current", "behind", "paused", "gone", "excluded", "unknown", "unreadable"]
+MirrorState = Literal["starting", "running", "ended", "killed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """Whether the mirror runs. Times are milliseconds since the epoch.
+
+    Attributes:
+        state: starting (it does not apply changes yet), running, ended, killed, or unknown: it never ran with this
+            state folder.
+        pid, host: its process, or that of its last run; None if unknown.
+        since_ms: when it began; if it does not run, when it ended or was last seen.
+        batch_ms: when its last batch ended; None if it has made none.
+        reason: why it ended; None if it was stopped by a signal, or had caught up.
+    """
+
+    state: MirrorState
+    pid: int | None = None
+    host: str | None = None
+    since_ms: int | None = None
+    batch_ms: int | None = None
+    reason: str | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the mirror runs."""
+        return self.state in ("starting", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What keeps all tables from being current: the reason, and the next step."""
+
+    reason: str
+    next_step: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +55,18 @@ class TableStatus:
     Attributes:
         table: its name in the lake, `namespace.name`; for a table with only a changelog, the changelog's name.
         source: the source table, `database.table`.
-        state: current (has everything that the source had at the time of the query; if the source is not queried, all
-            of the log), behind, paused, gone (the source's table was dropped or renamed, and all its changes are in the
-            lake), excluded (the configuration does not include it, so it gets no changes), or unknown (the log, the
-            source or the connector cannot be reached).
+        state: current (has everything that the source had, except for changes that are younger than the trigger and
+            some seconds; if the source is not queried, all of the log), behind, paused, gone (the source's table was
+            dropped or renamed, and all its changes are in the lake), excluded (the configuration does not include it,
+            so it gets no changes), unknown (the log, the source or the connector cannot be reached), or unreadable
+            (files of the table are missing or cannot be read).
         rows: number of rows of the mirror; None if that is unknown, because it has equality deletes.
         changes: number of rows of the changelog; None if there is no changelog.
         events_behind: number of offsets in the log that the mirror does not contain; None if unknown.
         position: the latest source position that it contains.
         newest_change_ms: source time of the newest change that it contains, milliseconds since the epoch.
-        lag_seconds: 0 if current, else the age of the newest change that is known to be applied; None if unknown.
+        lag_seconds: the age of the oldest change that is not applied, 0 if all are; None if unknown. If it cannot be
+            read, that of the newest change that is applied, which is no less.
         committed_ms: time of the last commit, milliseconds since the epoch.
         commits: number of commits of the mirror.
         quarantined: number of unresolved quarantined events of this table.
@@ -158,6 +195,12 @@ class MirrorStatus:
     """The newest check of each table that was compared with the source."""
     checks: tuple[CheckHistory, ...] = ()
     """Past checks of each table, without the newest."""
+    run: RunStatus | None = None
+    """Whether the mirror runs; None for an archive, which is applied up to its end."""
+    problems: tuple[Problem, ...] = ()
+    """What concerns all tables."""
+    lag_seconds: float | None = None
+    """The greatest lag of the tables that get changes; None if none is known."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""

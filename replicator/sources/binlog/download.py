@@ -31,6 +31,7 @@ _ARTIFICIAL: Final = 0x20
 _HEARTBEAT: Final = (27, 41)
 _REPORT_BYTES: Final = 16 * 2**20
 _TIMEOUT_S: Final = 60
+_QUICK_S: Final = 10
 _EOF: Final = 0xFE
 _EOF_BYTES: Final = 9
 _LACKS_PRIVILEGE: Final = (1142, 1227)
@@ -51,7 +52,7 @@ def download(
         BinlogError: the files cannot be written.
     """
     found: list[Path] = []
-    with _replica(source) as connection:
+    with replica_connection(source) as connection:
         names = _files(connection)
     total, done = sum(names.values()), 0
     try:
@@ -60,7 +61,7 @@ def download(
             if stopped():
                 break
             target = folder / name
-            with target.open("wb") as stream, _replica(source) as connection:
+            with target.open("wb") as stream, replica_connection(source) as connection:
                 stream.write(MAGIC)
                 for size in _copy(connection, name, stream):
                     done += size
@@ -100,7 +101,13 @@ def create_statements(source: SourceConfig, table: TableId) -> tuple[str, ...]:
 
 
 @contextmanager
-def _replica(source: SourceConfig) -> Iterator[Connection]:
+def replica_connection(source: SourceConfig, timeout_s: float = _TIMEOUT_S) -> Iterator[Connection]:
+    """Connect to the source as a replica does.
+
+    Raises:
+        SourceUnavailable: the server cannot be reached, or sends an error.
+        PrivilegeError: the account is no replica.
+    """
     server = source.server()
     password = None if source.password is None else source.password.reveal().get_secret_value()
     try:
@@ -111,7 +118,7 @@ def _replica(source: SourceConfig) -> Iterator[Connection]:
             password=password or "",
             charset="utf8mb4",
             connect_timeout=10,
-            read_timeout=_TIMEOUT_S,
+            read_timeout=timeout_s,
         ) as connection:
             yield connection
     except pymysql.MySQLError as error:
@@ -141,31 +148,51 @@ def _files(connection: Connection) -> dict[str, int]:
 
 def _copy(connection: Connection, name: str, stream: IO[bytes]) -> Iterator[int]:
     """Write the events of one file; yield the bytes since the last report."""
-    with connection.cursor() as cursor:
-        # Without this, the server would leave out the checksums.
-        cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
-        cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
-    server_id = 0
-    command = struct.pack("<IHI", len(MAGIC), _NO_WAIT, server_id) + name.encode()
-    # PyMySQL has no public method for commands other than queries.
-    private: Any = connection
-    private._execute_command(_DUMP, command)  # noqa: SLF001
     waiting = 0
-    while True:
-        packet = private._read_packet().get_all_data()  # noqa: SLF001
-        if packet[0] == _EOF and len(packet) < _EOF_BYTES:
-            break
-        event = memoryview(packet)[1:]
-        kind, flags = event[4], int.from_bytes(event[HEADER_BYTES - 2 : HEADER_BYTES], "little")
-        if kind == Kind.ROTATE and flags & _ARTIFICIAL:
-            if event[HEADER_BYTES + 8 :][: len(name)] != name.encode():
-                break  # The server goes on to the next file.
-            continue
-        if kind in _HEARTBEAT:
-            continue
+    for event in _sent(connection, name, len(MAGIC)):
         stream.write(event)
         waiting += len(event)
         if waiting >= _REPORT_BYTES:
             yield waiting
             waiting = 0
     yield waiting
+
+
+def first_commit_s(source: SourceConfig, file: str, pos: int) -> int | None:
+    """Return when the first transaction that begins at or after an event of a binlog file was committed.
+
+    In seconds since the epoch; None if there is none, also in later files.
+
+    Raises:
+        SourceError: the server cannot be reached, or does not have the event.
+    """
+    with replica_connection(source, _QUICK_S) as connection:
+        for event in _sent(connection, file, pos, follow=True):
+            if event[4] in (Kind.GTID, Kind.ANONYMOUS_GTID, Kind.GTID_TAGGED):
+                return int.from_bytes(event[:4], "little")
+    return None
+
+
+def _sent(connection: Connection, name: str, pos: int, *, follow: bool = False) -> Iterator[memoryview]:
+    """Yield the events of one file from an event on, as the file has them; with `follow`, those of later files too."""
+    with connection.cursor() as cursor:
+        # Without this, the server would leave out the checksums.
+        cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+        cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
+    server_id = 0
+    command = struct.pack("<IHI", pos, _NO_WAIT, server_id) + name.encode()
+    # PyMySQL has no public method for commands other than queries.
+    private: Any = connection
+    private._execute_command(_DUMP, command)  # noqa: SLF001
+    while True:
+        packet = private._read_packet().get_all_data()  # noqa: SLF001
+        if packet[0] == _EOF and len(packet) < _EOF_BYTES:
+            return
+        event = memoryview(packet)[1:]
+        kind, flags = event[4], int.from_bytes(event[HEADER_BYTES - 2 : HEADER_BYTES], "little")
+        if kind == Kind.ROTATE and flags & _ARTIFICIAL:
+            if not follow and event[HEADER_BYTES + 8 :][: len(name)] != name.encode():
+                return  # The server goes on to the next file.
+            continue
+        if kind not in _HEARTBEAT:
+            yield event

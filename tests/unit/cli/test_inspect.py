@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.cli.render import print_status, watch_status
+from replicator.cli.render_status import StatusParts, print_status, watch_status
 from replicator.operations.status.mirror_status import ConnectorStatus, MirrorStatus, TableStatus
 from replicator.schema.changes import KeepRows
 from replicator.sources.archive import ArchiveWriter, Event
@@ -92,13 +92,15 @@ def test_inspection_command_loads_no_spark(tmp_path: Path, command: str, log: st
 def test_piped_status_report_has_no_shortened_or_wrapped_lines(capsys: pytest.CaptureFixture[str]) -> None:
     reason = "a reason of many words " * 30
     name = "n" * 250
-    table = entry(table=f"shop.{name}", source=f"shop.{name}", reason=reason, next_step="do\nthat")
-    print_status(MirrorStatus("shop", "shop", (table,), (), {}, 0, None), as_json=False)
+    table = entry(
+        table=f"shop.{name}", source=f"shop.{name}", state="paused", reason=reason, next_step="do\nthat"
+    )
+    found = MirrorStatus("shop", "shop", (table,), (), {}, 0, None)
+    print_status(found, StatusParts(positions=True), as_json=False)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3
     assert lines[1].startswith(f"shop.{name} ")
     assert lines[1].rstrip().endswith("mysql-bin.000003:1234")
-    assert lines[2] == f"shop.{name} is behind: {' '.join(reason.split())}; next: do that"
+    assert lines[2:] == [f"shop.{name} is paused: {' '.join(reason.split())}", "  next: do that"]
 
 
 def test_status_report_names_the_connector_empty_tables_and_unfilled_columns(
@@ -123,11 +125,10 @@ def test_status_report_names_the_connector_empty_tables_and_unfilled_columns(
         empty=("shop.none",),
         unread=("shop.later",),
     )
-    print_status(found, as_json=False)
+    print_status(found, StatusParts(positions=True), as_json=False)
     shown = capsys.readouterr().out
     assert (
-        "connector p FAILED; no way; has confirmed b.1:4; the source is at b.1:9, 3 transactions later; "
-        "next: make one\n"
+        "connector p FAILED; no way; has confirmed b.1:4; the source is at b.1:9, 3 transactions later\n"
     ) in shown
     assert "shop.orders: older rows have null in u, v," in shown
     assert (
@@ -135,7 +136,7 @@ def test_status_report_names_the_connector_empty_tables_and_unfilled_columns(
         "b.1:4: ALTER TABLE o DROP PARTITION p\n"
     ) in shown
     assert "Empty in the source, so not in the lake yet: shop.none" in shown
-    assert "In the source, not in the log yet: shop.later; next: replicator connect" in shown
+    assert "In the source, neither in the log nor in the lake yet: shop.later\n" in shown
 
 
 @pytest.mark.parametrize("as_json", [True, False])

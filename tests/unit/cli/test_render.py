@@ -1,15 +1,26 @@
 """The output of `status`."""
 
 import io
+import re
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from replicator.cli.output import duration
-from replicator.cli.render import StatusParts, print_status, status_report
-from replicator.operations.status.mirror_status import MirrorStatus, TableMaintenance, TableStatus
+from replicator.cli.render import print_checks
+from replicator.cli.render_status import StatusParts, print_status, status_report
+from replicator.operations.check.result import CheckResult
+from replicator.operations.status.mirror_status import (
+    MirrorState,
+    MirrorStatus,
+    Problem,
+    RunStatus,
+    TableMaintenance,
+    TableStatus,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,33 +38,38 @@ def test_duration_is_rendered_as_text(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
+TABLE = TableStatus(
+    table="shop.orders",
+    source="shop.orders",
+    state="behind",
+    rows=1_200_000,
+    changes=None,
+    events_behind=42,
+    position="mysql-bin.000003:1234",
+    newest_change_ms=1,
+    lag_seconds=90.0,
+    committed_ms=1,
+    commits=7,
+    quarantined=2,
+    data_files=3,
+    delete_files=1,
+    bytes=9,
+)
+
+
 def test_print_status_writes_a_row_per_table_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
-    table = TableStatus(
-        table="shop.orders",
-        source="shop.orders",
-        state="behind",
-        rows=1_200_000,
-        changes=None,
-        events_behind=42,
-        position="mysql-bin.000003:1234",
-        newest_change_ms=1,
-        lag_seconds=90.0,
-        committed_ms=1,
-        commits=7,
-        quarantined=2,
-        data_files=3,
-        delete_files=1,
-        bytes=9,
-    )
+    table = TABLE
     print_status(
         MirrorStatus("shop", "shop", (table,), ("shop.new",), {"shop.log": "no key"}, 5, None), as_json=False
     )
     shown = capsys.readouterr().out
-    for text in ("behind, 2 quarantined", "1,200,000", "42", "1 min 30 s", "mysql-bin.000003:1234"):
+    for text in ("behind", "1,200,000", "42", "1 min"):
         assert text in shown
     assert "In the log, not in the lake yet: shop.new" in shown
     assert "shop.log is paused: no key" in shown
-    assert "5 events are in quarantine, each with its reason: replicator quarantine list" in shown
+    assert "shop.orders: 2 events are in quarantine" in shown
+    assert "5 events are in quarantine, each with its reason\n  next: replicator quarantine list" in shown
+    assert "mysql-bin" not in shown
 
 
 OVERDUE = TableMaintenance(
@@ -91,8 +107,8 @@ def maintained() -> MirrorStatus:
 
 
 NOTE = (
-    "Maintenance is due: shop_ops.quarantine (merge data files, delete snapshots); "
-    "next: run: replicator maintain -c FILE"
+    "Maintenance is due: shop_ops.quarantine (merge data files, delete snapshots)\n  "
+    "next: replicator maintain"
 )
 
 
@@ -105,7 +121,7 @@ def test_print_status_shows_maintenance_when_asked(capsys: pytest.CaptureFixture
         head,
         row,
         "shop_ops.quarantine 20 0 0.0 MB 20 ? - merge data files, delete snapshots",
-        NOTE,
+        *(line.strip() for line in NOTE.splitlines()),
     ]
 
 
@@ -118,7 +134,7 @@ def test_print_status_shows_how_many_delete_files_have_keys(capsys: pytest.Captu
 
 def test_print_status_shows_only_overdue_maintenance_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     print_status(maintained(), as_json=False)
-    assert capsys.readouterr().out.splitlines()[1:] == [NOTE]
+    assert capsys.readouterr().out.splitlines()[1:] == NOTE.splitlines()
 
 
 def test_print_status_names_few_tables_with_overdue_maintenance(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,3 +149,105 @@ def test_maintenance_table_folds_no_numbers_on_a_narrow_terminal() -> None:
     shown = console.export_text()
     for number in ("1,234", "2.5 MB", "1,001", "0.3 MB"):
         assert number in shown
+
+
+def run_of(state: MirrorState, **changed: Any) -> MirrorStatus:
+    """Return the status of a mirror whose process is in a state since half a minute."""
+    now = round(time.time() * 1000)
+    run = RunStatus(state, 4711, "here", now - 30_000, **changed)
+    return MirrorStatus("shop", "shop", (), (), {}, 0, None, run=run, lag_seconds=0.84)
+
+
+def lines_of(status: MirrorStatus, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_status(status, as_json=False)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_first_line_says_that_the_mirror_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [first, *_] = lines_of(run_of("running", batch_ms=round(time.time() * 1000) - 2_000), capsys)
+    at = r"\d\d:\d\d:\d\d"
+    assert re.fullmatch(rf"shop: running, pid 4711 since {at}, last batch 2\.\d s ago, lag 0\.8 s", first)
+    assert len(first) <= 80
+
+
+@pytest.mark.parametrize(
+    ("status", "first"),
+    [
+        (run_of("killed"), r"shop: NOT RUNNING since \d\d:\d\d:\d\d \(process 4711 was killed\)"),
+        (run_of("ended"), r"shop: NOT RUNNING since \d\d:\d\d:\d\d"),
+        (
+            MirrorStatus("shop", "shop", (), (), {}, 0, None, run=RunStatus("unknown")),
+            "shop: NOT RUNNING, and has never run on this machine",
+        ),
+    ],
+)
+def test_first_line_says_that_the_mirror_does_not_run(
+    status: MirrorStatus, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = lines_of(status, capsys)
+    assert re.fullmatch(first, lines[0])
+    assert lines[1] == "  next: replicator run"
+
+
+def test_reason_of_the_end_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "  it ended with: the catalog is away" in lines_of(
+        run_of("ended", reason="the catalog is away"), capsys
+    )
+
+
+def test_problem_of_all_tables_is_said_once_before_them(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = tuple(
+        replace(
+            TABLE, source=f"shop.t{n}", state="unknown", reason="has all of the log; the connector is gone"
+        )
+        for n in range(3)
+    )
+    status = MirrorStatus(
+        "shop",
+        "shop",
+        tables,
+        (),
+        {},
+        0,
+        None,
+        problems=(Problem("the connector is gone", "run: replicator connect"),),
+    )
+    lines = lines_of(status, capsys)
+    assert lines[:2] == ["the connector is gone", "  next: replicator connect"]
+    assert sum("the connector is gone" in line for line in lines) == 1
+
+
+def test_status_fits_80_columns() -> None:
+    table = replace(
+        TABLE, table="shop.orders_of_customers", changes=123_456_789, rows=98_765_432, quarantined=0
+    )
+    status = replace(run_of("running", batch_ms=round(time.time() * 1000) - 2_000), tables=(table,) * 3)
+    console = Console(width=80, file=io.StringIO(), record=True)
+    for part in status_report(status):
+        console.print(part)
+    lines = console.export_text().splitlines()
+    assert len(lines) == 5
+    assert max(map(len, lines)) <= 80
+
+
+CHECKS = [
+    CheckResult("source: version", "ok", "MySQL 9.7"),
+    CheckResult("log: topics", "warn", "no topic", "run: replicator connect; if it runs, wait"),
+    CheckResult("lake: warehouse", "fail", "/lake is not writable", "change its owner"),
+]
+
+
+def test_check_shows_failures_first_and_what_passed_only_if_wanted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_checks(CHECKS, "fail", as_json=False, everything=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "fail  lake: warehouse: /lake is not writable",
+        "      next: change its owner",
+        "warn  log: topics: no topic",
+        "      next: run: replicator connect; if it runs, wait",
+        "            replicator connect",
+        "Some checks failed: fix them, then run this again. 1 check passed; --all shows them.",
+    ]
+    print_checks(CHECKS, "fail", as_json=False)
+    assert "MySQL 9.7" in capsys.readouterr().out

@@ -10,10 +10,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import Config
-from replicator.errors import LakeUnavailable
+from replicator.errors import LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.lake.reader import open_catalog, sqlalchemy_uri, tables_in
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.clock import now_ms
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.gtid import GtidSet
 from replicator.model.reread import REREAD_KEY, new_request
@@ -21,9 +22,11 @@ from replicator.model.table import SOURCE_KEY, TableId
 from replicator.operations.check.lake import check_lake
 from replicator.operations.status import read
 from replicator.operations.status.lake_state import read_lake
-from replicator.operations.status.mirror_status import TableStatus
+from replicator.operations.status.mirror_status import Problem, TableStatus
 from replicator.operations.status.read import read_status
+from replicator.runner.run_record import RunRecord
 from replicator.sources.connector_policy import Observation
+from replicator.sources.oldest_unread import OldestUnread
 from replicator.sources.source_view import SourceView
 from tests.support.marked_lake import TOPIC, marker, write
 
@@ -344,3 +347,100 @@ def test_status_has_no_connector_when_the_log_is_an_archive(config: Config, lake
     write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
     found = read_status(config)
     assert (found.connector, found.source_problem, found.tables[0].state) == (None, None, "current")
+
+
+def assembled(
+    config: Config, oldest: OldestUnread, monkeypatch: pytest.MonkeyPatch, **view: Any
+) -> TableStatus:
+    """Return the status of the only table if the oldest unread changes are as given."""
+    monkeypatch.setattr(read, "read_oldest", lambda *_: oldest)
+    return beside(config, **view)
+
+
+def test_changes_that_are_younger_than_the_trigger_leave_a_table_current(
+    config: Config, lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    for age_s, state in ((config.apply.trigger + 1, "current"), (config.apply.trigger + 60, "behind")):
+        oldest = OldestUnread(in_log={(TOPIC, 0): now_ms() - round(age_s * 1000)})
+        table = assembled(config, oldest, monkeypatch, ends={(TOPIC, 0): 12}, end=END, offset=at(500))
+        assert (table.state, table.events_behind) == (state, 2)
+        assert table.lag_seconds == pytest.approx(age_s, abs=5)
+
+
+def test_lag_is_the_age_of_the_oldest_change_that_is_missing_not_of_the_newest_applied(
+    config: Config, lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest change of the marker is fifty years old; the source has committed one three seconds ago."""
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    oldest = OldestUnread(in_source_ms=now_ms() - 3_000)
+    table = assembled(config, oldest, monkeypatch, end=END, connector=RUNNING, offset=at(400))
+    assert table.state == "current"
+    assert table.lag_seconds == pytest.approx(3, abs=2)
+
+
+def test_table_is_behind_during_a_snapshot_however_young_the_changes_are(
+    config: Config, lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    oldest = OldestUnread(in_source_ms=now_ms())
+    assert assembled(config, oldest, monkeypatch, end=END, offset=at(4, in_snapshot=True)).state == "behind"
+
+
+def test_events_of_a_new_table_under_the_old_name_do_not_count(config: Config, lake: SqlCatalog) -> None:
+    """r1 was renamed to r2, and r1 created again: further events of its topic belong to the new table."""
+    moved = replace(marker(4, topic="p.shop.r1"), sequence=2)
+    for name, stamp in (("r2", moved), ("r1", marker(7, topic="p.shop.r1"))):
+        write(lake, ("shop", name), {"id": [1]}, stamp)
+        with lake.load_table(("shop", name)).transaction() as change:
+            change.set_properties({SOURCE_KEY: f"shop.{name}"})
+    view = SourceView("p.", ends={("p.shop.r1", 0): 7}, is_asked=True, end=END, offset=at(500))
+    found = {t.source: t for t in read._assemble(config, read_lake(config), view).tables}
+    assert (found["shop.r1"].state, found["shop.r2"].state) == ("current", "current")
+
+
+@pytest.mark.parametrize("kind", ["metadata", "snap"])
+def test_missing_files_of_one_table_are_said_of_that_table_alone(
+    config: Config, lake: SqlCatalog, kind: str
+) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    write(lake, ("shop", "others"), {"id": [1]}, marker(10))
+    broken = lake.load_table(("shop", "others"))
+    snapshot = broken.current_snapshot()
+    assert snapshot is not None
+    lost = broken.metadata_location if kind == "metadata" else snapshot.manifest_list
+    Path(lost.removeprefix("file://")).unlink()
+    found = {table.table: table for table in read_status(config).tables}
+    assert (found["shop.orders"].state, found["shop.others"].state) == ("current", "unreadable")
+    assert "files cannot be read" in (found["shop.others"].reason or "")
+    checks = {result.name: result for result in check_lake(config)}
+    assert checks["lake: tables"].status == "fail"
+    assert "shop.others" in checks["lake: tables"].found
+
+
+def test_problem_of_all_tables_is_one_of_the_mirror(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    view = SourceView("p.", ends=TEN, is_asked=True, end=END, connector=Observation("MISSING"))
+    found = read._assemble(config, read_lake(config), view)
+    assert found.problems == (Problem("no connector has this topic prefix", "run: replicator connect"),)
+
+
+def test_status_says_whether_the_mirror_runs() -> None:
+    assert read.run_status(None).state == "unknown"
+    record = replace(RunRecord.of_this_process("shop.toml"), follows=True, batch_ms=5)
+    running = read.run_status(record)
+    assert (running.state, running.since_ms, running.batch_ms) == ("running", record.began_ms, 5)
+    ended = read.run_status(replace(record, ended_ms=7, reason="the lake is away"))
+    assert (ended.state, ended.since_ms, ended.reason) == ("ended", 7, "the lake is away")
+    killed = read.run_status(replace(record, started=record.started - 1, seen_ms=9))
+    assert (killed.state, killed.since_ms) == ("killed", 9)
+
+
+def test_status_of_some_tables(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    write(lake, ("shop", "others"), {"id": [1]}, marker(3, topic="p.shop.others"))
+    status = read_status(config)
+    assert [table.source for table in read.only(status, ["shop.or*"]).tables] == ["shop.orders"]
+    assert read.only(status, []) is status
+    with pytest.raises(UsageError, match=r"no table shop\.x"):
+        read.only(status, ["shop.x"])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from replicator.cli.render import print_checks, print_status
+from replicator.cli.render import print_checks
+from replicator.cli.render_status import print_status
 from replicator.cli.stack import _shown
 from replicator.operations.check.result import CheckResult
 from replicator.operations.stack.process import Child

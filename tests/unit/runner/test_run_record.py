@@ -22,7 +22,9 @@ from tests.support.mirror import until
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setattr(run_record, "_WRITE_S", 0.02)
     found = minimal_config()
-    return found.model_copy(update={"mirror": found.mirror.model_copy(update={"state_dir": tmp_path / "state"})})
+    return found.model_copy(
+        update={"mirror": found.mirror.model_copy(update={"state_dir": tmp_path / "state"})}
+    )
 
 
 def recorded(config: Config) -> RunRecord:
@@ -43,7 +45,8 @@ def test_record_says_what_the_process_does(config: Config, tmp_path: Path) -> No
         assert recorded(config).state == "running"
     last = recorded(config)
     assert (last.state, last.is_alive, last.reason) == ("ended", False, None)
-    assert last.ended_ms is not None and last.ended_ms >= last.began_ms
+    assert last.ended_ms is not None
+    assert last.ended_ms >= last.began_ms
 
 
 def test_record_has_the_reason_of_the_end(config: Config) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replicator.cli.render import StatusParts, print_status
+from replicator.cli.render_status import StatusParts, print_status
 from replicator.cli.render_verify import print_plan, print_report, verified_lines
 from replicator.model.table import TableId
 from replicator.model.verified import (

@@ -70,6 +70,7 @@ def connector(
 def test_check_topics_counts_only_topics_of_included_tables(config: Config) -> None:
     none = (TopicFacts("p", 1), TopicFacts("p.crm.orders", 1), TopicFacts("other.shop.orders", 1))
     assert trouble(check_topics(none, config))["log: topics"].status == "warn"
+    assert not trouble(check_topics(none, config, is_registered=True))
     results = check_topics((*none, TopicFacts("p.shop.orders", 2)), config)
     assert [result.found for result in results] == ["1: p.shop.orders", "unlimited"]
 
