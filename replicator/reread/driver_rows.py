@@ -20,6 +20,7 @@ from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.driver_files import writable_rows, write_data
 from replicator.model.table import Column
 from replicator.model.types import LakeType
+from replicator.sources.mysql.session import SESSION
 from replicator.sources.mysql.table_rows import SourceColumn, SourceTable, Wire
 from replicator.telemetry import get_logger
 
@@ -32,7 +33,6 @@ _LEAST_ROWS: Final = 10_000
 """Ranges of fewer rows would become files that are too small."""
 _OPTIONS: Final = "prefer_socket=false&tcp_keepalive_time_ms=30000"
 """A socket file may belong to another server than a port of this machine, which may be a tunnel."""
-_SESSION: Final = "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _query(source: SourceConfig, query: str) -> pa.Table:
     database = quote(server.database or "", safe="")
     url = f"mysql://{login}@{host}:{server.port}/{database}?{_OPTIONS}"
     try:
-        return connectorx.read_sql(url, query, return_type="arrow", pre_execution_query=_SESSION)
+        return connectorx.read_sql(url, query, return_type="arrow", pre_execution_query=SESSION)
     except BaseException as error:
         # A panic of its code is no Exception.
         if isinstance(error, (KeyboardInterrupt, SystemExit)):

@@ -13,24 +13,11 @@ from replicator.decode.values import spark_type
 from replicator.errors import ColumnsDiffer
 from replicator.jvm.json_columns import compact_json
 from replicator.model.table import Column, TableSchema
+from replicator.sources.mysql.session import jdbc_url
 from replicator.sources.mysql.table_rows import SourceColumn, SourceTable, Wire
 
 _ROW_BY_ROW: Final = str(-(1 << 31))
 """The fetch size with which the driver does not hold the whole result in memory."""
-_OPTIONS: Final = {
-    # Numbers and floats are sent in binary form.
-    "useServerPrepStmts": "true",
-    "connectionTimeZone": "UTC",
-    "forceConnectionTimeZoneToSession": "true",
-    "characterEncoding": "UTF-8",
-    # Without TLS, the password is sent encrypted with the server's key.
-    "allowPublicKeyRetrieval": "true",
-    "tinyInt1isBit": "false",
-    "yearIsDateType": "false",
-    "tcpKeepAlive": "true",
-    # Zero dates are no errors, and a slow writer does not end the connection.
-    "sessionVariables": "sql_mode='',net_write_timeout=3600",
-}
 
 
 def matched_columns(table: SourceTable, schema: TableSchema) -> list[tuple[SourceColumn, Column]]:
@@ -56,19 +43,16 @@ def read_rows(
     columns: Sequence[tuple[SourceColumn, Column]],
 ) -> DataFrame:
     """Return the rows of `SourceTable.rows_query` in the lake's columns; each condition of `ranges` is a task."""
-    server = source.server()
     password = "" if source.password is None else source.password.reveal().get_secret_value()
     raw = session.read.jdbc(
-        f"jdbc:mysql://{server.host}:{server.port}/{server.database or ''}",
+        jdbc_url(source),
         f"({query}) t",
         predicates=list(ranges),
         properties={
             "driver": "com.mysql.cj.jdbc.Driver",
-            "user": server.user,
+            "user": source.server().user,
             "password": password,
             "fetchsize": _ROW_BY_ROW,
-            "sslMode": source.ssl_mode.upper(),
-            **_OPTIONS,
         },
     )
     return raw.select(*(_value(F.col(f"c{i}"), *pair) for i, pair in enumerate(columns)))

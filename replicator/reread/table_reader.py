@@ -154,7 +154,6 @@ class TableReader:
 
     def _read(self, connection: Connection, state: StagingState | None) -> StagingState | None:
         connection.execution_options(isolation_level="AUTOCOMMIT")
-        connection.execute(text("SET SESSION time_zone = '+00:00', sql_mode = ''"))
         table = self._described(connection)
         if state is None:
             state = self._begin(connection, table)

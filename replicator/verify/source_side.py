@@ -29,10 +29,7 @@ from replicator.verify.ordered_keys import Key, key_value
 
 _SAVEPOINT: Final = "replicator_verify"
 _RELEASE: Final = text(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-_SESSION: Final = text(
-    "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, "
-    "transaction_isolation = 'REPEATABLE-READ'"
-)
+_ISOLATION: Final = text("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
 _BEGIN: Final = text("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 _SETTLE_S: Final = 2.0
 """How long a transaction may take from the binlog to the storage engine, if nothing better is known."""
@@ -86,7 +83,7 @@ def open_source(config: Config, connections: int = 1) -> Iterator[tuple[Sequence
         opened = [stack.enter_context(connect(config.source)) for _ in range(connections)]
         for connection in opened:
             connection.execution_options(isolation_level="AUTOCOMMIT")
-            connection.execute(_SESSION)
+            connection.execute(_ISOLATION)
         seen = _settled_end(opened[0])
         for connection in opened:
             connection.execute(_BEGIN)

@@ -8,6 +8,7 @@ from typing import Any
 CONNECT_TYPES: Mapping[str, Mapping[str, Any]] = {
     "bigint": {"type": "int64"},
     "int": {"type": "int32"},
+    "unsigned": {"type": "int64"},
     "varchar": {"type": "string"},
     "text": {"type": "string"},
     "seconds": {"type": "int64", "name": "io.debezium.time.Timestamp", "version": 1},
@@ -26,6 +27,7 @@ CONNECT_TYPES: Mapping[str, Mapping[str, Any]] = {
 COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
     "bigint": {"jdbcType": -5, "typeName": "BIGINT"},
     "int": {"jdbcType": 4, "typeName": "INT"},
+    "unsigned": {"jdbcType": 4, "typeName": "INT UNSIGNED"},
     "varchar": {"jdbcType": 12, "typeName": "VARCHAR", "length": 200},
     "text": {"jdbcType": 12, "typeName": "TEXT"},
     "seconds": {"jdbcType": 93, "typeName": "DATETIME", "length": 0},

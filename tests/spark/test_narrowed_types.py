@@ -13,8 +13,9 @@ from tests.support.scenario import ID, Scenario, play, rows, ways
 
 BIG, SMALL = ColumnSpec("v", "bigint"), ColumnSpec("v", "int")
 LONG_TEXT, SHORT_TEXT = ColumnSpec("v", "text"), ColumnSpec("v", "varchar")
+INT, UNSIGNED = ColumnSpec("v", "int"), ColumnSpec("v", "unsigned")
 REQUIRED = ColumnSpec("v", "bigint", optional=False)
-NARROWED = [(BIG, SMALL, 7), (LONG_TEXT, SHORT_TEXT, "é" * 200), (BIG, REQUIRED, 2**40)]
+NARROWED = [(BIG, SMALL, 7), (LONG_TEXT, SHORT_TEXT, "é" * 200), (BIG, REQUIRED, 2**40), (INT, UNSIGNED, 7)]
 
 
 @ways
@@ -38,7 +39,12 @@ def test_table_continues_if_all_values_fit(
 )
 @pytest.mark.parametrize(
     ("was", "now", "value"),
-    [(BIG, SMALL, 5_000_000_000), (LONG_TEXT, SHORT_TEXT, "é" * 201), (BIG, REQUIRED, None)],
+    [
+        (BIG, SMALL, 5_000_000_000),
+        (LONG_TEXT, SHORT_TEXT, "é" * 201),
+        (BIG, REQUIRED, None),
+        (INT, UNSIGNED, -1),
+    ],
 )
 @pytest.mark.parametrize("batches", [1, 2])
 def test_table_pauses_if_the_source_must_have_changed_a_value(

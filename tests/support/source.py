@@ -47,6 +47,8 @@ class SourceDatabase:
             user="root",
             password=at.mysql_root_password,
             database=self.name,
+            # Tests may limit the sessions of others.
+            init_command="SET SESSION sql_select_limit = 18446744073709551615",
             **{"autocommit": True, **options},
         )
 

@@ -152,9 +152,11 @@ def source_checksum(connection: Connection, table: SourceTable) -> TableChecksum
 
 
 def use_utc(connection: Connection) -> None:
-    """Let the session read TIMESTAMP columns as UTC."""
+    """Let the session read TIMESTAMP columns as UTC, and all rows as they are, whatever the server's settings are."""
     with connection.cursor() as cursor:
-        cursor.execute("SET SESSION time_zone = '+00:00'")
+        cursor.execute(
+            "SET SESSION time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615"
+        )
 
 
 def database_state(connection: Connection, database: str) -> SourceState:

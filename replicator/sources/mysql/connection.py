@@ -13,15 +13,12 @@ from replicator.config import SecretRef, SourceConfig, SourceUrl
 from replicator.errors import PrivilegeError, ReplicatorError, SourceError, SourceUnavailable
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
+from replicator.sources.mysql.session import SESSION
 
 _CONNECT_TIMEOUT = 10  # seconds
 _ACCESS_DENIED = (1044, 1045, 1698)
 _LACKS_PRIVILEGE = (1142, 1143, 1227, 1370)
 _UNKNOWN_DATABASE = 1049
-_SHOW_INVISIBLE_KEYS = (
-    "SET /*!80030 show_gipk_in_create_table_and_information_schema = ON, */ @replicator = 1"
-)
-"""A server may hide the generated primary keys, which its binlog has. Servers before 8.0.30 have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ def connect_to(
     arguments = {
         "connect_timeout": connect_timeout,
         "read_timeout": read_timeout,
-        "init_command": _SHOW_INVISIBLE_KEYS,
+        "init_command": SESSION,
         # Otherwise PyMySQL encrypts the connection if the server can.
         "ssl_disabled": not server.encrypted,
     }

@@ -362,7 +362,8 @@ def _expression(name: str, kind: str, column: Column, *, text_is_binary: bool) -
         marked = f"CONCAT(SUBSTRING({name}, 5, 4), x'20', SUBSTRING({name}, 1, 4), SUBSTRING({name}, 10))"
         return f"CAST(IF(ST_SRID({name}) = 0, SUBSTRING({name}, 5), {marked}) AS BINARY)", Wire.BYTES
     if kind in _TEXTS and not text_is_binary:
-        return name, Wire.TEXT
+        # MySQL converts it: no driver knows all of its character sets.
+        return f"CONVERT({name} USING utf8mb4)", Wire.TEXT
     wire = _CASTS.get(kind, Wire.BYTES if column.type.name == "binary" else None)
     if kind == "bigint" and column.type.name == "decimal":
         wire = Wire.TEXT
