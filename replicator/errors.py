@@ -316,6 +316,10 @@ class LateDefinition(SchemaError):
     """Events or the lake show a later definition of a table than is known, and the definition may still arrive."""
 
 
+class BeginningMissing(SchemaError):
+    """An archive has only changes of a table from some moment on, and the lake has nothing of it."""
+
+
 class OtherLog(SchemaError):
     """The lake has events of a table from another log than this archive, and their offsets cannot be compared."""
 

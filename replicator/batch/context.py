@@ -89,7 +89,11 @@ class Tagging:
 
 @dataclass(frozen=True, slots=True)
 class MirrorContext:
-    """The services that batches use; one for the life of a mirror process."""
+    """The services that batches use; one for the life of a mirror process.
+
+    Attributes:
+        created_for: the namespace that new tables move to later, and whose folders they get; None if they stay.
+    """
 
     spark: SparkSession
     config: Config
@@ -109,6 +113,7 @@ class MirrorContext:
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
     prepared: PreparedTransactions = field(default_factory=PreparedTransactions)
+    created_for: str | None = None
     image_fields: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
     """(topic, partition) → the fields of its last row that was applied, of events without a schema."""
 

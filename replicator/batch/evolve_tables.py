@@ -160,7 +160,7 @@ class TableKeeper:
                 COLUMNS_KEY: OwnColumns.of(schema).to_json(),
                 **side.first_steps(),
             },
-            table_location(self.context.config.lake, namespace, self.table.name),
+            self._location(namespace, schema),
         )
         # The catalog may have assigned other ids, as it does to the elements of lists.
         self.context.lake.set_properties(
@@ -168,6 +168,13 @@ class TableKeeper:
         )
         self.context.ledger.evolved(self.table, side.role, state)
         return created
+
+    def _location(self, namespace: str, schema: str) -> str | None:
+        """Return the location for a new table; None if the catalog chooses it."""
+        name, lake, owner = self.table.name, self.context.config.lake, self.context.created_for
+        if owner is None or self.context.lake.load(owner, name) is not None:
+            return table_location(lake, namespace, name)
+        return table_location(lake, owner, name) or self.context.lake.location_of_new(owner, name, schema)
 
     def _evolve(self, side: "_Side", present: LakeTable, columns: Mapping[str, LakeType]) -> None:
         version = self.schema.version

@@ -52,3 +52,8 @@ class PreparedTransactions:
         """Return whether a prepared transaction, up to where the binlog was watched, has changed `table`."""
         with self._lock:
             return self._is_watched and any(changed.may_have(table) for changed in self._changed)
+
+    def any_open(self) -> bool:
+        """Return whether a prepared transaction, up to where the binlog was watched, has changed any table."""
+        with self._lock:
+            return self._is_watched and bool(self._changed)

@@ -170,7 +170,8 @@ def replay(
     allow_gap: Annotated[
         bool,
         typer.Option(
-            "--allow-gap", help="With --after: begin there with tables that the lake does not have."
+            "--allow-gap",
+            help="Also begin tables whose earlier rows neither the lake nor the range has: they get changed rows only.",
         ),
     ] = False,
 ) -> None:
@@ -183,8 +184,9 @@ def replay(
     that transaction), or a time in ISO 8601 (UTC without an offset; before the first transaction with a later change).
     If --table selects one table, it may be an offset: "offset:4567", or "offset:0/4567,1/890" for several partitions.
 
-    Nothing is applied if the lake lacks events from before --after: the mirror would miss changes. With --allow-gap,
-    tables that the lake does not have at all begin at --after; their mirrors have only rows that changed since.
+    Nothing is applied if the lake lacks events from before --after: the mirror would miss changes. A table is refused,
+    and the others are applied, if the lake has nothing of it and the archive begins after its first rows. With
+    --allow-gap, such tables begin at --after, or where the archive does; they have only rows that changed since.
 
     \b
     Examples:
@@ -198,8 +200,6 @@ def replay(
     from replicator.model.replay_range import ReplayRange
     from replicator.telemetry import setup_logging
 
-    if allow_gap and after is None:
-        raise UsageError("--allow-gap has no effect without --after", "remove it, or add --after MOMENT")
     wanted = ReplayRange(table or (), _moment("--after", after), _moment("--until", until), allow_gap)
     settings = load(config)
     from replicator.runner.process import replay as replay_archive

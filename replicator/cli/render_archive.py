@@ -1,7 +1,7 @@
 """Show the contents of an event archive."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -9,7 +9,10 @@ from replicator.cli.output import new_console, new_table, print_json
 from replicator.model.counts import counted
 from replicator.operations.archive import ArchiveReport, PartitionReport
 from replicator.sources.archive import Segment
+from replicator.sources.archive.beginnings import Beginning
 from replicator.sources.archive.positions import SourceSpan
+
+_ALL_ROWS: Final = {Beginning.WHOLE: "yes", Beginning.PARTIAL: "no", Beginning.UNKNOWN: "unknown"}
 
 
 def print_archive(report: ArchiveReport, *, segments: bool, as_json: bool) -> None:
@@ -34,13 +37,22 @@ def print_archive(report: ArchiveReport, *, segments: bool, as_json: bool) -> No
 
 def _print_partitions(console: Console, report: ArchiveReport) -> None:
     table = new_table(
-        "topic", "partition", "events", "offsets", "segments", "source times", "positions", "GTIDs"
+        "topic",
+        "partition",
+        "events",
+        "all rows",
+        "offsets",
+        "segments",
+        "source times",
+        "positions",
+        "GTIDs",
     )
     for part in report.partitions:
         table.add_row(
             part.topic,
             str(part.partition),
             f"{part.events:,}",
+            "-" if part.beginning is None else _ALL_ROWS[part.beginning],
             f"{part.first} to {part.last}",
             f"{len(part.segments):,}" + ("" if part.is_indexed else " (not all indexed)"),
             *_source_cells(part.source),
@@ -101,6 +113,7 @@ def _partition_json(part: PartitionReport) -> dict[str, Any]:
         "first": part.first,
         "last": part.last,
         "end": part.end,
+        "beginning": part.beginning,
         "times_ms": part.times,
         "source": _source_json(part.source),
         "indexed": part.is_indexed,

@@ -17,6 +17,7 @@ from replicator.cli.render_rereads import noteworthy, reread_lines
 from replicator.cli.render_rewinds import rewind_lines
 from replicator.cli.render_tags import tag_notes, tag_table
 from replicator.cli.render_verify import checks_table, verified_lines
+from replicator.model.clock import now_ms
 from replicator.model.counts import counted
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def status_report(status: "MirrorStatus", wanted: StatusParts = StatusParts()) -
         parts += [Text(), tag_table(status.tags), Text()]
     if status.connector is not None and wanted.positions:
         parts.append(_connector_line(status.connector))
-    parts += reread_lines(noteworthy(status.rereads))
+    parts += reread_lines(noteworthy(status.rereads, now_ms()))
     parts += rewind_lines(status.rewinds)
     parts += verified_lines(status.verified)
     parts += [Text(note, style="yellow") for note in _notes(status)]

@@ -366,6 +366,14 @@ class Lake:
                 builder = builder.withProperty(key, value)
             return LakeTable(namespace, name, builder.create(), self.classes)
 
+    def location_of_new(self, namespace: str, name: str, schema_json: str) -> str:
+        """Return the location that the catalog would choose for a new table. There must be none of this name."""
+        with lake_errors(f"the location of {namespace}.{name} is unknown"):
+            schema = self.classes.schema_parser.fromJson(schema_json)
+            builder = self._catalog.buildTable(self._identifier(namespace, name), schema)
+            # It is not committed, so there is no table.
+            return str(builder.createTransaction().table().location())
+
     def rename(self, namespace: str, old: str, new: str, *, into: str | None = None) -> None:
         """Rename a table, or move it `into` another namespace. Not every catalog supports it."""
         to = namespace if into is None else into

@@ -9,6 +9,7 @@ from replicator.model.counts import counted
 from replicator.model.patterns import matches
 from replicator.model.position import binlog_number
 from replicator.sources.archive import ArchiveReader, Segment, open_storage
+from replicator.sources.archive.beginnings import Beginning, Beginnings
 from replicator.sources.archive.positions import SourceSpan
 
 OnProgress = Callable[[int, int], None]
@@ -25,6 +26,7 @@ class PartitionReport:
         times: lowest and highest time of the log, milliseconds since the epoch; None if no segment has an index.
         source: positions, times and transactions in the source; None if none are known.
         is_indexed: whether all segments have an index; those of versions 1 and 2 have none.
+        beginning: whether the archive has all rows of the table; None for schema changes.
     """
 
     topic: str
@@ -37,6 +39,7 @@ class PartitionReport:
     times: tuple[int, int] | None
     source: SourceSpan | None
     is_indexed: bool
+    beginning: Beginning | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ def read_archive(
     reader = ArchiveReader(open_storage(location, lambda: options), check_sizes=not verify)
     manifest = reader.manifest
     problems = _verify(reader, on_progress) if verify else ()
+    beginnings = None if problems else Beginnings(reader)
     return ArchiveReport(
         location=location,
         topic_prefix=manifest.topic_prefix,
@@ -89,7 +93,7 @@ def read_archive(
         files=len(reader.entries),
         bytes=manifest.bytes,
         partitions=tuple(
-            _partition(reader, topic, partition)
+            _partition(reader, topic, partition, beginnings)
             for topic in _chosen(reader, tables)
             for partition in reader.partitions(topic)
         ),
@@ -107,7 +111,10 @@ def _chosen(reader: ArchiveReader, patterns: Sequence[str]) -> list[str]:
     return [topic for topic, name in names.items() if not patterns or matches(name, patterns)]
 
 
-def _partition(reader: ArchiveReader, topic: str, partition: int) -> PartitionReport:
+def _partition(
+    reader: ArchiveReader, topic: str, partition: int, beginnings: Beginnings | None
+) -> PartitionReport:
+    is_data = topic.startswith(f"{reader.manifest.topic_prefix}.")
     entry = reader.manifest.partitions[topic, partition]
     segments = tuple(reader.segments(topic, partition))
     times = [segment.times for segment in segments if segment.times is not None]
@@ -123,6 +130,7 @@ def _partition(reader: ArchiveReader, topic: str, partition: int) -> PartitionRe
         times=(min(low for low, _ in times), max(high for _, high in times)) if times else None,
         source=_joined(spans) if spans else None,
         is_indexed=all(segment.is_indexed for segment in segments),
+        beginning=beginnings.of(topic) if is_data and beginnings is not None else None,
     )
 
 

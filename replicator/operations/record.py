@@ -100,6 +100,8 @@ def record(
     if not isinstance(config.log, KafkaLog):
         raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
     storage = open_storage(to, config.lake.catalog_options)
+    # Of tables from before binary logs, only the definition is known.
+    reads_rows = rewritten is None and not config.reads_new_tables
     with _Source(config.log, find_manifest(storage), times, rewritten) as source:
         if until_caught_up and not source.targets:
             raise ConfigError(
@@ -107,7 +109,7 @@ def record(
                 "Check log.topic_prefix, and that the connector is running.",
             )
         recorder = _Recorder(
-            source, config.log, storage, times, segment_bytes, on_progress or (lambda _: None)
+            source, config.log, storage, times, segment_bytes, on_progress or (lambda _: None), reads_rows
         )
         return recorder.run(until_caught_up, stop or threading.Event())
 
@@ -284,7 +286,9 @@ class _Recorder:
         times: RecordTimes,
         segment_bytes: int,
         on_progress: Callable[[RecordProgress], None],
+        connector_reads_rows: bool,
     ) -> None:
+        self._connector_reads_rows = connector_reads_rows
         self._source = source
         self._log = log
         self._registry = Registry.of(log) if log.format == "avro" else None
@@ -309,6 +313,7 @@ class _Recorder:
             max_bytes=self._segment_bytes,
             # Events that were read before the check are of the topics whose ids it compares.
             before_flush=self._check_topics,
+            connector_reads_rows=self._connector_reads_rows,
         ) as writer:
             self._add_topics(writer)
             self._append(writer, first, until_caught_up)

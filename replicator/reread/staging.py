@@ -3,7 +3,7 @@
 So the code that applies changes to mirrors applies them to it too.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from replicator.batch import MirrorContext, TableTask
 from replicator.batch.context import Exchanged, Tagging
@@ -18,6 +18,7 @@ from replicator.lake.ledger import LakeRole, Ledger
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import STATE_KEY, Request, StagingState
 from replicator.model.table import TableId
+from replicator.reread.commit_fence import CommitFences
 
 
 def staging_namespace(config: Config) -> str:
@@ -57,9 +58,11 @@ class Staging:
 
     Attributes:
         context: a context in which staging tables are the mirrors.
+        fences: what the readers of the tables share.
     """
 
     context: MirrorContext
+    fences: CommitFences = field(default_factory=CommitFences)
 
     @classmethod
     def of(cls, context: MirrorContext) -> "Staging":
@@ -71,7 +74,14 @@ class Staging:
         config = staging_config(context.config)
         context.lake.ensure_namespace(config.lake.namespace)
         ledger = Ledger(context.lake, config)
-        own = replace(context, config=config, ledger=ledger, exchanged=Exchanged(), tagging=Tagging())
+        own = replace(
+            context,
+            config=config,
+            ledger=ledger,
+            exchanged=Exchanged(),
+            tagging=Tagging(),
+            created_for=context.config.lake.namespace,
+        )
         return cls(own)
 
     @property

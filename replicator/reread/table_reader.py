@@ -13,7 +13,6 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 
 from replicator import failpoints
-from replicator.batch.partition_counts import number_of
 from replicator.config import Config, KafkaLog
 from replicator.errors import ColumnsDiffer, ConnectError, RowsChanged, SourceError, UsageError
 from replicator.lake.commit import Staged
@@ -24,6 +23,7 @@ from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId, TableSchema
+from replicator.reread.commit_fence import Fence, TopicEnd, topic_ends
 from replicator.reread.key_ranges import KeyRanges, first_row
 from replicator.reread.new_partitions import NewPartitions
 from replicator.reread.part_reader import Part, PartReader
@@ -32,8 +32,8 @@ from replicator.reread.source_rows import matched_columns
 from replicator.reread.staging import Staging
 from replicator.reread.stop_signal import StopSignal
 from replicator.reread.throttle import OnWait, Throttle
+from replicator.schema.binlog_order import binlog_key
 from replicator.sources.connector_settings import connect_client
-from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
 from replicator.sources.mysql.commits import FILE_START, rotate_binlog
 from replicator.sources.mysql.connection import connect, read_binlog_end
@@ -47,28 +47,6 @@ _POLL_S: Final = 0.5
 _SETTLE_S: Final = 10.0
 """How long to wait for commits under way if the account may not rotate the binlog."""
 _NO_POSITION: Final = "it has no known position in the binlog yet, or takes a snapshot"
-
-
-@dataclass(frozen=True, slots=True)
-class TopicEnd:
-    """Where the topic of a table ends.
-
-    Attributes:
-        topic: the table's topic.
-        topic_id: None if the topic does not exist yet.
-        offsets: partition → offset of the next event.
-        count: number of partitions; None if the topic does not exist yet.
-    """
-
-    topic: str
-    topic_id: str | None
-    offsets: Mapping[int, int]
-    count: int | None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of partitions, as a marker has it."""
-        return {} if self.count is None else {self.topic: self.count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +191,11 @@ class TableReader:
         if not self.key:
             # Without a key it must be known that no change is in between; see `_find_end`.
             self._await_connector(read_binlog_end(connection))
-        end = self._topic_end()
-        # The log may have got their events since the last round, and their rows are visible only from now on.
-        while self.prepared.wait(lambda: read_binlog_end(connection), self.stopping):
-            end = self._topic_end()
-        if self.stopping.is_set():
+        end = self._fenced_end(connection)
+        if end is None:
             return None
         if self.new_partitions.seconds_left(end.count or 0):
             raise _partitions_added(self.topic)
-        _await_commits(connection)
         low, time_ms = read_binlog_end(connection), _time_ms(connection)
         last = first_row(connection, table.last_query) if table.key else None
         state = StagingState(self.request.id, table.fingerprint, last, since=end.offsets)
@@ -245,19 +219,56 @@ class TableReader:
         failpoints.reach("after-reread-start")
         return state
 
-    def _topic_end(self) -> TopicEnd:
+    def _fenced_end(self, connection: Connection) -> TopicEnd | None:
+        """Return where the topic ended at some moment, after the rows of all events before that have become visible.
+
+        Return None if reading was stopped.
+        """
+        end, prepared = self._topic_end(), self._await_prepared(connection)
+        fences, server_id = self.staging.fences, _server_id(connection)
+        if not prepared and (shared := self._shared(end, server_id)) is not None:
+            return shared
+        while True:
+            began_ms, offset = now_ms(), self._offset_reader()()
+            ends = topic_ends(self._log, self.topic, all_tables=True)
+            # The log may have got their events since the last round, and their rows are visible only from now on.
+            if not self._await_prepared(connection):
+                break
+            prepared = True
+        if self.stopping.is_set():
+            return None
+        with fences.lock:
+            if not prepared and (shared := self._shared(ends[self.topic], server_id)) is not None:
+                return shared
+            is_shared = not self.prepared.transactions.any_open()
+            _await_commits(connection)
+            if is_shared and offset is not None:
+                reached = binlog_key(SourcePosition(offset.file, offset.pos))
+                fences.newest = Fence(began_ms, server_id, ends, reached)
+        return ends[self.topic]
+
+    def _await_prepared(self, connection: Connection) -> bool:
+        return self.prepared.wait(lambda: read_binlog_end(connection), self.stopping)
+
+    def _shared(self, end: TopicEnd, server_id: int) -> TopicEnd | None:
+        """Return the end of the topic at the newest fence; None if the table needs one of its own."""
+        fence, read = self.staging.fences.newest, self.staging.context.ledger.progress(self.request.table)
+        if fence is None or read.mirror_schema is None:
+            return None
+        then = fence.end_for(self.request, end, read.mirror_schema.at, server_id)
+        # Without a key, no event may be in between.
+        return then if self.key or then == end else None
+
+    @property
+    def _log(self) -> KafkaLog:
         if not isinstance(self.config.log, KafkaLog):
             raise UsageError(
                 "an archive cannot be combined with reading the source", 'set log.kind = "kafka"'
             )
-        admin = KafkaAdmin(self.config.log, timeout_s=PATIENT_S)
-        partitions = admin.partitions().get(self.topic, [])
-        if not partitions:
-            return TopicEnd(self.topic, None, dict.fromkeys(range(self.config.log.partitions), 0), None)
-        topic_id = admin.topic_ids([self.topic]).get(self.topic)
-        ends = admin.end_offsets([(self.topic, p) for p in partitions], committed=True)
-        offsets = {p: offset for (_, p), offset in ends.items()}
-        return TopicEnd(self.topic, topic_id, offsets, number_of(offsets))
+        return self.config.log
+
+    def _topic_end(self) -> TopicEnd:
+        return topic_ends(self._log, self.topic)[self.topic]
 
     def _commit_part(
         self,

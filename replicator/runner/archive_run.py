@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Final
 
 from replicator.config import ArchiveLog, Config
-from replicator.errors import CheckFailed, ConfigError, UsageError
+from replicator.errors import BeginningMissing, CheckFailed, ConfigError, UsageError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.patterns import matches
 from replicator.model.replay_range import OffsetMoment, ReplayRange
+from replicator.model.table import TableId
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.table_renames import TableRenames
 from replicator.sources.archive import open_storage
+from replicator.sources.archive.beginnings import Beginning, Beginnings
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.moments import Moments
@@ -128,29 +130,58 @@ def check_range(
     has_events = TableRenames(scheduler.context, tables).has_events
     new = {topic for topic in missing if not has_events(topic)}
     if refused := [topic for topic in sorted(missing) if not (wanted.allow_gap and topic in new)]:
-        raise _gap([str(tables.table_of(topic)) for topic in refused], all_new=new.issuperset(refused))
+        raise _gap([tables.table_of(topic) for topic in refused], all_new=new.issuperset(refused))
     log.begin_at({key: start for key, start in starts.items() if key[0] in missing})
-    _warn_of_missing_start(scheduler, log, chosen)
 
 
-def _gap(tables: Sequence[str], *, all_new: bool) -> CheckFailed:
-    names = ", ".join(tables[:_LISTED]) + (
-        f" and {len(tables) - _LISTED} more" if len(tables) > _LISTED else ""
-    )
+def _listed(tables: Sequence[TableId]) -> str:
+    more = len(tables) - _LISTED
+    return ", ".join(map(str, tables[:_LISTED])) + (f" and {more} more" if more > 0 else "")
+
+
+def _gap(tables: Sequence[TableId], *, all_new: bool) -> CheckFailed:
+    names = _listed(tables)
     hint = "replay without --after: events that the lake has are skipped"
     if all_new:
         hint += "; or, for tables that need no earlier rows, add --allow-gap"
     return CheckFailed(f"the lake lacks events from before the range, of {names}; nothing was applied", hint)
 
 
-def _warn_of_missing_start(scheduler: Scheduler, log: ArchiveChangeLog, chosen: Offsets) -> None:
-    """Log which new tables the archive has no beginning of, so that their mirrors may lack rows."""
-    late = {topic for (topic, _), first in log.reader.start_offsets().items() if first > 0}
-    has_events = TableRenames(scheduler.context, scheduler.tables).has_events
-    new = [topic for topic in sorted(late.intersection(chosen)) if not has_events(topic)]
-    if new:
-        tables = ", ".join(str(scheduler.tables.table_of(topic)) for topic in new)
-        _LOG.warning("the archive does not have the first events of new tables", tables=tables)
+def refuse_partial(scheduler: Scheduler, log: ArchiveChangeLog) -> None:
+    """Pause the tables of which the lake has nothing, and the archive only the changes from some moment on.
+
+    If it is unknown whether rows are missing, that is logged.
+
+    Raises:
+        ArchiveError: the archive is damaged.
+        LakeUnavailable: a pause cannot be recorded.
+    """
+    _, ends = scheduler.check_log()
+    tables, config = scheduler.tables, scheduler.context.config
+    has_events = TableRenames(scheduler.context, tables).has_events
+    new = {topic: tables.table_of(topic) for topic in sorted(tables.mirrored(ends)) if not has_events(topic)}
+    begun = Beginnings(log.reader, connector_reads_rows=True if config.bootstrap.by == "connector" else None)
+    unknown = [table for topic, table in new.items() if begun.of(topic) is Beginning.UNKNOWN]
+    if unknown:
+        _LOG.warning(
+            "the archive does not tell whether it has all rows of new tables", tables=_listed(unknown)
+        )
+    for topic, table in new.items():
+        if begun.of(topic) is Beginning.PARTIAL:
+            tables.pause(table, _beginning_missing(config, table))
+
+
+def _beginning_missing(config: Config, table: TableId) -> BeginningMissing:
+    if not config.can_read_source:
+        step = "record an archive that has its rows: replicator record --with-rows --to ANOTHER_ARCHIVE"
+    elif config.reads_new_tables:
+        step = "read it from the source: replicator run"
+    else:
+        step = f"read it from the source: replicator heal {table}"
+    return BeginningMissing(
+        f"the archive does not have {table} from its beginning: rows that did not change since are missing",
+        f"{step}; or, to get only the changed rows: replicator replay --allow-gap",
+    )
 
 
 def apply_archive(scheduler: Scheduler, on_progress: OnProgress | None = None) -> None:

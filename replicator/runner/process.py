@@ -15,6 +15,7 @@ from replicator.runner.archive_run import (
     check_range,
     limit_archive,
     open_archive,
+    refuse_partial,
 )
 from replicator.runner.build import start_binlog_watch
 from replicator.runner.connector_watch import watching
@@ -130,6 +131,8 @@ def replay(
         with _started(config, log, on_batch, () if wanted is None else wanted.tables) as scheduler:
             if wanted is not None:
                 check_range(scheduler, log, wanted, starts)
+            if wanted is None or not wanted.allow_gap:
+                refuse_partial(scheduler, log)
             apply_archive(scheduler, on_progress)
         return scheduler.summary()
 

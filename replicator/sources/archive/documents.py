@@ -66,6 +66,8 @@ def manifest_json(manifest: Manifest) -> str:
         document["topic_ids"] = dict(sorted(manifest.topic_ids.items()))
     if manifest.partition_counts:
         document["partition_counts"] = dict(sorted(manifest.partition_counts.items()))
+    if manifest.connector_reads_rows is not None:
+        document["connector_reads_rows"] = manifest.connector_reads_rows
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -138,6 +140,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
         partition_counts={
             topic: _number(count) for topic, count in document.get("partition_counts", {}).items()
         },
+        connector_reads_rows=_flag(document.get("connector_reads_rows")),
     )
     for entry in found.files:
         for segment in entry.segments:
@@ -321,6 +324,12 @@ def _pair(value: Any) -> tuple[int, int]:
     if first > last:
         raise ValueError(f"{first} is above {last}")
     return first, last
+
+
+def _flag(value: Any) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"{value!r:.60} is neither true nor false")
+    return value
 
 
 def _text(value: Any) -> str:

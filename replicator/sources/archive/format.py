@@ -174,6 +174,7 @@ class Manifest:
     schemas: Mapping[int, FileRef] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
+    connector_reads_rows: bool | None = None
 
     @property
     def events(self) -> int:

@@ -16,7 +16,7 @@ import fastavro
 from replicator.model.position import FILE_SHIFT, MOST_POS, binlog_number
 
 _SOURCE: Final = '"source":'
-_FIELDS: Final = ("file", "pos", "row", "ts_ms", "gtid")
+_FIELDS: Final = ("file", "pos", "row", "ts_ms", "gtid", "snapshot")
 _FLAT: Final = "__source_"
 _MAGIC: Final = b"\x00"
 _HEADER_BYTES: Final = 5
@@ -32,6 +32,7 @@ class EventPosition:
         file, pos, row: the position.
         ts_ms: source time, milliseconds since the epoch; 0 if the event has none.
         gtid: the transaction's GTID; None if the source has no GTIDs, and for rows of a snapshot.
+        snapshot: how Debezium marks a row of a snapshot, such as ``first`` or ``true``; empty for other events.
     """
 
     key: int
@@ -40,6 +41,7 @@ class EventPosition:
     row: int
     ts_ms: int
     gtid: str | None
+    snapshot: str = ""
 
 
 class PositionReader:
@@ -134,7 +136,7 @@ def _block_of(event: Any) -> Mapping[str, Any] | None:
 
 
 def _position(block: Mapping[str, Any]) -> EventPosition | None:
-    file, pos, row, ts_ms, gtid = (block.get(name) for name in _FIELDS)
+    file, pos, row, ts_ms, gtid, snapshot = (block.get(name) for name in _FIELDS)
     number = _file_number(file) if isinstance(file, str) else None
     if number is None or type(pos) is not int or not 0 <= pos <= MOST_POS:
         return None
@@ -145,6 +147,7 @@ def _position(block: Mapping[str, Any]) -> EventPosition | None:
         row=row if type(row) is int and row >= 0 else 0,
         ts_ms=ts_ms if type(ts_ms) is int and ts_ms >= 0 else 0,
         gtid=gtid if isinstance(gtid, str) and gtid else None,
+        snapshot=snapshot if isinstance(snapshot, str) and snapshot != "false" else "",
     )
 
 

@@ -45,7 +45,8 @@ class ArchiveWriter:
     Events are kept in memory until `max_events` or `max_bytes` (of keys and values) are reached, or until `flush`.
     Flushed events survive a crash; the rest must be appended again, from `end_offset` on.
 
-    `before_flush` is called before events are written; if it raises, they are not.
+    `before_flush` is called before events are written; if it raises, they are not. `connector_reads_rows` is noted in
+    the manifest of a new archive.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class ArchiveWriter:
         max_events: int = MAX_EVENTS,
         max_bytes: int = MAX_BYTES,
         before_flush: Callable[[], None] = lambda: None,
+        connector_reads_rows: bool | None = None,
     ) -> None:
+        self._connector_reads_rows = connector_reads_rows
         self._storage = open_storage(path) if isinstance(path, Path | str) else path
         self._max_events = max_events
         self._max_bytes = max_bytes
@@ -82,7 +85,7 @@ class ArchiveWriter:
     def _open(self, topic_prefix: str, encoding: Encoding) -> Manifest:
         self._text = self._read_manifest()
         if self._text is None:
-            return Manifest(topic_prefix, encoding)
+            return Manifest(topic_prefix, encoding, connector_reads_rows=self._connector_reads_rows)
         location = self._storage.location
         manifest = parse_manifest(self._text, f"{location}/{MANIFEST_NAME}")
         if manifest.topic_prefix != topic_prefix:

@@ -243,7 +243,6 @@ def test_replay_passes_its_range(cli: Any, config: Path, monkeypatch: pytest.Mon
     [
         (("--until", "yesterday"), "--until: 'yesterday' is no position"),
         (("--after", "offset:1/2,1/3"), "names a partition twice"),
-        (("--allow-gap",), "--allow-gap has no effect without --after"),
     ],
 )
 def test_replay_refuses_a_wrong_range(cli: Any, config: Path, options: tuple[str, ...], message: str) -> None:

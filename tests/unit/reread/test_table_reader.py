@@ -15,6 +15,7 @@ from replicator.model.reread import new_request
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
 from replicator.reread import table_reader
+from replicator.reread.commit_fence import TopicEnd
 from replicator.reread.stop_signal import StopSignal
 from replicator.reread.table_reader import TableReader
 from tests.support.config import minimal_config
@@ -81,7 +82,7 @@ def reader(
 
 @pytest.fixture(autouse=True)
 def topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = table_reader.TopicEnd("shop.shop.orders", None, {0: 0}, None)
+    end = TopicEnd("shop.shop.orders", None, {0: 0}, None)
     monkeypatch.setattr(TableReader, "_topic_end", lambda _self: end)
 
 

@@ -1,0 +1,553 @@
+# What people and programs do to a database on an ordinary day, as `tests.workload.ordinary_day` reads it.
+#
+# A line is a statement; indented lines continue it. `[name | ...]` begins a session, which has a connection of its own: `brief`
+# is part of the short day, `charset` the connection's character set, `since` the first server version with all statements.
+# `{db}` is the mirrored database, `{other}` one that is not. Each session has its own tables, so a difference tells the session.
+
+
+[columns | brief]
+CREATE TABLE a_items (id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40) NOT NULL DEFAULT 'x', qty SMALLINT UNSIGNED, price DECIMAL(10,2), made DATE) COMMENT='it''s; a "table"' AUTO_INCREMENT=100
+INSERT INTO a_items (name, qty, price, made) VALUES ('a', 1, 1.10, '2024-02-29'), ('b', 65535, -0.01, NULL)
+ALTER TABLE a_items ADD COLUMN note TEXT AFTER name, ADD first_one BIGINT FIRST, DROP COLUMN made
+INSERT INTO a_items (first_one, name, note) VALUES (-5, 'c', 'é€中🦊')
+ALTER TABLE a_items ADD (c1 INT NOT NULL DEFAULT 7, c2 CHAR(3) DEFAULT 'abc')
+ALTER TABLE a_items CHANGE COLUMN qty quantity MEDIUMINT, MODIFY note MEDIUMTEXT FIRST, RENAME COLUMN c1 TO d1
+UPDATE a_items SET quantity = quantity - 1, note = 'n' WHERE name = 'a'
+ALTER TABLE a_items ADD COLUMN i1 INT DEFAULT 3, ALGORITHM=INSTANT
+ALTER TABLE a_items ADD INDEX by_name (name), ALGORITHM=INPLACE, LOCK=NONE
+ALTER TABLE a_items MODIFY price DECIMAL(12,4), ALGORITHM=COPY, LOCK=SHARED
+INSERT INTO a_items (name, price) VALUES ('d', 12345678.1234)
+ALTER TABLE a_items MODIFY COLUMN d1 BIGINT NOT NULL DEFAULT 7 COMMENT 'big', ORDER BY name
+ALTER TABLE a_items AUTO_INCREMENT = 5000, COMMENT = '', ROW_FORMAT = DYNAMIC
+ALTER TABLE a_items FORCE
+INSERT INTO a_items (name) VALUES ('after')
+ALTER TABLE a_items RENAME COLUMN name TO c2, RENAME COLUMN c2 TO name
+INSERT INTO a_items (c2, name) VALUES ('was', 'nam')
+ALTER TABLE a_items DROP INDEX by_name, DROP c2, ADD c2 VARCHAR(9) DEFAULT 'again' AFTER id
+INSERT INTO a_items (name) VALUES ('l')
+
+[defaults | brief]
+CREATE TABLE a_defaults (id INT PRIMARY KEY, b BIT(4) DEFAULT b'101', h VARBINARY(4) DEFAULT 0x6162, e ENUM('a','b''c','d,e') DEFAULT 'b''c', s SET('x','y') DEFAULT 'x,y', t TIMESTAMP DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, d DATETIME(3) DEFAULT NOW(3), f DOUBLE DEFAULT 1e10)
+INSERT INTO a_defaults (id) VALUES (1), (2)
+ALTER TABLE a_defaults ADD j JSON DEFAULT (JSON_OBJECT('a', 1)), ADD u CHAR(36) DEFAULT (REPEAT('u', 36))
+INSERT INTO a_defaults (id) VALUES (3)
+ALTER TABLE a_defaults ALTER COLUMN f SET DEFAULT 2.5, ALTER b DROP DEFAULT, ALTER h SET DEFAULT 'zz'
+INSERT INTO a_defaults (id, b) VALUES (4, 1)
+ALTER TABLE a_defaults ADD n1 INT NOT NULL, ADD n2 VARCHAR(5) NOT NULL, ADD n3 ENUM('p','q') NOT NULL
+ALTER TABLE a_defaults ADD ex INT DEFAULT (1 + 2), ADD neg INT DEFAULT -1, ADD tf BOOLEAN DEFAULT TRUE
+ALTER TABLE a_defaults ADD x1 VARCHAR(10) DEFAULT _latin1'ü', ADD x2 CHAR(2) DEFAULT X'4142'
+INSERT INTO a_defaults (id, b, n1, n2, n3) VALUES (5, 0, 1, '', 'q')
+ALTER TABLE a_defaults ADD y1 YEAR DEFAULT 2024, ADD ti TIME(2) DEFAULT '-12:30:01.25', ADD da DATE DEFAULT '1999-12-31', ADD big BIGINT UNSIGNED DEFAULT 18446744073709551615
+INSERT INTO a_defaults (id, b, n1, n2, n3) VALUES (6, 0, 1, 'zz', 'p')
+
+[generated columns | brief | since 8.0.23]
+CREATE TABLE a_generated (id INT PRIMARY KEY, a INT, b INT AS (a * 2) VIRTUAL, c INT GENERATED ALWAYS AS (a + 1) STORED NOT NULL, j JSON, KEY ((a + 5)), KEY tags ((CAST(j->'$.t' AS UNSIGNED ARRAY))))
+INSERT INTO a_generated (id, a, j) VALUES (1, 5, '{"t": [1, 2]}'), (2, 6, NULL)
+ALTER TABLE a_generated ADD d VARCHAR(20) AS (CONCAT('v', a)) VIRTUAL AFTER id
+ALTER TABLE a_generated ADD e INT AS (b + 1) STORED, MODIFY c BIGINT AS (a + 1) STORED
+UPDATE a_generated SET a = a + 10
+ALTER TABLE a_generated DROP COLUMN d, ADD f INT AS (JSON_LENGTH(j)) VIRTUAL
+INSERT INTO a_generated (id, a, j) VALUES (3, NULL, '[]'), (4, 1, '{}')
+ALTER TABLE a_generated CHANGE e plain INT
+INSERT INTO a_generated (id, a, plain) VALUES (5, 5, 5)
+ALTER TABLE a_generated ADD g INT AS (a * 3) VIRTUAL INVISIBLE
+UPDATE a_generated SET a = 77 WHERE id = 1
+
+[invisible columns | since 8.0.23]
+CREATE TABLE a_invisible (id INT PRIMARY KEY, a INT INVISIBLE, b INT)
+INSERT INTO a_invisible VALUES (1, 2)
+INSERT INTO a_invisible (id, a, b) VALUES (2, 3, 4)
+ALTER TABLE a_invisible ALTER COLUMN a SET VISIBLE, ADD c INT INVISIBLE DEFAULT 9
+INSERT INTO a_invisible VALUES (3, 4, 5)
+ALTER TABLE a_invisible ALTER b SET INVISIBLE, MODIFY c INT INVISIBLE FIRST
+INSERT INTO a_invisible VALUES (4, 6)
+
+[character sets | brief]
+CREATE TABLE a_text (id INT PRIMARY KEY, a VARCHAR(20), b TEXT, c CHAR(4) CHARACTER SET ascii, n NCHAR(5), nv NATIONAL VARCHAR(6), bi CHAR(3) BYTE) DEFAULT CHARSET=latin1
+INSERT INTO a_text VALUES (1, 'é', 'ü€', 'abcd', 'né', 'ñv', 'x')
+ALTER TABLE a_text DEFAULT CHARACTER SET utf8mb4
+ALTER TABLE a_text ADD n2 VARCHAR(20)
+INSERT INTO a_text VALUES (2, 'é', 'ü€', 'abcd', 'né', 'ñv', 'x', 'é€中🦊')
+ALTER TABLE a_text CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
+UPDATE a_text SET a = '中🦊', b = '🦊'
+UPDATE a_text SET a = 'жук'
+ALTER TABLE a_text MODIFY a VARCHAR(30) CHARACTER SET koi8r, ADD g VARCHAR(9) COLLATE greek_bin
+INSERT INTO a_text (id, a, g) VALUES (3, 'привет', 'αβγ')
+ALTER TABLE a_text COLLATE latin1_bin, ADD after_collate VARCHAR(10)
+INSERT INTO a_text (id, after_collate) VALUES (4, 'é')
+CREATE TABLE a_bin (id INT PRIMARY KEY, t TEXT) CHARSET=binary
+INSERT INTO a_bin VALUES (1, x'FF00')
+CREATE TABLE a_collate (id INT PRIMARY KEY, t VARCHAR(9)) COLLATE latin1_bin
+INSERT INTO a_collate VALUES (1, 'ü')
+CREATE TABLE a_old (id INT PRIMARY KEY, t TEXT CHARACTER SET cp1251 COLLATE cp1251_general_ci, u TEXT UNICODE, v TEXT ASCII, w VARCHAR(5) BINARY, x TEXT CHARSET big5)
+INSERT INTO a_old VALUES (1, 'жук', 'u中', 'asc', 'wé', '中')
+ALTER DATABASE {db} CHARACTER SET latin1 COLLATE latin1_swedish_ci
+CREATE TABLE a_inherits (id INT PRIMARY KEY, t VARCHAR(9))
+INSERT INTO a_inherits VALUES (1, 'ß')
+ALTER DATABASE {db} CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci
+ALTER TABLE a_inherits ADD t2 VARCHAR(9)
+INSERT INTO a_inherits VALUES (2, 'ß', 'ä')
+
+[types | brief]
+CREATE TABLE a_synonyms (id SERIAL PRIMARY KEY, a INT1, b INT2 UNSIGNED, c INT3, d INT4, e INT8, f MIDDLEINT, g DEC, h NUMERIC(5,1), i FIXED(6), j BOOL, k DOUBLE PRECISION, l CHARACTER VARYING(5), m LONG, n LONG VARBINARY, o CHAR VARYING(6), p NVARCHAR(3), q INTEGER(3) ZEROFILL, r FLOAT(30), s FLOAT(7,3), t REAL)
+INSERT INTO a_synonyms VALUES (1,1,2,3,4,5,6,7,8.5,9,1,10.5,'l','m','n','o','p',17,1.5,2.25,3.125)
+CREATE TABLE a_geo (id INT PRIMARY KEY, p POINT SRID 4326 NOT NULL, g GEOMETRY, l LINESTRING, SPATIAL INDEX (p))
+INSERT INTO a_geo VALUES (1, ST_SRID(POINT(1,2), 4326), ST_GeomFromText('POLYGON((0 0,1 0,1 1,0 0))'), NULL)
+CREATE TABLE a_times (id INT PRIMARY KEY, a TIME(6), b DATETIME(6), c TIMESTAMP(6) NULL, d YEAR, e DATE)
+INSERT INTO a_times VALUES (1, '-838:59:59', '9999-12-31 23:59:59', '2038-01-19 03:14:07', 1901, '1000-01-01'), (2, '00:00:00.000001', '1000-01-01', '1970-01-01 00:00:01', 2155, NULL)
+ALTER TABLE a_times MODIFY a TIME, MODIFY b DATETIME(3), MODIFY c DATETIME
+INSERT INTO a_times VALUES (3, '01:02:03', '2024-01-01 00:00:00.5', '2024-06-01', 2000, '2024-02-29')
+CREATE TABLE a_enum (id INT PRIMARY KEY, e ENUM('a','b'), s SET('x','y'))
+INSERT INTO a_enum VALUES (1, 'a', 'x,y'), (2, 'b', '')
+ALTER TABLE a_enum MODIFY e ENUM('a','b','c'), MODIFY s SET('x','y','z')
+INSERT INTO a_enum VALUES (3, 'c', 'z')
+ALTER TABLE a_enum MODIFY e ENUM('c','b','a') NOT NULL
+INSERT INTO a_enum VALUES (4, 'c', 'x')
+CREATE TABLE a_signs (id INT PRIMARY KEY, a INT, b BIGINT UNSIGNED, c FLOAT)
+INSERT INTO a_signs VALUES (1, 1, 18446744073709551615, 1.1), (2, 2, 0, 3.3e38)
+ALTER TABLE a_signs MODIFY a INT UNSIGNED
+INSERT INTO a_signs VALUES (3, 4294967295, 1, 0.1)
+ALTER TABLE a_signs MODIFY a BIGINT, MODIFY c DOUBLE, MODIFY b DECIMAL(20)
+INSERT INTO a_signs VALUES (4, -4294967295, 1, 0.1)
+ALTER TABLE a_signs MODIFY a VARCHAR(20)
+INSERT INTO a_signs VALUES (5, 'five', 1, 0.1)
+CREATE TABLE a_bits (id INT PRIMARY KEY, a BIT, b BIT(64), c BINARY(3), d TINYBLOB, e TINYINT(1))
+INSERT INTO a_bits VALUES (1, 1, ~0, 'a', '', 5)
+ALTER TABLE a_bits MODIFY a TINYINT, MODIFY c BINARY(5)
+INSERT INTO a_bits VALUES (2, 2, 0, 'b', NULL, -1)
+
+[type names that need a parser of today]
+CREATE TABLE a_float4 (id INT PRIMARY KEY, f FLOAT4, g FLOAT8)
+INSERT INTO a_float4 VALUES (1, 1.5, 2.5)
+CREATE TABLE {other}.a_links (id INT PRIMARY KEY, url VARCHAR(300))
+INSERT INTO {other}.a_links VALUES (1, 'http://x')
+CREATE TABLE a_urls (id INT PRIMARY KEY, url VARCHAR(300), host INT, user INT, password INT, status INT)
+INSERT INTO a_urls VALUES (1, 'http://y', 1, 2, 3, 4)
+
+[vectors | since 9.0.0]
+CREATE TABLE a_vector (id INT PRIMARY KEY, v VECTOR(3))
+INSERT INTO a_vector VALUES (1, STRING_TO_VECTOR('[1,2,3]'))
+ALTER TABLE a_vector MODIFY v VECTOR(4), ADD w VECTOR
+INSERT INTO a_vector VALUES (2, STRING_TO_VECTOR('[1,2,3,4]'), NULL)
+
+[keys and indexes | brief]
+CREATE TABLE a_keys (a INT, b INT, c VARCHAR(20), d TEXT, FULLTEXT (d) WITH PARSER ngram, KEY (c(5) DESC))
+ALTER TABLE a_keys ADD PRIMARY KEY (a, b)
+INSERT INTO a_keys VALUES (1, 1, 'a', 'aa'), (1, 2, 'b', 'bb')
+CREATE UNIQUE INDEX u ON a_keys (c) COMMENT 'u' INVISIBLE
+ALTER TABLE a_keys RENAME INDEX u TO u2
+ALTER TABLE a_keys ALTER INDEX u2 VISIBLE
+INSERT INTO a_keys VALUES (2, 2, 'c', 'cc')
+ALTER TABLE a_keys DROP PRIMARY KEY, ADD PRIMARY KEY (b, a)
+UPDATE a_keys SET a = a + 10
+DROP INDEX u2 ON a_keys ALGORITHM=INPLACE LOCK=NONE
+DELETE FROM a_keys WHERE b = 1
+CREATE TABLE a_keyless (a INT, b VARCHAR(10))
+INSERT INTO a_keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)
+DELETE FROM a_keyless WHERE a = 1 LIMIT 1
+ALTER TABLE a_keyless ADD id INT AUTO_INCREMENT PRIMARY KEY FIRST
+INSERT INTO a_keyless (a) VALUES (9)
+CREATE TABLE a_unique (a INT NOT NULL UNIQUE, b INT)
+INSERT INTO a_unique VALUES (1, 1), (2, 2)
+ALTER TABLE a_unique DROP INDEX a, ADD UNIQUE KEY ab (a, b), MODIFY b INT NOT NULL
+INSERT INTO a_unique VALUES (1, 2)
+ALTER TABLE a_unique DISABLE KEYS, ENABLE KEYS
+CREATE TABLE a_longkey (k VARCHAR(50) COLLATE utf8mb4_general_ci PRIMARY KEY, v INT)
+INSERT INTO a_longkey VALUES ('Ab', 1), ('b', 2)
+UPDATE a_longkey SET k = 'aB' WHERE k = 'AB'
+
+[constraints | brief]
+CREATE TABLE a_checks (id INT PRIMARY KEY, a INT CHECK (a > 0), CONSTRAINT c1 CHECK (a < 100) NOT ENFORCED)
+INSERT INTO a_checks VALUES (1, 1)
+ALTER TABLE a_checks ADD CONSTRAINT c2 CHECK (id <> 13), ALTER CHECK c1 ENFORCED, DROP CHECK a_checks_chk_1
+INSERT INTO a_checks VALUES (2, -1)
+ALTER TABLE a_checks DROP CONSTRAINT c2, ADD b INT NOT NULL DEFAULT 1 CHECK (b IN (1, 2, 3))
+INSERT INTO a_checks VALUES (13, 1, 2)
+CREATE TABLE a_parent (id INT PRIMARY KEY, v INT)
+CREATE TABLE a_child (id INT PRIMARY KEY, p INT, FOREIGN KEY fk (p) REFERENCES a_parent (id) ON DELETE CASCADE ON UPDATE CASCADE)
+CREATE TABLE a_child2 (id INT PRIMARY KEY, p INT, CONSTRAINT k FOREIGN KEY (p) REFERENCES a_parent (id) ON DELETE SET NULL)
+INSERT INTO a_parent VALUES (1, 1), (2, 2), (3, 3)
+INSERT INTO a_child VALUES (1, 1), (2, 2), (3, 3)
+INSERT INTO a_child2 VALUES (1, 1), (2, 2)
+DELETE FROM a_parent WHERE id = 1
+ALTER TABLE a_child2 DROP FOREIGN KEY k, ADD CONSTRAINT k2 FOREIGN KEY (p) REFERENCES a_parent (id)
+SET foreign_key_checks = 0
+DELETE FROM a_parent WHERE id = 2
+DROP TABLE a_parent
+CREATE TABLE a_parent (id INT PRIMARY KEY, w INT, v INT)
+INSERT INTO a_parent VALUES (2, 20, 200)
+SET foreign_key_checks = 1
+
+[partitions]
+CREATE TABLE a_range (id INT, d DATE, v INT, PRIMARY KEY (id, d)) PARTITION BY RANGE (YEAR(d)) (PARTITION p0 VALUES LESS THAN (2020), PARTITION p1 VALUES LESS THAN (2021), PARTITION pm VALUES LESS THAN MAXVALUE)
+INSERT INTO a_range VALUES (1, '2019-05-05', 1), (2, '2020-05-05', 2), (3, '2025-05-05', 3)
+ALTER TABLE a_range REORGANIZE PARTITION pm INTO (PARTITION p2 VALUES LESS THAN (2026), PARTITION pm VALUES LESS THAN MAXVALUE)
+ALTER TABLE a_range DROP PARTITION p0
+INSERT INTO a_range VALUES (4, '2018-01-01', 4)
+ALTER TABLE a_range TRUNCATE PARTITION p1
+CREATE TABLE a_list (id INT PRIMARY KEY, v INT) PARTITION BY LIST (id) (PARTITION a VALUES IN (1,2), PARTITION b VALUES IN (3,4))
+INSERT INTO a_list VALUES (1, 1), (3, 3)
+ALTER TABLE a_list ADD PARTITION (PARTITION c VALUES IN (5, 6))
+INSERT INTO a_list VALUES (5, 5)
+CREATE TABLE a_exchange (id INT PRIMARY KEY, v INT)
+INSERT INTO a_exchange VALUES (6, 66)
+ALTER TABLE a_list EXCHANGE PARTITION c WITH TABLE a_exchange WITH VALIDATION
+CREATE TABLE a_hash (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 4
+INSERT INTO a_hash VALUES (1, 1), (2, 2), (3, 3)
+ALTER TABLE a_hash COALESCE PARTITION 2
+ALTER TABLE a_hash ADD PARTITION PARTITIONS 1
+ALTER TABLE a_hash REBUILD PARTITION p0, p1
+ALTER TABLE a_hash ANALYZE PARTITION ALL
+ALTER TABLE a_hash OPTIMIZE PARTITION p0
+UPDATE a_hash SET id = id + 100
+ALTER TABLE a_hash REMOVE PARTITIONING
+ALTER TABLE a_hash PARTITION BY KEY () PARTITIONS 3
+INSERT INTO a_hash VALUES (9, 9)
+CREATE TABLE a_columns (a VARCHAR(5), b INT, PRIMARY KEY (a, b)) PARTITION BY RANGE COLUMNS (a, b) SUBPARTITION BY HASH (b) SUBPARTITIONS 2 (PARTITION p0 VALUES LESS THAN ('m', 5), PARTITION p1 VALUES LESS THAN (MAXVALUE, MAXVALUE))
+INSERT INTO a_columns VALUES ('a', 1), ('z', 2)
+ALTER TABLE a_columns TRUNCATE PARTITION ALL
+INSERT INTO a_columns VALUES ('b', 1)
+
+[names of tables]
+CREATE TABLE a_n1 (id INT PRIMARY KEY, v INT)
+INSERT INTO a_n1 VALUES (1, 1)
+RENAME TABLE a_n1 TO a_n2
+INSERT INTO a_n2 VALUES (2, 2)
+ALTER TABLE a_n2 RENAME AS a_n3, ADD w INT
+INSERT INTO a_n3 VALUES (3, 3, 3)
+CREATE TABLE a_n4 LIKE a_n3
+INSERT INTO a_n4 SELECT id + 100, v, w FROM a_n3
+RENAME TABLE a_n3 TO a_tmp, a_n4 TO a_n3, a_tmp TO a_n4
+UPDATE a_n3 SET v = v + 1
+INSERT INTO a_n4 VALUES (50, 50, 50)
+RENAME TABLE a_n4 TO {other}.a_n4
+INSERT INTO {other}.a_n4 VALUES (51, 51, 51)
+RENAME TABLE {other}.a_n4 TO a_n5
+INSERT INTO a_n5 VALUES (52, 52, 52)
+CREATE TABLE `a order` (`select` INT PRIMARY KEY, `a``b` INT, `c.d` INT, `é` INT, `$e` INT)
+INSERT INTO `a order` VALUES (1, 2, 3, 4, 5)
+ALTER TABLE `a order` ADD `from` INT, RENAME COLUMN `c.d` TO `c d`
+INSERT INTO `a order` VALUES (2, 3, 4, 5, 6, 7)
+CREATE TABLE A_Upper (Id INT PRIMARY KEY, VaLue INT)
+INSERT INTO A_Upper VALUES (1, 1)
+ALTER TABLE A_Upper CHANGE VaLue value INT, ADD X INT
+INSERT INTO A_Upper (ID, VALUE, x) VALUES (2, 2, 2)
+
+[copies and drops | brief]
+CREATE TABLE a_u (id INT PRIMARY KEY, a INT, b INT)
+CREATE TABLE a_v (id INT PRIMARY KEY, b INT, a INT)
+INSERT INTO a_u VALUES (1, 10, 20)
+CREATE TABLE IF NOT EXISTS a_u LIKE a_v
+INSERT INTO a_u VALUES (2, 10, 20)
+CREATE TABLE IF NOT EXISTS a_u (id INT, other TEXT)
+INSERT INTO a_u VALUES (3, 10, 20)
+CREATE TABLE a_ctas AS SELECT id, a + b AS total, 'x' AS word FROM a_u
+CREATE TABLE a_ctas2 (PRIMARY KEY (id), extra INT DEFAULT 4) SELECT id, a FROM a_u
+CREATE TABLE a_ctas3 (id INT PRIMARY KEY) REPLACE SELECT 1 AS id, 'b' AS c UNION ALL SELECT 2, 'd'
+INSERT INTO a_ctas2 (id, a) VALUES (10, 11)
+CREATE TABLE IF NOT EXISTS a_ctas2 SELECT 77 AS id
+CREATE TEMPORARY TABLE a_temp (id INT PRIMARY KEY)
+INSERT INTO a_temp VALUES (1)
+CREATE TEMPORARY TABLE a_v (x INT)
+ALTER TABLE a_v ADD y INT
+DROP TEMPORARY TABLE a_v
+INSERT INTO a_v VALUES (1, 2, 3)
+DROP TABLE IF EXISTS a_missing, a_ctas3
+CREATE TABLE a_ctas3 (c VARCHAR(3) PRIMARY KEY, id INT)
+INSERT INTO a_ctas3 VALUES ('k', 1)
+TRUNCATE a_ctas3
+INSERT INTO a_ctas3 VALUES ('l', 2)
+TRUNCATE TABLE a_ctas
+DROP TABLE a_ctas RESTRICT
+CREATE TABLE a_fast (id INT PRIMARY KEY)
+DROP TABLE a_fast
+CREATE TABLE a_fast (id INT PRIMARY KEY, v INT)
+INSERT INTO a_fast VALUES (1, 2)
+
+[latin1 | brief | charset latin1]
+CREATE TABLE b_latin (id INT PRIMARY KEY COMMENT 'größe', t VARCHAR(20) DEFAULT 'ü') COMMENT 'é'
+INSERT INTO b_latin (id) VALUES (1)
+INSERT INTO b_latin VALUES (2, 'ñandú')
+ALTER TABLE b_latin ADD e ENUM('ä','ö') DEFAULT 'ö', ADD `grün` INT DEFAULT 5
+INSERT INTO b_latin (id) VALUES (3)
+CREATE TABLE {other}.b_z (id INT COMMENT 'größe')
+CREATE TABLE `b_maß` (id INT PRIMARY KEY, v INT)
+INSERT INTO `b_maß` VALUES (1, 1)
+
+[gbk | charset gbk]
+CREATE TABLE b_gbk (id INT PRIMARY KEY, t VARCHAR(20) CHARACTER SET gbk COMMENT '誠')
+INSERT INTO b_gbk VALUES (1, '誠信')
+ALTER TABLE b_gbk ADD d VARCHAR(9) DEFAULT '中'
+INSERT INTO b_gbk (id) VALUES (2)
+
+[ANSI_QUOTES | brief]
+SET SESSION sql_mode = 'ANSI_QUOTES'
+CREATE TABLE "b_ansi" ("id" INT PRIMARY KEY, "a""b" INT, "select" VARCHAR(9) DEFAULT 'd') COMMENT '"q"'
+INSERT INTO b_ansi VALUES (1, 2, 'x')
+ALTER TABLE "b_ansi" ADD COLUMN "new one" INT AFTER "id", RENAME COLUMN "select" TO "order"
+INSERT INTO b_ansi VALUES (2, 3, 4, 'y')
+CREATE INDEX "i" ON "b_ansi" ("order")
+RENAME TABLE "b_ansi" TO "b_ansi2"
+INSERT INTO b_ansi2 VALUES (3, 4, 5, 'z')
+CREATE TABLE {other}."b_ansi" ("id" INT)
+CREATE TABLE "b_gone" ("id" INT PRIMARY KEY)
+DROP TABLE "b_gone"
+TRUNCATE TABLE "b_ansi2"
+INSERT INTO b_ansi2 VALUES (9, 4, 5, 'z')
+
+[NO_BACKSLASH_ESCAPES | brief]
+SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'
+CREATE TABLE b_slash (id INT PRIMARY KEY, p VARCHAR(40) DEFAULT 'c:\' COMMENT 'a \', q VARCHAR(9) DEFAULT '\n')
+INSERT INTO b_slash (id) VALUES (1)
+INSERT INTO b_slash VALUES (2, 'd:\', '''')
+ALTER TABLE b_slash ADD r VARCHAR(9) DEFAULT '\\' COMMENT '\'
+INSERT INTO b_slash (id) VALUES (3)
+
+[IGNORE_SPACE and others]
+SET SESSION sql_mode = 'IGNORE_SPACE,REAL_AS_FLOAT,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_AUTO_VALUE_ON_ZERO,NO_UNSIGNED_SUBTRACTION,TIME_TRUNCATE_FRACTIONAL,ALLOW_INVALID_DATES'
+CREATE TABLE b_modes (id INT PRIMARY KEY, r REAL, t VARCHAR(9) DEFAULT (CONCAT ('a', 'b')), c CHAR(5))
+INSERT INTO b_modes (id, r, c) VALUES (1, 1.1, 'a ')
+ALTER TABLE b_modes ADD u INT AS (ABS (id)) STORED
+INSERT INTO b_modes (id, r, c) VALUES (2, 1.25, 'b' || 'c')
+CREATE TABLE b_auto (id INT AUTO_INCREMENT PRIMARY KEY, t DATETIME)
+INSERT INTO b_auto VALUES (0, '2024-02-31'), (NULL, '2024-01-01 10:00:00.9')
+
+[sql_mode = '' | brief]
+SET SESSION sql_mode = ''
+CREATE TABLE b_loose (id INT PRIMARY KEY, n TINYINT NOT NULL, t VARCHAR(3) NOT NULL, d DATE NOT NULL, dt DATETIME, ts TIMESTAMP)
+INSERT INTO b_loose (id) VALUES (1)
+INSERT INTO b_loose VALUES (2, 999, 'toolong', '0000-00-00', '2024-00-00', '0000-00-00')
+INSERT INTO b_loose VALUES (3, -999, 'ok', '2024-13-45', '0000-00-00 00:00:00', '2024-06-01 12:00:00')
+UPDATE b_loose SET n = NULL, t = NULL
+ALTER TABLE b_loose MODIFY t VARCHAR(1) NOT NULL, MODIFY d DATE
+INSERT INTO b_loose (id, n) VALUES (4, 'x')
+ALTER TABLE b_loose MODIFY n SMALLINT UNSIGNED
+INSERT INTO b_loose (id, n) VALUES (5, 65535)
+
+[other time zone | brief]
+SET SESSION time_zone = '+05:45'
+CREATE TABLE b_zone (id INT PRIMARY KEY, ts TIMESTAMP(3) NULL, dt DATETIME, d TIMESTAMP DEFAULT '2024-06-01 12:00:00')
+INSERT INTO b_zone (id, ts, dt) VALUES (1, '2026-11-01 01:30:00', '2026-11-01 01:30:00')
+SET SESSION time_zone = '-11:30'
+INSERT INTO b_zone (id, ts, dt) VALUES (2, '2026-11-01 01:30:00', NOW())
+ALTER TABLE b_zone ADD ts2 TIMESTAMP NOT NULL DEFAULT '2024-01-01 00:00:00'
+INSERT INTO b_zone (id) VALUES (3)
+ALTER TABLE b_zone MODIFY dt TIMESTAMP NULL
+INSERT INTO b_zone (id, dt) VALUES (4, '2024-03-01 00:00:00')
+
+[explicit_defaults_for_timestamp=OFF]
+SET SESSION explicit_defaults_for_timestamp = OFF
+SET SESSION sql_mode = ''
+CREATE TABLE b_stamps (id INT PRIMARY KEY, a TIMESTAMP, b TIMESTAMP, c TIMESTAMP NULL)
+INSERT INTO b_stamps (id) VALUES (1)
+INSERT INTO b_stamps VALUES (2, NULL, NULL, NULL)
+ALTER TABLE b_stamps ADD d TIMESTAMP
+INSERT INTO b_stamps (id, a, d) VALUES (3, NULL, NULL)
+
+[partial JSON]
+SET SESSION binlog_row_value_options = 'PARTIAL_JSON'
+CREATE TABLE b_partial (id INT PRIMARY KEY, j JSON)
+INSERT INTO b_partial VALUES (1, JSON_OBJECT('a', REPEAT('x', 500), 'b', 2)), (2, '[1, 2, 3]')
+UPDATE b_partial SET j = JSON_SET(j, '$.b', 3) WHERE id = 1
+CREATE TABLE b_plain (id INT PRIMARY KEY, v INT)
+INSERT INTO b_plain VALUES (1, 1), (2, 2)
+UPDATE b_plain SET v = v + 1
+
+[NOBLOB images]
+SET SESSION binlog_row_image = 'NOBLOB'
+CREATE TABLE b_noblob (id INT PRIMARY KEY, t TEXT, v INT)
+INSERT INTO b_noblob VALUES (1, 'text', 1), (2, 'more', 2)
+UPDATE b_noblob SET v = v + 1
+
+[MINIMAL images]
+SET SESSION binlog_row_image = 'MINIMAL'
+CREATE TABLE b_minimal (id INT PRIMARY KEY, t TEXT, v INT)
+INSERT INTO b_minimal VALUES (1, 'text', 1), (2, 'more', 2)
+UPDATE b_minimal SET v = v + 1 WHERE id = 1
+DELETE FROM b_minimal WHERE id = 2
+
+[statements in the binlog | brief]
+SET SESSION binlog_rows_query_log_events = ON
+CREATE TABLE b_rows_query (id INT PRIMARY KEY /* c1 */, v INT -- c2
+    , w INT # c3
+    )
+/* DROP TABLE b_rows_query; */ INSERT INTO b_rows_query VALUES (1, 2, 3)
+ALTER TABLE b_rows_query /*!50100 ADD x INT */ /*!99999 ADD y INT */
+INSERT INTO b_rows_query VALUES (2, 3, 4, 5)
+/*!40101 ALTER TABLE b_rows_query ADD z INT DEFAULT 6 */
+INSERT /*+ SET_VAR(sort_buffer_size=262144) */ INTO b_rows_query (id) VALUES (3)
+ALTER	TABLE
+    b_rows_query
+    ADD	last_one INT
+INSERT INTO b_rows_query (id, last_one) VALUES (4, 4)
+CREATE /* TEMPORARY */ TABLE b_commented (id INT PRIMARY KEY, t VARCHAR(40) DEFAULT 'a;b -- c /* d' COMMENT 'x;)')
+INSERT INTO b_commented (id) VALUES (1)
+/*!50100 CREATE TABLE b_versioned (id INT PRIMARY KEY, v INT) */
+INSERT INTO b_versioned VALUES (1, 2)
+
+[generated invisible keys | since 8.0.30]
+SET SESSION sql_generate_invisible_primary_key = ON
+CREATE TABLE b_gipk (a INT, b INT)
+INSERT INTO b_gipk VALUES (1, 2), (3, 4)
+ALTER TABLE b_gipk MODIFY b INT FIRST
+INSERT INTO b_gipk VALUES (5, 6)
+UPDATE b_gipk SET b = b + 1 WHERE a = 1
+CREATE TABLE b_gipk2 AS SELECT 1 AS x
+INSERT INTO b_gipk2 VALUES (2)
+SET SESSION show_gipk_in_create_table_and_information_schema = OFF
+CREATE TABLE b_gipk3 (a INT)
+INSERT INTO b_gipk3 VALUES (7)
+
+[storage]
+SET SESSION innodb_strict_mode = 0
+SET SESSION sql_mode = ''
+CREATE TABLESPACE b_space_{db} ADD DATAFILE 'b_space_{db}.ibd' ENGINE=InnoDB
+CREATE TABLE b_stored (id INT PRIMARY KEY, v INT) TABLESPACE b_space_{db} ROW_FORMAT=DYNAMIC STATS_PERSISTENT=1
+INSERT INTO b_stored VALUES (1, 1)
+ALTER TABLE b_stored TABLESPACE innodb_file_per_table
+INSERT INTO b_stored VALUES (2, 2)
+DROP TABLESPACE b_space_{db}
+CREATE TABLE b_compressed (id INT PRIMARY KEY, t TEXT) ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8
+INSERT INTO b_compressed VALUES (1, REPEAT('a', 2000))
+ALTER TABLE b_compressed ROW_FORMAT=COMPACT, COMPRESSION='zlib'
+INSERT INTO b_compressed VALUES (2, 'b')
+CREATE TABLE b_wide (id INT PRIMARY KEY, t VARCHAR(60000) CHARACTER SET latin1, u VARCHAR(100000))
+INSERT INTO b_wide VALUES (1, 'w', REPEAT('é', 30000))
+CREATE TABLE b_myisam (id INT PRIMARY KEY, v INT) ENGINE=MyISAM DELAY_KEY_WRITE=1 MAX_ROWS=10 CHECKSUM=1
+INSERT INTO b_myisam VALUES (1, 1), (2, 2)
+ALTER TABLE b_myisam ENGINE=InnoDB
+INSERT INTO b_myisam VALUES (3, 3)
+CREATE TABLE b_memory (id INT PRIMARY KEY, v INT) ENGINE=MEMORY
+INSERT INTO b_memory VALUES (1, 1)
+CREATE TABLE b_csv (id INT NOT NULL, v VARCHAR(9) NOT NULL) ENGINE=CSV
+INSERT INTO b_csv VALUES (1, 'a')
+CREATE TABLE b_archive (id INT, v VARCHAR(9)) ENGINE=ARCHIVE
+INSERT INTO b_archive VALUES (1, 'a'), (1, 'a')
+
+[programs | brief]
+CREATE TABLE b_orders (id INT AUTO_INCREMENT PRIMARY KEY, v INT)
+CREATE TABLE b_log (id INT AUTO_INCREMENT PRIMARY KEY, txt VARCHAR(100))
+CREATE OR REPLACE ALGORITHM=MERGE SQL SECURITY INVOKER VIEW b_view AS SELECT id, v FROM b_orders WITH CHECK OPTION
+INSERT INTO b_view (v) VALUES (5)
+CREATE TRIGGER b_trigger AFTER INSERT ON b_orders FOR EACH ROW INSERT INTO b_log (txt) VALUES (CONCAT('DROP TABLE b_orders; new ', NEW.v))
+INSERT INTO b_orders (v) VALUES (6), (7)
+CREATE PROCEDURE b_fill(IN n INT) BEGIN DECLARE i INT DEFAULT 0; WHILE i < n DO INSERT INTO b_orders (v) VALUES (i); SET i = i + 1; END WHILE; CREATE TABLE IF NOT EXISTS b_made (id INT PRIMARY KEY, s VARCHAR(9) DEFAULT 'a;b'); INSERT IGNORE INTO b_made (id) VALUES (n); ALTER TABLE b_made ADD COLUMN x INT DEFAULT 4; END
+CALL b_fill(3)
+INSERT INTO b_made (id) VALUES (77)
+CREATE FUNCTION b_double(n INT) RETURNS INT DETERMINISTIC NO SQL RETURN n * 2
+UPDATE b_orders SET v = b_double(v)
+ALTER PROCEDURE b_fill COMMENT 'ALTER TABLE b_orders DROP v'
+CREATE EVENT b_event ON SCHEDULE EVERY 1 DAY DISABLE DO DELETE FROM b_orders
+ALTER EVENT b_event RENAME TO b_event2
+DROP EVENT b_event2
+DROP TRIGGER b_trigger
+ALTER VIEW b_view AS SELECT v FROM b_orders
+DROP VIEW b_view
+DROP FUNCTION b_double
+DROP PROCEDURE IF EXISTS b_fill
+PREPARE p FROM 'ALTER TABLE b_orders ADD COLUMN prepared INT DEFAULT 3'
+EXECUTE p
+DEALLOCATE PREPARE p
+INSERT INTO b_orders (v) VALUES (100)
+
+[administration]
+CREATE TABLE b_admin (id INT PRIMARY KEY, v INT, KEY (v))
+INSERT INTO b_admin VALUES (1, 1), (2, 2)
+CREATE USER 'b_{db}'@'localhost' IDENTIFIED BY 'Se;cret''1' COMMENT 'x'
+CREATE ROLE 'b_role_{db}'
+GRANT SELECT (id), UPDATE ON {db}.b_admin TO 'b_{db}'@'localhost' WITH GRANT OPTION
+GRANT 'b_role_{db}' TO 'b_{db}'@'localhost'
+SET DEFAULT ROLE ALL TO 'b_{db}'@'localhost'
+ALTER USER 'b_{db}'@'localhost' ACCOUNT LOCK PASSWORD EXPIRE NEVER
+REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'b_{db}'@'localhost'
+RENAME USER 'b_{db}'@'localhost' TO 'b2_{db}'@'localhost'
+DROP USER IF EXISTS 'b2_{db}'@'localhost'
+DROP ROLE 'b_role_{db}'
+ANALYZE TABLE b_admin
+ANALYZE TABLE b_admin UPDATE HISTOGRAM ON v WITH 4 BUCKETS
+OPTIMIZE TABLE b_admin
+CHECK TABLE b_admin EXTENDED
+CHECKSUM TABLE b_admin
+REPAIR TABLE b_admin
+FLUSH TABLES b_admin WITH READ LOCK
+UNLOCK TABLES
+FLUSH BINARY LOGS
+FLUSH PRIVILEGES
+LOCK TABLES b_admin WRITE
+ALTER TABLE b_admin ADD w INT DEFAULT 8
+INSERT INTO b_admin (id) VALUES (3)
+UNLOCK TABLES
+CREATE SERVER b_server_{db} FOREIGN DATA WRAPPER mysql OPTIONS (HOST 'localhost', DATABASE 'x')
+DROP SERVER b_server_{db}
+CREATE DATABASE {other}_2 DEFAULT CHARACTER SET latin1
+CREATE TABLE {other}_2.t (id INT PRIMARY KEY, v TEXT)
+INSERT INTO {other}_2.t VALUES (1, 'ü')
+USE {other}_2
+ALTER TABLE {db}.b_admin ADD from_elsewhere VARCHAR(9) DEFAULT 'e'
+INSERT INTO {db}.b_admin (id) VALUES (4)
+CREATE TABLE {db}.b_elsewhere (id INT PRIMARY KEY, t VARCHAR(9))
+INSERT INTO {db}.b_elsewhere VALUES (1, 'ü')
+DROP DATABASE {other}_2
+CREATE TABLE {db}.b_nowhere (id INT PRIMARY KEY)
+INSERT INTO {db}.b_nowhere VALUES (1)
+
+[transactions]
+CREATE TABLE b_xa (id INT PRIMARY KEY, v INT)
+XA START 'b_{db}1'
+INSERT INTO b_xa VALUES (1, 1)
+XA END 'b_{db}1'
+XA PREPARE 'b_{db}1'
+XA COMMIT 'b_{db}1'
+XA START 'b_{db}2'
+INSERT INTO b_xa VALUES (2, 2)
+XA END 'b_{db}2'
+XA PREPARE 'b_{db}2'
+XA ROLLBACK 'b_{db}2'
+XA START 'b_{db}3'
+INSERT INTO b_xa VALUES (3, 3)
+XA END 'b_{db}3'
+XA COMMIT 'b_{db}3' ONE PHASE
+START TRANSACTION WITH CONSISTENT SNAPSHOT
+INSERT INTO b_xa VALUES (4, 4)
+SAVEPOINT s1
+INSERT INTO b_xa VALUES (5, 5)
+ROLLBACK TO SAVEPOINT s1
+INSERT INTO b_xa VALUES (6, 6)
+COMMIT AND CHAIN
+UPDATE b_xa SET v = 60 WHERE id = 6
+ALTER TABLE b_xa ADD w INT
+INSERT INTO b_xa VALUES (7, 7, 7)
+ROLLBACK
+SET SESSION autocommit = 0
+INSERT INTO b_xa VALUES (8, 8, 8)
+ALTER TABLE b_xa DROP v
+INSERT INTO b_xa VALUES (9, 9)
+COMMIT
+
+[changes of rows]
+CREATE TABLE b_dml (id INT PRIMARY KEY, v INT, t VARCHAR(9) UNIQUE)
+CREATE TABLE b_dml2 (id INT PRIMARY KEY, v INT)
+INSERT INTO b_dml VALUES (1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c')
+INSERT INTO b_dml2 SELECT id, v FROM b_dml
+REPLACE INTO b_dml VALUES (1, 10, 'c')
+INSERT INTO b_dml VALUES (2, 5, 'x') ON DUPLICATE KEY UPDATE v = v + 100, id = 20
+INSERT IGNORE INTO b_dml VALUES (20, 0, 'z'), (21, 0, 'y')
+UPDATE b_dml a JOIN b_dml2 b ON a.id = b.id SET a.v = 7, b.v = 8
+DELETE a, b FROM b_dml a JOIN b_dml2 b USING (id) WHERE a.id = 1
+UPDATE b_dml SET id = id + 1 ORDER BY id DESC
+DELETE FROM b_dml2 ORDER BY id LIMIT 1
+INSERT INTO b_dml2 WITH RECURSIVE s AS (SELECT 100 n UNION ALL SELECT n + 1 FROM s WHERE n < 400) SELECT n, n FROM s
+INSERT INTO b_dml SET id = 50, v = 5
+UPDATE b_dml2 SET v = NULL WHERE id % 3 = 0
+DELETE FROM b_dml2 WHERE id % 7 = 0
+DO SLEEP(0)
+CREATE TABLE b_loaded (id INT PRIMARY KEY, a VARCHAR(9), b INT DEFAULT 4)
+INSERT INTO b_loaded (id, a) SELECT id, CONCAT('r', id) FROM b_dml2
+SET SESSION binlog_format = 'STATEMENT'
+CREATE TABLE b_statement (id INT PRIMARY KEY, v INT)
+INSERT INTO b_statement VALUES (1, 1), (2, 2)
+UPDATE b_statement SET v = v * 2
+SET SESSION binlog_format = 'MIXED'
+INSERT INTO b_statement VALUES (3, 3)
+SET SESSION binlog_format = 'ROW'
+INSERT INTO b_statement VALUES (4, 4)
