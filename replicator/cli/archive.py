@@ -65,6 +65,13 @@ def record(  # noqa: PLR0917 - typer calls it, by name
     segment_time: Annotated[
         str, typer.Option("--segment-time", metavar="TIME", help="Complete a segment after this time.")
     ] = "5 minutes",
+    with_rows: Annotated[
+        bool,
+        typer.Option(
+            "--with-rows",
+            help="Also read the rows from MySQL of tables that the topics lack the first rows of.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy topics or binary logs into an event archive.
@@ -73,6 +80,10 @@ def record(  # noqa: PLR0917 - typer calls it, by name
     retention, and `replicator replay` applies it like the topics themselves. It contains the events as the
     connector wrote them: columns that are masked in the lake are not masked there. Recording continues at the end
     of the archive, also after SIGKILL. Without --until-caught-up it follows the topics until Ctrl-C or SIGTERM.
+
+    The topics have the changes of a table, and its first rows only if the connector has read them, or if the table was
+    created later. With --with-rows, a temporary connector reads the rows of all other tables at one position, so that
+    a replay needs nothing but the archive. It needs log.connect_url, and room in Kafka for these rows.
 
     With --binlog or --from-server, the events come from MySQL's binary logs: a temporary MySQL server serves the
     files to Debezium. --definitions names a file from `mysqldump --no-data` with the tables that were created
@@ -85,6 +96,7 @@ def record(  # noqa: PLR0917 - typer calls it, by name
     \b
     Examples:
       replicator record -c shop.toml --to shop-archive --until-caught-up
+      replicator record -c shop.toml --to shop-archive --with-rows --until-caught-up
       replicator record -c shop.toml --to s3://backups/shop --segment-time "15 minutes"
       replicator record -c shop.toml --to history --binlog mysql-bin.0000*
       replicator record -c shop.toml --to history --from-server --definitions shop.sql
@@ -103,6 +115,8 @@ def record(  # noqa: PLR0917 - typer calls it, by name
         raise UsageError(str(error), "see: replicator record --help") from error
     if binlog and from_server:
         raise UsageError("--from-server fetches the files itself", "omit --binlog")
+    if with_rows and (binlog or from_server):
+        raise UsageError("binary logs have no rows from before them", "omit --with-rows")
     if binlog or from_server:
         from replicator.cli.binlog import import_files
         from replicator.operations.binlog.request import ImportRequest
@@ -135,6 +149,7 @@ def record(  # noqa: PLR0917 - typer calls it, by name
             stop=stop,
             times=RecordTimes(segment=seconds),
             segment_bytes=size,
+            with_rows=with_rows,
         )
     if as_json:
         print_json({"events": done.events, "bytes": done.bytes, "remaining": done.remaining})

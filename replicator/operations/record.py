@@ -13,10 +13,17 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from replicator.config import Config, KafkaLog
 from replicator.errors import ArchiveError, ConfigError, DataLossError, DecodeError, ReplicatorError
 from replicator.model.document import parse_json
+from replicator.operations.record_rows import (
+    RowsConnector,
+    archived_rows,
+    await_main_connector,
+    lacking_tables,
+)
 from replicator.sources.archive.format import Encoding, Event, Manifest, PartitionKey
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import Storage, open_storage
 from replicator.sources.archive.writer import MAX_BYTES, ArchiveWriter
+from replicator.sources.connector_settings import kafka_log
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_errors import kafka_errors, translated
 from replicator.sources.schema_registry import Registry, writer_id
@@ -81,6 +88,7 @@ def record(
     times: RecordTimes = _TIMES,
     segment_bytes: int = MAX_BYTES,
     rewritten: RewrittenTopics | None = None,
+    with_rows: bool = False,
 ) -> RecordProgress:
     """Append the events of the mirror's topics to the archive at `to`, a folder or a URL, from the archive's end.
 
@@ -90,8 +98,11 @@ def record(
     or after `times.segment` seconds. If the process is killed, the next one reads the events of incomplete segments
     again. The archive has the ids of the topics, which must not have been recreated, unless they are `rewritten`.
 
+    With `with_rows`, the archive first gets the rows of the tables that it does not have from their beginning.
+
     Raises:
         ConfigError: the configuration names an archive as its log, or no topic has the prefix.
+        ConnectError: the rows cannot be read.
         LogUnavailable: the broker or the schema registry cannot be reached or refuses the request.
         DataLossError: the broker no longer has the events after the archive's end, or a topic was recreated.
         ArchiveError: the archive cannot be written, another process is writing it, or it has events that `rewritten`
@@ -100,6 +111,11 @@ def record(
     if not isinstance(config.log, KafkaLog):
         raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
     storage = open_storage(to, config.lake.catalog_options)
+    stop, show = stop or threading.Event(), on_progress or (lambda _: None)
+    if with_rows:
+        before = record(config, to, until_caught_up=True, on_progress=on_progress, stop=stop, times=times)
+        _record_rows(config, storage, stop, times, segment_bytes)
+        show(before)
     # Of tables from before binary logs, only the definition is known.
     reads_rows = rewritten is None and not config.reads_new_tables
     with _Source(config.log, find_manifest(storage), times, rewritten) as source:
@@ -108,10 +124,36 @@ def record(
                 f"no topic of {config.log.bootstrap_servers} starts with {config.log.topic_prefix!r}",
                 "Check log.topic_prefix, and that the connector is running.",
             )
-        recorder = _Recorder(
-            source, config.log, storage, times, segment_bytes, on_progress or (lambda _: None), reads_rows
-        )
-        return recorder.run(until_caught_up, stop or threading.Event())
+        recorder = _Recorder(source, config.log, storage, times, segment_bytes, show, reads_rows)
+        return recorder.run(until_caught_up, stop)
+
+
+def _record_rows(
+    config: Config, archive: Storage, stop: threading.Event, times: RecordTimes, segment_bytes: int
+) -> None:
+    """Append the rows of the tables that the archive does not have from their beginning, and the events up to them."""
+    log = kafka_log(config)
+    tables = [] if stop.is_set() else lacking_tables(config, archive)
+    if not tables:
+        return
+    _log.info("reading the rows of %d tables", len(tables))
+    connector = RowsConnector(config)
+    with connector.sent(tables, stop.is_set) as at:
+        if at is None:
+            return
+        with _Source(connector.log, find_manifest(archive), times, None) as source:
+            recorder = _Recorder(source, log, archive, times, segment_bytes, lambda _: None, False)
+            recorder.run(True, stop)
+    await_main_connector(config, at, stop.is_set)
+    if stop.is_set():
+        return
+    record(
+        config, archive.location, until_caught_up=True, stop=stop, times=times, segment_bytes=segment_bytes
+    )
+    if stop.is_set() or (manifest := find_manifest(archive)) is None:
+        return
+    with ArchiveWriter(archive, topic_prefix=log.topic_prefix, encoding=manifest.encoding) as writer:
+        writer.add_rows(archived_rows(config, connector.log.topic_prefix, tables, at))
 
 
 def recorded_topics(names: Iterable[str], prefix: str) -> list[str]:

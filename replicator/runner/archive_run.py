@@ -11,6 +11,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.patterns import matches
 from replicator.model.replay_range import OffsetMoment, ReplayRange
 from replicator.model.table import TableId
+from replicator.runner.archive_rows import begin_with_rows
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.table_renames import TableRenames
 from replicator.sources.archive import open_storage
@@ -101,7 +102,8 @@ def check_range(
 ) -> None:
     """Check that the lake has everything from before the range, and that every pattern selects a table.
 
-    With `allow_gap`, tables that the lake does not have begin at the range.
+    Tables of which neither the lake nor the archive has the rows from before the range are paused. With `allow_gap`,
+    they begin at the range.
 
     Raises:
         UsageError: a pattern selects no mirrored table of the archive.
@@ -132,6 +134,9 @@ def check_range(
     if refused := [topic for topic in sorted(missing) if not (wanted.allow_gap and topic in new)]:
         raise _gap([tables.table_of(topic) for topic in refused], all_new=new.issuperset(refused))
     log.begin_at({key: start for key, start in starts.items() if key[0] in missing})
+    begin_with_rows(scheduler, log, wanted)
+    if not wanted.allow_gap:
+        _refuse_partial(scheduler, log)
 
 
 def _listed(tables: Sequence[TableId]) -> str:
@@ -147,7 +152,7 @@ def _gap(tables: Sequence[TableId], *, all_new: bool) -> CheckFailed:
     return CheckFailed(f"the lake lacks events from before the range, of {names}; nothing was applied", hint)
 
 
-def refuse_partial(scheduler: Scheduler, log: ArchiveChangeLog) -> None:
+def _refuse_partial(scheduler: Scheduler, log: ArchiveChangeLog) -> None:
     """Pause the tables of which the lake has nothing, and the archive only the changes from some moment on.
 
     If it is unknown whether rows are missing, that is logged.

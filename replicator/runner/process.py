@@ -15,7 +15,6 @@ from replicator.runner.archive_run import (
     check_range,
     limit_archive,
     open_archive,
-    refuse_partial,
 )
 from replicator.runner.build import start_binlog_watch
 from replicator.runner.connector_watch import watching
@@ -125,14 +124,11 @@ def replay(
         CheckFailed: the lake lacks events from before the wanted part.
         UsageError: the archive has no such part.
     """
-    log = open_archive(config, archive)
+    log, wanted = open_archive(config, archive), wanted or ReplayRange()
     with contextlib.closing(log):
-        starts = {} if wanted is None else limit_archive(log, wanted)
-        with _started(config, log, on_batch, () if wanted is None else wanted.tables) as scheduler:
-            if wanted is not None:
-                check_range(scheduler, log, wanted, starts)
-            if wanted is None or not wanted.allow_gap:
-                refuse_partial(scheduler, log)
+        starts = limit_archive(log, wanted)
+        with _started(config, log, on_batch, wanted.tables) as scheduler:
+            check_range(scheduler, log, wanted, starts)
             apply_archive(scheduler, on_progress)
         return scheduler.summary()
 

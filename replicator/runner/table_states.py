@@ -101,9 +101,10 @@ class TableStates:
 
     def mirrored(self, offsets: Offsets) -> dict[str, Mapping[int, int]]:
         """Return the topics of mirrored tables, with their offsets."""
-        return {t: ps for t, ps in offsets.items() if self._includes(self.table_of(t))}
+        return {t: ps for t, ps in offsets.items() if self.includes(self.table_of(t))}
 
-    def _includes(self, table: TableId) -> bool:
+    def includes(self, table: TableId) -> bool:
+        """Return whether the table is one of the mirror's that were chosen."""
         if table not in self._included:
             self._included[table] = self._context.config.includes(str(table))
         return self._included[table] and (not self._only or self._is_chosen(table))

@@ -96,6 +96,16 @@ class KafkaAdmin:
         options = {"isolation_level": IsolationLevel.READ_COMMITTED} if committed else {}
         return self._offsets(partitions, OffsetSpec.latest(), **options)
 
+    def delete_topics(self, topics: Collection[str]) -> None:
+        """Delete topics; do nothing if there are none."""
+        if not topics:
+            return
+        with self._errors():
+            for answer in self._client.delete_topics(
+                list(topics), request_timeout=self._timeout_s, operation_timeout=self._timeout_s
+            ).values():
+                answer.result()
+
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of `topics` that have a value, defaults included."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]

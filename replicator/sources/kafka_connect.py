@@ -107,6 +107,18 @@ class KafkaConnect:
                     return Connector(self._state(name, connector.get("status", {})), options)
             return None
 
+    def names(self) -> list[str]:
+        """Return the names of all connectors."""
+        with self._understood():
+            return sorted(self._ask("GET", "/connectors"))
+
+    def delete(self, name: str) -> None:
+        """Stop a connector, wait until it has stopped, and remove it with its offsets."""
+        self.stop(name)
+        self.await_stopped(name)
+        self._once_stopped("DELETE", f"/connectors/{name}/offsets")
+        self._ask("DELETE", f"/connectors/{name}")
+
     def state(self, name: str) -> ConnectorState | None:
         """Return the state of a connector; None if no connector has this name."""
         with self._understood():

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+import requests
 
-from tests.e2e.test_replay import other_lake, run
+from tests.e2e.test_replay import archive_all, other_lake, run
 from tests.support.mirror import HEALING_MIRROR, START_S, Comparison, MirrorProcess
 from tests.support.mirrored_database import MirroredDatabaseBuilder
 
@@ -48,3 +49,46 @@ def test_replay_refuses_the_table_whose_first_rows_the_archive_lacks_and_run_rea
     next_step.start()
     assert next_step.wait(START_S) == 0, next_step.tail()
     assert Comparison.of(mirrored.database, new).differences() == {}
+
+
+def test_archive_with_rows_restores_every_table_without_the_source(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    prepare = [
+        "CREATE TABLE empty_one (id INT PRIMARY KEY)",
+        "CREATE TABLE quiet (id INT PRIMARY KEY, d DECIMAL(10,2), t TEXT, b VARBINARY(9), j JSON, ts TIMESTAMP(3))",
+        "INSERT INTO quiet VALUES (1, 1.50, 'é中🦊', x'00FF', '[1]', '2024-02-29 12:00:00.5')",
+        "CREATE TABLE keyless (a INT, b TEXT)",
+        "INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)",
+    ]
+    mirrored = mirror_database(tables=3, extra=HEALING_MIRROR, prepare=prepare)
+    archive, new = mirrored.folder / "archive", other_lake(mirrored, "new")
+    with mirrored.writers(1, 2):
+        run("record", "-c", mirrored.config, "--to", archive, "--until-caught-up")
+        run("record", "-c", mirrored.config, "--to", archive, "--with-rows", "--until-caught-up")
+        mirrored.database.execute(
+            "DELETE FROM keyless WHERE a = 1 LIMIT 1",
+            "ALTER TABLE t00 ADD late INT DEFAULT 7",
+            "CREATE TABLE young (id INT PRIMARY KEY)",
+            "INSERT INTO young VALUES (1)",
+        )
+    archive_all(mirrored, archive)
+    shown = json.loads(run("archive", "--from", archive, "--verify", "--json"))
+    assert shown["problems"] == []
+    assert {part["beginning"] for part in shown["partitions"] if part["beginning"]} == {"whole"}
+    mirrored.database.execute("CREATE TABLE spare LIKE t00")
+    run("replay", "-c", new, "--from", archive)
+    comparison = Comparison.of(mirrored.database, new)
+    assert comparison.differences(besides=("spare",)) == {}
+    comparison.assert_changelogs(besides=("keyless", "empty_one", "spare"))
+    assert run("replay", "-c", new, "--from", archive).splitlines()[-1].startswith("0 events in 0 batches")
+    # The mirror continues from Kafka, and reads only what the archive does not have.
+    mirrored.database.execute("UPDATE t01 SET number = 6", "INSERT INTO quiet (id) VALUES (2)")
+    mirror = MirrorProcess(new, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert comparison.differences() == {}
+    read = {line["table"].rpartition(".")[2] for line in mirror.lines() if line["event"] == "re-read done"}
+    assert read == {"spare"}
+    names = requests.get(f"{mirrored.database.endpoints.connect_url}/connectors", timeout=30).json()
+    assert not [name for name in names if name.startswith(f"{mirrored.database.prefix}-rows")]

@@ -165,15 +165,23 @@ def test_replay_with_a_gap_begins_only_tables_that_are_new(lake: LakeHarness) ->
     assert [r["id"] for r in lake.rows("orders", "shop_changes")] == [4, 5]
 
 
-def test_replay_of_an_archive_without_the_beginning_of_new_tables_warns(lake: LakeHarness) -> None:
+def test_replay_pauses_the_new_table_whose_beginning_the_archive_lacks(lake: LakeHarness) -> None:
     lake.write([DEFINITION])
     with ArchiveWriter(lake.folder / "archive", topic_prefix="shop", encoding="json") as writer:
         writer.append(_event(7, created(1).value))
+    paused = replay(lake).paused
+    assert list(paused) == ["shop.orders"]
+    assert paused["shop.orders"].startswith("the archive does not have shop.orders from its beginning")
+    assert replay(lake, allow_gap=True).paused == {}
+    assert lake_tables(lake) == {"orders"}
+    assert replay(lake).paused == {}, "the lake has it up to the archive's beginning"
+
+
+def test_replay_says_that_it_does_not_know_whether_rows_are_missing(lake: LakeHarness) -> None:
+    lake.write([created(1)])
     with captured_logs() as logged:
         replay(lake)
-    assert [line["tables"] for line in logged if "first events of new tables" in line["event"]] == [
-        "shop.orders"
-    ]
+    assert [line["tables"] for line in logged if "does not tell" in line["event"]] == ["shop.orders"]
 
 
 def _event(offset: int, value: bytes | None) -> Event:

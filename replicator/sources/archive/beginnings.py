@@ -61,6 +61,8 @@ class Beginnings:
 
     def of(self, topic: str) -> Beginning:
         """Return whether the archive has a table's topic, and the rows from before it. Raises ArchiveError."""
+        if topic in self._reader.manifest.rows:
+            return Beginning.WHOLE
         if topic not in self._found:
             self._found[topic] = self._of(topic, _MOST_RENAMES)
         return self._found[topic]

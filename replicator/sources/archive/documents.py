@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar, cast
@@ -10,6 +11,7 @@ from replicator.errors import ArchiveError, DecodeError
 from replicator.model.document import parse_json
 from replicator.model.position import binlog_number
 from replicator.sources.archive.format import (
+    ArchivedRows,
     Encoding,
     FileEntry,
     FileRef,
@@ -68,6 +70,8 @@ def manifest_json(manifest: Manifest) -> str:
         document["partition_counts"] = dict(sorted(manifest.partition_counts.items()))
     if manifest.connector_reads_rows is not None:
         document["connector_reads_rows"] = manifest.connector_reads_rows
+    if manifest.rows:
+        document["rows"] = {topic: asdict(rows) for topic, rows in sorted(manifest.rows.items())}
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -141,6 +145,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
             topic: _number(count) for topic, count in document.get("partition_counts", {}).items()
         },
         connector_reads_rows=_flag(document.get("connector_reads_rows")),
+        rows={topic: _rows(value) for topic, value in document.get("rows", {}).items()},
     )
     for entry in found.files:
         for segment in entry.segments:
@@ -247,6 +252,14 @@ def _partition(value: dict[str, Any]) -> PartitionEntry:
     if not entry.first <= entry.last < entry.end:
         raise ValueError("a partition ends before its last event")
     return entry
+
+
+def _rows(value: dict[str, Any]) -> ArchivedRows:
+    database, table, topic = (_text(value[name]) for name in ("database", "table", "topic"))
+    file, pos = _place([value["file"], value["pos"]])
+    return ArchivedRows(
+        database, table, topic, file, pos, _number(value["server_id"]), _number(value["ts_ms"])
+    )
 
 
 def _ref_json(ref: FileRef) -> dict[str, Any]:

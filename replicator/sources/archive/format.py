@@ -148,6 +148,27 @@ class PartitionEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedRows:
+    """The rows that a table had at one position of the source, which no event of its topic has.
+
+    Attributes:
+        database, table: the source table.
+        topic: the topic of the rows in the archive; it has no events if there were no rows.
+        file, pos: the position. The archive has all events of the table up to it, and from it on.
+        server_id: the server's id.
+        ts_ms: the source's time after that, milliseconds since the epoch.
+    """
+
+    database: str
+    table: str
+    topic: str
+    file: str
+    pos: int
+    server_id: int
+    ts_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The manifest of an archive.
 
@@ -175,6 +196,7 @@ class Manifest:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     connector_reads_rows: bool | None = None
+    rows: Mapping[str, ArchivedRows] = field(default_factory=dict)
 
     @property
     def events(self) -> int:

@@ -16,6 +16,7 @@ from replicator.sources.archive.documents import manifest_json, page_json, parse
 from replicator.sources.archive.format import (
     EVENT_SCHEMA,
     MANIFEST_NAME,
+    ArchivedRows,
     Encoding,
     Event,
     FileEntry,
@@ -72,6 +73,7 @@ class ArchiveWriter:
         self._schemas: dict[int, str] = {}
         self._topic_ids: dict[str, str] = {}
         self._partition_counts: dict[str, int] = {}
+        self._rows: dict[str, ArchivedRows] = {}
         self._positions = PositionReader(self._schema)
         self._text: str | None = None
         """The manifest as it is in the archive; None if there is none."""
@@ -141,6 +143,10 @@ class ArchiveWriter:
         if partitions is not None and not any((topic, p) in self._pending for p in range(partitions)):
             self._partition_counts[topic] = partitions
 
+    def add_rows(self, rows: Mapping[str, ArchivedRows]) -> None:
+        """Note the rows of tables, by the topic of each, after their events and those up to their position."""
+        self._rows = dict(rows)
+
     def advance(self, topic: str, partition: int, end: int) -> None:
         """Record that the log has no event of this partition between the last appended one and `end`."""
         self._ends[(topic, partition)] = end
@@ -154,6 +160,8 @@ class ArchiveWriter:
             manifest = self._write_file(manifest, keys)
         for (topic, partition), end in self._ends.items():
             manifest = manifest.with_end(topic, partition, end)
+        if self._rows:
+            manifest = replace(manifest, rows={**manifest.rows, **self._rows})
         if manifest is not self.manifest or self._text is None:
             self._check_alone()
             if manifest.is_full:
@@ -166,6 +174,7 @@ class ArchiveWriter:
         self._pending.clear()
         self._ends.clear()
         self._schemas.clear()
+        self._rows.clear()
         self._pending_events = self._pending_bytes = 0
 
     def _groups(self) -> list[list[PartitionKey]]:

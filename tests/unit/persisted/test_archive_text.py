@@ -7,15 +7,21 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
 
+from replicator.errors import ArchiveError
 from replicator.operations.verify.checksum import CanonicalColumn, Kind, TableChecksum
 from replicator.operations.verify.recording import RecordedSource, RecordedTable
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Manifest
 from replicator.sources.archive.documents import manifest_json, page_json, parse_manifest, parse_page
 from replicator.sources.archive.format import (
+    ArchivedRows,
     Encoding,
     FileEntry,
     FileRef,
@@ -26,6 +32,8 @@ from replicator.sources.archive.format import (
 )
 from replicator.sources.archive.positions import SourceSpan
 
+SCHEMAS = Path(__file__).parents[3] / "schemas"
+ROWS = {"database": "d", "table": "t", "topic": "r", "file": "b.1", "pos": 4, "server_id": 1, "ts_ms": 5}
 CREATED = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SUM = "0123456789abcdef" * 4
 SPAN = SourceSpan(("bin.000002", 4), ("bin.000003", 154), (5, 9), {"u": (3, 8)})
@@ -271,6 +279,53 @@ def test_manifest_text_with_partition_counts_is_unchanged() -> None:
     text = MANIFEST_V3.removesuffix("\n}\n") + ',\n "partition_counts": {\n  "shop.shop.orders": 2\n }\n}\n'
     assert manifest_json(manifest) == text
     assert parse_manifest(text, "manifest.json") == manifest
+
+
+def test_manifest_text_with_the_beginnings_of_tables_is_unchanged() -> None:
+    rows = ArchivedRows("shop", "orders", "shop-rows-1.shop.orders", "bin.000012", 4, 1, 5)
+    manifest = replace(MANIFEST, connector_reads_rows=False, rows={"shop.shop.orders": rows})
+    text = (
+        MANIFEST_V3.removesuffix("\n}\n")
+        + """,
+ "connector_reads_rows": false,
+ "rows": {
+  "shop.shop.orders": {
+   "database": "shop",
+   "table": "orders",
+   "topic": "shop-rows-1.shop.orders",
+   "file": "bin.000012",
+   "pos": 4,
+   "server_id": 1,
+   "ts_ms": 5
+  }
+ }
+}
+"""
+    )
+    assert manifest_json(manifest) == text
+    assert parse_manifest(text, "manifest.json") == manifest
+    schema, page = (
+        json.loads((SCHEMAS / name).read_text())
+        for name in ("archive-manifest-v3.json", "archive-index-v1.json")
+    )
+    registry: Any = Registry().with_resource("archive-index-v1.json", DRAFT202012.create_resource(page))
+    Draft202012Validator(schema, registry=registry).validate(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"connector_reads_rows": 1},
+        {"rows": {"t": {"database": "d"}}},
+        {"rows": {"t": ROWS | {"database": 1}}},
+        {"rows": {"t": ROWS | {"file": "not numbered"}}},
+        {"rows": {"t": ROWS | {"ts_ms": -1}}},
+        {"rows": []},
+    ],
+)
+def test_damaged_beginnings_are_refused(changed: dict[str, object]) -> None:
+    with pytest.raises(ArchiveError, match="is damaged"):
+        parse_manifest(json.dumps(json.loads(MANIFEST_V3) | changed), "manifest.json")
 
 
 def test_index_page_text_is_unchanged() -> None:
