@@ -77,6 +77,10 @@ class RecordProgress:
     bytes: int
     remaining: int
 
+    def after(self, earlier: "RecordProgress") -> "RecordProgress":
+        """Return this progress plus what was archived earlier."""
+        return RecordProgress(earlier.events + self.events, earlier.bytes + self.bytes, self.remaining)
+
 
 def record(
     config: Config,
@@ -112,10 +116,11 @@ def record(
         raise ConfigError("recording needs the topics of a broker", 'Set kind = "kafka" in [log].')
     storage = open_storage(to, config.lake.catalog_options)
     stop, show = stop or threading.Event(), on_progress or (lambda _: None)
+    before = RecordProgress(0, 0, 0)
     if with_rows:
+        # Only then it is known of which tables the archive lacks rows.
         before = record(config, to, until_caught_up=True, on_progress=on_progress, stop=stop, times=times)
-        _record_rows(config, storage, stop, times, segment_bytes)
-        show(before)
+        before = _record_rows(config, storage, stop, times, segment_bytes).after(before)
     # Of tables from before binary logs, only the definition is known.
     reads_rows = rewritten is None and not config.reads_new_tables
     with _Source(config.log, find_manifest(storage), times, rewritten) as source:
@@ -130,30 +135,28 @@ def record(
 
 def _record_rows(
     config: Config, archive: Storage, stop: threading.Event, times: RecordTimes, segment_bytes: int
-) -> None:
+) -> RecordProgress:
     """Append the rows of the tables that the archive does not have from their beginning, and the events up to them."""
-    log = kafka_log(config)
+    log, done = kafka_log(config), RecordProgress(0, 0, 0)
     tables = [] if stop.is_set() else lacking_tables(config, archive)
     if not tables:
-        return
-    _log.info("reading the rows of %d tables", len(tables))
+        return done
     connector = RowsConnector(config)
     with connector.sent(tables, stop.is_set) as at:
         if at is None:
-            return
+            return done
         with _Source(connector.log, find_manifest(archive), times, None) as source:
             recorder = _Recorder(source, log, archive, times, segment_bytes, lambda _: None, False)
-            recorder.run(True, stop)
+            done = recorder.run(True, stop)
     await_main_connector(config, at, stop.is_set)
     if stop.is_set():
-        return
-    record(
-        config, archive.location, until_caught_up=True, stop=stop, times=times, segment_bytes=segment_bytes
-    )
-    if stop.is_set() or (manifest := find_manifest(archive)) is None:
-        return
-    with ArchiveWriter(archive, topic_prefix=log.topic_prefix, encoding=manifest.encoding) as writer:
-        writer.add_rows(archived_rows(config, connector.log.topic_prefix, tables, at))
+        return done
+    where = archive.location
+    done = record(config, where, until_caught_up=True, stop=stop, times=times).after(done)
+    if not stop.is_set() and (manifest := find_manifest(archive)) is not None:
+        with ArchiveWriter(archive, topic_prefix=log.topic_prefix, encoding=manifest.encoding) as writer:
+            writer.add_rows(archived_rows(config, connector.log.topic_prefix, tables, at))
+    return done
 
 
 def recorded_topics(names: Iterable[str], prefix: str) -> list[str]:

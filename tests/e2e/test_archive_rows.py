@@ -80,7 +80,7 @@ def test_archive_with_rows_restores_every_table_without_the_source(
     run("replay", "-c", new, "--from", archive)
     comparison = Comparison.of(mirrored.database, new)
     assert comparison.differences(besides=("spare",)) == {}
-    comparison.assert_changelogs(besides=("keyless", "empty_one", "spare"))
+    comparison.assert_changelogs({"t00": {"late": 7}}, besides=("keyless", "spare"))
     assert run("replay", "-c", new, "--from", archive).splitlines()[-1].startswith("0 events in 0 batches")
     # The mirror continues from Kafka, and reads only what the archive does not have.
     mirrored.database.execute("UPDATE t01 SET number = 6", "INSERT INTO quiet (id) VALUES (2)")

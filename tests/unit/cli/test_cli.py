@@ -257,7 +257,7 @@ def test_record_reports_events_and_bytes(cli: Any, config: Path, monkeypatch: py
     ) -> Any:
         assert until_caught_up
         assert not stop.is_set()
-        assert sizes == {"times": 90.0, "segment_bytes": 1_000_000}
+        assert sizes == {"times": 90.0, "segment_bytes": 1_000_000, "with_rows": True}
         state = SimpleNamespace(events=1200, bytes=3_400_000, remaining=0)
         on_progress(state)
         return state
@@ -265,11 +265,13 @@ def test_record_reports_events_and_bytes(cli: Any, config: Path, monkeypatch: py
     replace_module(
         monkeypatch, "replicator.operations.record", record=record, RecordTimes=lambda *, segment: segment
     )
-    sizes = ("--segment-size", "1 MB", "--segment-time", "90 seconds")
+    sizes = ("--segment-size", "1 MB", "--segment-time", "90 seconds", "--with-rows")
     ran = cli("record", "--to", "archive", "--until-caught-up", *sizes)
     assert (ran.code, ran.out) == (0, "Recorded 1,200 events (3.4 MB) into archive.\n")
     wrong = cli("record", "--to", "archive", "--segment-time", "soon")
     assert (wrong.code, "not a duration" in wrong.err) == (2, True)
+    wrong = cli("record", "--to", "archive", "--with-rows", "--from-server")
+    assert (wrong.code, "binary logs have no rows from before them" in wrong.err) == (2, True)
 
 
 def test_init_writes_a_file_that_loads(cli: Any, tmp_path: Path) -> None:
