@@ -77,7 +77,7 @@ def a_client(mirrored: MirroredDatabase) -> KafkaConnect:
 
 @pytest.mark.fault(
     "The mirror is killed at each failpoint while it lets the connector read all definitions again",
-    area="Mirror",
+    area="Process",
     on="MySQL, Debezium, Kafka",
     outcome="the next start completes that; the connector has its former settings and no event is lost",
 )

@@ -1,7 +1,7 @@
 """The settings of every session that reads the source, whichever driver opens it.
 
-A server or an account may have other defaults for each of them (`SET GLOBAL`, `init_connect`). Expressions, literals and
-results have the meaning that the engine assumes only with these.
+A server or an account may have other defaults for each of them (`SET GLOBAL`, `init_connect`). Expressions, literals
+and results have the meaning that the engine assumes only with these.
 """
 
 from collections.abc import Mapping
