@@ -46,8 +46,8 @@ class HealConfig(BaseModel):
     Attributes:
         mode: "auto" reads it again at once, "ask" waits for `replicator heal`.
         max_rows: a table with more rows is not read without a command; None for no limit.
-        min_interval: seconds after a re-read of a table before it is read again without a command; its first copy
-            does not count.
+        min_interval: seconds after a re-read of a table before it is read again for the same cause without a
+            command; its first copy does not count.
         max_binlog: bytes of the source's binlogs that the connector may send again to restore events that the log
             has lost; 0: the table is read again instead.
     """

@@ -43,7 +43,7 @@ class Bound:
 
     @property
     def text(self) -> str:
-        """The position, with a file name that is made of the file's number: that is all that orders files."""
+        """The position; of the file's name only the number is known, which is all that orders files."""
         at = PackedPosition(self.position_key, (self.row or 0) << 1).unpack()
         return f"{at.file}:{at.pos}" if self.row is None else f"{at.file}:{at.pos}/{self.row}"
 

@@ -3,6 +3,7 @@
 Pure: `Rereads` makes the requests.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -65,6 +66,7 @@ class Healing:
         self._active = possible and config.mode == "auto"
         self._paused: dict[TableId, str] = {}
         self._told: dict[TableId, int] = {}
+        self._ended_ms: dict[tuple[TableId, str], int] = {}
 
     @property
     def max_rows(self) -> int | None:
@@ -103,16 +105,22 @@ class Healing:
             for table, columns in incomplete.items()
             if table not in paused
         }
-        starts = {t: at for t in wanted if (at := self._earliest(newest(t))) is not None}
+        starts = {t: at for t, why in wanted.items() if (at := self._earliest(t, why, newest(t))) is not None}
         later = {t: at for t, at in starts.items() if at > now_ms and t in paused and self._told.get(t) != at}
         return HealPlan({t: wanted[t] for t, at in starts.items() if at <= now_ms}, later)
 
-    def _earliest(self, newest: Request | None) -> int | None:
+    def _earliest(self, table: TableId, reason: str, newest: Request | None) -> int | None:
         """Return when a table may be read again; None while a request of it has not ended."""
-        if newest is None:
-            return 0
-        if newest.ended_ms is None:
-            return None
-        # The first copy of a table is not a repetition.
-        was_new = newest.phase is Phase.DONE and newest.changed is None
-        return 0 if was_new else newest.ended_ms + round(self._config.min_interval * 1000)
+        if newest is not None:
+            if newest.ended_ms is None:
+                return None
+            # The first copy of a table is not a repetition.
+            if newest.phase is not Phase.DONE or newest.changed is not None:
+                self._ended_ms[table, _kind(newest.reason)] = newest.ended_ms
+        ended_ms = self._ended_ms.get((table, _kind(reason)))
+        return 0 if ended_ms is None else ended_ms + round(self._config.min_interval * 1000)
+
+
+def _kind(reason: str) -> str:
+    """Return what the reasons of one cause have in common: offsets, positions and names of partitions have digits."""
+    return re.sub("[0-9]+", "#", reason)

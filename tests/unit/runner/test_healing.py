@@ -31,8 +31,10 @@ def paused(cause: Exception, **config: object) -> Healing:
     return healing
 
 
-def ended(at_ms: int, phase: Phase = Phase.DONE, changed: int | None = None) -> Request:
-    return replace(new_request(ORDERS, "lost"), phase=phase, ended_ms=at_ms, changed=changed)
+def ended(
+    at_ms: int, phase: Phase = Phase.DONE, changed: int | None = None, reason: str = "lost"
+) -> Request:
+    return replace(new_request(ORDERS, reason), phase=phase, ended_ms=at_ms, changed=changed)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +96,27 @@ def test_rereads_of_a_table_have_a_least_interval_and_its_first_copy_does_not_co
     assert plan.later == ({ORDERS: due_ms} if due_ms else {})
 
 
+def test_only_a_repetition_of_the_same_cause_waits() -> None:
+    healing, last = paused(EventsLost("it lost offset 12")), ended(1_000, changed=1, reason="it lost offset 7")
+    assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).later == {ORDERS: HOUR_MS + 1_000}
+    healing.note(ORDERS, UnloggedChange("a statement"))
+    assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).due == {ORDERS: "a statement"}
+
+
+def test_causes_that_alternate_wait_too() -> None:
+    healing, reasons = paused(EventsLost("lost")), ("lost", "a statement")
+    for at_ms, reason in enumerate(reasons):
+        healing.plan({ORDERS}, {}, lambda _: ended(at_ms, changed=1, reason=reason), 2_000)  # noqa: B023
+    last = ended(1, changed=1, reason="a statement")
+    for cause, at_ms in ((EventsLost("lost"), 0), (UnloggedChange("a statement"), 1)):
+        healing.note(ORDERS, cause)
+        assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).later == {ORDERS: HOUR_MS + at_ms}
+
+
 def test_the_time_of_a_later_reread_is_told_once_per_pause() -> None:
     healing, newest = paused(EventsLost("lost")), ended(1_000, changed=1)
     told = []
-    for cause in (None, None, EventsLost("lost again")):
+    for cause in (None, None, EventsLost("lost")):
         if cause is not None:
             healing.note(ORDERS, cause)
         later = healing.plan({ORDERS}, {BILLS: ["a"]}, lambda _: newest, 2_000).later
