@@ -10,6 +10,7 @@
     ├── SourceError                 exit 3   MySQL
     │   ├── SourceUnavailable                cannot be reached, or refused the login
     │   ├── PrivilegeError                   reached, but the user lacks a privilege
+    │   ├── NoSuchTable                      a table that the source does not have
     │   └── RowsChanged                      changes of a table while it was read cannot be followed; read it again
     ├── LogError                    exit 3   the change log: Kafka topics or an event archive
     │   ├── LogUnavailable                   broker, archive or schema registry cannot be reached
@@ -127,6 +128,10 @@ class SourceUnavailable(SourceError):
 
 class PrivilegeError(SourceError):
     """MySQL was reached, but the user lacks a privilege."""
+
+
+class NoSuchTable(SourceError):
+    """A table that the source does not have."""
 
 
 class RowsChanged(SourceError):

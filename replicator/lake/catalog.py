@@ -5,6 +5,7 @@ catalog may raise LakeUnavailable.
 """
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ from replicator.schema.changes import (
 from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns, fields_of
 
 _ICEBERG_ERRORS: Final = "org.apache.iceberg.exceptions."
+_PROBE_BYTES: Final = 64 << 10
+"""A full disk may still take an empty file."""
 
 
 def java_class(error: Py4JJavaError) -> str:
@@ -403,6 +406,15 @@ class Lake:
             update.commit()
             transaction.commit()
             table.java.refresh()
+
+    def check_writable(self, table: LakeTable) -> None:
+        """Write a file beside the data of a table, and delete it: `LakeUnavailable` if that is not possible."""
+        with lake_errors("the lake's storage cannot be written"):
+            path = table.java.locationProvider().newDataLocation(f"replicator-probe-{uuid.uuid4().hex}")
+            stream = table.java.io().newOutputFile(path).create()
+            stream.write(bytes(_PROBE_BYTES))
+            stream.close()
+            table.java.io().deleteFile(path)
 
     def upgrade(self, table: LakeTable, format_version: int) -> None:
         """Upgrade the format of a table; a table with this version or a later one keeps it."""

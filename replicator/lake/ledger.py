@@ -296,15 +296,21 @@ class Ledger:
         """Discard the markers of all tables."""
         self._progress.clear()
 
-    def probe(self, besides: Collection[TableId]) -> None:
-        """Read one table that is in the lake from the lake again, other than those in `besides`.
+    def probe(self, besides: Collection[TableId]) -> bool:
+        """Read one table of the lake again, and write a file beside its data: of a table other than those in `besides`.
+
+        Return False if there is no other one.
 
         Raises:
-            LakeUnavailable: it cannot be read.
+            LakeUnavailable: the storage cannot be read or written.
         """
-        found = (t for t, p in self._progress.items() if t not in besides and p.topics)
-        if (table := next(found, None)) is not None:
-            self._read(table)
+        found = (t for t, p in self._progress.items() if t not in besides and p.mirror is not None)
+        if (table := next(found, None)) is None:
+            return False
+        self._read(table)
+        if (loaded := self._lake.load(self._config.lake.namespace, table.name)) is not None:
+            self._lake.check_writable(loaded)
+        return True
 
     def namespace(self, role: LakeRole) -> str:
         """Return the namespace of mirrors or of changelogs."""

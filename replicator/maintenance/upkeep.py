@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from replicator.config import Config
-from replicator.errors import LakeError
 from replicator.jvm.spark import first_line
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.ledger import LakeRole, Ledger
@@ -122,7 +118,7 @@ class Upkeep:
             state.slice = self._slices
             try:
                 merged = self._maintain(table, state.merged, deadline)
-            except (LakeError, PySparkException, Py4JError) as error:
+            except Exception as error:  # noqa: BLE001 - no table's maintenance stops the mirror
                 state.commits, state.inspected = 0, True
                 source, role = table
                 _LOG.warning(

@@ -135,7 +135,7 @@ class PackedPosition:
         return self.row_key & 1
 
     def unpack(self, file: str | None = None, server_id: int = 0, gtid: str | None = None) -> SourcePosition:
-        """Return the position. If `file` is not the file of its number, `*` stands for what is not known of the name."""
+        """Return the position. If `file` is not the file of its number, `*` stands for the unknown base name."""
         known = file is not None and binlog_number(file) == self.file_number
         name = file if known and file is not None else f"*.{self.file_number:06d}"
         return SourcePosition(name, self.position_key & MOST_POS, self.row, server_id, gtid)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from replicator import failpoints
 from replicator.config import Config, KafkaLog
-from replicator.errors import ColumnsDiffer, ConnectError, RowsChanged, SourceError, UsageError
+from replicator.errors import ColumnsDiffer, ConnectError, NoSuchTable, RowsChanged, SourceError, UsageError
 from replicator.lake.commit import Staged
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.clock import now_ms
@@ -171,8 +171,9 @@ class TableReader:
     def _described(self, connection: Connection) -> SourceTable:
         table = describe(connection, self.request.table, self.key)
         if table is None:
-            raise SourceError(
-                f"the source has no table {self.request.table}", "check source.tables and the table's name"
+            name = self.request.table
+            raise NoSuchTable(
+                f"the source has no table {name}", f"drop it in the lake: replicator drop {name}"
             )
         narrowed = self.request.narrowed
         return table if narrowed is None else table.part(narrowed)

@@ -10,9 +10,6 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
 from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task, next_exchange
 from replicator.errors import (
     ColumnsDiffer,
@@ -167,7 +164,7 @@ class TableReread:
         known, self._known_to_be_read = self._known_to_be_read, self.is_read
         return known
 
-    def read_failure(self) -> Exception | None:
+    def read_failure(self) -> BaseException | None:
         """Return why reading failed, once; None if it did not."""
         if self._reading is None or not self._reading.done():
             return None
@@ -175,8 +172,6 @@ class TableReread:
         if error is None:
             return None
         self._reading = None
-        if not isinstance(error, (ReplicatorError, PySparkException, Py4JJavaError)):
-            raise error
         if isinstance(error, (ColumnsDiffer, RowsChanged)):
             # The rows that were read so far have the former columns, or may be of several moments.
             self._staging.drop(self.request.table)

@@ -6,7 +6,7 @@ Requests are properties of the `_ops` namespace, so any process can make one, an
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +19,8 @@ from replicator.errors import (
     ConnectError,
     EventsLost,
     EventsWrong,
-    LakeUnavailable,
     LateDefinition,
+    NoSuchTable,
     ReplicatorError,
     SchemaError,
     SourceError,
@@ -37,9 +37,10 @@ from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.healing import Healing
 from replicator.runner.left_out import LEFT_OUT, LeftOutTables
 from replicator.runner.lost_binlog import LostBinlog
+from replicator.runner.new_tables import NewTables
 from replicator.runner.retries import Retries
 from replicator.runner.rewinds import Rewinds
-from replicator.runner.table_states import TableStates, gets_mirror
+from replicator.runner.table_states import TableStates
 from replicator.schema.evolution import heals_rows
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch, get_logger
@@ -53,6 +54,8 @@ _POLL_S: Final = 2.0
 """How often the lake is asked for new requests."""
 _DELAYS_S: Final = (2.0, 5.0, 10.0, 30.0, *[60.0] * 1440)
 """Delays before each retry: MySQL, Kafka or Kafka Connect may be unavailable for a day."""
+_FEW_DELAYS_S: Final = (2.0, 5.0, 10.0)
+"""The same if it is unlikely that time helps: the source has no such table, or the error is one of the engine."""
 _DEFINITION_S: Final = 10.0
 """How long a new table may lack a definition in the log before the source is asked for it."""
 _RESET_S: Final = 10.0
@@ -60,8 +63,6 @@ _RESET_S: Final = 10.0
 _LEFT_OUT: Final = (
     "the configuration of the running mirror leaves the table out; if it was changed, run: replicator reload"
 )
-_DISCOVERY_S: Final = 30.0
-"""How often the source is asked for new tables."""
 
 
 class Rereads:
@@ -72,6 +73,7 @@ class Rereads:
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
         watch: finds changes that the events do not show; None if the binlog is not watched.
         snapshots: finds the tables that were empty at a repeated snapshot; None if nothing checks that.
+        new_tables: the tables that the source has and the lake lacks.
         rewinds: the lost events that the connector sends again, so that their tables need no re-read.
         repair: the repairs of the connector.
     """
@@ -82,7 +84,7 @@ class Rereads:
         self._stopping = stopping
         self._active: dict[TableId, TableReread] = {}
         self._waiting: dict[TableId, Request] = {}
-        self._retries = Retries(_DELAYS_S)
+        self._retries, self._few_retries = Retries(_DELAYS_S), Retries(_FEW_DELAYS_S)
         self._polled = -_POLL_S
         self._pool: ThreadPoolExecutor | None = None
         self._staging: Staging | None = None
@@ -94,9 +96,8 @@ class Rereads:
         self._reset_at = 0.0
         # They are not requested again before the mirror is restarted, or they were read on command.
         self._failed: set[TableId] = set()
-        self._discovery: Future[list[TableId]] | None = None
-        self._discovered = -_DISCOVERY_S
-        self._reads_new_tables = self._must_discover = context.config.reads_new_tables
+        self._missing: set[TableId] = set()
+        self.new_tables = NewTables(context)
         self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
         self._left_out = LeftOutTables(context)
         self._newest: dict[TableId, Request] | None = None
@@ -111,7 +112,7 @@ class Rereads:
         recovers = recovers or self.repair.is_busy or (self.watch is not None and self.watch.is_behind)
         recovers = recovers or (self.snapshots is not None and self.snapshots.is_waiting)
         requested = self._active or self._waiting or self.rewinds.any_left
-        return bool(requested or self._must_discover or recovers)
+        return bool(requested or self.new_tables.must_ask or recovers)
 
     def holds(self, table: TableId) -> bool:
         """Whether no events may be applied to a table: it is new, or was paused when it was requested."""
@@ -120,7 +121,7 @@ class Rereads:
         if request is not None:
             return request.held
         # The topic of a new table may have only the changes since the connector was registered.
-        return self._reads_new_tables and self._is_new(table) and gets_mirror(self._context, table)
+        return self.new_tables.may_be(table)
 
     def requests(self) -> list[Request]:
         """Return the requests that this process carries out or has carried out."""
@@ -193,10 +194,16 @@ class Rereads:
                 self._waiting[table] = request
                 _LOG.info("re-read requested", table=str(table), reason=reason)
 
-    def step(self, first: Offsets) -> None:
+    @property
+    def reads_new_tables(self) -> bool:
+        """Whether a table is read of which the lake has nothing, or the source was not asked for new tables yet."""
+        held = (r.table for r in self.requests() if r.held and not r.has_ended)
+        return self.new_tables.must_ask or any(table not in self._tables.paused for table in held)
+
+    def step(self, first: Offsets, *, publishes: bool = True) -> None:
         """Do what can be done between two batches: start reading, apply some events, publish what is complete.
 
-        `first` is the first offsets of the log.
+        `first` is the first offsets of the log. Nothing is published unless the mirror `publishes`.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -220,7 +227,7 @@ class Rereads:
         self._start_some()
         for table, reread in list(self._active.items()):
             if not self._stopping.is_set() and not self._retries.must_wait(table):
-                self._advance(table, reread, first.get(self._topic(table), {}))
+                self._advance(table, reread, first.get(self._topic(table), {}), publishes=publishes)
 
     def _recover(self, lost: LostBinlog) -> bool:
         """Let the connector begin again, and request the re-read of all tables. Return whether that is done.
@@ -231,7 +238,7 @@ class Rereads:
         if time.monotonic() < self._reset_at:
             return False
         try:
-            if self._reads_new_tables:
+            if self._context.config.reads_new_tables:
                 # No table may continue after the gap. Otherwise the connector takes a new snapshot of all of them.
                 # Rows that were read before it must not count either.
                 tables = {*self._mirrored(), *self._active, *self._waiting}
@@ -340,19 +347,20 @@ class Rereads:
             )
             reading += 1
 
-    def _advance(self, table: TableId, reread: TableReread, first: Mapping[int, int]) -> None:
+    def _advance(
+        self, table: TableId, reread: TableReread, first: Mapping[int, int], *, publishes: bool
+    ) -> None:
+        most = self._context.config.apply.max_events
         try:
             if reread.is_published():
                 reread.finish_published()
-            elif self._is_read(reread) and reread.catch_up(
-                first, self._context.config.apply.max_events, Stopwatch()
-            ):
+            elif self._is_read(reread) and reread.catch_up(first, most, Stopwatch()) and publishes:
                 reread.publish()
         except (ColumnsDiffer, LateDefinition) as error:
             self._retry(table, reread, error)
         except (SchemaError, UsageError) as error:
             reread.fail(error)
-        except (ReplicatorError, PySparkException, Py4JJavaError) as error:
+        except Exception as error:  # noqa: BLE001 - no other table is concerned
             self._retry(table, reread, error)
         if reread.request.has_ended:
             self._ended(table, reread)
@@ -396,34 +404,20 @@ class Rereads:
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
-        if not self._reads_new_tables:
-            return
-        # SQLAlchemy takes a second to import, in which Java can start.
-        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+        present = self.new_tables.step(self._threads)
+        # A table that was missing, and that the source has again, may be read again.
+        self._failed -= self._missing.intersection(present)
+        self._missing -= set(present)
+        for table in present:
+            with self._tables.alone(table):
+                if self._is_wanted(table):
+                    self.request([table], "new table")
 
-        if self._discovery is not None and self._discovery.done():
-            found, self._discovery, self._must_discover = self._discovery, None, False
-            new = [
-                t
-                for t in _result(found)
-                if t not in self._tables.paused
-                and self._is_new(t)
-                and self._tables.is_readable(t)
-                and gets_mirror(self._context, t)
-            ]
-            self.request((t for t in new if t not in self._failed), "new table")
-        if self._discovery is None and time.monotonic() >= self._discovered + _DISCOVERY_S:
-            self._discovered = time.monotonic()
-            self._discovery = self._threads().submit(included_tables, self._context.config)
-
-    def _is_new(self, table: TableId) -> bool:
-        """Return whether the lake has nothing of a table, nor of one that was renamed to it."""
-        names = {table} | self._context.schemas.earlier_names(table)
-        try:
-            progress = [self._context.ledger.progress(name) for name in names]
-        except LakeUnavailable:
-            return True
-        return all(p.mirror is None and p.changelog is None for p in progress)
+    def _is_wanted(self, table: TableId) -> bool:
+        """Return whether a table of the source must be read, because the lake has nothing of it."""
+        if table in self._tables.paused or table in self._failed:
+            return False
+        return self.new_tables.may_be(table) and self._tables.is_readable(table)
 
     def _retry(self, table: TableId, reread: TableReread, error: Exception) -> None:
         """Count a failure; the re-read is tried again some times, and then fails.
@@ -434,8 +428,14 @@ class Rereads:
         # Commits may have failed without an answer.
         self._context.ledger.forget(table)
         self._stage().context.ledger.forget(table)
+        explained = isinstance(error, (ReplicatorError, PySparkException, Py4JJavaError))
+        if not explained:
+            _LOG.error("unexpected error of a re-read", table=str(table), exc_info=error)
+        is_missing = isinstance(error, NoSuchTable)
+        few = self._few_retries.failed(table) if is_missing or not explained else 0.0
         delay = self._retries.failed(table)
-        if delay is None:
+        if delay is None or few is None:
+            self._missing |= {table} if is_missing else set()
             reread.fail(error)
         else:
             reread.note(error)
@@ -445,6 +445,7 @@ class Rereads:
         del self._active[table]
         self.ended.append(request)
         self._retries.forget(table)
+        self._few_retries.forget(table)
         if request.phase is Phase.FAILED:
             if request.narrowed is None:
                 self._failed.add(table)
@@ -483,14 +484,3 @@ class Rereads:
 
     def _topic(self, table: TableId) -> str:
         return f"{self._context.log.topic_prefix}.{topic_name(table)}"
-
-
-def _result(found: "Future[list[TableId]]") -> list[TableId]:
-    """Return the source's tables; none if it could not be asked."""
-    error = found.exception()
-    if error is None:
-        return found.result()
-    if not isinstance(error, ReplicatorError):
-        raise error
-    _LOG.warning("new tables are not noticed at the moment", reason=error.message)
-    return []

@@ -136,7 +136,8 @@ class Scheduler:
         tables.release_kept()
         for topic, table in topics.items():
             if self.context.ledger.knows(table) and table not in tables.paused:
-                tables.check_topic(topic, table, first[topic], ends.get(topic, {}))
+                with tables.alone(table):
+                    tables.check_topic(topic, table, first[topic], ends.get(topic, {}))
         return first, ends
 
     def forget_markers(self) -> None:
@@ -204,14 +205,16 @@ class Scheduler:
             self.totals.quarantined += 1
         self._bad_records = []
 
-    def _probe_lake(self, failed: Collection[TableId] = ()) -> None:
-        """Query the catalog and one table that has not failed, to tell a table's failure from an outage.
+    def _probe_lake(self, failed: Collection[TableId] = ()) -> bool:
+        """Query the catalog, and read and write beside a table that has not failed, to tell a failure from an outage.
+
+        Return False if there is no other table.
 
         Raises:
             LakeUnavailable: the catalog, the storage or Java does not answer.
         """
         self.context.lake.namespace_properties(self.context.config.lake.ops_namespace)
-        self.context.ledger.probe(failed)
+        return self.context.ledger.probe(failed)
 
     def plan_round(self, goal: Offsets, pace: Pace) -> Round:
         """Return how far a round should bring the tables on their way to `goal`."""
@@ -277,13 +280,13 @@ class Scheduler:
             LogError, LakeError: what all tables need is unavailable.
         """
         self.snapshots.step()
-        if self.rereads is None or self.stopping.is_set() or self.tags.is_busy:
-            # A table that is published would be past the position of the tag.
+        if self.rereads is None or self.stopping.is_set():
             return
         if self.rereads.any_left or self.snapshots.is_look_due:
             # New tables have no events yet that would start a batch; nor need a repeated snapshot have any.
             self._read_schema_changes()
-        self.rereads.step(self._log_start)
+        # A table that is published would be past the position of the tag.
+        self.rereads.step(self._log_start, publishes=not self.tags.is_started)
 
     def await_rereads(self, on_step: Callable[[], None] = lambda: None) -> None:
         """Carry out all re-reads that were requested, or stop if the mirror must. `on_step` is called regularly.
@@ -329,23 +332,24 @@ class Scheduler:
         context, tables, whole = self.context, self.tables, []
         self._awaiting = set()
         for topic, table in self._runnable(ends):
-            ranges = self._renames.unread(topic, ends)
-            if self._renames.must_wait(table, ends):
-                self._awaiting.add(table)
-            elif ranges and tables.owns_lake_name(table) and tables.owns_topic(table, topic):
-                whole.append(self._task(table, topic, ranges))
+            with tables.alone(table):
+                ranges = self._renames.unread(topic, ends)
+                if self._renames.must_wait(table, ends):
+                    self._awaiting.add(table)
+                elif ranges and tables.owns_lake_name(table) and tables.owns_topic(table, topic):
+                    whole.append(self._task(table, topic, ranges))
         plans = prefetch_plans(context, divided(context, whole))
         return sorted(plans, key=lambda tasks: -sum(task.count for task in tasks))
 
     def _schema_only(self, ends: Offsets) -> list[list[TableTask]]:
         """Return a task without events for each table whose schema changed after the newest of its events."""
-        return [
-            [self._task(table, topic, ())]
-            for topic, table in self._runnable(ends)
-            if has_news(self.context, table)
-            and not self._renames.must_wait(table, ends)
-            and self._renames.has_all(topic)
-        ]
+        found = []
+        for topic, table in self._runnable(ends):
+            with self.tables.alone(table):
+                news = has_news(self.context, table) and not self._renames.must_wait(table, ends)
+                if news and self._renames.has_all(topic):
+                    found.append([self._task(table, topic, ())])
+        return found
 
     def _task(self, table: TableId, topic: str, ranges: tuple[OffsetRange, ...]) -> TableTask:
         return TableTask(table, topic, self.context.log.topic_id(topic), ranges, self.totals.batches + 1)
@@ -480,12 +484,12 @@ class Scheduler:
             self.tables.failed(table, failure)
         if not decision.probe:
             return
-        self._probe_lake([table for table, _ in decision.probe])
+        answers = self._probe_lake([table for table, _ in decision.probe])
         for table, _ in decision.probe:
             # Its commit may have failed without an answer. The other tables' markers need not be read again.
             self.context.ledger.forget(table)
         self.check_log()
-        if decision.outage is not None:
+        if decision.outage is not None and not answers:
             raise decision.outage
         for table, failure in decision.probe:
             # `check_log` has already counted the failure of a table that cannot be read any more, and has paused those

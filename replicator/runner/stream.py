@@ -80,7 +80,8 @@ def _awaits_tags(scheduler: Scheduler) -> bool:
     """Wait for requested tags. Return whether a further stream is needed for them."""
     deadline = time.monotonic() + _TAG_WAIT_S
     while scheduler.tags.is_busy and not scheduler.stopping.wait(_POLL_S):
-        if scheduler.tags.tend():
+        scheduler.step_rereads()
+        if scheduler.tags.tend() or (scheduler.rereads is not None and scheduler.rereads.any_left):
             return True
         if time.monotonic() > deadline:
             _LOG.warning(

@@ -84,7 +84,8 @@ class BatchDecision:
         advanced: tables that made progress, or have nothing left to do; their earlier failures are forgotten.
         pause, retry, probe: tables with the verdict of that name, and the error.
         error: the error that ends the batch.
-        outage: the error that ends the batch even if log and lake answer, because all of several tables failed.
+        outage: the error that ends the batch unless another table shows that the lake answers, because a request to the
+            lake failed for all of several tables.
         quarantined: number of quarantined events that pause their tables.
     """
 
@@ -112,13 +113,16 @@ def decide(outcomes: Sequence[TableOutcome], *, log_grows: bool) -> BatchDecisio
         retry=tuple((t, e) for t, e, v in failures if v is Verdict.RETRY),
         probe=tuple(probe),
         error=next((e for _, e, v in failures if v is Verdict.RAISE), None),
-        outage=_outage(probe[0][1], len(probe)) if 1 < len(probe) == len(outcomes) else None,
+        outage=_outage([e for _, e in probe], len(outcomes)),
         quarantined=sum(e.quarantined for _, e in pause if isinstance(e, TablePaused)),
     )
 
 
-def _outage(error: Exception, tables: int) -> LakeUnavailable:
+def _outage(errors: Sequence[Exception], tables: int) -> LakeUnavailable | None:
+    refused = [e for e in errors if isinstance(e, LakeUnavailable)]
+    if tables == 1 or len(refused) < tables:
+        return None
     return LakeUnavailable(
-        f"all {tables} tables of the batch failed: {first_line(error)}",
-        "check that the lake's warehouse can be written to and that Spark has enough memory",
+        f"the lake refused a request of all {tables} tables of the batch: {first_line(refused[0])}",
+        "check that the lake's catalog and warehouse can be written to",
     )

@@ -1,7 +1,8 @@
 """Track which tables a mirror has, and which of them are paused or wait for a retry."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,7 @@ from replicator.model.patterns import matches
 from replicator.model.table import TableId, TableSchema
 from replicator.runner.log_check import compacted, has_events_after, lost_events, partitions_added
 from replicator.runner.retries import Retries
+from replicator.runner.table_policy import Verdict, verdict
 from replicator.runner.topic_tables import TopicTables
 from replicator.schema.history import SchemaVersion
 from replicator.sources.change_log import Offsets, data_topic
@@ -336,6 +338,26 @@ class TableStates:
         if isinstance(error, ReplicatorError) and error.hint and not isinstance(error, LakeUnavailable):
             hint = error.hint
         self._pause(table, error, reason, hint)
+
+    @contextmanager
+    def alone(self, table: TableId) -> Iterator[None]:
+        """Let an error of the block be that of `table`, unless it concerns all tables: pause it, or try it again later.
+
+        Raises:
+            LakeUnavailable, LogError, FencedError, ConfigError: it concerns all tables.
+        """
+        try:
+            yield
+        except LakeUnavailable:
+            raise
+        except Exception as error:
+            match verdict(error, log_grows=self._context.log.grows):
+                case Verdict.RAISE:
+                    raise
+                case Verdict.PAUSE if isinstance(error, ReplicatorError):
+                    self.pause(table, error)
+                case _:
+                    self.failed(table, error)
 
     def _waits_too_long(self, table: TableId) -> bool:
         known = self._context.schemas.history(table).versions

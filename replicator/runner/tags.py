@@ -33,7 +33,6 @@ from replicator.errors import (
     LakeError,
     LakeUnavailable,
     ReplicatorError,
-    SchemaError,
 )
 from replicator.jvm.spark import first_line
 from replicator.lake.tag_store import TagStore
@@ -58,7 +57,7 @@ _LONGEST_HOLD_S: Final = 600.0
 _NOT_CONFIRMED: Final = (
     "the connector did not confirm the position, and tables with several partitions waited for it"
 )
-_NOT_READ: Final = "tables must be read from the source first, or get the events that they lack"
+_NOT_READ: Final = "tables must get the events first that they lack"
 _NO_CONNECTOR: Final = (
     "log.connect_url is not set: without the connector's position it is unknown whether changes are missing"
 )
@@ -92,7 +91,8 @@ class TagKeeper:
         self._left_out: set[TableId] = set()
         self._silent: dict[TableId, list[str]] | None = None
         self._removals: dict[str, list[tuple[str, str]]] = {}
-        self._released = self._knows_rereads = False
+        self._released = False
+        self._waits_for: str | None = None
         self.rereads: Rereads | None = None
         self._started = 0.0
         self._poll_at = self._try_at = self._prove_at = self._tend_at = 0.0
@@ -101,6 +101,11 @@ class TagKeeper:
     def is_busy(self) -> bool:
         """Whether a tag is requested that is not made yet."""
         return any(tag.is_open for tag in self._tags or ())
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the position of a tag is chosen that is not complete yet."""
+        return self._record is not None
 
     def poll_now(self) -> None:
         """Read the recorded tags before the next batch, and query the connector again."""
@@ -187,7 +192,7 @@ class TagKeeper:
         """Continue a tag that another process started, or choose the position of the next one."""
         tags = [tag for tag in self._tags or () if tag.is_open]
         record = min(tags, key=lambda tag: (tag.state is TagState.REQUESTED, tag.requested_ms), default=None)
-        if record is None or time.monotonic() < self._try_at:
+        if record is None or time.monotonic() < self._try_at or self._waits_for_rereads(record):
             return
         config = self._context.config
         if self._source is None:
@@ -199,6 +204,18 @@ class TagKeeper:
             self._write(record)
             failpoints.reach("after-tag-start")
             self._start(record, point, resumed=False)
+
+    def _waits_for_rereads(self, record: TagRecord) -> bool:
+        """Whether new tables must be read before the position of a tag is chosen: it would be before their rows."""
+        if self.rereads is None or record.state is not TagState.REQUESTED:
+            return False
+        if self._waits_for != record.name:
+            self._waits_for = record.name
+            self.rereads.load()
+            self.rereads.new_tables.ask_now()
+            if self.rereads.reads_new_tables:
+                _LOG.info("a tag waits until new tables are read from the source", tag=record.name)
+        return self.rereads.reads_new_tables
 
     def _choose(self, record: TagRecord, source: SourcePositions) -> TagPoint | None:
         try:
@@ -249,22 +266,17 @@ class TagKeeper:
         """
         if rereads.lost_binlog is not None and rereads.lost_binlog.is_noticed:
             return f"the connector must begin again: {rereads.lost_binlog.reason}"
-        if not self._knows_rereads:
-            # Those that an earlier process has left.
-            rereads.load()
-            self._knows_rereads = True
         left = (r.table for r in rereads.requests() if r.held and not r.has_ended)
-        held = [table for table in left if table not in self._tables.paused]
-        for table in held:
-            if self._context.ledger.progress(table).mirror is not None:
+        for table in left:
+            if table not in self._tables.paused:
                 return f"{table} lacks changes until it has been read from the source"
-        if time.monotonic() <= self._started + _LONGEST_HOLD_S:
-            return None
-        # A new table has no request before the source is asked for it, which waits for the tag too.
-        topics: Offsets = {topic: {} for topic in tag.proven or tag.topics}
-        found = (self._tables.table_of(topic) for topic in self._tables.mirrored(topics))
-        new = any(rereads.holds(table) for table in found if table not in tag.settled)
-        return _NOT_READ if held or new or rereads.rewinds.any_left else None
+        # A new table has no request before the source is asked for it.
+        topics: Offsets = {topic: {} for topic in tag.proven or {}}
+        for table in map(self._tables.table_of, self._tables.mirrored(topics)):
+            if table not in tag.settled and rereads.holds(table):
+                return f"{table} is new, and must be read from the source first"
+        is_late = time.monotonic() > self._started + _LONGEST_HOLD_S
+        return _NOT_READ if is_late and rereads.rewinds.any_left else None
 
     def _fail(self, record: TagRecord, reason: str) -> None:
         self._stop()
@@ -355,8 +367,8 @@ class TagKeeper:
             _LOG.warning(
                 "a table cannot be tagged yet", table=str(table), tag=tag.name, reason=first_line(error)
             )
-        except SchemaError as error:
-            tag.problems[table] = f"{table}: {error.message}"
+        except Exception as error:  # noqa: BLE001 - the tag fails, and no other table is concerned
+            tag.problems[table] = f"{table}: {first_line(error)}"
 
     def _complete(self, tag: PendingTag, record: TagRecord) -> None:
         failpoints.reach("before-tag-complete")

@@ -11,6 +11,7 @@ from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.ledger import Ledger
 from replicator.model.batch_stats import BatchStats
+from replicator.operations.status.read import read_status
 from replicator.runner.retries import Retries
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
@@ -95,7 +96,7 @@ def test_a_failing_table_is_the_only_one_that_is_read_again(lake: LakeHarness, f
     assert found.pop("orders") == 2
     probed = [name for name, count in found.items() if count > batch[name]]
     assert len(probed) == 1
-    assert found[probed[0]] == batch[probed[0]] + 2
+    assert found[probed[0]] == batch[probed[0]] + 3
     failing.names = set()
     rounds = Rounds(mirror, follows=True)
     rounds.advance(ends(3))
@@ -103,6 +104,55 @@ def test_a_failing_table_is_the_only_one_that_is_read_again(lake: LakeHarness, f
     assert not mirror.failing
     for name in NAMES:
         assert sorted(row["id"] for row in lake.rows(name)) == [1, 2, 3]
+
+
+@pytest.mark.fault(
+    "The engine fails for every table of a batch",
+    area="Lake",
+    on="Iceberg; events by hand",
+    outcome="these tables are retried, and then paused; the others continue",
+)
+def test_tables_that_fail_alone_in_a_batch_are_no_outage(lake: LakeHarness, failing: Failing) -> None:
+    mirror = lake.mirror()
+    failing.names = {"orders", "users"}
+    odd = {topic: offsets for topic, offsets in ends(3).items() if topic.endswith(("orders", "users"))}
+    mirror.advance(odd)
+    assert mirror.failing
+    mirror.advance(ends(3))
+    for name in set(NAMES) - failing.names:
+        assert sorted(row["id"] for row in lake.rows(name)) == [1, 2, 3]
+    mirror.advance(ends(3))
+    assert {str(table) for table in mirror.tables.paused} == {"shop.orders", "shop.users"}
+    paused = {t.source: t.reason for t in read_status(mirror.context.config).tables if t.state == "paused"}
+    assert paused.keys() == {"shop.orders", "shop.users"}
+    assert all("this is odd" in str(reason) for reason in paused.values())
+
+
+@pytest.mark.fault(
+    "The lake's storage can be read, and not written",
+    area="Lake",
+    on="Iceberg; events by hand",
+    outcome="the batch ends and is repeated; no table pauses",
+)
+def test_an_outage_of_writing_is_no_failure_of_the_tables_that_noticed_it(
+    lake: LakeHarness, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = lake.mirror()
+    failing.names = {"orders", "users"}
+    created = mirror.context.lake.load("shop", "bills")
+    assert created is not None
+    mirror.context.lake.check_writable(created)
+    folder = lake.folder / "lake" / "shop" / "bills" / "data"
+    assert not list(folder.glob("replicator-probe-*"))
+    moved = folder.with_suffix(".away")
+    folder.rename(moved)
+    folder.write_text("no folder")
+    for _ in range(4):
+        with pytest.raises(LakeUnavailable, match="cannot be written"):
+            mirror.advance(ends(3))
+    assert not mirror.tables.paused
+    folder.unlink()
+    moved.rename(folder)
 
 
 def test_a_retry_reads_nothing_of_the_other_tables(lake: LakeHarness, failing: Failing) -> None:

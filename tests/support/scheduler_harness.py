@@ -43,6 +43,7 @@ class SchedulerHarness:
         self.ledger = Mock()
         self.ledger.progress = self._progress
         self.ledger.load.return_value = {}
+        self.ledger.probe.return_value = False
         self.ledger.is_another_topic.return_value = False
         self.ledger.resume_marker_for = lambda table, _topic: self._progress(table).resume_marker
         self.log = Mock(topic_prefix="shop", schema_changes=lambda: ())

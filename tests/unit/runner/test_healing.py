@@ -31,9 +31,7 @@ def paused(cause: Exception, **config: object) -> Healing:
     return healing
 
 
-def ended(
-    at_ms: int, phase: Phase = Phase.DONE, changed: int | None = None, reason: str = "lost"
-) -> Request:
+def ended(at_ms: int, phase: Phase = Phase.DONE, changed: int | None = None, reason: str = "lost") -> Request:
     return replace(new_request(ORDERS, reason), phase=phase, ended_ms=at_ms, changed=changed)
 
 
@@ -97,7 +95,10 @@ def test_rereads_of_a_table_have_a_least_interval_and_its_first_copy_does_not_co
 
 
 def test_only_a_repetition_of_the_same_cause_waits() -> None:
-    healing, last = paused(EventsLost("it lost offset 12")), ended(1_000, changed=1, reason="it lost offset 7")
+    healing, last = (
+        paused(EventsLost("it lost offset 12")),
+        ended(1_000, changed=1, reason="it lost offset 7"),
+    )
     assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).later == {ORDERS: HOUR_MS + 1_000}
     healing.note(ORDERS, UnloggedChange("a statement"))
     assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).due == {ORDERS: "a statement"}

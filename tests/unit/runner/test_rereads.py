@@ -8,9 +8,13 @@ from unittest.mock import Mock
 import pytest
 
 from replicator.config import Config
-from replicator.errors import EventsWrong
+from replicator.errors import EventsWrong, NoSuchTable
+from replicator.jvm.spark import first_line
+from replicator.lake.ledger import Progress
 from replicator.model.reread import REREAD_KEY, KeySpan, Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
+from replicator.reread.table_reread import TableReread
+from replicator.runner import rereads
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.rereads import Rereads
 from replicator.sources.mysql import tables as source_tables
@@ -119,3 +123,66 @@ def test_a_known_request_is_replaced_if_it_reads_less_than_is_wanted(
     request = mirror.rereads._waiting[ORDERS]
     assert (request.id != former.id) is is_replaced
     assert request.narrowed == (wanted if is_replaced else known)
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"), [(NoSuchTable("the source has no table shop.orders"), 4), (KeyError("odd"), 4)]
+)
+def test_reread_ends_soon_if_the_source_has_no_such_table_or_the_engine_fails(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch, error: Exception, attempts: int
+) -> None:
+    """A run until everything is caught up would never end; other re-reads go on."""
+    monkeypatch.setattr(rereads, "_FEW_DELAYS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(rereads, "_DELAYS_S", (0.0,) * 99)
+    fresh = Rereads(mirror.rereads._context, mirror.tables, mirror.rereads._stopping)
+    fresh._staging = Mock()
+    reread = TableReread(Mock(), Mock(), new_request(ORDERS, "lost"), "shop.shop.orders", fresh._record)
+    reread.is_published = Mock(side_effect=error)  # type: ignore[method-assign]
+    other = Mock(request=new_request(USERS, "lost"))
+    fresh._active = {ORDERS: reread, USERS: other}
+    for _ in range(attempts):
+        assert not reread.request.has_ended
+        for table, found in list(fresh._active.items()):
+            fresh._advance(table, found, {}, publishes=True)
+    assert reread.request.phase is Phase.FAILED
+    assert first_line(error) in (reread.request.problem or "")
+    assert other.finish_published.call_count == attempts
+    assert list(fresh._active) == [USERS]
+
+
+def test_table_that_was_missing_is_healed_once_the_source_has_it_again(mirror: Mirror) -> None:
+    mirror.harness.markers["orders"] = Mock()
+    mirror.rereads._failed = {ORDERS, USERS}
+    mirror.rereads._missing = {ORDERS}
+    mirror.rereads.new_tables.step = lambda _threads: [ORDERS, USERS]  # type: ignore[method-assign]
+    mirror.rereads._discover()
+    assert mirror.rereads._failed == {USERS}
+
+
+def test_error_in_looking_at_one_new_table_stops_no_other(mirror: Mirror) -> None:
+    mirror.rereads.new_tables.step = lambda _threads: [BILLS, ORDERS]  # type: ignore[method-assign]
+    mirror.harness.ledger.knows.return_value = True
+    mirror.harness.ledger.progress = Mock(side_effect=_progress_of_all_but(BILLS))
+    mirror.rereads._discover()
+    assert [request.table for request in mirror.rereads._waiting.values()] == [ORDERS]
+    assert mirror.tables.retries
+
+
+def _progress_of_all_but(odd: TableId) -> Any:
+    def progress(table: TableId) -> Progress:
+        if table == odd:
+            raise KeyError("odd")
+        return Progress(None, None, True)
+
+    return progress
+
+
+def test_nothing_is_published_while_a_tag_is_made(mirror: Mirror) -> None:
+    """Reading goes on."""
+    reread = mirror.begin(new_request(ORDERS, "lost"))
+    reread.is_published.return_value = reread.is_reading = False
+    reread.read_failure.return_value = None
+    for publishes in (False, True):
+        mirror.rereads._advance(ORDERS, reread, {}, publishes=publishes)
+        assert reread.catch_up.called
+        assert reread.publish.called is publishes

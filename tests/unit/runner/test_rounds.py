@@ -114,7 +114,8 @@ def test_events_that_came_during_a_reread_are_applied_after_it(backlog: Backlog)
     rounds.advance({ORDERS: {0: 25}, USERS: {0: 1}})
     assert backlog.of("orders") == []
 
-    def publish(_first: Offsets) -> None:
+    def publish(_first: Offsets, *, publishes: bool) -> None:
+        assert publishes
         while held:
             backlog.mirror.tables.resume(held.pop())
 

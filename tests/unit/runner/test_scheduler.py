@@ -190,12 +190,30 @@ def test_scheduler_delays_the_retry_of_a_failing_table(tmp_path: Path) -> None:
     assert not harness.mirror.retry_due()
 
 
-def test_scheduler_pauses_no_table_when_every_table_fails(harness: SchedulerHarness) -> None:
-    harness.broken = {"shop.orders": spark_error(), "shop.users": spark_error()}
+def test_scheduler_pauses_no_table_when_the_lake_refuses_every_table(harness: SchedulerHarness) -> None:
+    harness.broken = dict.fromkeys(("shop.orders", "shop.users"), LakeUnavailable("no disk"))
     for _ in range(4):
-        with pytest.raises(LakeUnavailable, match="this file is odd"):
+        with pytest.raises(LakeUnavailable, match="no disk"):
             harness.mirror.advance(ENDS)
     assert harness.mirror.summary().paused == {}
+
+
+def test_tables_that_fail_are_no_outage_if_another_table_shows_that_the_lake_answers(
+    harness: SchedulerHarness,
+) -> None:
+    harness.broken = dict.fromkeys(("shop.orders", "shop.users"), LakeUnavailable("its metadata are broken"))
+    harness.ledger.probe.return_value = True
+    for _ in range(3):
+        harness.mirror.advance(ENDS)
+    assert set(harness.mirror.summary().paused) == {"shop.orders", "shop.users"}
+
+
+def test_errors_of_all_tables_of_a_batch_are_no_outage_of_the_lake(harness: SchedulerHarness) -> None:
+    harness.broken = {"shop.orders": spark_error("one"), "shop.users": KeyError("other")}
+    for tries in (1, 2, 3):
+        harness.mirror.advance(ENDS)
+        assert bool(harness.mirror.failing) is (tries < 3)
+    assert harness.mirror.summary().paused == {"shop.orders": "one", "shop.users": "KeyError: 'other'"}
 
 
 def test_scheduler_retries_at_once_when_the_source_supplies_a_definition(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The consequences of errors for a table or for the batch."""
 
+import itertools
+
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -68,11 +70,20 @@ def test_decide_counts_the_events_that_pause_tables() -> None:
     assert (decision.error, decision.outage) == (None, None)
 
 
+def test_decide_reports_no_outage_without_a_failed_request_to_the_lake() -> None:
+    errors = (PySparkException("odd"), KeyError("odd"), LakeUnavailable("no disk"))
+    for one, other in itertools.product(errors, errors):
+        found = decide([TableOutcome(ORDERS, (), one), TableOutcome(USERS, (), other)], log_grows=True)
+        refused = isinstance(one, LakeUnavailable) and isinstance(other, LakeUnavailable)
+        assert (found.outage is not None) is refused
+        assert [table for table, _ in found.probe] == [ORDERS, USERS]
+
+
 def test_decide_reports_an_outage_only_when_all_of_several_tables_fail() -> None:
     failed = [TableOutcome(table, (), LakeUnavailable("no disk")) for table in (ORDERS, USERS)]
     outage = decide(failed, log_grows=True).outage
     assert outage is not None
-    assert outage.message == "all 2 tables of the batch failed: no disk"
+    assert outage.message == "the lake refused a request of all 2 tables of the batch: no disk"
     assert decide(failed[:1], log_grows=True).outage is None
     assert decide([*failed, TableOutcome(TableId("shop", "x"), ())], log_grows=True).outage is None
 

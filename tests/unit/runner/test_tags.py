@@ -1,4 +1,4 @@
-"""Tags that cannot be made before tables are read again: these would wait for the tag."""
+"""Tags beside re-reads of tables: neither waits for ever for the other."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,6 +49,9 @@ class Harness:
         self.tags = TagKeeper(context, tables, Mock(), lambda: ENDS, positions)
         self.rereads = self.tags.rereads = Rereads(context, tables, Mock())
         self.rereads.lost_binlog = LostBinlog(context.config)
+        # The source has no new tables.
+        self.rereads.new_tables.must_ask = False
+        self.rereads.new_tables.ask_now = Mock()  # type: ignore[method-assign]
 
     def _set(self, _namespace: str, key: str, value: str | None) -> None:
         if value is None:
@@ -88,26 +91,35 @@ def test_tag_fails_if_the_connector_must_begin_again(harness: Harness) -> None:
     assert not harness.tags.is_busy
 
 
-def test_tag_fails_while_a_table_lacks_changes(harness: Harness) -> None:
+def test_tag_fails_if_a_table_must_be_read_after_its_position_was_chosen(harness: Harness) -> None:
+    assert harness.result().state is TagState.STARTED
     harness.mirror.markers["orders"] = CommitMarker("shop", 1, 1, {})
     harness.request()
+    harness.rereads.load()
     failed = harness.result()
     assert failed.state is TagState.FAILED
     assert failed.reason == "shop.orders lacks changes until it has been read from the source"
 
 
-def test_tag_waits_some_time_for_a_new_table(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_position_of_a_tag_is_chosen_once_new_tables_are_read(harness: Harness) -> None:
+    """It would be before their rows, so one of both would have to wait for ever."""
     harness.request()
+    assert harness.result().state is TagState.REQUESTED
+    assert not harness.tags.is_started
+    harness.rereads._waiting.clear()
     assert harness.result().state is TagState.STARTED
-    monkeypatch.setattr(tags, "_LONGEST_HOLD_S", -1.0)
-    failed = harness.result()
-    assert failed.state is TagState.FAILED
-    assert failed.reason is not None
-    assert failed.reason.startswith("tables must be read from the source first")
+    assert harness.tags.is_started
+
+
+def test_source_is_asked_for_new_tables_before_the_position_is_chosen(harness: Harness) -> None:
+    harness.rereads.new_tables.must_ask = True
+    assert harness.result().state is TagState.REQUESTED
+    harness.rereads.new_tables.must_ask = False
+    assert harness.result().state is TagState.STARTED
 
 
 @pytest.mark.parametrize("end", [lambda _: None, lambda h: h.request(held=False)])
-def test_other_rereads_wait_for_the_tag(
+def test_other_rereads_do_not_delay_the_tag(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, end: Callable[[Harness], None]
 ) -> None:
     """Their tables get all events meanwhile."""
@@ -118,23 +130,43 @@ def test_other_rereads_wait_for_the_tag(
     assert harness.result().state is TagState.STARTED
 
 
-def test_tag_waits_some_time_for_a_new_table_that_the_source_was_not_asked_for(
+def test_tag_fails_at_once_if_a_new_table_has_events_and_the_source_was_not_asked_for_it(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert harness.rereads.requests() == []
-    monkeypatch.setattr(Rereads, "holds", lambda _self, table: table == ORDERS)
     assert harness.result().state is TagState.STARTED
-    monkeypatch.setattr(tags, "_LONGEST_HOLD_S", -1.0)
-    assert harness.result().state is TagState.FAILED
+    monkeypatch.setattr(Rereads, "holds", lambda _self, table: table == ORDERS)
+    pending = harness.mirror.mirror.context.tagging.pending
+    assert pending is not None
+    pending.proven = ENDS
+    failed = harness.result()
+    assert failed.state is TagState.FAILED
+    assert failed.reason == "shop.orders is new, and must be read from the source first"
 
 
-def test_scheduled_tag_waits_until_tables_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_of_one_table_fails_the_tag_and_nothing_else(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert harness.result().state is TagState.STARTED
+    pending = harness.mirror.mirror.context.tagging.pending
+    assert pending is not None
+
+    def odd(*_arguments: Any) -> None:
+        raise KeyError("odd")
+
+    monkeypatch.setattr(tags, "tag_table", odd)
+    harness.tags._settle(ORDERS, "shop.shop.orders", pending)
+    failed = harness.result()
+    assert (failed.state, failed.reason) == (TagState.FAILED, "shop.orders: KeyError: 'odd'")
+
+
+def test_scheduled_tag_waits_until_tables_are_read(tmp_path: Path) -> None:
     harness = Harness(tmp_path, tags={"every": "1 hour"})
     harness.store.forget(NOON)
-    assert harness.rereads.any_left
+    harness.rereads.new_tables.must_ask = True
     harness.tags.begin(ENDS)
     assert harness.store.read() == []
-    monkeypatch.setattr(Rereads, "any_left", False)
+    harness.rereads.new_tables.must_ask = False
     harness.tags.poll_now()
     harness.tags.begin(ENDS)
     assert [tag.state for tag in harness.store.read()] == [TagState.STARTED]
