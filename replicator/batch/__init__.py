@@ -3,35 +3,23 @@
 from replicator.batch.apply_task import apply_task, replay_task, tag_table
 from replicator.batch.awaiting import TableAwaits
 from replicator.batch.context import MirrorContext, PendingTag, TableTask, known_names
-from replicator.batch.exchange import (
-    Exchange,
-    exchanges,
-    follow_exchange,
-    is_begun,
-    next_exchange,
-)
 from replicator.batch.prefetch import divided, prefetch_plans
 from replicator.batch.rename_tables import has_left, is_half_renamed, rename, renamed_to
 from replicator.batch.schema_boundaries import has_news
 from replicator.batch.tag_boundary import has_all_before
 
 __all__ = [
-    "Exchange",
     "MirrorContext",
     "PendingTag",
     "TableAwaits",
     "TableTask",
     "apply_task",
     "divided",
-    "exchanges",
-    "follow_exchange",
     "has_all_before",
     "has_left",
     "has_news",
-    "is_begun",
     "is_half_renamed",
     "known_names",
-    "next_exchange",
     "prefetch_plans",
     "rename",
     "renamed_to",

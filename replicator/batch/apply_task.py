@@ -15,11 +15,10 @@ from replicator.batch.awaiting import TableAwaits
 from replicator.batch.context import MirrorContext, PendingTag, TableTask
 from replicator.batch.decode_batch import current_schema, decode_batch
 from replicator.batch.evolve_tables import TableKeeper, evolve_tables
-from replicator.batch.exchange import ExchangeAwaited, next_exchange
 from replicator.batch.followed_statements import refuse_late_events
 from replicator.batch.late_definitions import check_followed
 from replicator.batch.quarantine_bad import quarantine_bad
-from replicator.batch.rename_tables import rename, renamed_to
+from replicator.batch.rename_tables import lost_name, rename, renamed_to
 from replicator.batch.repeated_statements import refuse_repeated_statements
 from replicator.batch.schema_boundaries import newest_known, schema_segments
 from replicator.batch.table_batch import (
@@ -58,7 +57,6 @@ def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> Bat
         TablePaused: the batch has bad events, and the table is configured to pause for them.
         FencedError: another process writes this mirror.
         CommitConflict: another commit was made to the table; try again.
-        ExchangeAwaited: the table exchanges its name with another one, and all earlier events were applied.
         TagAwaited: the table must not pass the position of a tag yet; earlier events were applied.
     """
     tag = _awaited_tag(context, task.table)
@@ -109,7 +107,6 @@ def tag_table(context: MirrorContext, task: TableTask, tag: PendingTag) -> None:
     idle = replace(task, ranges=(), records=None)
     if has_earlier_schema(context, task.table, tag):
         for segment in schema_segments(context, idle, before=tag.position_key):
-            _stop_at_exchange(context, segment, [])
             _follow_rename(context, segment)
             _evolve_without_events(context, segment)
     elif context.ledger.progress(task.table).mirror is not None:
@@ -145,7 +142,6 @@ def _apply(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchSt
     done: list[tuple[TableTask, BatchStats]] = []
     while segments:
         segment = segments.popleft()
-        _stop_at_exchange(context, segment, done)
         _follow_rename(context, segment)
         if not segment.ranges:
             done.append((segment, _evolve_without_events(context, segment)))
@@ -292,18 +288,6 @@ def _refuse_late_recreation(context: MirrorContext, task: TableTask, progress: P
         )
 
 
-def _stop_at_exchange(
-    context: MirrorContext, segment: TableTask, done: list[tuple[TableTask, BatchStats]]
-) -> None:
-    """Raise ExchangeAwaited if the segment begins where the table exchanges its name with another one."""
-    if segment.target_schema_at is None:
-        return
-    exchange = next_exchange(context, segment.table)
-    if exchange is not None and segment.target_schema_at >= exchange.at:
-        context.exchanged.standing.add((segment.table, exchange.at))
-        raise ExchangeAwaited(done)
-
-
 def _follow_rename(context: MirrorContext, segment: TableTask) -> None:
     if segment.target_schema_at is None:
         return
@@ -321,8 +305,15 @@ def _check_beginning(context: MirrorContext, task: TableTask) -> None:
             f"of {task.table} in between",
             f"read the table again: replicator heal {task.table}",
         )
+    if ledger.resume_marker_for(task.table, task.topic) is not None:
+        return
+    if (old := lost_name(context, task.table)) is not None:
+        raise UnknownPast(
+            f"{old} was renamed to {task.table}, and the lake has the rows of another table under the old name",
+            f"read the table: replicator heal {task.table}",
+        )
     first = min((r.start for r in task.ranges if r.start), default=0)
-    if first and context.log.grows and ledger.resume_marker_for(task.table, task.topic) is None:
+    if first and context.log.grows:
         raise UnknownPast(
             f"{task.topic} begins at offset {first} without a snapshot, and the lake has nothing of {task.table}: the "
             "log lacks its earlier changes",

@@ -31,23 +31,6 @@ TAIL: Final = 8
 """Number of offsets at the end of a range among which its last row should be; others are of tombstones or markers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchanged:
-    """What this process knows of exchanges of table names (see `exchange`), as (table, binlog key of the exchange).
-
-    Attributes:
-        standing: tables that have applied all events from before the exchange and wait for the other table.
-        done: exchanges that were followed; needed for source tables without lake tables, which record no progress.
-    """
-
-    standing: set[tuple[TableId, int]] = field(default_factory=set)
-    done: set[tuple[TableId, int]] = field(default_factory=set)
-
-    def holds(self, table: TableId) -> bool:
-        """Return whether a table waits for another one."""
-        return any(waiting == table for waiting, _ in self.standing)
-
-
 @dataclass(slots=True)
 class PendingTag:
     """A tag of all tables at one position of the source, as the batches need it; see `tag_boundary`.
@@ -109,7 +92,6 @@ class MirrorContext:
     sizes: RecordSizes
     rules: ColumnRuleBook
     binlog: BinlogProbe
-    exchanged: Exchanged = field(default_factory=Exchanged)
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
     prepared: PreparedTransactions = field(default_factory=PreparedTransactions)

@@ -12,7 +12,6 @@ from replicator.batch.context import MirrorContext, column_rules
 from replicator.batch.evolution_sides import fits, lake_side, next_state, source_side
 from replicator.batch.followed_statements import in_lake_columns, rows_to_delete
 from replicator.batch.recognize_table import Recognized, TableRecognizer, names_in
-from replicator.batch.rename_tables import refuse_taken_name
 from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, UnsupportedChange
@@ -183,7 +182,6 @@ class TableKeeper:
         is_lost = recorded is not None and recorded.at > known.at
         if not is_lost and known.at == version.at and fits(present, columns, side.columns()):
             return
-        side.check(known)
         lake, removed = lake_side(present, known, self.schema), self.rows_to_delete(known)
         source = source_side(
             lake, known, self.schema, in_lake_columns(removed, self.schema.history, known, lake)
@@ -326,10 +324,6 @@ class _Side(Protocol):
         """Return Iceberg's JSON of a new table's partition spec."""
         ...
 
-    def check(self, known: SchemaState) -> None:
-        """Raise UnsupportedChange if the table, in state `known`, cannot follow."""
-        ...
-
     def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
         """Return the changes to make."""
         ...
@@ -376,9 +370,6 @@ class _MirrorSide:
     def partition_text(self) -> str | None:
         partition = self._keeper.options.partition
         return partition_spec(self.columns(), partition) if partition else None
-
-    def check(self, known: SchemaState) -> None:
-        refuse_taken_name(self._keeper.context, self._keeper.table, known, self._keeper.schema)
 
     def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
         return plan(lake, source, self._keeper.options.schema_changes)
@@ -427,9 +418,6 @@ class _ChangelogSide:
 
     def partition_text(self) -> None:
         return None
-
-    def check(self, known: SchemaState) -> None:
-        """Do nothing: a changelog can follow every change."""
 
     def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
         retired = self._keeper.schema.resolved.retired

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext, TableTask
-from replicator.batch.exchange import last_exchange
 from replicator.model.commit_marker import OffsetRange, PartitionProgress
 from replicator.model.snapshot import SnapshotRead
 from replicator.schema.binlog_order import SnapshotPlace
@@ -29,13 +28,7 @@ def oldest_version(
 
     `before` is partition → progress of the table, and `shown` what `shown_by_snapshot` returns.
     """
-    exchange = last_exchange(context, task.table)
-    found = (
-        _after_progress(context, task, before),
-        # It got its name by the exchange.
-        None if exchange is None else exchange.at,
-        shown,
-    )
+    found = (_after_progress(context, task, before), shown)
     return max((at for at in found if at is not None), default=None)
 
 

@@ -2,10 +2,7 @@
 
 from replicator import failpoints
 from replicator.batch.context import MirrorContext
-from replicator.batch.table_batch import BatchSchema
-from replicator.errors import UnsupportedChange
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.schema.changes import SchemaState
 from replicator.schema.history import BEGINNING
 
 
@@ -33,7 +30,28 @@ def renamed_to(context: MirrorContext, table: TableId, target_schema_at: int | N
     unfinished = (present.mirror is not None and new.mirror is None) or (
         present.changelog is not None and new.changelog is None
     )
+    if not _takes_over(context, table, names[0]):
+        return None
     return names[0] if unfinished and (not new.topics or is_half_renamed(context, table, names[0])) else None
+
+
+def _takes_over(context: MirrorContext, table: TableId, new: TableId) -> bool:
+    """Return whether no other table had the name `new`: its topic would have the events of both tables.
+
+    A table that gets its own name back continues.
+    """
+    versions = context.schemas.history(new).versions_of_current_name
+    return bool(versions) and (
+        versions[0].renamed_from == table or any(version.replaced == new for version in versions)
+    )
+
+
+def lost_name(context: MirrorContext, table: TableId) -> TableId | None:
+    """Return the name under which a table was mirrored before, if the lake has another table's rows there by now."""
+    for old in sorted(context.schemas.earlier_names(table)):
+        if context.ledger.progress(old).mirror is not None and has_left(context, old, table):
+            return old
+    return None
 
 
 def has_left(context: MirrorContext, table: TableId, new: TableId) -> bool:
@@ -74,27 +92,3 @@ def rename(context: MirrorContext, table: TableId, new: TableId) -> bool:
     context.ledger.forget(table)
     context.ledger.forget(new)
     return found
-
-
-def refuse_taken_name(
-    context: MirrorContext, table: TableId, known: SchemaState, schema: BatchSchema
-) -> None:
-    """Raise UnsupportedChange if another mirrored table has taken the name of the table.
-
-    A copy that a tool made, and that replaced the table, has the same rows; another table has its own.
-    """
-    for version in schema.history.versions[1:]:
-        if version.at <= known.at:
-            continue
-        other = version.replaced
-        if version.exchanged_with is not None:
-            continue
-        if (
-            version.at <= schema.version.at
-            and other not in (None, table)
-            and context.config.includes(str(other))
-        ):
-            raise UnsupportedChange(
-                f"{other} was renamed to {table}, while the lake has other rows under that name",
-                f"drop {table.name} in the lake, mirror and changelog, and bootstrap it again",
-            )

@@ -135,6 +135,13 @@ class SchemaHistories:
             called = self._tables_by_topic.get(topic, ())
             return {t for t in called if self._declared[t] and self._declared[t][-1].schema is not None}
 
+    def spelling_of(self, table: TableId) -> TableId:
+        """Return the defined table with this name, in another letter case if there is none in this one."""
+        with self._lock:
+            spelt = self._spellings.get(_folded(table), set())
+            present = {t: known[-1] for t in spelt if (known := self._declared.get(t)) and known[-1].schema}
+        return max(present, key=lambda t: (t == table, present[t].at), default=table)
+
     def defined_columns(self) -> dict[TableId, set[str]]:
         """Return, for each table that is or was defined, all names that its columns had in the source."""
         with self._lock:

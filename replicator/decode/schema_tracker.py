@@ -93,6 +93,10 @@ class SchemaTracker:
         """See `SchemaHistories`."""
         return self._histories.later_names(table)
 
+    def spelling_of(self, table: TableId) -> TableId:
+        """See `SchemaHistories`."""
+        return self._histories.spelling_of(table)
+
     def tables_called(self, topic: str) -> set[TableId]:
         """See `SchemaHistories`."""
         return self._histories.tables_called(topic)

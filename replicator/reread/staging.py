@@ -6,7 +6,7 @@ So the code that applies changes to mirrors applies them to it too.
 from dataclasses import dataclass, field, replace
 
 from replicator.batch import MirrorContext, TableTask
-from replicator.batch.context import Exchanged, Tagging
+from replicator.batch.context import Tagging
 from replicator.batch.decode_batch import current_schema
 from replicator.batch.evolve_tables import TableKeeper
 from replicator.batch.table_batch import BatchSchema
@@ -78,7 +78,6 @@ class Staging:
             context,
             config=config,
             ledger=ledger,
-            exchanged=Exchanged(),
             tagging=Tagging(),
             created_for=context.config.lake.namespace,
         )

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from typing import Final
 
-from replicator.batch import MirrorContext, TableAwaits, TableTask, apply_task, next_exchange
+from replicator.batch import MirrorContext, TableTask, apply_task
 from replicator.errors import (
     ColumnsDiffer,
     ReplicatorError,
@@ -77,7 +77,6 @@ class TableReread:
         if not self._context.schemas.history(table).versions:
             self._note("its definition is not in the log yet")
             return False
-        self._check_exchange()
         schema = self._staging.schema(self.task(()))
         if not schema.mirror.key:
             self._check_keyless()
@@ -121,26 +120,6 @@ class TableReread:
             raise UnsupportedChange(
                 f"{table} has no key, and is configured to have no mirror",
                 f'name a unique key: key = ["…"] under [[table]] name = "{table}"',
-            )
-
-    def _check_exchange(self) -> None:
-        """Check that the mirror has followed each exchange of names, if it gets no events before it is read again.
-
-        The rows of the source are those of the other table since, whose mirror would wait for this one for ever.
-
-        Raises:
-            UnsupportedChange: it has not followed one.
-        """
-        table = self.request.table
-        if not self.request.held or self._progress().schema_at is None:
-            return
-        exchange = next_exchange(self._context, table)
-        if exchange is not None and self._context.ledger.progress(exchange.other).topics:
-            raise UnsupportedChange(
-                f"{table} exchanged its name with {exchange.other}, and its mirror, which lacks earlier events, cannot "
-                "follow that",
-                f"drop both tables in the lake, and start again: replicator drop {table}; "
-                f"replicator drop {exchange.other}",
             )
 
     @property
@@ -234,7 +213,6 @@ class TableReread:
             RowsChanged: there is such a statement.
             UnsupportedChange: the table cannot be read again after it.
         """
-        self._check_exchange()
         table = self.request.table
         read = self._staging.context.ledger.progress(table).mirror_schema
         if read is None:
@@ -259,10 +237,6 @@ class TableReread:
             # A staging table has no changelog. Later reads are after the TRUNCATE.
             self._start_again()
             raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
-        except TableAwaits as awaited:
-            # No other staging table would exchange its name with this one.
-            self._start_again()
-            raise RowsChanged(f"{self.request.table} exchanged its name while it was read") from awaited
         except (UnknownValues, UnloggedChange) as error:
             self._start_again()
             raise RowsChanged(f"{self.request.table} changed while it was read: {error.message}") from error
@@ -414,6 +388,4 @@ def _change_of_rows(version: SchemaVersion) -> str | None:
         return version.unlogged
     if version.recreated:
         return "DROP TABLE and CREATE TABLE"
-    if version.exchanged_with is not None:
-        return f"an exchange of names with {version.exchanged_with}"
     return None if version.replaced is None else f"the renaming of {version.replaced} to it"

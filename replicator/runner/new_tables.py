@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
-from replicator.batch import MirrorContext
+from replicator.batch import MirrorContext, renamed_to
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import first_line
 from replicator.model.table import TableId
@@ -27,7 +27,8 @@ class NewTables:
     def __init__(self, context: MirrorContext) -> None:
         self._context = context
         self._are_read = self.must_ask = context.config.reads_new_tables
-        self._asked: Future[list[TableId]] | None = None
+        self._asked: Future[tuple[list[TableId], bool]] | None = None
+        self._ignores_case = False
         self._due = 0.0
 
     def ask_now(self) -> None:
@@ -38,32 +39,49 @@ class NewTables:
         """Return the tables that the source has, once after each answer; ask it again in a thread if that is due."""
         if not self._are_read:
             return []
-        # SQLAlchemy takes a second to import, in which Java can start.
-        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
-
         present: list[TableId] = []
         if self._asked is not None and self._asked.done():
             found, self._asked = self._asked, None
             # An answer to an earlier question may lack tables that were created since.
             self.must_ask = self.must_ask and self._due == 0.0
             if (error := found.exception()) is None:
-                present = found.result()
+                present, self._ignores_case = found.result()
             else:
                 _LOG.warning("new tables are not noticed at the moment", reason=first_line(error))
         if self._asked is None and time.monotonic() >= self._due:
             self._due = time.monotonic() + _INTERVAL_S
-            self._asked = threads().submit(included_tables, self._context.config)
+            self._asked = threads().submit(present_tables, self._context)
         return present
+
+    def is_respelt(self, table: TableId) -> bool:
+        """Return whether the log calls a table of the source by a name in another letter case."""
+        return self._ignores_case and self._context.schemas.spelling_of(table) != table
 
     def may_be(self, table: TableId) -> bool:
         """Return whether a table is new, and gets a mirror: its topic may have only its later changes."""
         return self._are_read and self.is_new(table) and gets_mirror(self._context, table)
 
     def is_new(self, table: TableId) -> bool:
-        """Return whether the lake has nothing of a table, nor of one that was renamed to it."""
-        names = {table} | self._context.schemas.earlier_names(table)
+        """Return whether the lake has nothing of a table, nor a table that will be renamed to it."""
+        names = self._context.schemas.earlier_names(table) | {table}
         try:
-            progress = [self._context.ledger.progress(name) for name in names]
+            progress = self._context.ledger.progress(table)
+            is_here = progress.mirror is not None or progress.changelog is not None
+            return not is_here and not any(renamed_to(self._context, name) in names for name in names)
         except LakeUnavailable:
             return True
-        return all(p.mirror is None and p.changelog is None for p in progress)
+
+
+def present_tables(context: MirrorContext) -> tuple[list[TableId], bool]:
+    """Return the tables that the source has and the mirror includes, and whether the source ignores letter case.
+
+    If it does, tables have the names of their topics: events have the spelling of the statement that created a table.
+
+    Raises:
+        SourceError: the source cannot be queried.
+    """
+    # SQLAlchemy takes a second to import, in which Java can start.
+    from replicator.sources.mysql.tables import ignores_case, included_tables  # noqa: PLC0415
+
+    tables, folds = included_tables(context.config), ignores_case(context.config)
+    return [context.schemas.spelling_of(table) for table in tables] if folds else tables, folds

@@ -37,7 +37,7 @@ from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.healing import Healing
 from replicator.runner.left_out import LEFT_OUT, LeftOutTables
 from replicator.runner.lost_binlog import LostBinlog
-from replicator.runner.new_tables import NewTables
+from replicator.runner.new_tables import NewTables, present_tables
 from replicator.runner.retries import Retries
 from replicator.runner.rewinds import Rewinds
 from replicator.runner.table_states import TableStates
@@ -257,10 +257,8 @@ class Rereads:
         Raises:
             SourceError: the source cannot be queried.
         """
-        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
-
         ledger = self._context.ledger
-        return [t for t in included_tables(self._context.config) if ledger.progress(t).mirror is not None]
+        return [t for t in present_tables(self._context)[0] if ledger.progress(t).mirror is not None]
 
     def _replace(self, requests: Iterable[Request]) -> None:
         """Carry out requests instead of those that were made before; their tables get no events meanwhile."""
@@ -362,7 +360,7 @@ class Rereads:
             reread.fail(error)
         except Exception as error:  # noqa: BLE001 - no other table is concerned
             self._retry(table, reread, error)
-        if reread.request.has_ended:
+        if reread.request.has_ended and table in self._active:
             self._ended(table, reread)
 
     def _is_read(self, reread: TableReread) -> bool:
@@ -380,7 +378,12 @@ class Rereads:
             # Before the next step, the log's definitions are read: all from before the end of reading are known then.
             return reread.was_read_before()
         if not reread.start(self._threads(), self._stopping):
-            self._define(reread.request.table)
+            if self.new_tables.is_respelt(reread.request.table):
+                # Its definition came after the source was asked for its tables, which is done again.
+                del self._active[reread.request.table]
+                reread.end(Phase.FAILED, problem="the log has it in another letter case")
+            else:
+                self._define(reread.request.table)
         return False
 
     def _define(self, table: TableId) -> None:

@@ -42,8 +42,8 @@ class Rounds:
     def idle(self) -> None:
         """Process the tables that can continue, and continue tags and re-reads. Do nothing while another thread works.
 
-        Their events are known already, so without other events no batch would be made for them. Before the first goal,
-        no table is processed.
+        Their events are known already, so without other events no batch would be made for them. From time to time, look
+        for statements after which no event came.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
@@ -52,12 +52,25 @@ class Rounds:
             try:
                 if self._ended:
                     return
-                if self._any_continues() and self._goal:
-                    self._advance()
+                if (self._any_continues() and self._goal) or self._scheduler.statements.has_more():
+                    self._advance_again()
                 if (checks := self._scheduler.checks) is not None:
                     checks.step(self._scheduler.tables.paused)
             finally:
                 self._lock.release()
+
+    def finish(self) -> None:
+        """Follow the statements after which no event came that would start a batch.
+
+        Raises:
+            LogError, LakeError: what all tables need is unavailable.
+        """
+        with self._lock:
+            self._advance_again()
+
+    def _advance_again(self) -> None:
+        self._goal = self._goal or self._scheduler.context.log.readable_ends()
+        self._advance()
 
     def _any_continues(self) -> bool:
         """Continue tags and re-reads; return whether a table can continue that waited for one, or for its retry."""

@@ -2,14 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from typing import Final
-
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from replicator.batch import (
     MirrorContext,
@@ -20,20 +17,21 @@ from replicator.batch import (
     has_news,
     prefetch_plans,
 )
-from replicator.errors import CommitConflict, LakeUnavailable, MissingSchema
-from replicator.jvm.spark import compile_plans, first_line
+from replicator.errors import CommitConflict, MissingSchema
+from replicator.jvm.spark import compile_plans
 from replicator.lake.ledger import chunks
 from replicator.maintenance.small_merge import SmallMerge
 from replicator.maintenance.upkeep import TableMaintainer, Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.log_check import check_progress, unmatched_patterns
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduled_checks import ScheduledChecks
+from replicator.runner.schema_topic import SchemaTopic
 from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
+from replicator.runner.silent_tables import SilentTables
 from replicator.runner.source_positions import SourcePositions
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.runner.table_policy import BatchDecision, TableOutcome, decide
@@ -71,6 +69,7 @@ class Scheduler:
         tables: the tables, and which of them are paused or failing.
         tags: the tags of all tables at one source position.
         stopping: if set, no further task is started.
+        statements: the schema-change topic.
         rereads: the re-reads of tables from the source; None if the log has no source that could be read.
         checks: the scheduled checks; None if there are none.
         seconds: how long the tasks of each table took in the last call of `advance`.
@@ -100,14 +99,14 @@ class Scheduler:
         self._on_batch = on_batch
         self._upkeep = _upkeep(context) if upkeep is None else upkeep
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
-        self._renames = TableRenames(context, self.tables)
+        self._renames, self._silent = TableRenames(context, self.tables), SilentTables(context)
         self.rereads: Rereads | None = None
         self.snapshots = EmptySnapshots(context, self.tables)
         self.checks: ScheduledChecks | None = None
         self._log_start: Offsets = {}
         self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
         self.totals = totals or RunTotals(with_before=not context.config.log.flattened)
-        self._bad_records: list[BadRecord] = []
+        self.statements = SchemaTopic(context, self.tables, self.snapshots, self.totals)
         self._awaiting: set[TableId] = set()
         self._compiled: bool | None = None
         self._unmatched_known = False
@@ -126,7 +125,7 @@ class Scheduler:
         self._renames.set_log_start(first)
         self._log_start = first
         # Definitions tell which tables the topics carry.
-        self._read_schema_changes()
+        self.statements.read()
         tables = self.tables
         topics = {topic: tables.table_of(topic) for topic in tables.mirrored(first)}
         self._warn_of_unmatched(set(topics.values()))
@@ -178,44 +177,6 @@ class Scheduler:
                 "patterns match nothing in the log", patterns=", ".join(found), next="run: replicator check"
             )
 
-    def _read_schema_changes(self) -> None:
-        """Update the schema tracker. Records that cannot be read are quarantined, and stop no table."""
-        # Kept until they are quarantined: if that fails, they are not read from the log again.
-        self._bad_records += self.context.schemas.add_schema_changes(self.context.log.schema_changes())
-        self.tables.notice_definitions()
-        self.snapshots.note()
-        if not self._bad_records:
-            return
-        try:
-            added = self.context.quarantine.add_records(self._bad_records, self.totals.batches + 1)
-        except (PySparkException, Py4JJavaError, LakeUnavailable) as error:
-            self._probe_lake()
-            # The lake answers, so only the quarantine table fails. The records are kept, and no table has to wait.
-            _LOG.error("schema changes cannot be quarantined, retrying", reason=first_line(error))
-            return
-        for bad in added:
-            record = bad.record
-            _LOG.warning(
-                "a schema change cannot be read and was quarantined",
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                reason=bad.reason,
-            )
-            self.totals.quarantined += 1
-        self._bad_records = []
-
-    def _probe_lake(self, failed: Collection[TableId] = ()) -> bool:
-        """Query the catalog, and read and write beside a table that has not failed, to tell a failure from an outage.
-
-        Return False if there is no other table.
-
-        Raises:
-            LakeUnavailable: the catalog, the storage or Java does not answer.
-        """
-        self.context.lake.namespace_properties(self.context.config.lake.ops_namespace)
-        return self.context.ledger.probe(failed)
-
     def plan_round(self, goal: Offsets, pace: Pace) -> Round:
         """Return how far a round should bring the tables on their way to `goal`."""
         apply = self.context.config.apply
@@ -252,8 +213,9 @@ class Scheduler:
         """
         apply = partial(self._apply_all, on_events=on_events, backlog=backlog)
         self.seconds = {}
-        self._read_schema_changes()
+        self.statements.follow()
         self.tags.begin(ends)
+        ends = {**self._silent.topics(ends), **ends}
         self._renames.invalidate()
         self.tables.invalidate()
         self._renames.follow(ends)
@@ -263,10 +225,6 @@ class Scheduler:
             report = apply(self._unread(ends)) or report
         # Schema changes after the newest events: it may take long until the next events come.
         report = apply(self._schema_only(ends)) or report
-        # Tables exchange their names once both contain all events from before.
-        while self._renames.follow(ends):
-            report = apply(self._unread(ends)) or report
-            report = apply(self._schema_only(ends)) or report
         self.tags.finish()
         if report is not None and not self.stopping.is_set():
             self._upkeep.run_slice(report.lag_seconds, has_backlog=backlog > 0)
@@ -284,7 +242,7 @@ class Scheduler:
             return
         if self.rereads.any_left or self.snapshots.is_look_due:
             # New tables have no events yet that would start a batch; nor need a repeated snapshot have any.
-            self._read_schema_changes()
+            self.statements.read()
         # A table that is published would be past the position of the tag.
         self.rereads.step(self._log_start, publishes=not self.tags.is_started)
 
@@ -360,7 +318,7 @@ class Scheduler:
             table = self.tables.table_of(topic)
             if self._is_held(table) or not self.tables.is_readable(table):
                 continue
-            if self.tables.new_partitions(topic, table, ends[topic]) is not None:
+            if ends[topic] and self.tables.new_partitions(topic, table, ends[topic]) is not None:
                 # The topic may have been recreated.
                 self.check_log()
                 if table not in self.tables.paused:
@@ -369,10 +327,10 @@ class Scheduler:
                 yield topic, table
 
     def _is_held(self, table: TableId) -> bool:
-        """Whether a table is paused, or waits for its retry, its re-read or the other table of an exchange."""
+        """Whether a table is paused, or waits for its retry or its re-read."""
         if self.rereads is not None and self.rereads.holds(table):
             return True
-        return self.tables.is_idle(table) or self.context.exchanged.holds(table)
+        return self.tables.is_idle(table)
 
     def _apply_all(
         self, tasks: Sequence[list[TableTask]], on_events: OnEvents | None, backlog: int
@@ -484,7 +442,7 @@ class Scheduler:
             self.tables.failed(table, failure)
         if not decision.probe:
             return
-        answers = self._probe_lake([table for table, _ in decision.probe])
+        answers = self.tables.probe_lake([table for table, _ in decision.probe])
         for table, _ in decision.probe:
             # Its commit may have failed without an answer. The other tables' markers need not be read again.
             self.context.ledger.forget(table)

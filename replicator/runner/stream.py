@@ -130,6 +130,8 @@ class KafkaStream:
         try:
             query = self._start(batches, checkpoint, first, ends)
             _wait(self.scheduler, query, batches)
+            if self.until_caught_up and not self.scheduler.stopping.is_set():
+                batches.rounds.finish()
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
         return ends

@@ -3,21 +3,8 @@
 A lake table gets its new name once it has all events of the old one. Events under the new name wait until then.
 """
 
-from collections.abc import Mapping
-
-from replicator.batch import (
-    Exchange,
-    MirrorContext,
-    exchanges,
-    follow_exchange,
-    has_left,
-    is_begun,
-    is_half_renamed,
-    next_exchange,
-    rename,
-    renamed_to,
-)
-from replicator.errors import CommitConflict, ForeignTable, LakeUnavailable, SchemaError
+from replicator.batch import MirrorContext, has_left, is_half_renamed, rename, renamed_to
+from replicator.errors import LakeUnavailable, SchemaError
 from replicator.lake.ledger import ranges_to_read
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.table import TableId
@@ -33,7 +20,6 @@ class TableRenames:
         self._tables = tables
         self._first: Offsets = {}
         self._ends: Offsets | None = None
-        self._inspected: set[tuple[TableId, int]] = set()
 
     def set_log_start(self, first: Offsets) -> None:
         """Set the first offsets of the log."""
@@ -47,59 +33,12 @@ class TableRenames:
         """Rename the lake tables that have all events of their old name. Returns whether any was renamed."""
         any_renamed = False
         topics = {self._tables.table_of(topic): topic for topic in self._tables.mirrored(ends)}
-        for table in topics:
-            any_renamed |= self._exchange(table, topics)
         for first, topic in topics.items():
             # An intermediate name may never have had an event, and then has no topic.
-            for table in (first, *self.later_names(first)):
-                any_renamed |= self._rename(table, topics.get(table, topic))
+            with self._tables.alone(first):
+                for table in (first, *self.later_names(first)):
+                    any_renamed |= self._rename(table, topics.get(table, topic))
         return any_renamed
-
-    def _exchange(self, table: TableId, topics: Mapping[TableId, str]) -> bool:
-        """Exchange the lake names of `table` and another table, if both are ready. Returns whether it did."""
-        context = self._context
-        known = exchanges(context, table)
-        if not known or not self._is_ready(table):
-            return False
-        unfinished = next((e for e in reversed(known) if self._is_begun(e)), None)
-        exchange = unfinished or next_exchange(context, table)
-        if exchange is None or not self._is_ready(exchange.other):
-            return False
-        if unfinished is None and not all(
-            self._has_all_before(t, exchange, topics.get(t)) for t in exchange.pair
-        ):
-            return False
-        try:
-            follow_exchange(context, exchange)
-        except ForeignTable as error:
-            for one in exchange.pair:
-                self._tables.pause(one, error)
-            return False
-        except (LakeUnavailable, CommitConflict) as error:
-            self._inspected -= {(one, exchange.at) for one in exchange.pair}
-            for one in exchange.pair:
-                # Some of the lake tables may belong to the other one already.
-                context.ledger.forget(one)
-                self._tables.failed(one, error)
-            return False
-        return True
-
-    def _is_ready(self, table: TableId) -> bool:
-        return not self._tables.is_idle(table) and self._tables.is_readable(table)
-
-    def _is_begun(self, exchange: Exchange) -> bool:
-        """Whether a crash left an exchange half done; the lake is queried once."""
-        if (exchange.one, exchange.at) in self._inspected:
-            return False
-        begun = is_begun(self._context, exchange)
-        self._inspected.update((table, exchange.at) for table in exchange.pair)
-        return begun
-
-    def _has_all_before(self, table: TableId, exchange: Exchange, topic: str | None) -> bool:
-        """Whether the lake has all events of a table from before the exchange."""
-        if (table, exchange.at) in self._context.exchanged.standing or topic is None:
-            return True
-        return not self._context.ledger.progress(table).topics and self.has_all(topic)
 
     def _rename(self, table: TableId, topic: str) -> bool:
         """Rename a lake table if its source table was renamed and it is ready. Returns whether it was renamed."""
@@ -127,8 +66,7 @@ class TableRenames:
         context = self._context
         if context.ledger.progress(table).topics:
             return False
-        # A table that got its name by an exchange waits for the other one only at the exchange, see `_exchange`.
-        old_names = context.schemas.earlier_names(table) - {e.other for e in exchanges(context, table)}
+        old_names = context.schemas.earlier_names(table)
         if any(renamed_to(context, old) == table for old in old_names):
             return True
         left = {old for old in old_names if not has_left(context, old, table)}

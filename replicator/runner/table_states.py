@@ -339,6 +339,17 @@ class TableStates:
             hint = error.hint
         self._pause(table, error, reason, hint)
 
+    def probe_lake(self, failed: Collection[TableId] = ()) -> bool:
+        """Query the catalog, and read and write beside a table that has not failed, to tell a failure from an outage.
+
+        Return False if there is no other table.
+
+        Raises:
+            LakeUnavailable: the catalog, the storage or Java does not answer.
+        """
+        self._context.lake.namespace_properties(self._context.config.lake.ops_namespace)
+        return self._context.ledger.probe(failed)
+
     @contextmanager
     def alone(self, table: TableId) -> Iterator[None]:
         """Let an error of the block be that of `table`, unless it concerns all tables: pause it, or try it again later.

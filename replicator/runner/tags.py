@@ -23,7 +23,6 @@ from replicator.batch import (
     TableAwaits,
     TableTask,
     has_all_before,
-    next_exchange,
     tag_table,
 )
 from replicator.config import ArchiveLog
@@ -351,10 +350,7 @@ class TagKeeper:
 
     def _is_ready(self, table: TableId, topics: list[str], tag: PendingTag) -> bool:
         context = self._context
-        if self._tables.is_idle(table) or context.exchanged.holds(table):
-            return False
-        exchange = next_exchange(context, table)
-        if exchange is not None and exchange.at < tag.position_key:
+        if self._tables.is_idle(table):
             return False
         return all(has_all_before(context, table, topic, tag) for topic in topics)
 

@@ -110,7 +110,6 @@ class SchemaVersion:
         declared: whether the source declared the version. If not, it was observed in events; then a column that
             disappeared while another appeared is taken for dropped.
         unexplained: columns of the previous version that this one lacks although no statement dropped them.
-        exchanged_with: the table with which this one exchanged names at this position.
         event_key: the columns that Debezium uses as the key of events.
         weak_key: whether these columns, or others that are the key of events, do not identify rows: they may be NULL,
             or their key was dropped. `schema` has no key then.
@@ -135,7 +134,6 @@ class SchemaVersion:
     renamed_from: TableId | None = None
     declared: bool = True
     unexplained: frozenset[str] = frozenset()
-    exchanged_with: TableId | None = None
     event_key: tuple[str, ...] = ()
     weak_key: bool = False
     unlogged: str | None = None
@@ -370,7 +368,6 @@ class SchemaHistory:
             or version.is_read  # Only their offsets tell which changes of other servers came before it.
             or (version.position.gtid is None and self.last_read_before(index) is not None)
             or version.unlogged is not None
-            or version.exchanged_with is not None
             # What the mirror has from before it decides whether it is followed.
             or self.loses_values_again(index)
             or carried_key(old.schema.key, version.carried) != set(version.schema.key)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition
-from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.table import Column, TableSchema
 from replicator.schema.binlog_order import SnapshotPlace, binlog_key
 from replicator.schema.history import (
     BEGINNING,
@@ -29,8 +29,7 @@ def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | 
 
     `past` is its history under its previous name, if the first definition renamed it.
     """
-    removals = (d for d in definitions if d.schema is None and not d.only_statement)
-    builder = HistoryBuilder(past, {d.at: d.other_name for d in removals})
+    builder = HistoryBuilder(past)
     for definition in definitions:
         builder.apply(definition)
     return builder.history
@@ -39,18 +38,13 @@ def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | 
 class HistoryBuilder:
     """Builds the history of one table from definitions, which are applied in the order of their positions.
 
-    `past` is the table's history under its previous name. `new_names` maps the binlog key at which a table of this
-    name was removed to its new name, None if it was dropped: if two tables exchange names, both are renamed at one
-    position.
+    `past` is the table's history under its previous name.
     """
 
-    def __init__(
-        self, past: SchemaHistory | None = None, new_names: Mapping[int, TableId | None] | None = None
-    ) -> None:
+    def __init__(self, past: SchemaHistory | None = None) -> None:
         self._versions = [] if past is None else list(past.versions)
         self._reads = {place for v in self._versions for place in v.reads}
         self._first_own = len(self._versions)
-        self._new_names = new_names or {}
         self._removal: TableRemoval | None = None
         self._keys = TableKeys() if past is None else past.keys
         self._keys_at = BEGINNING
@@ -197,8 +191,7 @@ class HistoryBuilder:
             version = replace(version, unlogged=text)
         replaced = self._removal is not None or d.other_name is not None
         if not same or replaced or version.unlogged is not None or _moved(version.carried, version.schema):
-            exchanged = d.other_name if d.other_name == self._new_names.get(d.at) else None
-            self._versions.append(replace(version, exchanged_with=exchanged))
+            self._versions.append(version)
         else:
             self._note_read(d)
 
@@ -213,8 +206,7 @@ class HistoryBuilder:
 def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersion:
     """Return the version of a table's name, with the statement by which a table with other rows took over that name.
 
-    A copy that a tool made has the rows of the table that it replaces. Tables of the lake that exchange names keep
-    their rows; they pass such a version without applying it.
+    A copy that a tool made has the rows of the table that it replaces.
     """
     other = d.other_name
     if other is None or other == d.table or version.unlogged is not None or is_copy_of(other, d.table):

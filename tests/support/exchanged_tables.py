@@ -2,11 +2,9 @@
 
 import json
 
-from replicator.model.table import SOURCE_KEY
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
-from tests.support.lake_harness import LakeHarness
-from tests.support.scenario import ID, other_table, row_of, rows
+from tests.support.scenario import ID, other_table, row_of
 
 A, B = ColumnSpec("a", "int"), ColumnSpec("b", "varchar")
 
@@ -44,17 +42,3 @@ def before_exchange() -> list[Record]:
 
 def after_exchange() -> list[Record]:
     return [row_of("orders", 400, id=2, b="four"), row_of("bills", 410, id=5, a=5)]
-
-
-def assert_exchanged(lake: LakeHarness) -> None:
-    assert rows(lake) == [{"id": 2, "b": "four"}, {"id": 3, "b": "three"}]
-    assert rows(lake, "bills") == [{"id": 1, "a": 1}, {"id": 5, "a": 5}]
-    for name, columns, count in (("orders", ["id", "b"], 3), ("bills", ["id", "a"], 2)):
-        changes = lake.rows(name, "shop_changes")
-        assert [column for column in changes[0] if column != "_change"] == columns
-        assert len(changes) == count
-    with lake.catalog() as catalog:
-        for namespace in ("shop", "shop_changes"):
-            assert {name for _, name in catalog.list_tables(namespace)} == {"orders", "bills"}
-            for name in ("orders", "bills"):
-                assert catalog.load_table((namespace, name)).properties[SOURCE_KEY] == f"shop.{name}"

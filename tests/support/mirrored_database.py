@@ -45,6 +45,17 @@ class MirroredDatabase:
         report = verify(load(self.config), Wanted(may_be_resumed=False))
         return None if report.verdict is Verdict.UNDECIDED else report
 
+    def lake_rows(self, table: str) -> list[dict[str, Any]] | None:
+        """Return the rows of a mirror by their first column; None if there is none."""
+        lake = self.comparison.config.lake
+        with open_catalog(lake) as catalog:
+            if not catalog.table_exists((lake.namespace, table)):
+                return None
+            found: list[dict[str, Any]] = (
+                catalog.load_table((lake.namespace, table)).scan().to_arrow().to_pylist()
+            )
+        return sorted(found, key=lambda row: next(iter(row.values())))
+
     def topic(self, table: str) -> str:
         return f"{self.database.prefix}.{self.database.name}.{table}"
 

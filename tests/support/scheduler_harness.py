@@ -8,7 +8,7 @@ from unittest.mock import Mock
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask
-from replicator.batch.context import Exchanged, Tagging
+from replicator.batch.context import Tagging
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.partition_counts import PartitionCounts
 from replicator.config import SourceConfig
@@ -61,7 +61,6 @@ class SchedulerHarness:
             ledger=self.ledger,
             schemas=SchemaTracker(JsonFormat()),
             quarantine=Mock(),
-            exchanged=Exchanged(),
             tagging=Tagging(),
             partition_counts=PartitionCounts(),
             writer=Mock(),

@@ -258,7 +258,8 @@ class LocalStack:
             self._check_cancelled("mysql")
             save_state(self.folder, replace(self._running_state(), mysql_version=program.version))
         if not data.exists():
-            mysql.initialize(program, data, self.log("mysql"), state.root_password, state.user_password)
+            passwords = state.root_password, state.user_password
+            mysql.initialize(program, data, self.log("mysql"), *passwords, self.options.mysql_arguments)
         return [
             *mysql.server_command(program, data, state.ports["mysql"]),
             *self.options.mysql_arguments,

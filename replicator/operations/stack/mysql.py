@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pymysql
@@ -14,7 +15,14 @@ from replicator.operations.stack.process import tail
 PRIVILEGES = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES"
 
 
-def initialize(program: MySqlProgram, data: Path, log: Path, root_password: str, user_password: str) -> None:
+def initialize(
+    program: MySqlProgram,
+    data: Path,
+    log: Path,
+    root_password: str,
+    user_password: str,
+    arguments: Sequence[str] = (),
+) -> None:
     """Create a data folder with the two users of the stack, so that the server never runs without passwords.
 
     Raises StackError with the end of the log if MySQL fails.
@@ -32,6 +40,8 @@ def initialize(program: MySqlProgram, data: Path, log: Path, root_password: str,
         *program.files,
         *_common(fresh),
         "--initialize-insecure",
+        # Some settings, such as lower_case_table_names, are of the data.
+        *arguments,
         f"--init-file={script}",
     ]
     try:

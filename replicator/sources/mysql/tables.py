@@ -21,6 +21,16 @@ def included_tables(config: Config) -> list[TableId]:
         return tables_in_source(connection, config)
 
 
+def ignores_case(config: Config) -> bool:
+    """Return whether the source ignores the letter case of table names.
+
+    Raises:
+        SourceError: the source cannot be queried.
+    """
+    with connect(config.source) as connection:
+        return bool(connection.scalar(text("SELECT @@lower_case_table_names")))
+
+
 def tables_in_source(connection: Connection, config: Config) -> list[TableId]:
     """Return the tables that the source has and the mirror includes."""
     rows = connection.execute(

@@ -124,12 +124,11 @@ class TestExchangedNames:
         assert tracker.add_schema_changes(records) == []
         return tracker
 
-    def exchanged(self, tracker: SchemaTracker) -> list[list[str | None]]:
-        lines = [tracker.history(TableId("shop", name)) for name in ("a", "b")]
-        return [
-            [v.exchanged_with.name if v.exchanged_with else None for v in history.versions]
-            for history in lines
-        ]
+    def taken_over(self, tracker: SchemaTracker) -> list[list[str | None]]:
+        """Return by which table the name was taken over with each version, of both tables."""
+        histories = [tracker.history(TableId("shop", name)) for name in ("a", "b")]
+        assert all((v.unlogged is None) is (v.replaced is None) for h in histories for v in h.versions)
+        return [[v.replaced.name if v.replaced else None for v in h.versions] for h in histories]
 
     def divided(self, *, declared: bool = False) -> list[RawRecord]:
         return [
@@ -139,20 +138,20 @@ class TestExchangedNames:
         ]
 
     def test_exchange_is_recognized_in_one_statement_for_each_table(self) -> None:
-        assert self.exchanged(self.tracker(*self.divided())) == [[None, "b"], [None, "a"]]
+        assert self.taken_over(self.tracker(*self.divided())) == [[None, "b"], [None, "a"]]
 
     def test_exchange_is_recognized_in_the_whole_statement(self) -> None:
         ddl = "RENAME TABLE a TO tmp, b TO a, tmp TO b"
         records = [self.record("ALTER", name, 90, ddl) for name in ("a", "b")]
-        assert self.exchanged(self.tracker(*records)) == [[None, "b"], [None, "a"]]
+        assert self.taken_over(self.tracker(*records)) == [[None, "b"], [None, "a"]]
 
     def test_exchange_is_recognized_when_schema_changes_are_redelivered(self) -> None:
-        assert self.exchanged(self.tracker(*self.divided(), *self.divided())) == [[None, "b"], [None, "a"]]
+        assert self.taken_over(self.tracker(*self.divided(), *self.divided())) == [[None, "b"], [None, "a"]]
 
-    def test_exchange_is_not_recognized_when_a_copy_replaces_a_table(self) -> None:
+    def test_table_that_replaces_another_one_takes_over_its_name_only(self) -> None:
         ddl = "RENAME TABLE a TO a_old, b TO a"
         records = [self.record("ALTER", name, 90, ddl) for name in ("a_old", "a")]
-        assert self.exchanged(self.tracker(*records)) == [[None, None], [None]]
+        assert self.taken_over(self.tracker(*records)) == [[None, "b"], [None]]
 
     def test_exchange_uses_an_intermediate_name_only_in_its_own_statement(self) -> None:
         first = self.divided()[0]

@@ -1,6 +1,5 @@
 """Statements after which the rows that a re-read has read do not belong to the table any more."""
 
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,17 +7,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from replicator.batch import TableAwaits
-from replicator.batch.context import Exchanged
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
-from replicator.errors import RowsChanged, UnsupportedChange
+from replicator.errors import RowsChanged
 from replicator.lake.ledger import Progress
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import RawRecord
 from replicator.model.reread import Phase, Request, StagingState
 from replicator.model.table import TableId
-from replicator.reread import table_reread
 from replicator.reread.table_reread import TableReread
 from replicator.schema.changes import SchemaState
 from replicator.telemetry import Stopwatch
@@ -66,8 +62,6 @@ class Harness:
         statements: list[bytes],
         *,
         reached: int = 5,
-        held: bool = False,
-        has_others: bool = True,
     ) -> None:
         self.schemas = SchemaTracker(JsonFormat())
         for offset, value in enumerate(statements):
@@ -76,22 +70,18 @@ class Harness:
         # The staging table was made with the version before `READ_AT`.
         read_at = max(v.at for v in versions if v.position.pos <= READ_AT)
         marker = CommitMarker("shop", 1, 1, {TOPIC: {0: PartitionProgress(reached)}})
-        # It gets no events if it is held, and follows all statements otherwise.
-        mirrored_at = versions[0].at if held else versions[-1].at
-        mirrored = Progress(marker, None, False, mirror_schema=SchemaState(mirrored_at))
-        absent = Progress(None, None, False)
+        mirrored = Progress(marker, None, False, mirror_schema=SchemaState(versions[-1].at))
         staged = Progress(marker, None, False, mirror_schema=SchemaState(read_at))
         context: Any = SimpleNamespace(
             config=minimal_config(tmp_path),
             schemas=self.schemas,
             log=Mock(),
-            ledger=Mock(progress=lambda table: mirrored if has_others or table == TABLE else absent),
-            exchanged=Exchanged(),
+            ledger=Mock(progress=lambda _table: mirrored),
         )
         self.staging = Mock()
         self.staging.context = SimpleNamespace(ledger=Mock(progress=lambda _table: staged))
         self.staging.state.return_value = StagingState("r", "", None, complete=True, until={0: 5})
-        request = Request("r", TABLE, "a test", 1, phase=Phase.CATCHING_UP, held=held)
+        request = Request("r", TABLE, "a test", 1, phase=Phase.CATCHING_UP)
         self.reread = TableReread(context, self.staging, request, TOPIC, Mock())
 
     def catch_up(self) -> bool:
@@ -125,26 +115,6 @@ def test_statement_from_before_the_rows_were_read_does_not_count(tmp_path: Path,
     harness.staging.drop.assert_not_called()
 
 
-@pytest.mark.parametrize("at", [200, 400])
-def test_paused_table_cannot_be_read_again_after_an_exchange_that_its_mirror_has_not_followed(
-    tmp_path: Path, at: int
-) -> None:
-    """The mirror of the other table would wait for it for ever."""
-    harness = Harness(tmp_path, [*tables(), *exchange(at)], held=True)
-    with pytest.raises(UnsupportedChange, match="exchanged its name with"):
-        harness.catch_up()
-    with pytest.raises(UnsupportedChange, match="exchanged its name with"):
-        harness.reread.start(Mock(), threading.Event())
-
-
-def test_paused_table_is_read_again_after_an_exchange_with_a_table_that_the_lake_lacks(
-    tmp_path: Path,
-) -> None:
-    harness = Harness(tmp_path, [*tables(), *exchange(400)], held=True, has_others=False)
-    with pytest.raises(RowsChanged):
-        harness.catch_up()
-
-
 def test_statement_about_another_table_does_not_count(tmp_path: Path) -> None:
     later = [statement(400, "bills", "DROP"), statement(410, "bills", "CREATE")]
     assert Harness(tmp_path, [*tables(), *later]).catch_up()
@@ -153,11 +123,3 @@ def test_statement_about_another_table_does_not_count(tmp_path: Path) -> None:
 def test_dropped_table_keeps_the_rows_that_were_read(tmp_path: Path) -> None:
     """As its mirror keeps its rows, which have to be those of the source before the statement."""
     assert Harness(tmp_path, [*tables(), statement(400, "orders", "DROP")]).catch_up()
-
-
-def test_staging_table_never_waits_for_another_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_reread, "apply_task", Mock(side_effect=TableAwaits([])))
-    harness = Harness(tmp_path, tables(), reached=3)
-    with pytest.raises(RowsChanged, match="exchanged its name"):
-        harness.catch_up()
-    harness.staging.drop.assert_called_once_with(TABLE)

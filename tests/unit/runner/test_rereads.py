@@ -73,6 +73,7 @@ def test_rows_that_were_read_before_the_connector_begins_again_do_not_count(
         return [ORDERS, USERS, BILLS]
 
     monkeypatch.setattr(source_tables, "included_tables", included)
+    monkeypatch.setattr(source_tables, "ignores_case", lambda _config: False)
     lost: Any = Mock(spec=LostBinlog, reason="binlogs are gone", is_noticed=True)
     active = mirror.begin(new_request(USERS, "new table"))
     waiting = new_request(BILLS, "new table")
@@ -154,13 +155,13 @@ def test_table_that_was_missing_is_healed_once_the_source_has_it_again(mirror: M
     mirror.harness.markers["orders"] = Mock()
     mirror.rereads._failed = {ORDERS, USERS}
     mirror.rereads._missing = {ORDERS}
-    mirror.rereads.new_tables.step = lambda _threads: [ORDERS, USERS]  # type: ignore[method-assign]
+    mirror.rereads.new_tables.step = Mock(return_value=[ORDERS, USERS])  # type: ignore[method-assign]
     mirror.rereads._discover()
     assert mirror.rereads._failed == {USERS}
 
 
 def test_error_in_looking_at_one_new_table_stops_no_other(mirror: Mirror) -> None:
-    mirror.rereads.new_tables.step = lambda _threads: [BILLS, ORDERS]  # type: ignore[method-assign]
+    mirror.rereads.new_tables.step = Mock(return_value=[BILLS, ORDERS])  # type: ignore[method-assign]
     mirror.harness.ledger.knows.return_value = True
     mirror.harness.ledger.progress = Mock(side_effect=_progress_of_all_but(BILLS))
     mirror.rereads._discover()

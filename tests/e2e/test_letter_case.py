@@ -1,0 +1,74 @@
+"""A source that ignores the letter case of table names."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from replicator.operations.stack import Endpoints, LocalStack, Options
+from tests.support.mirror import HEALING_MIRROR, START_S, running, until
+from tests.support.mirrored_database import MirroredDatabaseBuilder
+from tests.support.replica import ONLY_MYSQL
+from tests.support.source import SourceDatabase
+
+
+@pytest.fixture(scope="module")
+def folding_server(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
+    """Start a server with the names of tables in lower case."""
+    assert local_stack.endpoints
+    options = Options(
+        mysql=os.environ.get("REPLICATOR_MYSQL", ""),
+        mysql_arguments=("--lower-case-table-names=1", "--server-id=7"),
+    )
+    stack = LocalStack(tmp_path_factory.mktemp("folding"), options)
+    try:
+        yield stack.up(ONLY_MYSQL)
+    finally:
+        stack.remove()
+
+
+@pytest.fixture
+def mirror_database(
+    folding_server: Endpoints,
+    source_database: SourceDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> MirroredDatabaseBuilder:
+    monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", folding_server.mysql_password)
+    there = replace(source_database, server=folding_server)
+    replace(there, name="mysql").execute(f"CREATE DATABASE `{there.name}` CHARACTER SET utf8mb4")
+    return MirroredDatabaseBuilder(there, request.getfixturevalue("tmp_path"))
+
+
+@pytest.mark.fault(
+    "A table is created with upper-case letters on a server with `lower_case_table_names = 1`",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table is mirrored by the spelling that its topic has",
+)
+def test_table_that_is_created_with_upper_case_letters_gets_its_changes(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=1, extra=HEALING_MIRROR)
+    execute = mirrored.database.execute
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S)
+        columns = "(id INT PRIMARY KEY, label VARCHAR(20))"
+        execute(f"CREATE TABLE WeirdName {columns}", f"CREATE TABLE `Weird.Name` {columns}")
+        for name in ("WeirdName", "Weird.Name"):
+            execute(f"INSERT INTO `{name}` VALUES (1, 'first')")
+
+        def rows(name: str) -> list[tuple[int, str]] | None:
+            catalog_rows = mirrored.lake_rows(name)
+            return None if catalog_rows is None else [(row["id"], row["label"]) for row in catalog_rows]
+
+        for name in ("WeirdName", "Weird.Name"):
+            until(lambda n=name: rows(n) == [(1, "first")], seconds=90, doing=f"{name} is read")
+            execute(f"UPDATE `{name}` SET label = 'changed'", f"INSERT INTO `{name.lower()}` VALUES (2, 'b')")
+            until(
+                lambda n=name: rows(n) == [(1, "changed"), (2, "b")],
+                seconds=90,
+                doing=f"{name} gets its changes:\n{mirror.tail()}",
+            )
+        assert mirror.stop() == 0, mirror.tail()
