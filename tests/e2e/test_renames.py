@@ -12,6 +12,13 @@ def states(mirrored: MirroredDatabase) -> dict[str, str]:
     return {t.table.rsplit(".", 1)[-1]: t.state for t in read_status(mirrored.comparison.config).tables}
 
 
+@pytest.mark.fault(
+    "Tables are renamed, exchange their names, or take over a name, with and without events before",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="each name is mirrored: a table keeps its rows if no other table had the name, else it is read again",
+    lost="the single changes in the changelog of a name that several tables had: it has the differences",
+)
 def test_tables_that_were_renamed_are_mirrored_by_their_new_names(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -41,12 +48,7 @@ def test_tables_that_were_renamed_are_mirrored_by_their_new_names(
             "INSERT INTO y1 VALUES (3, 'after')",
             "INSERT INTO r1 VALUES (3, 'after')",
         )
-        try:
-            mirrored.comparison.await_equal(mirror, START_S)
-        finally:
-            print(states(mirrored))
-            for t in read_status(mirrored.comparison.config).tables:
-                print(t.table, t.state, t.events_behind, t.reason, t.next_step)
+        mirrored.comparison.await_equal(mirror, START_S)
         present = {str(row[0]) for row in mirrored.database.rows("SHOW TABLES")}
 
         def settled() -> bool:
