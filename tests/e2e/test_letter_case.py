@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -59,16 +60,13 @@ def test_table_that_is_created_with_upper_case_letters_gets_its_changes(
         for name in ("WeirdName", "Weird.Name"):
             execute(f"INSERT INTO `{name}` VALUES (1, 'first')")
 
-        def rows(name: str) -> list[tuple[int, str]] | None:
-            catalog_rows = mirrored.lake_rows(name)
-            return None if catalog_rows is None else [(row["id"], row["label"]) for row in catalog_rows]
+        def has(name: str, *rows: tuple[int, str]) -> bool:
+            found = mirrored.lake_rows(name)
+            return found is not None and [(row["id"], row["label"]) for row in found] == list(rows)
 
         for name in ("WeirdName", "Weird.Name"):
-            until(lambda n=name: rows(n) == [(1, "first")], seconds=90, doing=f"{name} is read")
+            until(partial(has, name, (1, "first")), seconds=START_S, doing=f"{name} is read")
             execute(f"UPDATE `{name}` SET label = 'changed'", f"INSERT INTO `{name.lower()}` VALUES (2, 'b')")
-            until(
-                lambda n=name: rows(n) == [(1, "changed"), (2, "b")],
-                seconds=90,
-                doing=f"{name} gets its changes:\n{mirror.tail()}",
-            )
+            wanted = partial(has, name, (1, "changed"), (2, "b"))
+            until(wanted, seconds=START_S, doing=f"{name} gets its changes")
         assert mirror.stop() == 0, mirror.tail()
