@@ -49,6 +49,7 @@
     │   ├── TransactionInterrupted           a transaction of which events may have been sent twice after a fail-over
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── EventsWrong                      events of a table that do not show its rows
+    │   ├── ValuesDiffer                     rows of a table that differ from the source again after a repair
     │   ├── SnapshotLacksTable               a repeated snapshot without rows of a table that has rows in the lake
     │   ├── LateDefinition                   events or the lake have a later definition of a table than the log
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
@@ -303,6 +304,15 @@ class EventsWrong(SchemaError):
     changed rows without events.
 
     The binlog tells that only once.
+    """
+
+    stays_paused = True
+
+
+class ValuesDiffer(SchemaError):
+    """Rows of a table differ from the source's again, soon after others were corrected.
+
+    Whatever makes them differ would make the mirror read the table all the time.
     """
 
     stays_paused = True

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from replicator.model.verified import CheckHistory, VerifiedTable
     from replicator.verify.results import Report, RowDifference, TableResult
 
+_ORDER: Final = ("different", "undecided", "equal")
 _ROWS: Final = 10
 """Rows of a table that are shown at most; JSON has all."""
 
@@ -45,13 +46,18 @@ def print_report(report: "Report", *, as_json: bool) -> None:
     for result in report.tables:
         for line in _details(result):
             console.print(Text(line), soft_wrap=True)
+    console.print(Text(_summary(report), style=coloured(report.verdict).style), soft_wrap=True)
+
+
+def _summary(report: "Report") -> str:
     rows = sum(result.source_rows for result in report.tables)
     took = duration((report.ended_ms - report.began_ms) / 1000)
-    summary = (
-        f"{report.verdict}: {counted(len(report.tables), 'table')}, {counted(rows, 'row')} at {report.position}, "
-        f"in {took}"
+    found = ", ".join(
+        f"{counted(number, 'table')} {verdict}"
+        for verdict in _ORDER
+        if (number := sum(result.verdict == verdict for result in report.tables))
     )
-    console.print(Text(summary, style=coloured(report.verdict).style), soft_wrap=True)
+    return f"{found or 'no table'}; {counted(rows, 'row')} compared at {report.position}, in {took}"
 
 
 def print_plan(report: "Report") -> None:
@@ -115,7 +121,7 @@ def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
             found = check.reason or counted(check.differing, "row differs", "rows differ")
             text = f"{check.table}: {check.verdict}, checked {_ago(now, check.ended_ms)} ago: {found}"
             if check.verdict == "different":
-                text += f"; next: replicator verify --table {shlex.quote(str(check.table))} --repair"
+                text += f"; next: replicator verify {shlex.quote(str(check.table))} --repair"
             yield Text(text, style="red" if check.verdict == "different" else "yellow")
 
 

@@ -22,13 +22,21 @@ _EXIT_CODES: Final = {"equal": 0, "different": 1, "undecided": 3}
 
 
 def verify(  # noqa: PLR0917 - options are passed by name
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATABASE.TABLE...]",
+            help='Check these source tables only, as in "shop.orders" or "shop.*".',
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigFile = DEFAULT_CONFIG,
     table: Annotated[
         list[str] | None,
         typer.Option(
             "--table",
             metavar="PATTERN",
-            help='Check these source tables only, as in "shop.orders" or "shop.*". Repeatable.',
+            help="The same as the arguments. Repeatable.",
         ),
     ] = None,
     report: Annotated[
@@ -132,9 +140,9 @@ def verify(  # noqa: PLR0917 - options are passed by name
     \b
     Examples:
       replicator verify -c shop.toml
-      replicator verify -c shop.toml --table shop.orders --report orders.html
+      replicator verify shop.orders -c shop.toml --report orders.html
       replicator verify -c shop.toml --since last
-      replicator verify -c shop.toml --table shop.orders --first 1000000 --last 2000000
+      replicator verify shop.orders -c shop.toml --first 1000000 --last 2000000
       replicator verify -c shop.toml --json | jq '.tables[] | select(.verdict != "equal")'
     """
     from replicator.cli.progress import progress_bar
@@ -154,7 +162,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
     # Each check has another sample.
     limits = Limits(max_rows_per_second, max_differences, sample / 100, now_ms(), connections)
     settings = load(config)
-    wanted = Wanted(tuple(table or ()), wait, limits, since, first, last, resume)
+    wanted = Wanted((*(tables or ()), *(table or ())), wait, limits, since, first, last, resume)
     with progress_bar("reading the lake") as show:
         found = check(settings, wanted, show)
         if repair and not dry_run:

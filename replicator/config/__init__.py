@@ -29,10 +29,11 @@ from replicator.config.models import (
 from replicator.config.secrets import SecretRef
 from replicator.config.tags import TagsConfig
 from replicator.config.values import SourceUrl
-from replicator.config.verify import VerifyConfig
+from replicator.config.verify import DEFAULT_VERIFY, VerifyConfig
 
 __all__ = [
     "CATALOG_NAME",
+    "DEFAULT_VERIFY",
     "ApplyConfig",
     "ArchiveLog",
     "BootstrapConfig",

@@ -26,7 +26,7 @@ from replicator.config.values import (
     Trigger,
     Url,
 )
-from replicator.config.verify import VerifyConfig
+from replicator.config.verify import DEFAULT_VERIFY, VerifyConfig
 from replicator.errors import ConfigError
 from replicator.model.column_rules import RuleSet
 from replicator.model.partitioning import PartitionField
@@ -73,7 +73,7 @@ class SourceConfig(Section):
 
     `ssl_mode` is "preferred" to encrypt connections if the server can, or "disabled". With `watch_binlog`, the mirror
     of a Kafka log reads the server's binlog too, and looks for changes that the events do not show. `cascades` is
-    what it does with tables whose rows foreign keys may have changed without events.
+    what it does with tables whose rows foreign keys may have changed without events; see `Config.rereads_cascades`.
     """
 
     url: Url | None = None
@@ -83,7 +83,7 @@ class SourceConfig(Section):
     exclude: tuple[TablePattern, ...] = ()
     helper_tables: bool = False
     watch_binlog: bool = True
-    cascades: Literal["warn", "reread"] = "warn"
+    cascades: Literal["warn", "reread"] = "reread"
     signal_table: TableName | None = None
 
     def server(self) -> SourceUrl:
@@ -395,7 +395,7 @@ class Config(Section):
     heal: HealConfig = HealConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
     tags: TagsConfig = TagsConfig()
-    verify: VerifyConfig = VerifyConfig()
+    verify: VerifyConfig = DEFAULT_VERIFY
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     spark: SparkConfig = SparkConfig()
     columns: MirrorColumnsConfig = MirrorColumnsConfig()
@@ -407,9 +407,9 @@ class Config(Section):
             return (
                 'bootstrap.by = "mirror" needs log.connect_url: only Kafka Connect knows what is in the log'
             )
-        if self.source.cascades == "reread":
+        if self._wants_cascades:
             return 'source.cascades = "reread" needs log.connect_url: only Kafka Connect knows what is in the log'
-        if self.verify.every is not None:
+        if "verify" in self.model_fields_set and self.verify.every is not None:
             return "verify.every needs log.connect_url: only Kafka Connect knows up to where the connector has read"
         if self.tags.every is not None:
             return "tags.every needs log.connect_url: only the connector's position proves that no change is missing"
@@ -421,7 +421,7 @@ class Config(Section):
             raise ValueError('source.url is required with log.kind = "kafka"')
         if not self.can_read_source and (why := self._needs_connect()) is not None:
             raise ValueError(why)
-        if self.source.cascades == "reread" and not self.source.watch_binlog:
+        if self._wants_cascades and not self.source.watch_binlog:
             raise ValueError(
                 'source.cascades = "reread" needs source.watch_binlog: the binlog shows which tables to read again'
             )
@@ -462,6 +462,21 @@ class Config(Section):
     def can_read_source(self) -> bool:
         """Whether the mirror can read tables from the source: only Kafka Connect knows what the log contains."""
         return isinstance(self.log, KafkaLog) and self.log.connect_url is not None
+
+    @property
+    def compares_values(self) -> bool:
+        """Whether a running mirror compares its rows with the source by itself."""
+        return self.verify.enabled and self.can_read_source
+
+    @property
+    def _wants_cascades(self) -> bool:
+        """Whether the file says that tables are read again whose rows foreign keys may have changed."""
+        return "cascades" in self.source.model_fields_set and self.source.cascades == "reread"
+
+    @property
+    def rereads_cascades(self) -> bool:
+        """Whether tables are read again whose rows foreign keys may have changed: by default, if they can be."""
+        return self.source.cascades == "reread" and self.source.watch_binlog and self.can_read_source
 
     @property
     def reads_new_tables(self) -> bool:

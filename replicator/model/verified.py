@@ -152,6 +152,13 @@ class CheckHistory:
         return cls(TableId(value["database"], value["name"]), checks)
 
 
+def proved_ms(newest: VerifiedTable | None, history: CheckHistory | None) -> int | None:
+    """Return when all rows of a table were last found equal, milliseconds since the epoch; None if no check says so."""
+    checks: list[VerifiedTable | PastCheck] = [] if newest is None else [newest]
+    checks += [] if history is None else history.checks
+    return next((c.ended_ms for c in checks if c.verdict == "equal" and not c.sampled), None)
+
+
 def check_records(properties: Mapping[str, str], checks: Sequence[VerifiedTable]) -> dict[str, str]:
     """Return the properties that record new checks, and the checks that they follow.
 

@@ -206,7 +206,7 @@ class BinlogWatch:
             tables = tuple(changed_in_source(connection, deviation.changed, mirrored))
         else:
             tables = tuple(table for table in mirrored if deviation.changed.may_have(table))
-        if deviation.kind is DeviationKind.CASCADE and self._context.config.source.cascades == "warn":
+        if deviation.kind is DeviationKind.CASCADE and not self._context.config.rereads_cascades:
             self._warn_of_cascades(deviation, tables)
         elif tables:
             self._add_pending(_Suspected(deviation, tables, before))
@@ -227,7 +227,7 @@ class BinlogWatch:
                     "a foreign key may have changed rows without events",
                     table=str(table),
                     at=str(deviation),
-                    next=f'run: replicator verify --repair {table}; or set cascades = "reread" in [source]',
+                    next=f'run: replicator verify {table} --repair; or set cascades = "reread" in [source]',
                 )
 
     def _publish(self, reader: DeviationReader, *, caught_up: bool) -> None:

@@ -1,22 +1,22 @@
-"""Compare the tables of a mirror with the source beside its batches, one at a time, as `[verify]` says."""
+"""Compare the tables of a mirror with the source beside its batches: rows that changed recently, and whole tables."""
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from replicator.config import Config
 from replicator.errors import ReplicatorError
-from replicator.model.clock import now_ms
 from replicator.model.patterns import matches
 from replicator.model.table import TableId
-from replicator.model.verified import VerifiedTable
+from replicator.runner.check_thread import CheckThread, Ended
+from replicator.runner.differences import Differences, OnPause
 from replicator.runner.rereads import Rereads
 from replicator.telemetry import get_logger
 
 if TYPE_CHECKING:
-    # It loads SQLAlchemy and Arrow's readers, which a mirror without scheduled checks does not need.
+    # It loads SQLAlchemy and Arrow's readers, which a mirror that compares nothing does not need.
     from replicator.verify.interruption import Interruption
     from replicator.verify.results import TableResult
 
@@ -26,23 +26,38 @@ _POLL_S: Final = 10.0
 _LONGEST_POLL_S: Final = 300.0
 _FAILED_S: Final = 300.0
 """How long no check begins after one that failed: whatever failed may be away for some time."""
-_WAIT_S: Final = 300.0
-"""How long a check waits for the connector, and then for the mirror."""
+_LOOK_S: Final = 10.0
+"""How often rows that changed recently are compared."""
+_SOON_S: Final = 4.0
+"""The same, while some were not equal."""
+_LOOK_ROWS: Final = 100
+"""Rows in a second that are compared because they changed recently."""
+_MOST_LOOK_ROWS: Final = 2_000
 
 
 class ScheduledChecks:
-    """Checks tables in a thread of its own. All methods are for the scheduler's thread."""
+    """Compares tables in a thread of its own. All methods are for the scheduler's thread."""
 
-    def __init__(self, config: Config, rereads: Rereads, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        config: Config,
+        rereads: Rereads,
+        stopping: threading.Event,
+        pause: OnPause = lambda *_: None,
+    ) -> None:
+        """Give tables that must be paused to `pause`."""
         self._config = config
         self._rereads = rereads
         self._stopping = stopping
+        self._differences = Differences(config, rereads, pause)
+        self._thread = CheckThread(config, self._differences)
         self._pool = ThreadPoolExecutor(1, "verify")
-        self._running: Future[tuple[TableId, TableResult] | None] | None = None
+        self._running: Future[Ended | None] | None = None
         self._interruption: Interruption | None = None
-        self._polled = time.monotonic()
-        self._repaired: set[TableId] = set()
-        self._tried: dict[TableId, int] = {}
+        self._polled = self._looked = time.monotonic()
+        self._next_look = self._looked + _LOOK_S
+        self._rest_until = 0.0
+        self._changed: set[TableId] = set()
         self._has_backlog = False
 
     def step(self, paused: Collection[TableId]) -> None:
@@ -56,10 +71,21 @@ class ScheduledChecks:
                 ended, self._running = self._running, None
                 self._handle(ended)
             return
-        if self._config.verify.every is None or self._has_backlog or self._rereads.any_left:
+        now = time.monotonic()
+        if self._has_backlog or self._stopping.is_set() or now < self._rest_until:
             return
-        if time.monotonic() >= self._polled + _POLL_S and not self._stopping.is_set():
+        if now >= self._next_look:
+            self._begin_look(frozenset(paused))
+        elif (
+            self._config.verify.every is not None
+            and not self._rereads.any_left
+            and now >= self._polled + _POLL_S
+        ):
             self._begin(frozenset(paused))
+
+    def note_committed(self, tables: Collection[TableId]) -> None:
+        """Note that tables got changes."""
+        self._changed.update(tables)
 
     def note_backlog(self, *, has_backlog: bool) -> None:
         """Note whether the mirror has a backlog. A check that is under way then ends, and begins again later."""
@@ -78,67 +104,46 @@ class ScheduledChecks:
 
         self._polled = time.monotonic()
         self._interruption = Interruption()
-        self._running = self._pool.submit(self._check_next, paused, self._interruption)
+        self._running = self._pool.submit(self._thread.check_next, paused, self._interruption)
 
-    def _check_next(
-        self, paused: Collection[TableId], interruption: "Interruption"
-    ) -> "tuple[TableId, TableResult] | None":
-        """Check the table that is due; return None if there is none, or if the check was interrupted."""
-        try:
-            if (table := self._next(paused)) is None:
-                return None
-            # If it fails, others come first.
-            self._tried[table] = now_ms()
-            return table, self._check(table, interruption)
-        except Exception:
-            # Statements that were ended fail.
-            if interruption.event.is_set():
-                return None
-            raise
+    def _begin_look(self, paused: Collection[TableId]) -> None:
+        from replicator.verify.interruption import Interruption  # noqa: PLC0415
 
-    def _next(self, paused: Collection[TableId]) -> TableId | None:
-        from replicator.lake.reader import namespace_properties, open_catalog  # noqa: PLC0415
-        from replicator.model.verified import verified_in  # noqa: PLC0415
-        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+        now = time.monotonic()
+        rows = min(_MOST_LOOK_ROWS, int(_LOOK_ROWS * (now - self._looked)))
+        exclude, corrected = self._config.verify.exclude, self._differences.corrected
+        if self._config.verify.every is None and not self._rereads.any_left:
+            corrected.clear()
+        # Rows of tables that are being corrected still differ.
+        left_out = {*paused, *corrected}
+        tables = frozenset(t for t in self._changed - left_out if not matches(str(t), exclude))
+        self._changed, self._looked, self._next_look = set(), now, now + _LOOK_S
+        self._interruption = Interruption()
+        self._running = self._pool.submit(self._thread.look, tables, rows, self._interruption)
 
-        config = self._config
-        with open_catalog(config.lake) as catalog:
-            checked = verified_in(namespace_properties(catalog, config.lake.ops_namespace))
-        tables = [
-            table
-            for table in included_tables(config)
-            if table not in paused and not matches(str(table), config.verify.exclude)
-        ]
-        known = {check.table: check for check in checked}
-        before_ms = now_ms() - int(1000 * (config.verify.every or 0))
-        return due(tables, known, self._repaired, before_ms, self._tried)
-
-    def _check(self, table: TableId, interruption: "Interruption") -> "TableResult":
-        from replicator.verify.mirror_check import Wanted, verify  # noqa: PLC0415
-        from replicator.verify.table_check import Limits  # noqa: PLC0415
-
-        limits = Limits(rows_per_second=self._config.verify.max_rows_per_second)
-        wanted = Wanted((str(table),), _WAIT_S, limits, may_be_resumed=False, interruption=interruption)
-        report = verify(self._config, wanted, lambda *_: interruption.go_on())
-        # The name may be a pattern that matches others too.
-        return next(result for result in report.tables if result.table == str(table))
-
-    def _handle(self, ended: "Future[tuple[TableId, TableResult] | None]") -> None:
+    def _handle(self, ended: "Future[Ended | None]") -> None:
         error = ended.exception()
         if error is not None:
             # A check must not end the mirror.
             hint = error.hint if isinstance(error, ReplicatorError) else None
             reason = (str(error) or type(error).__name__).splitlines()[0][:300]
             _LOG.warning("a scheduled check failed", reason=reason, next=hint)
-            self._polled = time.monotonic() + _FAILED_S
+            now = time.monotonic()
+            self._polled, self._next_look = now + _FAILED_S, now + _FAILED_S
             return
         if (found := ended.result()) is None:
             self._polled = time.monotonic() + min(_LONGEST_POLL_S, (self._config.verify.every or 0) / 10)
             return
-        table, result = found
-        was_repaired = table in self._repaired
-        self._repaired.discard(table)
-        _LOG.info(
+        now = time.monotonic()
+        self._rest_until = now + found.rest
+        if found.has_open:
+            self._next_look = min(self._next_look, now + _SOON_S)
+        for table, result in found.results:
+            self._note(table, result, found)
+
+    def _note(self, table: TableId, result: "TableResult", found: Ended) -> None:
+        log = _LOG.debug if found.is_look and result.verdict == "equal" else _LOG.info
+        log(
             "table checked",
             table=result.table,
             verdict=str(result.verdict),
@@ -148,44 +153,6 @@ class ScheduledChecks:
             reason=result.reason,
         )
         if result.verdict == "different":
-            # What a repair leaves is not repaired again at once: its cause would make the mirror read all the time.
-            self._differs(
-                table, result, repairs=self._config.verify.on_difference == "repair" and not was_repaired
-            )
-
-    def _differs(self, table: TableId, result: "TableResult", *, repairs: bool) -> None:
-        """Log that a mirror differs, and request its repair."""
-        _LOG.error(
-            "the mirror differs from the source",
-            table=result.table,
-            missing=result.counts.get("missing", 0),  # type: ignore[call-overload]  # kinds are texts
-            unexpected=result.counts.get("unexpected", 0),  # type: ignore[call-overload]
-            different=result.counts.get("different", 0),  # type: ignore[call-overload]
-            position=result.position,
-            next="it is repaired now" if repairs else f"run: replicator verify --table {table} --repair",
-        )
-        if repairs:
-            from replicator.verify.results import repaired_part  # noqa: PLC0415
-
-            part = repaired_part(result)
-            narrowed = {} if part is None else {table: part}
-            self._rereads.request([table], "verify", self._config.heal.max_rows, narrowed)
-            self._repaired.add(table)
-
-
-def due(
-    tables: Sequence[TableId],
-    checked: Mapping[TableId, VerifiedTable],
-    repaired: Collection[TableId],
-    before_ms: int,
-    tried: Mapping[TableId, int] | None = None,
-) -> TableId | None:
-    """Return the table to check next: one that was repaired, or else the one whose last check is oldest.
-
-    Return None if all were checked after `before_ms`, milliseconds since the epoch. `tried` is when this process began
-    to check a table, whether or not that succeeded.
-    """
-    ended = {table: checked[table].ended_ms if table in checked else 0 for table in tables}
-    waiting = [table for table in tables if table in repaired or ended[table] <= before_ms]
-    begun = tried or {}
-    return min(waiting, key=lambda t: (t not in repaired, max(ended[t], begun.get(t, 0)), t), default=None)
+            self._differences.found(table, result, found.causes.get(table), is_look=found.is_look)
+        elif not found.is_look:
+            self._differences.corrected.pop(table, None)

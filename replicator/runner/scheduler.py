@@ -350,6 +350,8 @@ class Scheduler:
         self._carry_out(decide(outcomes, log_grows=self.context.log.grows))
         done = [part for outcome in outcomes for part in outcome.done]
         self._upkeep.committed({task.table for task, _ in done})
+        if self.checks is not None:
+            self.checks.note_committed({task.table for task, _ in done})
         report = replace(self.totals.add(done, watch, sorted(self.tables.paused)), backlog=backlog)
         log_batch(report)
         if self._on_batch is not None:

@@ -118,8 +118,10 @@ class Sessions:
                 if scheduler.rereads is not None:
                     scheduler.rereads.lost_binlog = lost
                     start_binlog_watch(scheduler)
-                    if config.verify.every is not None and not self._until_caught_up:
-                        scheduler.checks = ScheduledChecks(config, scheduler.rereads, scheduler.stopping)
+                    if config.compares_values and not self._until_caught_up:
+                        scheduler.checks = ScheduledChecks(
+                            config, scheduler.rereads, scheduler.stopping, scheduler.tables.pause
+                        )
                 if session.reload is not None and self._reloads is not None:
                     self._reloads.applied(session.reload)
                 if self._record is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from replicator.config import Config, KafkaLog
@@ -21,7 +22,8 @@ from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect
 from replicator.verify.later_changes import Offsets, offsets
 
-_POLL_S: Final = 0.5
+_FEW: Final = 20
+"""So many tables are loaded by their usual names; of more, all of a namespace are loaded, many at once."""
 _RUN: Final = "check that `replicator run` and the connector are running: replicator status"
 
 
@@ -55,10 +57,13 @@ def lake_tables(catalog: Catalog, config: Config, tables: Iterable[TableId]) -> 
     Raises:
         LakeUnavailable: a marker cannot be read.
     """
-    mirrors = _by_source(tables_in(catalog, config.lake.namespace).values())
-    changelogs = _by_source(tables_in(catalog, config.lake.changes_namespace).values())
+    wanted, lake = list(tables), config.lake
+    mirrors, changelogs = _usual(catalog, config, wanted) if len(wanted) <= _FEW else ({}, {})
+    if len(mirrors) < len(wanted):
+        mirrors = _by_source(tables_in(catalog, lake.namespace).values())
+        changelogs = _by_source(tables_in(catalog, lake.changes_namespace).values())
     found = {}
-    for table in tables:
+    for table in wanted:
         mirror = mirrors.get(str(table))
         marker = None if mirror is None else newest_marker(mirror)
         if mirror is not None and marker is not None:
@@ -68,6 +73,31 @@ def lake_tables(catalog: Catalog, config: Config, tables: Iterable[TableId]) -> 
 
 def _by_source(tables: Iterable[Table]) -> dict[str, Table]:
     return {source: table for table in tables if (source := table.properties.get(SOURCE_KEY))}
+
+
+def _usual(
+    catalog: Catalog, config: Config, tables: Iterable[TableId]
+) -> tuple[dict[str, Table], dict[str, Table]]:
+    """Return the mirrors and changelogs that have the names of their source tables, as most have."""
+    lake = config.lake
+    return (
+        {str(t): m for t in tables if (m := usual_table(catalog, config, lake.namespace, t)) is not None},
+        {
+            str(t): c
+            for t in tables
+            if (c := usual_table(catalog, config, lake.changes_namespace, t)) is not None
+        },
+    )
+
+
+def usual_table(catalog: Catalog, config: Config, namespace: str, table: TableId) -> Table | None:
+    """Load the lake table of a source table under its usual name; None if it has another one, or there is none."""
+    name = table.name.casefold() if config.lake.folds_case else table.name
+    try:
+        found = catalog.load_table((namespace, name))
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+    return found if found.properties.get(SOURCE_KEY) == str(table) else None
 
 
 def _topic(config: Config, table: TableId) -> str:
@@ -87,11 +117,13 @@ class LakePosition:
     Attributes:
         seconds: how long to wait at most, for the connector and then for the mirrors.
         on_wait: called with what is awaited.
+        poll_seconds: how often they are looked at.
     """
 
     config: Config
     seconds: float
     on_wait: Callable[[str], None]
+    poll_seconds: float = 0.5
 
     def ends(self, end: BinlogEnd, tables: Mapping[TableId, LakeTable]) -> dict[TableId, Offsets]:
         """Wait until the log has all changes before `end`. Return where the topics of `tables` end then.
@@ -109,7 +141,7 @@ class LakePosition:
             self.on_wait(f"the connector reads up to {end}")
             if time.monotonic() > deadline:
                 raise Unsettled(f"the connector has not read up to {end} within {self.seconds:g} s", _RUN)
-            time.sleep(_POLL_S)
+            time.sleep(self.poll_seconds)
         admin = KafkaAdmin(log, timeout_s=PATIENT_S)
         partitions = admin.partitions()
         wanted = [(t.topic, p) for t in tables.values() for p in partitions.get(t.topic, [])]
@@ -140,7 +172,7 @@ class LakePosition:
             if not waiting or time.monotonic() > deadline:
                 return done, waiting
             self.on_wait(f"{counted(len(waiting), 'table reaches', 'tables reach')} the position")
-            time.sleep(_POLL_S)
+            time.sleep(self.poll_seconds)
 
 
 def _unsettled(known: LakeTable, ends: Offsets) -> str | None:

@@ -1,9 +1,12 @@
 """Check a mirror: compare its tables with the source at one position, while both are changing."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -19,6 +22,7 @@ from replicator.errors import (
     Unsettled,
     UsageError,
 )
+from replicator.lake.properties import PAUSED_KEY
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.model.clock import now_ms
 from replicator.model.counts import counted
@@ -81,6 +85,10 @@ class Wanted:
         first, last: check only keys between these values of the first key column, both included; None is no bound.
         resume: continue the check that was interrupted.
         may_be_resumed: whether what is found is recorded on this machine, so that the check can be continued.
+        keys: table → the keys that are checked, in the columns of the lake; None checks all.
+        after: the key, as texts, behind which a check of one table begins; see `TableResult.upto`.
+        is_recorded: whether the result is recorded as the newest check of the tables.
+        poll_seconds: how often the connector and the mirrors are looked at while the check waits for them.
         interruption: ends the check early; it then raises `Interrupted`, or an error of its connections.
     """
 
@@ -92,6 +100,10 @@ class Wanted:
     last: int | None = None
     resume: bool = False
     may_be_resumed: bool = True
+    keys: Mapping[TableId, pa.Table] | None = None
+    after: tuple[str, ...] = ()
+    is_recorded: bool = True
+    poll_seconds: float = 0.5
     interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     @property
@@ -118,10 +130,15 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
         parse_since(wanted.since or "")
     began = now_ms()
     tables = selected_tables(included_tables(config), wanted.patterns)
+    if wanted.keys is not None:
+        tables = [table for table in tables if table in wanted.keys]
     progress = _progress(config, wanted)
     found = {table: progress.results[str(table)] for table in tables if str(table) in progress.results}
     with open_catalog(config.lake) as catalog:
         fence: Fence | None = None
+        # Their mirrors do not reach the position.
+        paused = _paused(namespace_properties(catalog, config.lake.ops_namespace))
+        found |= {table: paused[str(table)] for table in tables if str(table) in paused}
         for _ in range(_MOST_CHECKS):
             left = [table for table in tables if table not in found or found[table].passing]
             if not left and fence is not None:
@@ -144,7 +161,8 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
             tables=sorted(results, key=lambda result: result.table),
             options=_options(wanted),
         )
-        _record(catalog, config, report, tables)
+        if wanted.is_recorded:
+            record(catalog, config, report, tables)
         progress.end()
     return report
 
@@ -222,7 +240,7 @@ class _Check:
     def run(
         self, tables: Iterable[TableId], before: Mapping[TableId, LakeTable]
     ) -> dict[TableId, TableResult]:
-        lake = LakePosition(self.config, self.wanted.wait_seconds, self._waits)
+        lake = LakePosition(self.config, self.wanted.wait_seconds, self._waits, self.wanted.poll_seconds)
         ends = lake.ends(self.fence.awaited, before)
         found, late = lake.settled(self.catalog, ends)
         rules = ColumnRuleBook(self.config)
@@ -296,12 +314,7 @@ class _Check:
         if before.marker.topic_ids.get(before.topic) != lake.marker.topic_ids.get(lake.topic):
             raise Unsettled("its topic was recreated meanwhile", "check again")
         later, unknown = self._later(compared, before.offsets, lake)
-        since = self.wanted.since_of(checked, before.marker.topic_ids.get(before.topic))
-        changed = (
-            since
-            if since is None or isinstance(since, AllRows)
-            else changed_keys(compared, lake.changelog, since)
-        )
+        changed = self._changed(table, compared, before, lake, checked)
         if isinstance(changed, AllRows):
             schema.append(_note(f"all rows were checked: {changed.reason}"))
             changed = None
@@ -322,6 +335,22 @@ class _Check:
                 passing=True,
             )
         return result
+
+    def _changed(
+        self,
+        table: TableId,
+        compared: ComparedTable,
+        before: LakeTable,
+        lake: LakeTable,
+        checked: VerifiedTable | None,
+    ) -> ChangedKeys | AllRows | None:
+        """Return the keys that are checked, or why it is all rows; None if all are wanted."""
+        if self.wanted.keys is not None:
+            return ChangedKeys(self.wanted.keys[table])
+        since = self.wanted.since_of(checked, before.marker.topic_ids.get(before.topic))
+        if since is None or isinstance(since, AllRows):
+            return since
+        return changed_keys(compared, lake.changelog, since)
 
     def _compare(
         self,
@@ -370,6 +399,8 @@ class _Check:
         return lambda: replicas.wait(StopSignal(stopping, stopping))
 
     def _within(self, table: ComparedTable) -> KeyRange:
+        if (after := tuple(map(key_of_text, self.wanted.after))) and len(after) == len(table.ranges):
+            return KeyRange(after, None)
         if not self.wanted.has_bounds:
             return ALL
         if not table.ranges or table.ranges[0].width is not None:
@@ -397,6 +428,18 @@ class _Check:
         return nothing_later(table, no_rows(lake.mirror, table.columns)), events
 
 
+def _paused(properties: Mapping[str, str]) -> dict[str, TableResult]:
+    """Return a result for each paused table, by its name; `properties` are those of the `_ops` namespace."""
+    found = {}
+    for key, value in properties.items():
+        with suppress(ValueError, AttributeError):
+            if key.startswith(PAUSED_KEY):
+                record, name = json.loads(value), key.removeprefix(PAUSED_KEY)
+                parts = ("it is paused", record.get("reason"), record.get("hint"))
+                found[name] = TableResult(name, Verdict.UNDECIDED, "; ".join(filter(None, parts)))
+    return found
+
+
 def _left_over(catalog: Catalog, config: Config, tables: Iterable[TableId]) -> list[TableResult]:
     """Return a result for each mirror of a table that the source does not have."""
     known = {str(table) for table in tables}
@@ -422,7 +465,7 @@ def _wrong(text: str) -> SchemaFinding:
     return SchemaFinding(Severity.DIFFERENT, text)
 
 
-def _record(catalog: Catalog, config: Config, report: Report, tables: Sequence[TableId]) -> None:
+def record(catalog: Catalog, config: Config, report: Report, tables: Sequence[TableId]) -> None:
     """Record the newest check of each table, and keep those before."""
     namespace = config.lake.ops_namespace
     by_name = {str(table): table for table in tables}

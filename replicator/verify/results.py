@@ -115,6 +115,7 @@ class TableResult:
         earlier: number of rows of the source that a check compared that was interrupted, at an earlier position.
         offsets, topic_id: as those of `VerifiedTable`.
         narrowed: the part of the table in which all rows are that differ; None if that is not known.
+        upto: the key up to which it was checked, as texts, if rows behind it are left.
         passing: whether it is undecided for a reason that passes, so that it may be checked again.
     """
 
@@ -144,6 +145,7 @@ class TableResult:
     topic_id: str | None = None
     narrowed: Narrowed | None = None
     passing: bool = False
+    upto: tuple[str, ...] = ()
 
     @property
     def differing(self) -> int:

@@ -56,10 +56,11 @@ class RowComparison:
         # The mirror must have the row after the last change, and the source one that the changelog has.
         yield from self._pair(states.last, lake[0] if lake else None, later=True)
         yield from (self._difference(Kind.UNEXPECTED, None, row) for row in lake[1:])
-        if not any(self._same(source, known) for known in states.seen):
+        if not any(self.same(source, known) for known in states.seen):
             yield from self._pair(source, states.before)
 
-    def _same(self, one: Row | None, other: Row | None) -> bool:
+    def same(self, one: Row | None, other: Row | None) -> bool:
+        """Return whether two rows are equal; None is no row."""
         if one is None or other is None:
             return one is other
         return not self._columns(one, other)

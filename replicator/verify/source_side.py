@@ -34,6 +34,8 @@ _BEGIN: Final = text("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 _SETTLE_S: Final = 2.0
 """How long a transaction may take from the binlog to the storage engine, if nothing better is known."""
 _NUMBERED_S: Final = 0.25
+_ANSWER_S: Final = 30
+"""How long a statement may take that reads some rows by their keys."""
 _ENOUGH: Final = 2
 """A row, and one that shows that there are more."""
 _CHUNK_BYTES: Final = 16_000_000
@@ -97,6 +99,22 @@ def open_source(config: Config, connections: int = 1) -> Iterator[tuple[Sequence
         yield opened, Fence(seen.gtids, seen.file, seen.pos, before, awaited, version)
         for connection in opened:
             connection.execute(text("ROLLBACK"))
+
+
+@contextmanager
+def open_snapshot(config: Config) -> Iterator[Connection]:
+    """Begin a consistent transaction of the source at an unknown position, and keep it open during the block.
+
+    Raises:
+        SourceError: the source does not answer.
+    """
+    with connect(config.source, read_timeout=_ANSWER_S) as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        connection.execute(_SESSION)
+        connection.execute(_BEGIN)
+        connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
+        yield connection
+        connection.execute(text("ROLLBACK"))
 
 
 def _settled_end(connection: Connection) -> BinlogEnd:

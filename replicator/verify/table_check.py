@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.model.reread import KeySpan, Narrowed, prefix_of
 from replicator.verify.changed_keys import ChangedKeys
@@ -32,7 +33,7 @@ from replicator.verify.chunks import (
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import Checksum, Row, hash_rows
 from replicator.verify.later_changes import LaterChanges
-from replicator.verify.ordered_keys import Key, key_text
+from replicator.verify.ordered_keys import Key, key_as_text, key_text
 from replicator.verify.results import (
     ChunkResult,
     Kind,
@@ -51,6 +52,8 @@ _RANGES_AT_ONCE: Final = 500
 _ROWS_AT_ONCE: Final = 200_000
 _BYTES_AT_ONCE: Final = 64_000_000
 """Rows of the source, and their estimated size, that are compared one by one at once, at most."""
+_PREFIX_DIGITS: Final = 16
+"""Hexadecimal digits of the bytes that count in a span."""
 _MOST_BUCKETS: Final = 50_000
 ALL: Final = KeyRange(None, None)
 Answer = TypeVar("Answer")
@@ -110,6 +113,7 @@ class Limits:
         sample: the share of the chunks that is checked, 0 to 1; 1 checks all.
         seed: chooses the sample.
         connections: number of connections to the source.
+        rows: about how many rows are checked at most, of a table that is divided by ranges; None checks all.
     """
 
     rows_per_second: int | None = None
@@ -117,6 +121,7 @@ class Limits:
     sample: float = 1.0
     seed: int = 0
     connections: int = 1
+    rows: int | None = None
 
 
 OnRows = Callable[[int, int], None]
@@ -171,6 +176,7 @@ class TableCheck:
     _spans: list[KeySpan] = field(default_factory=list, init=False)
     _complete: bool = field(default=True, init=False)
     _asked_rows: int = field(default=0, init=False)
+    _upto: Key | None = field(default=None, init=False)
     _began: float = field(default_factory=time.monotonic, init=False)
 
     def run(self) -> TableResult:
@@ -217,6 +223,7 @@ class TableCheck:
             seconds=time.monotonic() - began,
             narrowed=self._narrowed,
             passing=reason is not None,
+            upto=() if self._upto is None else tuple(map(key_as_text, self._upto)),
         )
 
     @property
@@ -224,7 +231,7 @@ class TableCheck:
         return max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // self.table.source.bytes_per_row))
 
     def _by_ranges(self) -> tuple[list[ChunkResult], list[RowDifference]]:
-        ranges = self._sampled(list(self.source.ranges(self.within, self.source.chunk_rows(self.within))))
+        ranges = self._sampled(self._first_ranges())
         chunks, found = list[ChunkResult](), list[RowDifference]()
         for start in range(0, len(ranges), _RANGES_AT_ONCE):
             part = ranges[start : start + _RANGES_AT_ONCE]
@@ -239,6 +246,17 @@ class TableCheck:
             )
         return chunks, found
 
+    def _first_ranges(self) -> list[KeyRange]:
+        """Return the ranges that are checked: all, or the first ones with about as many rows as are wanted."""
+        size = self.source.chunk_rows(self.within)
+        ranges = self.source.ranges(self.within, size)
+        if self.limits.rows is None:
+            return list(ranges)
+        found = list(islice(ranges, max(1, self.limits.rows // size)))
+        if next(ranges, None) is not None:
+            self._upto = found[-1].upto
+        return found
+
     def _spans_of(self, ranges: Sequence[KeyRange], results: Sequence[ChunkResult]) -> Iterator[KeySpan]:
         """Yield the values of the first column of ranges that differ, if it is in the mirror's key."""
         first = self.table.ranges[0]
@@ -250,6 +268,16 @@ class TableCheck:
             low = least if chunk.after is None else _number(chunk.after[0])
             high = greatest if chunk.upto is None else _number(chunk.upto[0])
             yield KeySpan(low, high, result.source_rows)
+
+    def _spans_of_rows(self, rows: Sequence[RowDifference]) -> Iterator[KeySpan]:
+        """Yield the values of the first column of single rows, if tables are read again by it."""
+        first = self.table.ranges[0] if self.table.ranges else None
+        if first is None or first not in self.table.key:
+            return
+        for row in rows:
+            text = row.key[first.source] or "0"
+            value = int(text) if first.width is None else prefix_of(bytes.fromhex(text[:_PREFIX_DIGITS]))
+            yield KeySpan(value, value, 1)
 
     @property
     def _narrowed(self) -> Narrowed | None:
@@ -265,11 +293,21 @@ class TableCheck:
         for start in range(0, changed.count, self._rows_at_once):
             some = changed.rows.slice(start, self._rows_at_once)
             chosen = ChosenKeys(self.table, np.sort(hash_rows(some, self.table.key)))
-            if not self._add(found, chosen, self.source.rows_with(rows_of(some, self.table.key)), None):
+            within = self._around(some)
+            if not self._add(found, chosen, self.source.rows_with(rows_of(some, self.table.key)), within):
                 break
             self.on_rows(min(start + self._rows_at_once, changed.count), changed.count)
+        self._spans += self._spans_of_rows(found)
         seconds = time.monotonic() - began
         return [ChunkResult(None, None, self._fetched, self._lake_rows, not found, seconds)], found
+
+    def _around(self, keys: pa.Table) -> KeyRange | None:
+        """Return a range that has some keys, so that files without it need not be read; None if there is none."""
+        if not self.table.ranges or not keys.num_rows or self.table.ranges[0].lake not in keys.schema.names:
+            return None
+        first = keys.column(self.table.ranges[0].lake)
+        low, high = pc.min(first).as_py(), pc.max(first).as_py()
+        return KeyRange((low,), (high,))
 
     def _add_differences(self, found: list[RowDifference], ranges: Sequence[KeyRange]) -> bool:
         """Add the rows of some ranges that differ. Return False if there are too many."""

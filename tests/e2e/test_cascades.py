@@ -71,14 +71,12 @@ def paused(mirror: MirrorProcess) -> set[str]:
     "Foreign keys delete or change rows without events, at any depth, also while the mirror is stopped",
     area="Source",
     on="MySQL, Debezium, Kafka",
-    outcome='with `cascades = "reread"`, the child tables are read again; else the log tells their names',
+    outcome='the child tables are read again; with `cascades = "warn"`, the log tells their names',
     lost="the single changes in the changelog: it has the differences",
 )
 @pytest.mark.long
 def test_children_of_changed_parents_are_read_again(mirror_database: MirroredDatabaseBuilder) -> None:
-    mirrored = mirror_database(
-        tables=0, seed_rows=False, extra=HEALING_MIRROR, source='cascades = "reread"', prepare=TABLES
-    )
+    mirrored = mirror_database(tables=0, seed_rows=False, extra=HEALING_MIRROR, prepare=TABLES)
     database, compare = mirrored.database, mirrored.comparison
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         compare.await_equal(mirror, START_S)
@@ -108,8 +106,8 @@ def test_children_of_changed_parents_are_read_again(mirror_database: MirroredDat
 
 
 def assert_told_only(mirrored: MirroredDatabase) -> None:
-    """Without the option, the tables are told, and keep their rows."""
-    text = mirrored.config.read_text().replace('cascades = "reread"', "")
+    """If the configuration says so, the tables are told, and keep their rows."""
+    text = mirrored.config.read_text().replace("[log]", 'cascades = "warn"\n[log]')
     with running(mirrored.configured("told.toml", text), mirrored.folder / "told.log") as mirror:
         mirrored.comparison.await_equal(mirror, START_S)
         mirrored.database.execute("DELETE FROM parents WHERE id = 4")

@@ -13,6 +13,7 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
 NAMES = (
     "checks-v1.json",
     "commit-marker-v1.json",
+    "compared-v1.json",
     "consumer-cursor-v1.json",
     "lake-properties-v1.json",
     "maintained-v1.json",

@@ -19,8 +19,10 @@ from replicator.maintenance.table_reader import (
     read_conditions,
     read_namespaces,
 )
+from replicator.model.compared import Comparison, comparisons_in
 from replicator.model.reread import Request, requests_in
 from replicator.model.rewind import Rewind, rewinds_in
+from replicator.model.table import TableId
 from replicator.model.verified import CheckHistory, VerifiedTable, histories_in, verified_in
 from replicator.operations.status.mirror_status import TableMaintenance
 
@@ -57,6 +59,7 @@ class LakeState:
     verified: tuple[VerifiedTable, ...] = ()
     checks: tuple[CheckHistory, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    comparisons: Mapping[TableId, Comparison] = field(default_factory=dict)
 
 
 def read_lake(config: Config) -> LakeState:
@@ -88,6 +91,7 @@ def read_lake(config: Config) -> LakeState:
             tuple(verified_in(properties)),
             tuple(histories_in(properties)),
             unreadable,
+            comparisons_in(properties),
         )
 
 

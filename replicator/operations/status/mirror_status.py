@@ -1,10 +1,11 @@
 """The status of a mirror, its tables and its connector, as values."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from replicator.lake.tag_reader import TagStatus
+from replicator.model.compared import Comparison
 from replicator.model.reread import Request
 from replicator.model.rewind import Rewind, values_of
 from replicator.model.verified import CheckHistory, VerifiedTable
@@ -78,6 +79,12 @@ class TableStatus:
         kept: the statements that changed rows in the source without events, after which the mirror kept its rows.
         equality_delete_files, equality_deletes: how many of the delete files have keys instead of positions, and their
             number of keys. Readers compare the keys with the rows of all data files of earlier commits.
+        proved_at: when all its rows were last found equal to the source's, milliseconds since the epoch; None if that
+            is not recorded.
+        compared_at: the same, for rows that had changed recently.
+        differences: how often the running mirror found rows that differ.
+        differed_at: when it last did.
+        difference: what differed then.
     """
 
     table: str
@@ -103,6 +110,22 @@ class TableStatus:
     equality_delete_files: int = 0
     equality_deletes: int = 0
     kept: tuple[KeepRows, ...] = ()
+    proved_at: int | None = None
+    compared_at: int | None = None
+    differences: int = 0
+    differed_at: int | None = None
+    difference: str | None = None
+
+    def with_comparisons(self, proved_ms: int | None, known: Comparison) -> "TableStatus":
+        """Return it with what is recorded of comparisons with the source."""
+        return replace(
+            self,
+            proved_at=proved_ms,
+            compared_at=known.compared_ms,
+            differences=known.differences,
+            differed_at=known.differed_ms,
+            difference=known.cause,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.followed-statement",
         "replicator.verified.",
         "replicator.checks.",
+        "replicator.compared.",
     }
 
 

@@ -18,6 +18,7 @@ from replicator.model.commit_marker import (
     CommitMarker,
     PartitionProgress,
 )
+from replicator.model.compared import COMPARED_KEY, Comparison
 from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import (
@@ -146,6 +147,10 @@ def test_every_property_is_described() -> None:
                 7, {TableId("shop", "a"): Awaited(5, None), TableId("shop", "b"): Awaited(0, 3)}
             ).properties(),
             f"{VERIFIED_KEY}shop.a": CHECK.to_json(),
+            f"{COMPARED_KEY}shop.a": Comparison(
+                TableId("shop", "a"), 1, 2, 3, 4, "text", ("7", "x00"), 8
+            ).to_json(),
+            f"{COMPARED_KEY}shop.b": Comparison(TableId("shop", "b")).to_json(),
             f"{CHECKS_KEY}shop.a": CheckHistory(CHECK.table).followed(CHECK).to_json(),
             "owner": "x",
         },

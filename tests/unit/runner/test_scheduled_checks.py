@@ -13,7 +13,9 @@ from replicator.errors import SourceUnavailable
 from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import TableId
 from replicator.model.verified import VerifiedTable
-from replicator.runner.scheduled_checks import ScheduledChecks, due
+from replicator.runner.check_thread import CheckThread, Ended, due
+from replicator.runner.differences import Differences
+from replicator.runner.scheduled_checks import ScheduledChecks
 from replicator.verify.interruption import Interruption
 from replicator.verify.results import Kind, SchemaFinding, Severity, TableResult, Verdict
 from tests.support.config import minimal_config
@@ -59,6 +61,10 @@ class Requests:
 
     any_left: bool = False
     found: list[tuple[TableId, int | None, Narrowed | None]] = field(default_factory=list)
+    paused: list[tuple[TableId, Exception]] = field(default_factory=list)
+
+    def pause(self, table: TableId, cause: Exception) -> None:
+        self.paused.append((table, cause))
 
     def request(
         self, tables: Sequence[TableId], _: str, max_rows: int | None, narrowed: Mapping[TableId, Narrowed]
@@ -78,9 +84,9 @@ def steps(
         **MIRROR, heal={"max_rows": 9}, verify={"every": "1 hour", "on_difference": on_difference}
     )
     requests = Requests()
-    checks = ScheduledChecks(config, requests, threading.Event())  # type: ignore[arg-type]
-    with patch.object(ScheduledChecks, "_check_next", autospec=True) as check, captured_logs() as logs:
-        check.side_effect = [(A, r) if isinstance(r, TableResult) else r for r in results]
+    checks = ScheduledChecks(config, requests, threading.Event(), requests.pause)  # type: ignore[arg-type]
+    with patch.object(CheckThread, "check_next", autospec=True) as check, captured_logs() as logs:
+        check.side_effect = [Ended([(A, r)]) if isinstance(r, TableResult) else r for r in results]
         for _ in results:
             checks._polled -= 60
             checks.step(())
@@ -95,7 +101,7 @@ def test_a_difference_is_logged() -> None:
     requests, logs, _ = steps(different())
     assert [line["log_level"] for line in logs] == ["info", "error"]
     assert (logs[1]["missing"], logs[1]["unexpected"]) == (2, 0)
-    assert "verify --table shop.a --repair" in logs[1]["next"]
+    assert "verify shop.a --repair" in logs[1]["next"]
     assert requests.found == []
 
 
@@ -106,11 +112,44 @@ def test_a_difference_is_repaired_if_configured(*, is_schema_wrong: bool) -> Non
     assert requests.found == [(A, 9, None if is_schema_wrong else PART)]
 
 
-def test_what_a_repair_leaves_is_not_repaired_again_at_once() -> None:
-    requests, logs, _ = steps(different(), different(), different(), on_difference="repair")
-    assert len(requests.found) == 2
+def test_a_table_that_differs_again_within_an_hour_is_paused() -> None:
+    requests, logs, _ = steps(different(), different(), on_difference="repair")
+    assert len(requests.found) == 1
     told = [line["next"] for line in logs if line["event"] == "the mirror differs from the source"]
-    assert [text == "it is repaired now" for text in told] == [True, False, True]
+    assert told == ["it is repaired now", "find the cause, then run: replicator heal shop.a"]
+    assert [(table, "2 rows missing" in str(cause)) for table, cause in requests.paused] == [(A, True)]
+
+
+def test_a_table_that_differs_again_later_is_corrected_again() -> None:
+    with patch("replicator.runner.differences.now_ms", side_effect=[1, 3_600_002]):
+        requests, _, _ = steps(different(), different(), on_difference="repair")
+    assert (len(requests.found), requests.paused) == (2, [])
+
+
+def test_a_check_of_the_whole_table_may_find_more_than_the_rows_that_changed_recently() -> None:
+    requests = Requests()
+    found = Differences(minimal_config(**MIRROR), requests, requests.pause)  # type: ignore[arg-type]
+    found.found(A, different(), is_look=True)
+    found.found(A, different())
+    assert (len(requests.found), requests.paused) == (2, [])
+    found.found(A, different())
+    assert (len(requests.found), [table for table, _ in requests.paused]) == (2, [A])
+    record = found.of(A)
+    assert (record.differences, record.cause) == (3, "2 rows missing")
+    other = Differences(minimal_config(**MIRROR), requests, requests.pause)  # type: ignore[arg-type]
+    other.load(found.take_changed())
+    assert other.of(A) == record
+
+
+def test_rows_that_changed_recently_are_compared_unless_they_are_being_corrected() -> None:
+    checks = ScheduledChecks(minimal_config(**MIRROR), Requests(), threading.Event())  # type: ignore[arg-type]
+    checks._differences.corrected[B] = True
+    checks.note_committed({A, B, C})
+    checks._next_look -= 60
+    with patch.object(CheckThread, "look", autospec=True, return_value=None) as look:
+        checks.step({C})
+        checks.close()
+    assert look.call_args.args[1] == {A}
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no\nway"), RuntimeError()])
@@ -121,14 +160,14 @@ def test_a_check_that_fails_does_not_end_the_mirror(error: Exception) -> None:
     ]
     assert requests.found == []
     # The next one comes later.
-    with patch.object(ScheduledChecks, "_check_next", autospec=True) as check:
+    with patch.object(CheckThread, "check_next", autospec=True) as check:
         checks._polled -= 60
         checks.step(())
     assert not check.called
 
 
 def test_a_check_that_is_interrupted_is_no_failure() -> None:
-    def check(_: ScheduledChecks, __: TableId, interruption: Interruption) -> TableResult:
+    def check(_: CheckThread, __: TableId, interruption: Interruption) -> TableResult:
         interruption.event.wait(30)
         raise SourceUnavailable("the connection was ended")
 
@@ -139,8 +178,8 @@ def test_a_check_that_is_interrupted_is_no_failure() -> None:
     )
     checks._polled -= 60
     with (
-        patch.object(ScheduledChecks, "_next", return_value=A),
-        patch.object(ScheduledChecks, "_check", autospec=True, side_effect=check),
+        patch.object(CheckThread, "_next", return_value=A),
+        patch.object(CheckThread, "_check", autospec=True, side_effect=check),
         captured_logs() as logs,
     ):
         checks.step(())
@@ -169,7 +208,7 @@ def test_no_check_begins_while_there_is_other_work(state: str) -> None:
     checks.note_backlog(has_backlog=state == "backlog")
     if state != "too early":
         checks._polled -= 60
-    with patch.object(ScheduledChecks, "_check_next", autospec=True) as check:
+    with patch.object(CheckThread, "check_next", autospec=True) as check:
         checks.step(())
     checks.close()
     assert not check.called

@@ -130,7 +130,10 @@ def test_text_names_each_difference(report: Report, capsys: pytest.CaptureFixtur
     assert "shop.t: missing id = 0, line = 0" in text
     assert "shop.t: different id = 7, line = 0: note: source <b>x</b>, lake NULL" in text
     assert "shop.<late>: the mirror lacks events" in text
-    assert "different: 3 tables, 21 rows at b.000001:4, in 2.5 s" in text
+    assert (
+        "1 table different, 1 table undecided, 1 table equal; 21 rows compared at b.000001:4, in 2.5 s"
+        in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,7 +173,7 @@ def test_recorded_checks_are_read_back() -> None:
     assert verified_in({**properties, VERIFIED_KEY + "shop.d": '{"version": 2}', "other": "x"}) == checks
     lines = [line.plain for line in verified_lines(checks)]
     assert lines[0].startswith("1 table equal to the source, checked in the last ")
-    assert lines[1].endswith("ago: 2 rows differ; next: replicator verify --table shop.b --repair")
+    assert lines[1].endswith("ago: 2 rows differ; next: replicator verify shop.b --repair")
     assert lines[2].endswith("ago: late")
 
 
