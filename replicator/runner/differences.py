@@ -98,6 +98,7 @@ class Differences:
             unexpected=result.counts.get("unexpected", 0),  # type: ignore[call-overload]
             different=result.counts.get("different", 0),  # type: ignore[call-overload]
             position=result.position,
+            by=result.by,
             found=found,
             next=(heal if is_again else _CORRECTED)
             if repairs

@@ -81,7 +81,7 @@ class _Known:
     """What is known of a table from earlier looks.
 
     Attributes:
-        files: the data files that it had; None before the first look.
+        files: the data files that it had at the last look; before the first one, all count as new.
         table: how it is compared; None if it has to be described again.
         described: when it was, by the monotonic clock.
         fields: the mirror's columns then.
@@ -89,7 +89,7 @@ class _Known:
         cleared: key → when it was found to be right although it was suspected.
     """
 
-    files: frozenset[str] | None = None
+    files: frozenset[str] = frozenset()
     table: ComparedTable | None = None
     described: float = 0.0
     fields: tuple[str, ...] = ()
@@ -185,8 +185,6 @@ class RecentRows:
         except (NotImplementedError, ValueError, FileNotFoundError):
             return []  # equality deletes, which PyIceberg cannot read; or the snapshot is gone
         before, known.files = known.files, frozenset(task.file.file_path for task in tasks)
-        if before is None:
-            return []
         places = {found.place for found in known.open.values()}
         new = [t for t in tasks if t.file.file_path not in before and t.file.record_count <= _MOST_FILE_ROWS]
         if not known.open:
