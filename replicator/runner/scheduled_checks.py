@@ -142,16 +142,16 @@ class ScheduledChecks:
             self._note(table, result, found)
 
     def _note(self, table: TableId, result: "TableResult", found: Ended) -> None:
-        log = _LOG.debug if found.is_look and result.verdict == "equal" else _LOG.info
-        log(
-            "table checked",
-            table=result.table,
-            verdict=str(result.verdict),
-            rows=result.source_rows,
-            position=result.position,
-            seconds=round(result.seconds, 3),
-            reason=result.reason,
-        )
+        if not found.is_look:
+            _LOG.info(
+                "table checked",
+                table=result.table,
+                verdict=str(result.verdict),
+                rows=result.source_rows,
+                position=result.position,
+                seconds=round(result.seconds, 3),
+                reason=result.reason,
+            )
         if result.verdict == "different":
             self._differences.found(table, result, found.causes.get(table), is_look=found.is_look)
         elif not found.is_look:

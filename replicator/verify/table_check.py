@@ -29,6 +29,7 @@ from replicator.verify.chunks import (
     KeyRange,
     PartChunks,
     RangeChunks,
+    keys_between,
 )
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import Checksum, Row, hash_rows
@@ -303,11 +304,11 @@ class TableCheck:
 
     def _around(self, keys: pa.Table) -> KeyRange | None:
         """Return a range that has some keys, so that files without it need not be read; None if there is none."""
-        if not self.table.ranges or not keys.num_rows or self.table.ranges[0].lake not in keys.schema.names:
+        first = self.table.ranges[0] if self.table.ranges else None
+        if first is None or first.width is not None or first.lake not in keys.schema.names:
             return None
-        first = keys.column(self.table.ranges[0].lake)
-        low, high = pc.min(first).as_py(), pc.max(first).as_py()
-        return KeyRange((low,), (high,))
+        values = keys.column(first.lake)
+        return keys_between(self.table, int(pc.min(values).as_py()), int(pc.max(values).as_py()))
 
     def _add_differences(self, found: list[RowDifference], ranges: Sequence[KeyRange]) -> bool:
         """Add the rows of some ranges that differ. Return False if there are too many."""

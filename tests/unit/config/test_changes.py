@@ -67,6 +67,7 @@ RELOADABLE = [
     "maintenance.max_lag",
     "tags.every",
     "tags.keep",
+    "verify.enabled",
     "verify.every",
     "verify.on_difference",
     "verify.max_rows_per_second",
