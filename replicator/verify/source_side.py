@@ -110,7 +110,7 @@ def open_snapshot(config: Config) -> Iterator[Connection]:
     """
     with connect(config.source, read_timeout=_ANSWER_S) as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT")
-        connection.execute(_SESSION)
+        connection.execute(_ISOLATION)
         connection.execute(_BEGIN)
         connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
         yield connection
