@@ -49,7 +49,7 @@ from replicator.verify.lake_position import LakePosition, LakeTable, lake_tables
 from replicator.verify.lake_rows import no_rows
 from replicator.verify.lake_side import LakeSide
 from replicator.verify.later_changes import LaterChanges, Offsets, later_changes, nothing_later
-from replicator.verify.ordered_keys import key_as_text, key_of_text
+from replicator.verify.ordered_keys import key_as_text, key_of_text, key_of_texts
 from replicator.verify.progress import Part, Progress, continued, new_progress, read_progress
 from replicator.verify.results import (
     Report,
@@ -399,7 +399,7 @@ class _Check:
         return lambda: replicas.wait(StopSignal(stopping, stopping))
 
     def _within(self, table: ComparedTable) -> KeyRange:
-        if (after := tuple(map(key_of_text, self.wanted.after))) and len(after) == len(table.ranges):
+        if (after := key_of_texts(self.wanted.after, table.ranges)) is not None:
             return KeyRange(after, None)
         if not self.wanted.has_bounds:
             return ALL

@@ -57,6 +57,19 @@ def key_of_text(text: str) -> int | bytes:
     return bytes.fromhex(text[1:]) if text.startswith("x") else int(text)
 
 
+def key_of_texts(texts: Sequence[str], columns: Sequence[ComparedColumn]) -> Key | None:
+    """Return a key of `key_as_text` for each column; None if it is none of these columns."""
+    try:
+        key = tuple(map(key_of_text, texts))
+    except ValueError:
+        return None
+    fits = len(key) == len(columns) and all(
+        isinstance(value, bytes) == (column.width is not None)
+        for value, column in zip(key, columns, strict=True)
+    )
+    return key if key and fits else None
+
+
 def _of_lake(values: pa.Array, column: ComparedColumn) -> Numbers:
     try:
         if column.width is not None:

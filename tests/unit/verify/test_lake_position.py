@@ -95,3 +95,16 @@ def test_a_mirror_that_arrives_later_is_awaited(catalog: SqlCatalog) -> None:
     done, late = LakePosition(CONFIG, 60, advance).settled(catalog, {ORDERS: {0: 7}})
     assert (set(done), late) == ({ORDERS}, {})
     assert done[ORDERS].offsets == {0: 7}
+
+
+def test_a_mirror_under_another_name_than_its_source_is_found(catalog: SqlCatalog) -> None:
+    make(catalog, "orders", 7)
+    for namespace in ("shop", "shop_changes"):
+        catalog.rename_table((namespace, "orders"), (namespace, "orders_old"))
+    make(catalog, "others", 3)
+    # A table of this name has another source.
+    catalog.load_table("shop.others").transaction().set_properties(
+        {SOURCE_KEY: "shop.x"}
+    ).commit_transaction()
+    found = lake_tables(catalog, CONFIG, [ORDERS, OTHERS])
+    assert {str(t): known.mirror.name()[-1] for t, known in found.items()} == {"shop.orders": "orders_old"}

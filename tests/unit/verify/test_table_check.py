@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicator.verify.chunks import KeyRange
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.interruption import Interrupted, Interruption
 from replicator.verify.later_changes import LaterChanges
-from replicator.verify.ordered_keys import encoded_keys, keys_of_rows
+from replicator.verify.ordered_keys import encoded_keys, key_of_texts, keys_of_rows
 from replicator.verify.results import Kind, Verdict
 from replicator.verify.table_check import Limits, TableCheck
 from tests.support.verified_tables import (
@@ -249,3 +250,26 @@ def test_a_check_that_is_slowed_down_ends_at_once_if_it_must() -> None:
     with pytest.raises(Interrupted):
         check(ORDERS, rows, rows, limits=Limits(rows_per_second=1), sleep=interruption.sleep)
     assert time.monotonic() - began < 5
+
+
+@given(ORDER_ROWS, ORDER_ROWS, st.integers(1, 20))
+def test_checks_of_parts_find_together_what_one_check_finds(
+    source: dict[Any, Any], lake: dict[Any, Any], rows: int
+) -> None:
+    found, upto, parts = [], (), 0
+    while parts == 0 or upto:
+        within = KeyRange(key_of_texts(upto, ORDERS.ranges), None)
+        part = check(ORDERS, flat(source), flat(lake), limits=Limits(rows=rows), within=within)
+        found += part.rows
+        upto, parts = part.upto, parts + 1
+    assert {tuple(d.key.values()) for d in found} == {
+        tuple(d.key.values()) for d in check(ORDERS, flat(source), flat(lake)).rows
+    }
+    assert parts <= 1 + len(source)
+
+
+def test_a_key_at_which_a_check_goes_on_fits_the_table() -> None:
+    assert key_of_texts(("7", "-1"), ORDERS.ranges) == (7, -1)
+    assert key_of_texts(("x0a0b", "1"), UUIDS.ranges) == (b"\x0a\x0b", 1)
+    for texts in ((), ("7",), ("x07", "1"), ("seven", "1"), ("xzz", "1")):
+        assert key_of_texts(texts, ORDERS.ranges) is None
