@@ -32,6 +32,8 @@ _LOG: Final = get_logger("replicator.binlog")
 _POLL_S: Final = 1.0
 """How often the end of the binlog is asked for."""
 _RETRY_S: Final = 5.0
+_UNWATCHED_S: Final = 60.0
+"""After this time without the binlog, re-reads do not wait for it any more."""
 _RECORD_S: Final = 30.0
 """How often it is recorded up to where the binlog was watched, if nothing was found."""
 _READ_TIMEOUT_S: Final = 60
@@ -91,6 +93,9 @@ class BinlogWatch:
     """Watches the binlog of one mirror's source.
 
     `step` and `close` are for the scheduler's thread; the rest is for the thread that `start` starts.
+
+    Attributes:
+        statements: how many statements were seen that may have changed definitions.
     """
 
     def __init__(self, context: MirrorContext, tables: TableStates) -> None:
@@ -102,10 +107,13 @@ class BinlogWatch:
         self._watched: Watched | None = None
         self._recorded: Watched | None = None
         self._recorded_at: float | None = None
+        self._found: list[tuple[Deviation, Watched | None]] = []
         self._pending: list[_Suspected] = []
         self._warned: set[TableId] = set()
         self._is_behind = True
-        self._fails = False
+        self._failed_since: float | None = None
+        self._failure: str | None = None
+        self.statements = 0
 
     @property
     def is_behind(self) -> bool:
@@ -163,23 +171,35 @@ class BinlogWatch:
                 except PrivilegeError as error:
                     _LOG.warning("the binlog is not watched", reason=error.message, next=error.hint)
                     return
-                except (ReplicatorError, ValueError) as error:
-                    reason = error.message if isinstance(error, ReplicatorError) else str(error)
-                    if not self._fails:
-                        _LOG.info("the binlog is not watched at the moment", reason=reason)
-                    self._fails = True
-                    self._set_behind(False)
+                except Exception as error:  # noqa: BLE001 - nothing may end the watch
+                    self._failed(error)
                     self._stop.wait(_RETRY_S)
         finally:
             self._set_behind(False)
             self._context.prepared.end()
+
+    def _failed(self, error: Exception) -> None:
+        """Log why the binlog is not watched at the moment. Nothing waits for it any more."""
+        known = isinstance(error, ReplicatorError)
+        reason = error.message if isinstance(error, ReplicatorError) else f"{type(error).__name__}: {error}"
+        if reason != self._failure:
+            _LOG.warning("the binlog is not watched at the moment", reason=reason, exc_info=not known)
+        self._failure, self._failed_since = reason, self._failed_since or time.monotonic()
+        if time.monotonic() > self._failed_since + _UNWATCHED_S:
+            self._context.prepared.end()
+        self._set_behind(False)
+
+    def _succeeded(self) -> None:
+        if self._failed_since is not None:
+            self._failure = self._failed_since = None
+            self._context.prepared.begin()
 
     def _watch(self, connection: Connection, reader: DeviationReader) -> None:
         """Read the binlog until the watch is stopped. Raises ReplicatorError if the server does not answer."""
         while not self._stop.is_set():
             before = reader.watched()
             found, more = reader.read(connection)
-            self._fails = False
+            self._succeeded()
             if (gap := reader.take_gap()) is not None:
                 _LOG.warning(
                     "a part of the binlog was not watched",
@@ -187,8 +207,12 @@ class BinlogWatch:
                     reason=gap.reason,
                     next="run: replicator verify",
                 )
-            for deviation in found:
-                self._note(connection, deviation, before)
+            self._found += [(deviation, before) for deviation in found]
+            while self._found:
+                # It is noted again if the server does not answer now.
+                self._note(connection, *self._found[0])
+                del self._found[0]
+            self.statements = reader.statements
             self._publish(reader, caught_up=not more)
             if not more:
                 self._stop.wait(_POLL_S)
@@ -204,6 +228,8 @@ class BinlogWatch:
         mirrored = tables_in_source(connection, self._context.config)
         if deviation.kind is DeviationKind.STATEMENT:
             tables = tuple(changed_in_source(connection, deviation.changed, mirrored))
+        elif deviation.kind is DeviationKind.LOST:
+            tables = tuple(mirrored)
         else:
             tables = tuple(table for table in mirrored if deviation.changed.may_have(table))
         if deviation.kind is DeviationKind.CASCADE and not self._context.config.rereads_cascades:

@@ -1,10 +1,14 @@
 """Changes that the events of a real source do not show: rolled back XA transactions, and statements without rows."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pymysql.err import OperationalError
 
+from replicator.sources.binlog.deviations import DeviationKind
 from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import command, shown_rereads
@@ -106,4 +110,65 @@ def test_statements_without_rows_are_found_also_after_a_restart(mirrored: Mirror
     with running(mirrored.config, mirrored.folder / "again.log") as mirror:
         compare.await_equal(mirror, START_S)
         assert paused_for(mirror, STATED) == {"b"}
+        assert mirror.stop() == 0, mirror.tail()
+
+
+@contextmanager
+def small_statement_cache(mirrored: MirroredDatabase) -> Iterator[None]:
+    """Let a large statement that changes a table without transactions lack its rows in the binlog."""
+    sizes = ("max_binlog_stmt_cache_size", "binlog_stmt_cache_size")
+    before = mirrored.database.rows(f"SELECT @@{sizes[0]}, @@{sizes[1]}")[0]
+    mirrored.database.execute(f"SET GLOBAL {sizes[1]} = 4096", f"SET GLOBAL {sizes[0]} = 4096")
+    try:
+        yield
+    finally:
+        mirrored.database.execute(*(f"SET GLOBAL {s} = {v}" for s, v in zip(sizes, before, strict=True)))
+
+
+@pytest.mark.fault(
+    "A session changes rows with `binlog_row_value_options = PARTIAL_JSON`, of tables without JSON too",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the tables are read again",
+)
+@pytest.mark.fault(
+    "The server cannot write changes of a MyISAM table to the binlog, which has an incident instead",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="all tables are read again",
+)
+@pytest.mark.fault(
+    "A session in latin1 creates a table with umlauts, in any database",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the binlog is watched on",
+)
+def test_what_the_connector_skips_is_seen_in_the_binlog(mirror_database: MirroredDatabaseBuilder) -> None:
+    prepare = (
+        *TABLES,
+        "CREATE TABLE j (id INT PRIMARY KEY, d JSON)",
+        "CREATE TABLE m (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT) ENGINE = MyISAM",
+        """INSERT INTO j VALUES (1, '{"a": 1, "b": "xxxxxxxxxxxxxxxxxxxxxx"}')""",
+    )
+    mirrored = mirror_database(tables=0, seed_rows=False, extra=HEALING_MIRROR, prepare=prepare)
+    compare = mirrored.comparison
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        compare.await_equal(mirror, START_S)
+        with mirrored.database.connect(charset="latin1") as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE other_size (id INT PRIMARY KEY COMMENT 'größe')")
+            cursor.execute("DROP TABLE other_size")
+        session(
+            mirrored,
+            "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'",
+            "UPDATE a SET v = 'partial' WHERE id = 2",
+            "UPDATE j SET d = JSON_SET(d, '$.a', 2)",
+        )
+        compare.await_equal(mirror, START_S)
+        assert paused_for(mirror, str(DeviationKind.PARTIAL)) == {"a", "j"}
+        with small_statement_cache(mirrored), pytest.raises(OperationalError, match="max_binlog_stmt_cache"):
+            session(mirrored, f"INSERT INTO m (v) VALUES {', '.join(['(REPEAT(0, 3000))'] * 9)}")
+        assert mirrored.database.rows("SELECT COUNT(*) > 0 FROM m") == [(1,)]
+        compare.await_equal(mirror, START_S)
+        assert "m" in paused_for(mirror, str(DeviationKind.LOST))
+        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()

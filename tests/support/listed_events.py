@@ -6,7 +6,7 @@ and description, between tabs.
 
 # ruff: noqa: E501 - recorded lines
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -202,6 +202,9 @@ LOGGED_CASCADES = f"""
 
 
 class Rows(list[tuple[Any, ...]]):
+    def all(self) -> "Rows":
+        return self
+
     def first(self) -> tuple[Any, ...] | None:
         return self[0] if self else None
 
@@ -215,6 +218,11 @@ class ListingServer:
     gtids: str = ""
     cascades: list[tuple[str, ...]] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
+    use_unicode: bool = True
+
+    @property
+    def dbapi_connection(self) -> "ListingServer":
+        return self
 
     @property
     def connection(self) -> Connection:
@@ -237,7 +245,7 @@ class ListingServer:
     def _size(self, name: str) -> int:
         return self.files[name][-1].end if self.files[name] else 4
 
-    def exec_driver_sql(self, statement: str, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+    def exec_driver_sql(self, statement: str, names: Sequence[str]) -> Rows:
         self.statements.append(statement)
         words = statement.split()
         start, most = int(words[words.index("FROM") + 1]) if "FROM" in words else 4, int(words[-1])
@@ -245,4 +253,11 @@ class ListingServer:
         # The events in a compressed transaction are listed behind it, and not without it.
         while found and found[0].pos == found[0].end:
             found.pop(0)
-        return [(e.file, e.pos, e.kind, 1, e.end, e.info) for e in found[:most]]
+        return Rows(tuple(map(self._sent, (e.file, e.pos, e.kind, 1, e.end, e.info))) for e in found[:most])
+
+    def _sent(self, value: int | str) -> int | str | bytes:
+        """Return a value as PyMySQL does. An escaped byte in a text is not of UTF-8."""
+        if isinstance(value, int):
+            return value
+        sent = value.encode("utf-8", "surrogateescape")
+        return sent.decode() if self.use_unicode else sent

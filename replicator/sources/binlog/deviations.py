@@ -6,6 +6,11 @@
 - InnoDB changes the rows of child tables by foreign keys with an action, without row events. From MySQL 9.6 on, the
   server changes them instead and writes row events, unless `innodb_native_foreign_keys` is on. Each row event of a
   parent tells which of the two it was.
+- A session with `binlog_row_value_options = PARTIAL_JSON` writes another kind of row event for updates, which Debezium
+  skips.
+- If the server cannot write changes of a table without transactions to the binlog, it writes an incident instead.
+
+Statements that are no changes of rows are counted: they may change definitions.
 
 Events are listed as `SHOW BINLOG EVENTS` does.
 """
@@ -28,6 +33,7 @@ _LOGGED: Final = ("USE_SQL_FOREIGN_KEY_F", "NO_FOREIGN_KEY_CHECKS_F")
 """Flags of a row event: the server has written row events of the children; or foreign keys did nothing."""
 _DELETES: Final = "Delete_rows"
 _CHANGES: Final = (_DELETES, "Update_rows")
+_PARTIAL: Final = "Update_rows_partial"
 _XA: Final = re.compile(r"XA (START|END|PREPARE|COMMIT|ROLLBACK) (.*?)( ONE PHASE)?", re.DOTALL)
 
 
@@ -47,6 +53,8 @@ class DeviationKind(StrEnum):
     ROLLED_BACK = "a prepared XA transaction was rolled back"
     STATEMENT = "a statement was logged without its rows"
     CASCADE = "a foreign key may have changed rows without events"
+    PARTIAL = "a session changed rows with binlog_row_value_options = PARTIAL_JSON"
+    LOST = "the server could not write changes to the binlog, which has an incident instead"
     UNKNOWN = "an XA transaction was rolled back, and its beginning is not known"
 
 
@@ -71,7 +79,7 @@ class Deviation:
 
     Attributes:
         kind: why.
-        changed: the tables that it may have changed.
+        changed: the tables that it may have changed; empty if these are not known.
         at: where its outcome begins in the binlog: of an XA transaction that it was rolled back, else the transaction.
         end: the place after that. A table that is read later has the right rows.
         gtid: the GTID of the outcome; None if the server has no GTIDs.
@@ -96,12 +104,14 @@ class Prepared:
         tables: the tables of its row events.
         stated: the tables that it changed by statements.
         cascaded: the tables whose rows it may have changed by foreign keys, without row events.
+        partial: the tables of which it has events with parts of values.
     """
 
     at: BinlogPlace
     tables: ChangedTables
     stated: ChangedTables = field(default_factory=ChangedTables)
     cascaded: ChangedTables = field(default_factory=ChangedTables)
+    partial: ChangedTables = field(default_factory=ChangedTables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,7 @@ class _Transaction:
     deleted: ChangedTables = field(default_factory=ChangedTables)
     updated: ChangedTables = field(default_factory=ChangedTables)
     stated: ChangedTables = field(default_factory=ChangedTables)
+    partial: ChangedTables = field(default_factory=ChangedTables)
     is_begun: bool = False
 
 
@@ -134,10 +145,12 @@ class DeviationScanner:
 
     Attributes:
         cascades: the foreign keys with an action that the server has, or had a moment ago.
+        statements: how many statements were found that may have changed definitions.
     """
 
     def __init__(self) -> None:
         self.cascades: frozenset[Cascade] = frozenset()
+        self.statements = 0
         self._open: dict[str, Prepared] = {}
         self._current: _Transaction | None = None
 
@@ -172,6 +185,9 @@ class DeviationScanner:
                     self._current = replace(current, tables=current.tables | tables, by_id=by_id)
             case kind if kind.startswith(_CHANGES):
                 self._rows(event)
+            case "Incident":
+                current = self._current or _Transaction(place)
+                return [_deviation(DeviationKind.LOST, ChangedTables(), current, event)]
             case "Query":
                 return self._query(event, place)
             case "Execute_load_query":
@@ -183,6 +199,9 @@ class DeviationScanner:
         return []
 
     def _rows(self, event: ListedEvent) -> None:
+        if event.kind == _PARTIAL and self._current is not None and (found := _ROWS.match(event.info)):
+            tables = self._current.by_id.get(found[1], ChangedTables())
+            self._current = replace(self._current, partial=self._current.partial | tables)
         current, parent = self._current, _unlogged_parent(event)
         if current is None or parent is None:
             return
@@ -207,8 +226,10 @@ class DeviationScanner:
         return self._statement(event, place, event.info)
 
     def _statement(self, event: ListedEvent, place: BinlogPlace, text: str) -> list[Deviation]:
-        current = self._current or _Transaction(place)
-        self._current = replace(current, stated=current.stated | changed_tables(text))
+        current, changed = self._current or _Transaction(place), changed_tables(text)
+        if not changed:
+            self.statements += 1
+        self._current = replace(current, stated=current.stated | changed)
         return [] if current.is_begun else self._finished(event)
 
     def _prepared(self, event: ListedEvent) -> list[Deviation]:
@@ -218,7 +239,9 @@ class DeviationScanner:
         if xa[1] == "COMMIT":
             return self._finished(event)
         cascaded = changed_children(self.cascades, current.deleted, current.updated)
-        self._open[xa[2].strip()] = Prepared(current.at, current.tables, current.stated, cascaded)
+        self._open[xa[2].strip()] = Prepared(
+            current.at, current.tables, current.stated, cascaded, current.partial
+        )
         self._current = None
         return []
 
@@ -233,7 +256,8 @@ class DeviationScanner:
             # Its statements and its foreign keys changed nothing.
             return _deviations(current, event, (DeviationKind.ROLLED_BACK, prepared.tables))
         stated = (DeviationKind.STATEMENT, prepared.stated)
-        return _deviations(current, event, stated, (DeviationKind.CASCADE, prepared.cascaded))
+        partial = (DeviationKind.PARTIAL, prepared.partial)
+        return _deviations(current, event, stated, partial, (DeviationKind.CASCADE, prepared.cascaded))
 
     def _finished(self, event: ListedEvent) -> list[Deviation]:
         current, self._current = self._current, None
@@ -241,7 +265,8 @@ class DeviationScanner:
             return []
         cascaded = changed_children(self.cascades, current.deleted, current.updated)
         stated = (DeviationKind.STATEMENT, current.stated)
-        return _deviations(current, event, stated, (DeviationKind.CASCADE, cascaded))
+        partial = (DeviationKind.PARTIAL, current.partial)
+        return _deviations(current, event, stated, partial, (DeviationKind.CASCADE, cascaded))
 
 
 def _deviations(

@@ -3,7 +3,8 @@
 `SHOW BINLOG EVENTS` needs REPLICATION SLAVE, as the connector does, and the end of the binlog REPLICATION CLIENT.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,6 +56,7 @@ class DeviationReader:
         self._server = None if known is None else known.server
         self._most_events = most_events
         self._scanner = DeviationScanner()
+        self._statements = 0
         self._cascades: frozenset[Cascade] = frozenset()
         self.reached = None if known is None else BinlogPlace(known.file, known.pos)
         self._done = None if known is None else BinlogPlace(known.done_file, known.done_pos)
@@ -67,6 +69,11 @@ class DeviationReader:
     def open(self) -> Mapping[str, Prepared]:
         """The prepared XA transactions whose outcome was not read yet."""
         return self._scanner.open
+
+    @property
+    def statements(self) -> int:
+        """How many statements were read that may have changed definitions."""
+        return self._statements + self._scanner.statements
 
     def take_gap(self) -> Gap | None:
         """Return the part of the binlog that could not be read since the last call; None if there is none."""
@@ -131,6 +138,8 @@ class DeviationReader:
         """Continue at another place than where this reader has read up to."""
         if self.reached is not None:
             self._gap = Gap(self.reached, reason)
+        # What was skipped may have statements.
+        self._statements += self._scanner.statements + 1
         self._scanner = DeviationScanner()
         self._begin(server, place)
 
@@ -161,18 +170,36 @@ class DeviationReader:
         """Return events from a place on, and whether these are all of the file."""
         most = self._most_events
         while True:
-            rows = connection.exec_driver_sql(
-                f"SHOW BINLOG EVENTS IN %s FROM {int(start.pos)} LIMIT {int(most)}", (start.file,)
-            )
+            with _undecoded(connection):
+                rows = connection.exec_driver_sql(
+                    f"SHOW BINLOG EVENTS IN %s FROM {int(start.pos)} LIMIT {int(most)}", (start.file,)
+                ).all()
             # Columns: file, offset, type, server, offset after it, description.
             events = [
-                ListedEvent(start.file, int(row[1]), str(row[2]), int(row[4]), str(row[5])) for row in rows
+                ListedEvent(start.file, int(row[1]), _text(row[2]), int(row[4]), _text(row[5]))
+                for row in rows
             ]
             if len(events) < most:
                 return events, True
             if whole := _without_cut(events):
                 return whole, False
             most *= 4
+
+
+@contextmanager
+def _undecoded(connection: Connection) -> Iterator[None]:
+    """Let the driver return texts as bytes: MySQL lists a statement as its session wrote it, in any character set."""
+    driver = connection.connection.dbapi_connection
+    before, driver.use_unicode = driver.use_unicode, False  # type: ignore[union-attr]  # of PyMySQL
+    try:
+        yield
+    finally:
+        driver.use_unicode = before  # type: ignore[union-attr]
+
+
+def _text(value: bytes | str) -> str:
+    """Decode a text of the binlog. Of a statement in another character set, only the words in ASCII are right."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _without_cut(events: list[ListedEvent]) -> list[ListedEvent]:

@@ -253,3 +253,33 @@ def test_cascades_are_only_told_if_the_configuration_says_so(
     watch_cascades(harness)
     assert harness.paused == []
     assert sorted(line["table"] for line in told) == ["shop.b", "shop.c"]
+
+
+def test_unexpected_error_does_not_end_the_watch_and_no_deviation_is_lost(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([RuntimeError("unexpected"), UnicodeDecodeError("utf-8", b"\xf6", 0, 1, "invalid")])
+
+    def tables(*_: object) -> list[TableId]:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return [A, B, C]
+
+    monkeypatch.setattr(binlog_watch, "tables_in_source", tables)
+    harness.connector_has_read.set()
+    harness.watch.start()
+    harness.until(lambda: {table for table, _ in harness.paused} == {A, B})
+
+
+def test_re_reads_do_not_wait_for_a_binlog_that_cannot_be_read(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binlog_watch, "_UNWATCHED_S", 0.0)
+    harness.failure = SourceUnavailable("no answer")
+    harness.watch.start()
+    end = BinlogEnd(FILE, 1610)
+    harness.until(lambda: harness.prepared.why_wait(C, end) is None)
+    harness.failure = None
+    harness.until(lambda: harness.prepared.is_open(A) or harness.prepared.why_wait(C, end) is None)
+    harness.until(lambda: not harness.watch._failure)
+    assert harness.prepared._is_watched

@@ -176,3 +176,45 @@ def test_cascades_that_have_events_and_those_that_did_not_happen_do_not_deviate(
     assert cascaded(LOGGED_CASCADES, DELETE, UPDATE, Cascade(B, A, on_update=True)) == []
     assert not may_cascade([*listed(LOGGED_CASCADES), *listed(ROWS)])
     assert may_cascade(listed(CASCADES))
+
+
+PARTIAL = f"""
+39878	Gtid	39957	SET @@SESSION.GTID_NEXT= '{UUID}:146'
+39957	Query	40049	BEGIN
+40049	Table_map	40118	table_id: 1088 (shop.a)
+40118	Update_rows_partial	40173	table_id: 1088 flags: STMT_END_F USE_SQL_FOREIGN_KEY_F
+40173	Xid	40204	COMMIT /* xid=4131 */
+"""
+INCIDENT = f"""
+40996	Gtid	41073	SET @@SESSION.GTID_NEXT= '{UUID}:150'
+41073	Incident	41160	#1 (LOST_EVENTS)
+41160	Rotate	41207	mysql-bin.000002;pos=4
+"""
+
+
+def test_rows_with_parts_of_values_deviate() -> None:
+    (found,) = scan(PARTIAL)
+    assert (found.kind, found.changed.tables, found.end.pos) == (DeviationKind.PARTIAL, {A}, 40204)
+
+
+def test_prepared_rows_with_parts_of_values_deviate_when_they_are_committed() -> None:
+    text = COMMITTED.replace("Write_rows", "Update_rows_partial")
+    assert [(found.kind, found.changed.tables) for found in scan(text)] == [(DeviationKind.PARTIAL, {A})]
+
+
+def test_incident_deviates_and_its_tables_are_not_known() -> None:
+    (found,) = scan(INCIDENT)
+    assert (found.kind, found.changed.tables, found.end.pos) == (DeviationKind.LOST, frozenset(), 41160)
+
+
+@pytest.mark.parametrize(("text", "count"), [(ROWS, 0), (COMMITTED, 0), (PARTIAL, 0), (STATEMENTS, 0)])
+def test_changes_of_rows_are_no_statements_that_may_change_definitions(text: str, count: int) -> None:
+    scanner = DeviationScanner()
+    scanner.scan(listed(text))
+    assert scanner.statements == count
+
+
+def test_statements_that_may_change_definitions_are_counted() -> None:
+    scanner = DeviationScanner()
+    scanner.scan(listed(DEFINITIONS))
+    assert scanner.statements > 0

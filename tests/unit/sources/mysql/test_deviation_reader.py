@@ -2,6 +2,7 @@
 
 import pytest
 
+from replicator.model.table import TableId
 from replicator.model.watched import Watched
 from replicator.sources.binlog.deviations import Deviation, ListedEvent
 from replicator.sources.mysql.deviation_reader import DeviationReader
@@ -131,3 +132,13 @@ def test_foreign_keys_are_asked_for_when_rows_of_tables_change_and_removed_ones_
         event._replace(pos=event.pos + 939, end=event.end + 939) for event in listed(CASCADES)
     ]
     assert read_all(reader, server) == []
+
+
+def test_statement_in_another_character_set_is_read() -> None:
+    """MySQL lists the bytes that the session wrote."""
+    text = "867\tQuery\t946\tuse `shop`; CREATE TABLE z (id INT COMMENT 'gr\udcf6\udcdfe')"
+    later = "946\tQuery\t1046\tuse `shop`; DELETE FROM a"
+    server, reader = ListingServer({FILE: listed(f"{text}\n{later}")}), DeviationReader(known(867))
+    assert [d.changed.tables for d in read_all(reader, server)] == [{TableId("shop", "a")}]
+    assert reader.statements == 1
+    assert server.use_unicode
